@@ -1,0 +1,115 @@
+"""One replica from its check to its readiness. Each has its own outcome; a failure of one stops nothing else."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set
+
+import ray
+
+from . import world
+from .create import CreatedHere, NotCreated, check, create, take_back
+from .mark import actor_name, decode_failure
+
+POLL_S = 0.25
+MARGIN_S = 120.0
+"""Constructors enforce their own timeout; past it and this margin the agent stops waiting and says `starting`."""
+
+Emit = Callable[..., None]
+Stopped = Callable[[], bool]
+
+
+def outcome(replica: Mapping[str, Any], kind: str, code: Optional[str] = None, message: str = "") -> Dict[str, Any]:
+    """Return how it ended for one replica: ready, starting, failed, blocked or skipped."""
+    nodes: List[str] = []
+    for member in replica.get("members", []):
+        if member["node"] not in nodes:
+            nodes.append(member["node"])
+    result = {"model": replica["model"], "replicaId": replica["replicaId"], "outcome": kind, "nodes": nodes,
+              "message": message}
+    if code:
+        result["code"] = code
+    return result
+
+
+def attempt(
+    replica: Dict[str, Any], not_counted: Set[int], scheduled: Callable[[], None], emit: Emit,
+    stopped: Stopped,
+) -> Dict[str, Any]:
+    """Create one replica and wait until it is ready. `scheduled` is called as soon as Ray has chosen its card, or never will."""
+    begun = time.monotonic()
+    try:
+        check(replica, not_counted)
+        if stopped():
+            return outcome(replica, "skipped", "INTERRUPTED", "the apply was interrupted before this one began")
+        created = create(replica)
+    except NotCreated as refusal:
+        return _explain(replica, refusal, stopped)
+    emit("replicaCreated", f"{replica['id']}: created on {_where(replica)}", model=replica["model"],
+         replicaId=replica["replicaId"], nodes=outcome(replica, "starting")["nodes"])
+    failure = _wait_for_worker(replica, created, stopped)
+    scheduled()
+    result = failure or wait_ready(replica, created.handle, stopped)
+    result["seconds"] = round(time.monotonic() - begun, 2)
+    return result
+
+
+def _where(replica: Mapping[str, Any]) -> str:
+    return ", ".join(outcome(replica, "starting")["nodes"])
+
+
+def _explain(replica: Mapping[str, Any], refusal: NotCreated, stopped: Stopped) -> Dict[str, Any]:
+    """Turn a refusal into an outcome; a name that exists means that somebody else has created this very replica."""
+    if refusal.code == "NAME_TAKEN":
+        name = actor_name(replica["model"], replica["replicaId"])
+        try:
+            return wait_ready(replica, ray.get_actor(name), stopped)
+        except ValueError:
+            return outcome(replica, "failed", "NAME_TAKEN", f"{refusal}, but it is gone again")
+    if refusal.code == "TARGET_REACHED":
+        return outcome(replica, "skipped", refusal.code, str(refusal))
+    return outcome(replica, "blocked", refusal.code, str(refusal))
+
+
+def _wait_for_worker(replica: Mapping[str, Any], created: CreatedHere, stopped: Stopped) -> Optional[Dict[str, Any]]:
+    """Return None once Ray has given the actor a worker; else the outcome, after taking the actor back."""
+    timeout_s = float(replica["lifecycle"]["schedulingTimeout"])
+    deadline = time.monotonic() + timeout_s
+    while not stopped():
+        record = world.actor_record(created.actor_id)
+        if world.has_worker(record) or record.get("State") == "DEAD":
+            return None
+        if time.monotonic() >= deadline:
+            take_back(created)
+            short = "; ".join(world.shortfalls(replica["members"])) or "no reason known"
+            return outcome(replica, "failed", "NODE_TAKEN",
+                           f"Ray gave it no worker within {timeout_s:g} s: needs {created.claim}; {short}; taken back")
+        time.sleep(POLL_S)
+    return None
+
+
+def wait_ready(replica: Mapping[str, Any], handle: Any, stopped: Stopped) -> Dict[str, Any]:
+    """Wait for the constructor: its return is readiness, its error is the engine's last words."""
+    deadline = time.monotonic() + float(replica["lifecycle"]["startupTimeout"]) + MARGIN_S
+    ready = handle.__ray_ready__.remote()
+    while not stopped() and time.monotonic() < deadline:
+        done, _ = ray.wait([ready], timeout=POLL_S)
+        if not done:
+            continue
+        try:
+            ray.get(ready)
+        except Exception as error:
+            code, message = decode_failure(str(error))
+            return outcome(replica, "failed", code, message)
+        return _with_address(outcome(replica, "ready"), handle)
+    return outcome(replica, "starting", "STILL_STARTING", "it goes on by itself; `fleetctl status` shows it")
+
+
+def _with_address(result: Dict[str, Any], handle: Any) -> Dict[str, Any]:
+    """Add where the replica answers: its first member's host and port. A replica of an older agent may not tell."""
+    try:
+        first = ray.get(handle.where.remote(), timeout=10)[0]
+        result["address"] = f"{first['ip']}:{first['port']}"
+    except Exception:
+        result["address"] = None
+    return result

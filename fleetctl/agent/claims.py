@@ -1,0 +1,48 @@
+"""A member's claim in Ray's own terms. Amounts of the plan: 1/10000 of a GPU or CPU, bytes."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping
+
+import ray
+
+SHARE = 10_000
+PRESENCE = 0.001
+
+
+def claim_of(member: Mapping[str, Any]) -> Dict[str, float]:
+    """Return what the member claims, as Ray resources; nothing that is zero."""
+    claim = {
+        "GPU": int(member["gpus"]) / SHARE,
+        "CPU": int(member["cpus"]) / SHARE,
+        "memory": float(int(member["memory"])),
+    }
+    return {name: amount for name, amount in claim.items() if amount > 0}
+
+
+def format_claim(member: Mapping[str, Any]) -> str:
+    """Return the claim in words: `1 GPU, 2 CPU`."""
+    return ", ".join(f"{amount:g} {name}" for name, amount in claim_of(member).items()) or "no resources"
+
+
+def presence_of(node_id: str) -> Dict[str, float]:
+    """Return a trace of the node's own marker resource: a bundle may not be empty, and this is always there."""
+    for record in ray.nodes():
+        if record["NodeID"] == node_id:
+            names = [name for name in record["Resources"] if name.startswith("node:") and "__" not in name]
+            return {name: PRESENCE for name in sorted(names)[:1]}
+    return {}
+
+
+def bundle_for(member: Mapping[str, Any]) -> Dict[str, float]:
+    """Return the placement-group bundle of a member."""
+    return claim_of(member) or presence_of(str(member["nodeId"]))
+
+
+def member_options(member: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return the actor options that claim exactly what the member claims, with nothing left to Ray's defaults."""
+    claim = claim_of(member)
+    options: Dict[str, Any] = {"num_cpus": claim.get("CPU", 0), "num_gpus": claim.get("GPU", 0)}
+    if "memory" in claim:
+        options["memory"] = int(claim["memory"])
+    return options

@@ -1,0 +1,32 @@
+"""Events: one JSON object a line on standard output, which Ray keeps as the job's log. First `version`, last `runSummary`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import datetime, timezone
+from typing import Any
+
+EVENT_VERSION = "1.0"
+
+
+class EventStream:
+    """Numbers and writes the events of one run; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seq = 0
+
+    def emit(self, kind: str, message: str, level: str = "info", **fields: Any) -> None:
+        """Write one event; `fields` are JSON values and must not hold anything secret."""
+        with self._lock:
+            event = {
+                "seq": self._seq,
+                "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "type": kind,
+                "level": level,
+                "message": message,
+            }
+            event.update(fields)
+            self._seq += 1
+            print(json.dumps(event, ensure_ascii=False, separators=(",", ":")), flush=True)

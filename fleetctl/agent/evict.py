@@ -1,0 +1,40 @@
+"""Evict: the explicit verb that takes one replica away, and only the one it names. Nothing of plan or apply imports this."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Mapping
+
+import ray
+
+from .events import EVENT_VERSION, EventStream
+from .lock import LockBusy, take_lock
+from .mark import actor_name
+
+GONE_S = 30.0
+
+
+def run_evict(request: Mapping[str, Any], events: EventStream) -> int:
+    """End the named replica for good; returns 0 when it is gone, 1 when there is none, 5 when an apply is running."""
+    name = actor_name(request["model"], int(request["replicaId"]))
+    events.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}",
+                version=EVENT_VERSION, toolVersion=request["toolVersion"], job=request["job"])
+    try:
+        take_lock(request["fleet"], request["holder"], float(request["lockTimeout"]), lambda _: None, lambda: False)
+        handle = ray.get_actor(name)
+    except LockBusy as busy:
+        return _end(events, 5, f"the lock of fleet {request['fleet']} is held by job {busy.holder.get('job', 'unknown')}")
+    except ValueError:
+        return _end(events, 1, f"there is no {name}")
+    ray.kill(handle, no_restart=True)
+    deadline = time.monotonic() + GONE_S
+    while name in ray.util.list_named_actors():
+        if time.monotonic() >= deadline:
+            return _end(events, 1, f"{name} was told to end and still exists")
+        time.sleep(0.2)
+    return _end(events, 0, f"{name} is gone")
+
+
+def _end(events: EventStream, code: int, message: str) -> int:
+    events.emit("runSummary", message, level="error" if code else "info", outcomes=[], exitCode=code)
+    return code

@@ -1,0 +1,174 @@
+"""A replica of several members: a coordinator without resources, and one actor per member in its placement group.
+
+The coordinator is the named, detached actor; it owns the placement group and the members, so they die with it whoever is
+killed, and Ray restarts it whole. No engine starts before all members are placed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any, Dict, List, Mapping, Tuple
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from . import node
+from .claims import bundle_for, format_claim, member_options
+from .engine import EngineProcess, StartFailed
+from .mark import actor_name, decode_failure, describe, encode_failure, injected_variables
+from .member import MemberSeat, addresses, deadline_after, write_reason
+from .replica import fail_start
+
+POLL_S = 0.5
+
+
+class GangMember:
+    """One member's actor. It reports; the coordinator decides."""
+
+    def __init__(self, member: Dict[str, Any]) -> None:
+        try:
+            self._seat = MemberSeat(member)
+        except StartFailed as failure:
+            raise RuntimeError(encode_failure(failure.code, str(failure))) from None
+        self._state: Dict[str, str] = {"state": "seated"}
+
+    def seat(self) -> Tuple[Dict[str, Any], str, int]:
+        """Return the member's place, and host and port under which it would lead."""
+        return (self._seat.place(), *addresses(self._seat))
+
+    def start(self, injected: Dict[str, str], lifecycle: Dict[str, Any]) -> None:
+        """Start the engine; runs in the actor's main thread."""
+        engine = self._seat.start_engine(injected)
+        self._state = {"state": "starting"}
+        threading.Thread(target=self._follow, args=(engine, deadline_after(lifecycle)), daemon=True).start()
+
+    def _follow(self, engine: EngineProcess, deadline: float) -> None:
+        try:
+            if int(self._seat.member["rank"]) == 0:
+                engine.become_ready(deadline)
+                self._state = {"state": "ready"}
+            reason, code = engine.watch(), "ENGINE_EXITED"
+        except StartFailed as failure:
+            reason, code = str(failure), failure.code
+            engine.stop()
+        write_reason(self._seat.member, reason)
+        self._state = {"state": "ended", "code": code, "reason": reason}
+
+    def poll(self) -> Dict[str, str]:
+        """Return the state: seated, starting, ready (leaders) or ended with code and reason."""
+        return self._state
+
+
+class GangCoordinator:
+    """The replica as a whole. `replica` is the action of the plan with engine and log of each member."""
+
+    def __init__(self, replica: Dict[str, Any]) -> None:
+        self._replica = replica
+        self._places: List[Dict[str, Any]] = []
+        restarted = node.was_restarted()
+        if restarted:
+            node.back_off(replica["lifecycle"])
+        self._group = self._take_group()
+        try:
+            self._members = self._seat_members()
+            self._start_engines()
+            self._wait_ready()
+        except StartFailed as failure:
+            remove_placement_group(self._group)
+            fail_start(replica, failure, restarted)
+        threading.Thread(target=self._end_with_members, name="fleetctl-watch", daemon=True).start()
+
+    def _take_group(self) -> PlacementGroup:
+        """Ask for one bundle per member, each pinned to its node; what an earlier incarnation left is given back first."""
+        name = actor_name(self._replica["model"], self._replica["replicaId"])
+        try:
+            remove_placement_group(ray.util.get_placement_group(name))
+            time.sleep(1)
+        except ValueError:
+            pass  # the usual case: Ray gave it back together with its owner
+        return placement_group(
+            [bundle_for(member) for member in self._replica["members"]],
+            strategy="PACK",
+            name=name,
+            bundle_label_selector=[{"ray.io/node-id": member["nodeId"]} for member in self._replica["members"]],
+        )
+
+    def _seat_members(self) -> List[Any]:
+        timeout_s = float(self._replica["lifecycle"]["schedulingTimeout"])
+        if not self._group.wait(timeout_s):
+            wanted = "; ".join(f"{format_claim(member)} on {member['node']}" for member in self._replica["members"])
+            raise StartFailed("NODE_TAKEN", f"Ray did not grant the gang's nodes within {timeout_s:g} s: {wanted}")
+        members = [
+            ray.remote(GangMember).options(
+                max_restarts=0,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index),
+                **member_options(member),
+            ).remote(member)
+            for index, member in enumerate(self._replica["members"])
+        ]
+        seats = self._ask(members, "seat")
+        self._places = [place for place, _, _ in seats]
+        self._leads = {
+            (place["group"], place["copy"]): (host, port) for place, host, port in seats if int(place["rank"]) == 0
+        }
+        return members
+
+    def _start_engines(self) -> None:
+        sizes: Dict[Tuple[str, int], int] = {}
+        for place in self._places:
+            gang = (place["group"], place["copy"])
+            sizes[gang] = sizes.get(gang, 0) + 1
+        starts = []
+        for actor, member, place in zip(self._members, self._replica["members"], self._places):
+            gang = (place["group"], place["copy"])
+            host, port = self._leads[gang]
+            injected = injected_variables(self._replica, member, sizes[gang], place["port"], host, port)
+            starts.append(actor.start.remote(injected, self._replica["lifecycle"]))
+        self._get(starts)
+
+    def _wait_ready(self) -> None:
+        """Return when every gang's leader is ready; raises StartFailed when any member ends before."""
+        while True:
+            states = self._ask(self._members, "poll")
+            self._raise_if_ended(states)
+            if all(state["state"] == "ready" for state, place in zip(states, self._places) if int(place["rank"]) == 0):
+                return
+            time.sleep(POLL_S)
+
+    def _raise_if_ended(self, states: List[Mapping[str, str]]) -> None:
+        for state, place in zip(states, self._places):
+            if state["state"] == "ended":
+                raise StartFailed(state["code"], f"rank {place['rank']} of group {place['group']}: {state['reason']}")
+
+    def _ask(self, members: List[Any], method: str) -> List[Any]:
+        return self._get([getattr(member, method).remote() for member in members])
+
+    def _get(self, refs: List[Any]) -> List[Any]:
+        try:
+            return list(ray.get(refs))
+        except ray.exceptions.RayActorError as error:
+            code, message = decode_failure(str(error))
+            raise StartFailed(code, f"a member of the gang died: {message}") from None
+        except ray.exceptions.RayTaskError as error:
+            cause = getattr(error, "cause", None)
+            raise StartFailed(getattr(cause, "code", "MEMBER_FAILED"), str(cause or error)) from None
+
+    def _end_with_members(self) -> None:
+        """A member's end is the gang's end; Ray restarts the coordinator, and with it everything, up to the limit."""
+        try:
+            while True:
+                time.sleep(POLL_S)
+                self._raise_if_ended(self._ask(self._members, "poll"))
+        except Exception as reason:
+            write_reason(self._replica["members"][0], f"the gang goes down: {reason}")
+            os._exit(1)
+
+    def where(self) -> List[Dict[str, Any]]:
+        """Return the place of every member, as in the repr."""
+        return self._places
+
+    def __repr__(self) -> str:
+        return describe(self._replica, self._places)

@@ -1,0 +1,64 @@
+"""A replica of one member: the detached actor `ModelActor:<key>:<id>`. Its constructor returns when the engine is ready.
+
+So Ray's actor states are the health states: PENDING_CREATION = starting, ALIVE = ready, RESTARTING = the engine went
+down and comes back by policy, DEAD = it does not.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Dict, List, Mapping
+
+from . import node
+from .engine import EngineProcess, StartFailed
+from .mark import describe, encode_failure, injected_variables
+from .member import MemberSeat, deadline_after, write_reason
+
+
+def fail_start(replica: Mapping[str, Any], failure: StartFailed, restarted: bool) -> None:
+    """End a start that failed: the first one raises, so that the replica is DEAD with its reason; a restart counts as one more."""
+    write_reason(replica["members"][0], f"{failure.code}: {failure}")
+    if restarted:
+        os._exit(1)
+    raise RuntimeError(encode_failure(failure.code, str(failure))) from None
+
+
+class ModelActor:
+    """One replica, one engine. `replica` is the action of the plan with engine and log of its member."""
+
+    def __init__(self, replica: Dict[str, Any]) -> None:
+        self._replica = replica
+        restarted = node.was_restarted()
+        if restarted:
+            node.back_off(replica["lifecycle"])
+        try:
+            self._engine = self._start()
+        except StartFailed as failure:
+            fail_start(replica, failure, restarted)
+        threading.Thread(target=self._end_with_engine, name="fleetctl-watch", daemon=True).start()
+
+    def _start(self) -> EngineProcess:
+        deadline = deadline_after(self._replica["lifecycle"])
+        seat = MemberSeat(self._replica["members"][0])
+        self._place = seat.place()
+        injected = injected_variables(self._replica, seat.member, 1, seat.port, seat.ip, seat.leader_port)
+        engine = seat.start_engine(injected)
+        try:
+            engine.become_ready(deadline)
+        except StartFailed:
+            engine.stop()
+            raise
+        return engine
+
+    def _end_with_engine(self) -> None:
+        """The engine's end is the actor's end; Ray restarts it, up to the model's limit."""
+        write_reason(self._replica["members"][0], self._engine.watch())
+        os._exit(1)
+
+    def where(self) -> List[Dict[str, Any]]:
+        """Return the place of every member, as in the repr."""
+        return [self._place]
+
+    def __repr__(self) -> str:
+        return describe(self._replica, [self._place])

@@ -1,0 +1,39 @@
+"""Turns on a node's shared cards: Ray must see fractional claims in the plan's order to choose the cards the plan counted on.
+
+Ray picks the card by best fit when a worker is granted. Two fractional replicas that arrive in another order can end on
+cards that leave a third without room; so on one node a claim waits until the one before it has its card.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable, Dict, List, Mapping
+
+SHARE = 10_000
+
+
+class CardTurns:
+    """For each replica, which earlier ones must have their cards first. Whole-card claims on their own need no turns."""
+
+    def __init__(self, replicas: List[Mapping[str, Any]]) -> None:
+        self._granted = {str(replica["id"]): threading.Event() for replica in replicas}
+        self._before: Dict[str, List[str]] = {}
+        fractional = {
+            member["nodeId"] for replica in replicas for member in replica["members"] if 0 < int(member["gpus"]) < SHARE
+        }
+        last_on: Dict[str, str] = {}
+        for replica in replicas:
+            nodes = {member["nodeId"] for member in replica["members"] if int(member["gpus"]) > 0} & fractional
+            self._before[str(replica["id"])] = sorted({last_on[node] for node in nodes if node in last_on})
+            last_on.update({node: str(replica["id"]) for node in nodes})
+
+    def wait_for(self, replica_id: str, stopped: Callable[[], bool]) -> None:
+        """Return when every earlier replica on the same shared nodes has its cards, or never will."""
+        for earlier in self._before[replica_id]:
+            while not self._granted[earlier].wait(0.2):
+                if stopped():
+                    return
+
+    def done(self, replica_id: str) -> None:
+        """Say that Ray has chosen this replica's cards, or never will."""
+        self._granted[replica_id].set()

@@ -1,0 +1,73 @@
+"""What the agent reads of the cluster just before it acts: nodes, free resources, live replicas. Ray's tables, no dashboard."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Set
+
+import ray
+from ray._private import state
+
+from .claims import claim_of
+
+LIVE_STATES = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING")
+SLACK = 1e-6
+
+
+def dead_or_draining(node_id: str) -> Optional[str]:
+    """Return what keeps a node from taking anything new, or None."""
+    alive = {record["NodeID"] for record in ray.nodes() if record["Alive"]}
+    if node_id not in alive:
+        return "the node is dead or gone"
+    try:
+        draining = state.state.get_draining_nodes()
+    except Exception:  # not known to this Ray: then it has no draining either
+        return None
+    return "the node is draining" if node_id in draining else None
+
+
+def shortfalls(members: List[Mapping[str, Any]]) -> List[str]:
+    """Compare what Ray has free on each node with what `members` claim there; returns need and free where it is short."""
+    claims: Dict[str, Dict[str, float]] = {}
+    names: Dict[str, str] = {}
+    for member in members:
+        names[member["nodeId"]] = member["node"]
+        claim = claims.setdefault(member["nodeId"], {})
+        for resource, amount in claim_of(member).items():
+            claim[resource] = claim.get(resource, 0.0) + amount
+    free = state.available_resources_per_node()
+    return [
+        f"{names[node_id]} has {free.get(node_id, {}).get(resource, 0.0):g} {resource} free, {amount:g} needed"
+        for node_id, claim in sorted(claims.items())
+        for resource, amount in sorted(claim.items())
+        if free.get(node_id, {}).get(resource, 0.0) + SLACK < amount
+    ]
+
+
+def taken_names() -> Set[str]:
+    """Return the names of all actors of this namespace that are not dead."""
+    return set(ray.util.list_named_actors())
+
+
+def live_ids(model: str, names: Set[str], not_counted: Set[int]) -> List[int]:
+    """Return the ids of a model's replicas among `names`, less those the plan does not count (lost, unmanaged)."""
+    prefix = f"ModelActor:{model}:"
+    tails = [name[len(prefix):] for name in names if name.startswith(prefix)]
+    return sorted({int(tail) for tail in tails if tail.isdigit()} - not_counted)
+
+
+def live_records() -> Dict[str, Dict[str, Any]]:
+    """Return Ray's records of all actors that are not dead, of every namespace, by actor id."""
+    records: Dict[str, Dict[str, Any]] = {}
+    for live_state in LIVE_STATES:
+        records.update(state.actors(actor_state_name=live_state) or {})
+    return records
+
+
+def actor_record(actor_id: str) -> Dict[str, Any]:
+    """Return Ray's record of one actor; empty when it has none."""
+    return dict(state.actors(actor_id) or {})
+
+
+def has_worker(record: Mapping[str, Any]) -> bool:
+    """Tell whether Ray has granted the actor a worker; until then it only waits for resources."""
+    return bool(record.get("Address", {}).get("IPAddress"))

@@ -1,0 +1,21 @@
+"""A saved plan is good for one apply. Used = a job with its id has taken the fleet's lock; the agent has the last word."""
+
+from __future__ import annotations
+
+from fleetctl.apply import jobs
+from fleetctl.documents.plan import Plan
+from fleetctl.errors import PlanUsed
+from fleetctl.inventory.client import DashboardClient
+
+
+def refuse_used(client: DashboardClient, plan: Plan) -> None:
+    """Raise PlanUsed when the cluster's list of jobs shows that this plan was applied before."""
+    for job in jobs.ours(client):
+        if job.metadata.get("planId") == plan.plan_id and '"type":"lockAcquired"' in jobs.log_of(client, job.submission_id):
+            raise used_by(job.submission_id)
+
+
+def used_by(submission_id: str) -> PlanUsed:
+    """Return the error for a plan that job `submission_id` has applied."""
+    return PlanUsed(f"this plan was already applied by job {submission_id}",
+                    hint="make a new one: fleetctl plan -f FLEET --out FILE")

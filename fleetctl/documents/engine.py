@@ -1,0 +1,98 @@
+"""What runs in one member: the engine's command, its environment and how its health is probed. Passed through verbatim."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from fleetctl.documents.base import Authored
+from fleetctl.documents.quantity import Seconds
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+def _check_env_name(name: str) -> str:
+    if not name or "=" in name or "\0" in name:
+        raise PydanticCustomError("bad_env_name", "{found} is not an environment variable name",
+                                  {"found": repr(name), "allowed": "a non-empty name without '='"})
+    if name.startswith("FLEETCTL_"):
+        raise PydanticCustomError("reserved_env_name", "{found} is set by fleetctl itself",
+                                  {"found": repr(name), "allowed": "any name that does not begin with FLEETCTL_"})
+    return name
+
+
+def _check_no_nul(text: str) -> str:
+    if "\0" in text:
+        raise PydanticCustomError("nul_in_text", "{found} holds a NUL character, which no command line can carry",
+                                  {"found": repr(text), "allowed": "text without NUL"})
+    return text
+
+
+Text = Annotated[str, AfterValidator(_check_no_nul)]
+EnvName = Annotated[str, AfterValidator(_check_env_name)]
+
+
+class FromNode(Authored):
+    """A value read from the node's own environment when the engine starts, so that it never stands in a file."""
+
+    from_node: Annotated[str, Field(min_length=1, description="name of the variable in the node's environment")]
+
+
+class HttpProbe(Authored):
+    """Healthy when a GET answers 200 to 399."""
+
+    path: Annotated[str, Field(pattern="^/")] = "/"
+    port: Port | None = Field(None, description="default: the member's own FLEETCTL_PORT")
+
+
+class TcpProbe(Authored):
+    """Healthy when the port accepts a connection."""
+
+    port: Port | None = Field(None, description="default: the member's own FLEETCTL_PORT")
+
+
+class ExecProbe(Authored):
+    """Healthy when the command exits 0; it runs in the engine's environment and working directory."""
+
+    command: Annotated[list[Text], Field(min_length=1)]
+
+
+class Probe(Authored):
+    """Exactly one of http, tcp and exec, with its rhythm."""
+
+    http: HttpProbe | None = None
+    tcp: TcpProbe | None = None
+    exec: ExecProbe | None = None
+    period: Seconds = Field(1, description="time between two tries; default 1s")
+    timeout: Seconds = Field(5, description="time one try may take; default 5s")
+    failure_threshold: Annotated[int, Field(ge=1, le=1000)] = Field(
+        3, description="liveness only: failures in a row before the engine counts as down"
+    )
+
+    @model_validator(mode="after")
+    def _exactly_one_kind(self) -> Probe:
+        kinds = [kind for kind in ("http", "tcp", "exec") if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            found = " and ".join(kinds) if kinds else "none"
+            raise PydanticCustomError("probe_kind", "a probe has exactly one of http, tcp and exec; found {found}",
+                                      {"found": found, "allowed": "http, tcp or exec"})
+        return self
+
+
+class Engine(Authored):
+    """The engine's own command line, environment and probes; fleetctl adds nothing to its flags."""
+
+    command: Annotated[list[Text], Field(min_length=1, description="program and leading arguments")]
+    args: list[Text] = Field(default_factory=list, description="further arguments, appended verbatim")
+    env: dict[EnvName, Text | FromNode] = Field(
+        default_factory=dict, description='extra environment; numbers and booleans must be quoted ("1")'
+    )
+    workdir: Annotated[str, Field(pattern="^/")] | None = Field(None, description="default: a fresh folder")
+    readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
+    liveness: Probe | None = Field(None, description="default: alive as long as the process is")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the resolved engine as it stands in a plan: camelCase, durations in seconds."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,0 +1,51 @@
+"""Events of an apply, one JSON object a line: the agent writes them, the client shows and relays them.
+
+First `version`, last `runSummary`. Readers must show `message` for a type they do not know.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from fleetctl.documents.base import Stored
+
+Level = Literal["debug", "info", "warning", "error"]
+Outcome = Literal["ready", "starting", "failed", "blocked", "skipped"]
+
+
+class Event(Stored):
+    """One line. Further keys depend on the type and are kept."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="allow", frozen=True)
+
+    seq: int
+    time: str = Field(description="RFC 3339, UTC")
+    type: str
+    level: Level = "info"
+    message: str
+
+
+class ReplicaOutcome(Stored):
+    """How it ended for one replica; `code` and `message` say why where it is not ready."""
+
+    model: str
+    replica_id: int | None = None
+    outcome: Outcome
+    nodes: list[str] = Field(default_factory=list)
+    address: str | None = None
+    code: str | None = None
+    message: str = ""
+    seconds: float | None = None
+    replicas: int = Field(1, description="how many replicas this row stands for; more than one only when blocked")
+
+
+class RunSummary(Event):
+    """The last line of an apply."""
+
+    type: Literal["runSummary"] = "runSummary"
+    outcomes: list[ReplicaOutcome] = Field(default_factory=list)
+    exit_code: int
+    interrupted: bool = False

@@ -1,0 +1,150 @@
+"""The fleet file (apiVersion fleetctl/v1) as a person writes it. What stands here is the published schema.
+
+Rules that need more than one field (a gang's geometry, duplicate names) are checked in `spec/`, with positions.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from fleetctl.documents.base import Authored
+from fleetctl.documents.engine import Engine
+from fleetctl.documents.quantity import Bytes, Cpus, Gpus, Seconds
+from fleetctl.documents.selector import LabelKey, Selector
+
+API_VERSION = "fleetctl/v1"
+MAX_REPLICAS = 100_000
+MAX_COUNT = 1_024
+
+Role = Literal["Standalone", "Leader", "Worker"]
+DnsLabel = Annotated[str, Field(pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]
+
+
+def _check_model_key(key: str) -> str:
+    if not key or len(key) > 512 or any(char.isspace() or not char.isprintable() for char in key):
+        raise PydanticCustomError("bad_model_key", "{found} cannot be a model key",
+                                  {"found": repr(key), "allowed": "1 to 512 printable characters without spaces"})
+    return key
+
+
+ModelKey = Annotated[str, AfterValidator(_check_model_key)]
+
+
+class Resources(Authored):
+    """What one member claims on its node; absent = 0."""
+
+    gpus: Gpus = Field(0, description="a share of one card below 1, or whole cards")
+    vram: Bytes = Field(0, description="free memory needed on each card")
+    cpus: Cpus = Field(0, description="CPUs")
+    memory: Bytes = Field(0, description="host memory")
+
+
+class Member(Authored):
+    """One engine on one node; a Worker may stand for several equal ones."""
+
+    role: Role = Field("Standalone", description="Standalone alone, or one Leader and its Workers")
+    count: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = Field(
+        None, description="Worker only: how many equal Workers; absent = 1"
+    )
+    resources: Resources = Field(default_factory=lambda: Resources(), description="per member")
+    node_selector: Selector = Field(default_factory=dict, description="labels the node must have")
+    engine: Engine
+
+
+class WorkerGroup(Authored):
+    """One serving unit: one Standalone member, or a gang of one Leader and its Workers."""
+
+    name: DnsLabel
+    copies: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(1, description="how often the group is stamped out")
+    members: Annotated[list[Member], Field(min_length=1, max_length=64)]
+
+
+class Placement(Authored):
+    """Where the members of one replica may stand relative to each other."""
+
+    same_label: LabelKey | None = Field(None, description="a gang stays inside one value of this node label")
+    ranks_per_node: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(
+        1, description="how many ranks of one gang may share a node"
+    )
+    spread: LabelKey | None = Field(None, description="spread a model's replicas over the values of this label")
+
+
+class Restart(Authored):
+    """What happens when a ready engine ends."""
+
+    max: Annotated[int, Field(ge=0, le=1000)] = Field(5, description="restarts before the replica stays down")
+    backoff: Seconds = Field(10, description="wait before the first restart; doubles up to 5m")
+
+
+class ModelDefaults(Authored):
+    """Merged under every model."""
+
+    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = Field(0, description="higher is placed first")
+    startup_timeout: Seconds = Field(1800, description="time an engine may take to become ready; default 30m")
+    scheduling_timeout: Seconds = Field(30, description="time Ray may take to grant what the plan promised; default 30s")
+    restart: Restart = Field(default_factory=lambda: Restart())
+    placement: Placement = Field(default_factory=lambda: Placement())
+
+
+class Model(ModelDefaults):
+    """One model: how many replicas at least, and the shape of one."""
+
+    key: ModelKey
+    replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
+        description="a floor, never a ceiling: more may run, fewer are created; 0 = no target"
+    )
+    workers: Annotated[list[WorkerGroup], Field(min_length=1, max_length=64)]
+
+
+class Reserve(Authored):
+    """Kept free on every card."""
+
+    vram: Bytes = 0
+
+
+class NodePolicy(Authored):
+    """What holds for the selected nodes; later entries win per key."""
+
+    selector: Selector = Field(default_factory=dict, description="no selector = every node")
+    max_replicas_per_model: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = Field(
+        None, description="slots per model and node; default: no cap for models that claim GPU or VRAM, 1 for others"
+    )
+    reserve: Reserve | None = Field(None, description="kept free on every card")
+    gpu_memory: Bytes | None = Field(None, description="memory of each card, where the cluster cannot report it")
+    cordon: bool | None = Field(None, description="nothing new here")
+
+
+class Cluster(Authored):
+    """Which cluster; --address and FLEETCTL_ADDRESS win over it."""
+
+    address: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="http(s)://host:8265 = Ray dashboard; auto or host:port = a local Ray"
+    )
+    namespace: Annotated[str, Field(min_length=1)] = Field("fleet", description="Ray namespace of the replicas")
+
+
+class FleetSpec(Authored):
+    """Models and policies; over several files, nodes and models concatenate, cluster and defaults stand once."""
+
+    cluster: Cluster | None = None
+    defaults: ModelDefaults | None = None
+    nodes: list[NodePolicy] = Field(default_factory=list)
+    models: list[Model] = Field(default_factory=list)
+
+
+class Metadata(Authored):
+    """The fleet's name, equal in all its files."""
+
+    name: DnsLabel
+
+
+class FleetDocument(Authored):
+    """One document of a fleet file."""
+
+    api_version: Literal["fleetctl/v1"]
+    kind: Literal["Fleet"]
+    metadata: Metadata
+    spec: FleetSpec

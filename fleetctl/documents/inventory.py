@@ -1,0 +1,108 @@
+"""The inventory: nodes, cards and replicas as observed at one moment. Bytes are integers, GPU amounts are 1/10000."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fleetctl.documents.base import FORMAT_VERSION, Stored
+
+NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
+ReplicaState = Literal["DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING", "DEAD"]
+LIVE_STATES: frozenset[str] = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING"})
+STARTING_STATES: frozenset[str] = LIVE_STATES - {"ALIVE"}
+
+
+class ClusterIdentity(Stored):
+    """Which cluster this is; a new session is a new cluster."""
+
+    address: str | None = None
+    ray_version: str | None = None
+    session_id: str | None = None
+
+
+class Amounts(Stored):
+    """Ray's resources in Ray's units: GPU and CPU as numbers, memory in bytes. Other resources are left out."""
+
+    gpu: Annotated[float, Field(alias="GPU", ge=0)] = 0
+    cpu: Annotated[float, Field(alias="CPU", ge=0)] = 0
+    memory: Annotated[float, Field(ge=0)] = 0
+
+
+class NodeResources(Stored):
+    """Total, and what Ray has granted; `used` absent = what the listed replicas claim."""
+
+    total: Amounts = Field(default_factory=lambda: Amounts())
+    used: Amounts | None = None
+
+
+class Gpu(Stored):
+    """One card. `share` = fraction of it granted by Ray, 0 to 1; None = not known for this card alone."""
+
+    index: int
+    uuid: str | None = None
+    model: str | None = None
+    memory_total: int | None = Field(None, description="bytes; null = unknown")
+    memory_used: int | None = Field(None, description="bytes in use by anyone; null = unknown")
+    share: Annotated[float, Field(ge=0, le=1)] | None = None
+
+
+class Node(Stored):
+    """One Ray node."""
+
+    id: str
+    name: str
+    ip: str | None = None
+    state: NodeState = "ALIVE"
+    labels: dict[str, str] = Field(default_factory=dict)
+    resources: NodeResources = Field(default_factory=lambda: NodeResources())
+    gpus: list[Gpu] = Field(default_factory=list)
+
+
+class ReplicaMember(Stored):
+    """One member of a live replica. `gpus` in 1/10000 of a card."""
+
+    group: str | None = None
+    copy_index: int = Field(0, alias="copy")
+    role: str = "Standalone"
+    rank: int = 0
+    slot: int | None = Field(None, description="the replica's slot on its node, where it is known")
+    node_id: str | None = None
+    gpus: int = 0
+    vram: int = Field(0, description="bytes claimed on each card")
+    cpus: int = Field(0, description="1/10000 CPU")
+    memory: int = 0
+    gpu_indices: list[int] = Field(default_factory=list)
+    gpu_uuids: list[str] = Field(default_factory=list)
+    address: str | None = None
+    port: int | None = None
+
+
+class Replica(Stored):
+    """One actor that serves, or means to serve, a model: ours, another fleet's, or a foreign one."""
+
+    model: str
+    replica_id: int | None = Field(None, description="null for a foreign scheme")
+    foreign_id: str | None = Field(None, description="the actor's full name where it is not ours")
+    level: Literal["HOT", "WARM", "COLD"] = "HOT"
+    state: ReplicaState = "ALIVE"
+    fleet: str | None = Field(None, description="the fleet whose mark it carries; null = unmanaged")
+    spec_hash: str | None = None
+    actor_id: str | None = None
+    members: list[ReplicaMember] = Field(default_factory=list)
+    error: str | None = Field(None, description="last words or exit reason, where known")
+
+
+class Inventory(Stored):
+    """What runs where. `complete: false` = something could not be read, and nothing may be planned on it."""
+
+    format_version: str = FORMAT_VERSION
+    kind: Literal["Inventory"] = "Inventory"
+    observed_at: str = Field(description="RFC 3339, UTC")
+    source: str = Field(description="where it was read: a dashboard URL or a file")
+    complete: bool = True
+    warnings: list[str] = Field(default_factory=list)
+    cluster: ClusterIdentity = Field(default_factory=lambda: ClusterIdentity())
+    nodes: list[Node] = Field(default_factory=list)
+    replicas: list[Replica] = Field(default_factory=list)

@@ -1,0 +1,120 @@
+"""Load a stored document (an inventory, a plan) from text, and refuse what is damaged or not ours, clearly."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.canonical import plan_id
+from fleetctl.documents.plan import Plan
+from fleetctl.errors import DocumentError
+
+Document = TypeVar("Document", bound=Stored)
+
+SHOWN_PROBLEMS = 5
+_VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
+
+
+def load_document(text: str, cls: type[Document], *, where: str) -> Document:
+    """Return the document in `text`, JSON or YAML. `where` names it in messages.
+
+    Raises DocumentError when the text is cut off, holds another kind of document, is of a format this version does
+    not know, or does not fit the model.
+    """
+    return _validated(_checked(_parsed(text, where), cls, where), cls, where)
+
+
+def load_plan(text: str, where: str) -> Plan:
+    """Return the saved plan in `text`; see `load_document`. Refuses one that was changed after it was written."""
+    raw = _checked(_parsed(text, where), Plan, where)
+    if raw.get("masked") is True:
+        raise DocumentError(f"{where} is what `plan --format json` shows, with the values of env masked",
+                            hint="save a plan with `fleetctl plan --out FILE`, and apply that file")
+    if raw.get("planId") != plan_id(raw):
+        raise DocumentError(f"{where} was changed after it was written (planId does not match)",
+                            hint="make a new plan with `fleetctl plan --out FILE`")
+    return _validated(raw, Plan, where)
+
+
+def _parsed(text: str, where: str) -> object:
+    """Parse JSON where the text begins like it, otherwise YAML."""
+    if not text.strip():
+        raise DocumentError(f"{where} is empty", hint="was it written whole?")
+    try:
+        if text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
+            return json.loads(text.lstrip("\ufeff"), parse_constant=_no_constant)
+        return _parse_yaml(text, where)
+    except json.JSONDecodeError as error:
+        raise DocumentError(f"{where}:{error.lineno}:{error.colno}: not whole JSON: {error.msg}",
+                            hint="was it cut off while it was written or copied?") from None
+    except RecursionError:
+        raise DocumentError(f"{where} is nested too deeply to be one of our documents") from None
+    except ValueError as error:
+        raise DocumentError(f"{where} cannot be read: {error}") from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number a document may hold")
+
+
+def _parse_yaml(text: str, where: str) -> object:
+    import yaml
+
+    from fleetctl.documents.plain_yaml import PlainLoader, refuse_aliases
+
+    try:
+        refuse_aliases(text)
+        return yaml.load(text, Loader=PlainLoader)  # noqa: S506  a safe loader, only plainer
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise DocumentError(f"{where}{place}: not JSON and not YAML: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise DocumentError(f"{where}: not JSON and not YAML: {str(error).splitlines()[0]}") from None
+
+
+def _checked(raw: object, cls: type[Document], where: str) -> dict[str, Any]:
+    """Check kind and format version, before anything else can be misread."""
+    wanted = cls.model_fields["kind"].default
+    if not isinstance(raw, dict):
+        raise DocumentError(f"{where} holds no document but {_article(type(raw).__name__)}",
+                            hint=f"expected a mapping with kind: {wanted}")
+    kind = raw.get("kind")
+    if kind != wanted:
+        found = f"is {_article(str(kind))}" if kind else "does not say what it is"
+        raise DocumentError(f"{where} {found}, not {_article(wanted)}", hint=f"expected kind: {wanted}")
+    _check_version(raw.get("formatVersion"), where)
+    return raw
+
+
+def _check_version(version: object, where: str) -> None:
+    known = FORMAT_VERSION.partition(".")[0]
+    match = _VERSION.fullmatch(str(version))
+    if version is None or match is None:
+        found = "has no formatVersion" if version is None else f"has formatVersion {version!r}"
+        raise DocumentError(f"{where} {found}", hint=f"this fleetctl reads {known}.x, as \"{FORMAT_VERSION}\"")
+    if match[1] != known:
+        raise DocumentError(f"{where} is of formatVersion {version}, and this fleetctl reads {known}.x",
+                            hint="use the fleetctl that wrote it, or write it anew with this one")
+
+
+def _validated(raw: dict[str, Any], cls: type[Document], where: str) -> Document:
+    try:
+        return cls.model_validate({**raw, "formatVersion": str(raw["formatVersion"])})
+    except ValidationError as error:
+        problems = [f"{_path(item['loc'])}: {item['msg']}" for item in error.errors(include_url=False)]
+        more = f"; and {len(problems) - SHOWN_PROBLEMS} more" if len(problems) > SHOWN_PROBLEMS else ""
+        raise DocumentError(f"{where} is damaged: {'; '.join(problems[:SHOWN_PROBLEMS])}{more}") from None
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".") or "the document"
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in tuple('aeiou') else 'a'} {noun}"

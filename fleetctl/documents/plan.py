@@ -1,0 +1,218 @@
+"""The plan: what would be created where, what is held, what is blocked and why. There is no operation that removes.
+
+Bytes are integers; `gpus` and `cpus` are integers of 1/10000. Lists are in a fixed order, so equal input gives equal bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fleetctl.documents.base import FORMAT_VERSION, Stored
+
+
+class FleetSource(Stored):
+    """One file the fleet was read from."""
+
+    path: str
+    sha256: str
+
+
+class GitFacts(Stored):
+    """Where the fleet file stands in git."""
+
+    commit: str
+    branch: str | None = None
+    dirty: bool = False
+
+
+class PlanFleet(Stored):
+    """The fleet this plan is for."""
+
+    name: str
+    namespace: str = "fleet"
+    files: list[FleetSource] = Field(default_factory=list)
+    git: GitFacts | None = None
+
+
+class PlanInventory(Stored):
+    """The inventory this plan was made from."""
+
+    observed_at: str
+    source: str
+    address: str | None = None
+    session_id: str | None = None
+
+
+class Summary(Stored):
+    """Replica counts over the whole plan."""
+
+    wanted: int = 0
+    live: int = 0
+    create: int = 0
+    hold: int = Field(0, description="live replicas beyond the target, kept")
+    blocked: int = 0
+    unmanaged: int = 0
+    drift: int = 0
+    lost: int = 0
+
+
+class Certificate(Stored):
+    """How many of the missing replicas were placed, how many could have been at most, and by which argument."""
+
+    placed: int = Field(description="new replicas this plan places")
+    wanted: int = Field(description="new replicas the targets ask for")
+    upper_bound: int = Field(description="no plan can place more new replicas than this")
+    status: Literal["optimal", "feasible"]
+    method: str
+
+
+class Position(Stored):
+    """A place in a fleet file, counted from 1."""
+
+    file: str
+    line: int
+    column: int
+
+
+class ModelRow(Stored):
+    """One line per model of the fleet file, also when there is nothing to do; `reason` is never empty."""
+
+    key: str
+    wanted: int
+    live: int
+    starting: int
+    create: int
+    blocked: int
+    surplus: int
+    reason: str
+    source: Position | None = None
+
+
+class ActionMember(Stored):
+    """One member and the node it will stand on. `gpus`, `cpus` in 1/10000; `vram` per card."""
+
+    group: str
+    copy_index: int = Field(alias="copy")
+    role: str
+    rank: int
+    node_id: str
+    node: str
+    slot: int = Field(description="the replica's slot on this node")
+    gpus: int
+    vram: int
+    cpus: int
+    memory: int
+
+
+class Lifecycle(Stored):
+    """How the replica is started and restarted; not part of the spec hash. Seconds."""
+
+    startup_timeout: float
+    scheduling_timeout: float
+    restart_max: int
+    restart_backoff: float
+
+
+class Action(Stored):
+    """Create one replica."""
+
+    id: str = Field(description="<model>/<replicaId>")
+    op: Literal["create"] = "create"
+    model: str
+    replica_id: int
+    spec_hash: str
+    wanted: int = Field(description="the model's target: the agent creates nothing beyond it")
+    priority: int = 0
+    lifecycle: Lifecycle
+    members: list[ActionMember]
+
+
+class Hold(Stored):
+    """More runs than wanted; all of it is kept."""
+
+    model: str
+    wanted: int
+    live: int
+    surplus: int
+
+
+class Reason(Stored):
+    """Why some nodes cannot take the replica, with the arithmetic. `need`, `best`, `short` are texts with units."""
+
+    code: str
+    node_count: int
+    need: str
+    best: str
+    short: str
+    examples: list[str] = Field(default_factory=list, description="at most five node names")
+
+
+class Blocked(Stored):
+    """Replicas of one model that could not be placed, for one reason."""
+
+    model: str
+    replicas: int
+    code: str
+    message: str
+    reasons: list[Reason] = Field(default_factory=list)
+
+
+class Drift(Stored):
+    """A replica that runs, but not as the file says; reported, never acted on."""
+
+    model: str
+    replica_id: int
+    code: Literal["SPEC_CHANGED", "SELECTOR_NO_LONGER_MATCHES", "ABOVE_SLOT_CAP"]
+    message: str
+
+
+class Unmanaged(Stored):
+    """Capacity in use by something that is not this fleet's to count: another fleet, a foreign scheme, a model not in the file."""
+
+    model: str
+    replica_id: int | None = None
+    foreign_id: str | None = None
+    fleet: str | None = None
+    state: str
+    nodes: list[str] = Field(default_factory=list)
+    message: str
+
+
+class Lost(Stored):
+    """A replica whose actor record is live but whose node is dead; not counted, its id is not reused."""
+
+    model: str
+    replica_id: int
+    nodes: list[str]
+    message: str
+
+
+class Plan(Stored):
+    """A plan; `planId` is the SHA-256 of its canonical JSON without it."""
+
+    format_version: str = FORMAT_VERSION
+    kind: Literal["Plan"] = "Plan"
+    plan_id: str = ""
+    tool_version: str
+    fleet: PlanFleet
+    inventory: PlanInventory
+    expires_at: str | None = None
+    summary: Summary
+    certificate: Certificate
+    models: list[ModelRow]
+    specs: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="by spec hash: the resolved workers and placement of the models acted on"
+    )
+    actions: list[Action] = Field(default_factory=list)
+    holds: list[Hold] = Field(default_factory=list)
+    blocked: list[Blocked] = Field(default_factory=list)
+    drift: list[Drift] = Field(default_factory=list)
+    unmanaged: list[Unmanaged] = Field(default_factory=list)
+    lost: list[Lost] = Field(default_factory=list)
+    options: dict[str, Any] = Field(default_factory=dict, description="flags that shaped the plan: targets, excludes")
+    observed: dict[str, dict[str, int]] = Field(
+        default_factory=dict, description="per planned model: live count and highest id, to tell a stale plan"
+    )
+    exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 partial, 4 policy")

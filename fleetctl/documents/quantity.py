@@ -1,0 +1,144 @@
+"""Quantities as people write them, and the integers they stand for.
+
+Bytes are Kubernetes quantities (`16Gi`, `500M`, `1073741824`). GPU and CPU amounts become integers of 1/10000, Ray's own
+fixed point, so that sums are exact. Durations (`15m`, `1h30m`, `500ms`) become seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+SHARE = 10_000
+"""One whole GPU or CPU in integers of 1/10000."""
+
+MAX_BYTES = 1 << 60
+MAX_SHARE = 1_000_000 * SHARE
+MAX_SECONDS = 30 * 24 * 3600
+
+_SUFFIXES = {
+    "": 1,
+    **{f"{unit}i": 1024 ** (power + 1) for power, unit in enumerate(("K", "M", "G", "T", "P", "E"))},
+    **{unit: 1000 ** (power + 1) for power, unit in enumerate(("k", "M", "G", "T", "P", "E"))},
+}
+_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][0-9]{1,2})?)((?:[KMGTPE]i)|[kMGTPE])?")
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
+
+BYTES_ALLOWED = "a byte quantity such as 16Gi, 500M or 1073741824"
+SHARE_ALLOWED = "a number such as 1, 0.5 or 2"
+CPU_ALLOWED = "a number such as 2, 0.5 or 500m"
+DURATION_ALLOWED = "a duration such as 30s, 15m or 1h30m"
+
+
+def _bad(kind: str, value: Any, allowed: str) -> PydanticCustomError:
+    return PydanticCustomError(f"bad_{kind}", "{found} is not {allowed}", {"found": repr(value), "allowed": allowed})
+
+
+def _absurd(value: Any, allowed: str) -> PydanticCustomError:
+    return PydanticCustomError("absurd_quantity", "{found} is out of range; expected {allowed}",
+                               {"found": repr(value), "allowed": allowed})
+
+
+def parse_bytes(value: Any) -> int:
+    """Return the whole bytes a Kubernetes quantity stands for; fractions round up, as in Kubernetes."""
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise _bad("bytes", value, BYTES_ALLOWED)
+    match = _BYTES.fullmatch(str(value).strip()) if len(str(value)) <= 40 else None
+    if match is None:
+        raise _bad("bytes", value, BYTES_ALLOWED)
+    exact = Decimal(match[1]) * _SUFFIXES[match[2] or ""]
+    if exact > MAX_BYTES:
+        raise _absurd(value, "at most 1Ei")
+    return int(exact.to_integral_value(rounding="ROUND_CEILING"))
+
+
+def _parse_share(value: Any, allowed: str, kind: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise _bad(kind, value, allowed)
+    text = str(value).strip()
+    milli = kind == "cpus" and isinstance(value, str) and text.endswith("m")
+    if len(text) > 40 or (isinstance(value, str) and not milli and kind == "gpus"):
+        raise _bad(kind, value, allowed)
+    try:
+        exact = Decimal(text.removesuffix("m") if milli else text) / (1000 if milli else 1)
+    except InvalidOperation:
+        raise _bad(kind, value, allowed) from None
+    if not exact.is_finite():
+        raise _bad(kind, value, allowed)
+    share = exact * SHARE
+    if share < 0 or share > MAX_SHARE:
+        raise _absurd(value, "between 0 and 1000000")
+    if share != share.to_integral_value():
+        raise PydanticCustomError("share_too_fine", "{found} is finer than 0.0001, the finest share Ray can grant",
+                                  {"found": repr(value), "allowed": "a multiple of 0.0001"})
+    return int(share)
+
+
+def parse_gpus(value: Any) -> int:
+    """Return GPUs in 1/10000; more than one card must be whole cards."""
+    share = _parse_share(value, SHARE_ALLOWED, "gpus")
+    if share > SHARE and share % SHARE:
+        raise PydanticCustomError("gpus_not_whole", "{found} GPUs: more than one must be whole cards",
+                                  {"found": repr(value), "allowed": "a share below 1, or a whole number"})
+    return share
+
+
+def parse_cpus(value: Any) -> int:
+    """Return CPUs in 1/10000, from a number or from Kubernetes' milli form (`500m`)."""
+    return _parse_share(value, CPU_ALLOWED, "cpus")
+
+
+def parse_duration(value: Any) -> int | float:
+    """Return seconds; an int where the duration is whole."""
+    if not isinstance(value, str) or len(value) > 40:
+        raise _bad("duration", value, DURATION_ALLOWED)
+    parts = _DURATION_PART.findall(value)
+    if not parts or "".join(number + unit for number, unit in parts) != value:
+        raise _bad("duration", value, DURATION_ALLOWED)
+    seconds = sum((Decimal(number) * _SECONDS[unit] for number, unit in parts), Decimal(0))
+    if seconds > MAX_SECONDS:
+        raise _absurd(value, "at most 30d")
+    return int(seconds) if seconds == seconds.to_integral_value() else float(seconds)
+
+
+def format_bytes(count: int) -> str:
+    """Show bytes the way people write them: exact in Ki/Mi/Gi where it is, otherwise to two decimals."""
+    for unit, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
+        if abs(count) >= size:
+            return f"{count // size}{unit}" if count % size == 0 else f"{count / size:.2f}{unit}"
+    return str(count)
+
+
+def format_share(share: int) -> str:
+    """Show an amount of 1/10000 as the number a person wrote: 10000 is 1, 2500 is 0.25."""
+    return str(share // SHARE) if share % SHARE == 0 else f"{share / SHARE:.4f}".rstrip("0")
+
+
+Bytes = Annotated[
+    int, BeforeValidator(parse_bytes),
+    WithJsonSchema({"anyOf": [
+        {"type": "integer", "minimum": 0},
+        {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?([eE][0-9]{1,2})?([KMGTPE]i|[kMGTPE])?$"},
+    ], "description": BYTES_ALLOWED}, mode="validation"),
+]
+Gpus = Annotated[
+    int, BeforeValidator(parse_gpus),
+    WithJsonSchema({"type": "number", "minimum": 0, "description": "a share of one card below 1, or whole cards"},
+                   mode="validation"),
+]
+Cpus = Annotated[
+    int, BeforeValidator(parse_cpus),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0},
+                              {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?m?$"}],
+                    "description": CPU_ALLOWED}, mode="validation"),
+]
+Seconds = Annotated[
+    int | float, BeforeValidator(parse_duration),
+    WithJsonSchema({"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$",
+                    "description": DURATION_ALLOWED}, mode="validation"),
+]

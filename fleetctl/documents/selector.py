@@ -1,0 +1,69 @@
+"""Ray's own label-selector strings: `v`, `!v`, `in(a, b)`, `!in(a, b)`; all keys of a selector must hold.
+
+Semantics follow Ray (`ray.util.scheduling_strategies` label selectors): a missing label matches only the negated forms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated
+
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
+
+_VALUE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_EXPRESSION = re.compile(rf"(!?)(?:in\(\s*({_VALUE}(?:\s*,\s*{_VALUE})*)\s*\)|({_VALUE}))")
+_KEY = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+SELECTOR_ALLOWED = "v, !v, in(a, b) or !in(a, b)"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One selector value, parsed: the label must (or, negated, must not) have one of `values`."""
+
+    negated: bool
+    values: frozenset[str]
+
+    def allows(self, value: str | None) -> bool:
+        """Tell whether a node with this label value (None = no such label) is selected."""
+        return (value in self.values) != self.negated
+
+
+@lru_cache(maxsize=4096)
+def parse_requirement(expression: str) -> Requirement:
+    """Parse one of `v`, `!v`, `in(a, b)`, `!in(a, b)`; raises ValueError for anything else."""
+    match = _EXPRESSION.fullmatch(expression.strip()) if len(expression) <= 8192 else None
+    if match is None:
+        raise ValueError(f"{expression!r} is not a label selector; allowed: {SELECTOR_ALLOWED}")
+    listed = match[2] if match[2] is not None else match[3]
+    return Requirement(bool(match[1]), frozenset(part.strip() for part in listed.split(",")))
+
+
+def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Tell whether `labels` satisfy every key of `selector`; an empty selector matches every node."""
+    return all(parse_requirement(expression).allows(labels.get(key)) for key, expression in selector.items())
+
+
+def _check_expression(expression: str) -> str:
+    try:
+        parse_requirement(expression)
+    except ValueError:
+        raise PydanticCustomError("bad_selector", "{found} is not a label selector",
+                                  {"found": repr(expression), "allowed": SELECTOR_ALLOWED}) from None
+    return expression
+
+
+def _check_label_key(key: str) -> str:
+    if not _KEY.fullmatch(key):
+        raise PydanticCustomError("bad_label_key", "{found} is not a label key",
+                                  {"found": repr(key), "allowed": "[prefix/]name, as ray.io/accelerator-type"})
+    return key
+
+
+LabelKey = Annotated[str, AfterValidator(_check_label_key)]
+Expression = Annotated[str, AfterValidator(_check_expression)]
+Selector = dict[LabelKey, Expression]

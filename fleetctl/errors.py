@@ -1,0 +1,105 @@
+"""The exception tree. Each class carries its exit code; only `cli/` turns an exception into one.
+
+FleetctlError                  1  something the user or the cluster did; shown without a traceback
+├── UsageError                64  flags that do not go together
+├── FleetFileError             1  one or more problems in the fleet files, all of them at once
+├── DocumentError              1  a plan, inventory or event that is damaged or of an unknown major version
+├── InventoryError             1  the cluster could not be read whole
+│   ├── ClusterUnreachable     1
+│   └── ClusterRefused         1  401 or 403, with what to do about it
+├── ApplyError                 1  the apply could not be started or followed
+├── PolicyRefused              4
+├── LockHeld                   5  another apply of this fleet is running
+├── PlanStale                  6  what a saved plan relies on has moved
+├── PlanUsed                   6  a saved plan was applied before
+└── WaitTimeout                7  the client stopped waiting; the apply goes on
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fleetctl.spec.problems import Problem
+
+
+class FleetctlError(Exception):
+    """A message to a person: what was found, what is allowed, what to do next."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(FleetctlError):
+    """Flags or arguments that do not go together."""
+
+    exit_code = 64
+
+
+class FleetFileError(FleetctlError):
+    """The fleet files have problems; `problems` holds all of them, in file order."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        noun = "problem" if len(problems) == 1 else "problems"
+        super().__init__(f"{len(problems)} {noun} in the fleet files")
+        self.problems = tuple(problems)
+
+
+class DocumentError(FleetctlError):
+    """A document that is damaged, tampered with, or of a format this version does not know."""
+
+
+class InventoryError(FleetctlError):
+    """The live inventory could not be read whole; nothing may be planned or applied on it."""
+
+
+class ClusterUnreachable(InventoryError):
+    """Nothing answered at the cluster's address."""
+
+
+class ClusterRefused(InventoryError):
+    """The cluster answered, but not to us (401, 403)."""
+
+
+class ApplyError(FleetctlError):
+    """The apply could not be started or followed."""
+
+
+class PolicyRefused(FleetctlError):
+    """A policy of the fleet forbids this."""
+
+    exit_code = 4
+
+
+class LockHeld(FleetctlError):
+    """Another apply of this fleet holds the lock."""
+
+    exit_code = 5
+
+
+class PlanStale(FleetctlError):
+    """Something the saved plan relies on has changed; `moved` says what, one sentence each."""
+
+    exit_code = 6
+
+    def __init__(self, message: str, *, moved: Sequence[str] = (), hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.moved = tuple(moved)
+
+
+class PlanUsed(FleetctlError):
+    """This saved plan was applied before; a plan is good for one apply."""
+
+    exit_code = 6
+
+
+class WaitTimeout(FleetctlError):
+    """The client stopped waiting; the apply goes on in the cluster."""
+
+    exit_code = 7
