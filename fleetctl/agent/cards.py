@@ -19,7 +19,7 @@ SETTLE_S = 20.0
 class Card(NamedTuple):
     """One card as the driver reports it. Bytes."""
 
-    index: str
+    number: str
     uuid: str
     total: int
     used: int
@@ -44,7 +44,7 @@ def read_cards(env: Mapping[str, str]) -> Optional[Sequence[Card]]:
 def granted(cards: Sequence[Card], visible: str) -> Sequence[Card]:
     """Pick the cards of a CUDA_VISIBLE_DEVICES value, by index or UUID, in its order."""
     wanted = [part.strip() for part in visible.split(",") if part.strip()]
-    return [card for part in wanted for card in cards if part in (card.index, card.uuid)]
+    return [card for part in wanted for card in cards if part in (card.number, card.uuid)]
 
 
 def objection(cards: Sequence[Card], gpu_share: int, vram_bytes: int) -> Optional[str]:
@@ -55,9 +55,9 @@ def objection(cards: Sequence[Card], gpu_share: int, vram_bytes: int) -> Optiona
     for card in cards:
         free = card.total - card.used
         if free < vram_bytes:
-            return f"card {card.index} has {free // MIB}Mi of {card.total // MIB}Mi free, {vram_bytes // MIB}Mi are needed"
+            return f"card {card.number} has {free // MIB}Mi of {card.total // MIB}Mi free, {vram_bytes // MIB}Mi are needed"
         if gpu_share >= 10_000 and card.used > max(1 << 30, card.total // 50):
-            return f"card {card.index} was granted whole but {card.used // MIB}Mi of it are in use by somebody else"
+            return f"card {card.number} was granted whole but {card.used // MIB}Mi of it are in use by somebody else"
     return None
 
 

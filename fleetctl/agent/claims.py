@@ -30,7 +30,7 @@ def presence_of(node_id: str) -> Dict[str, float]:
     for record in ray.nodes():
         if record["NodeID"] == node_id:
             names = [name for name in record["Resources"] if name.startswith("node:") and "__" not in name]
-            return {name: PRESENCE for name in sorted(names)[:1]}
+            return dict.fromkeys(sorted(names)[:1], PRESENCE)
     return {}
 
 

@@ -1,4 +1,4 @@
-"""Events: one JSON object a line on standard output, which Ray keeps as the job's log. First `version`, last `runSummary`."""
+"""Events: one JSON object a line on standard output, Ray's log of the job. First `version`, last `runSummary`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evict: the explicit verb that takes one replica away, and only the one it names. Nothing of plan or apply imports this."""
+"""Evict: the explicit verb that takes one replica away, and only the one it names. Apply never imports this."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def run_evict(request: Mapping[str, Any], events: EventStream) -> int:
         take_lock(request["fleet"], request["holder"], float(request["lockTimeout"]), lambda _: None, lambda: False)
         handle = ray.get_actor(name)
     except LockBusy as busy:
-        return _end(events, 5, f"the lock of fleet {request['fleet']} is held by job {busy.holder.get('job', 'unknown')}")
+        holder = busy.holder.get("job", "unknown")
+        return _end(events, 5, f"the lock of fleet {request['fleet']} is held by job {holder}")
     except ValueError:
         return _end(events, 1, f"there is no {name}")
     ray.kill(handle, no_restart=True)

@@ -1,4 +1,4 @@
-"""`$(NAME)` in command and args, expanded as Kubernetes does it: `$$(NAME)` is an escape, an unknown name stays as it is."""
+"""`$(NAME)` in command and args, as in Kubernetes: `$$(NAME)` is an escape, an unknown name stays as it is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A replica of several members: a coordinator without resources, and one actor per member in its placement group.
 
-The coordinator is the named, detached actor; it owns the placement group and the members, so they die with it whoever is
-killed, and Ray restarts it whole. No engine starts before all members are placed.
+The coordinator is the named, detached actor; it owns the placement group and the members, so they die with it whoever
+is killed, and Ray restarts it whole. No engine starts before all members are placed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class GangCoordinator:
         threading.Thread(target=self._end_with_members, name="fleetctl-watch", daemon=True).start()
 
     def _take_group(self) -> PlacementGroup:
-        """Ask for one bundle per member, each pinned to its node; what an earlier incarnation left is given back first."""
+        """Ask for one bundle per member, each pinned to its node; give back first what an earlier incarnation left."""
         name = actor_name(self._replica["model"], self._replica["replicaId"])
         try:
             remove_placement_group(ray.util.get_placement_group(name))
@@ -134,7 +134,8 @@ class GangCoordinator:
         while True:
             states = self._ask(self._members, "poll")
             self._raise_if_ended(states)
-            if all(state["state"] == "ready" for state, place in zip(states, self._places) if int(place["rank"]) == 0):
+            leaders = [state for state, place in zip(states, self._places) if int(place["rank"]) == 0]
+            if all(state["state"] == "ready" for state in leaders):
                 return
             time.sleep(POLL_S)
 

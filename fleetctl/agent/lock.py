@@ -50,7 +50,7 @@ def take_lock(
     fleet: str, holder: Dict[str, str], timeout_s: float, waiting: Callable[[Dict[str, str]], None],
     stopped: Callable[[], bool],
 ) -> HeldLock:
-    """Take the fleet's lock, waiting up to `timeout_s`; raises LockBusy. `waiting` is told the holder, once per holder."""
+    """Take the fleet's lock, waiting up to `timeout_s`; raises LockBusy. `waiting` is told each holder once."""
     name, deadline, told = f"FleetLock:{fleet}", time.monotonic() + timeout_s, None
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     while True:

@@ -1,4 +1,4 @@
-"""What a replica tells about itself: its name, its mark while starting, its repr once up. Nothing secret in any of them."""
+"""What a replica tells about itself: its name, its mark while starting, its repr once up. Nothing secret."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def describe(replica: Mapping[str, Any], members: Sequence[Mapping[str, Any]]) -
 
 
 def injected_variables(
-    replica: Mapping[str, Any], member: Mapping[str, Any], group_size: int, port: int, leader_host: str, leader_port: int
+    replica: Mapping[str, Any], member: Mapping[str, Any], group_size: int, port: int, leader_host: str,
+    leader_port: int,
 ) -> Dict[str, str]:
     """Return the FLEETCTL_ variables that every engine finds in its environment."""
     return {

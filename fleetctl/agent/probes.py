@@ -1,4 +1,4 @@
-"""Readiness and liveness probes: http, tcp and exec. A probe answers None for healthy, or a few words on what it saw."""
+"""Readiness and liveness probes: http, tcp and exec. None = healthy, else a few words on what was seen."""
 
 from __future__ import annotations
 

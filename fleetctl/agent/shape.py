@@ -1,4 +1,4 @@
-"""From an action of the plan to the replica an actor is given: each member with its engine, its log file and the lifecycle."""
+"""From an action of the plan to what an actor is given: each member with its engine, log file and lifecycle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 
 def ranks_of(group: Mapping[str, Any]) -> List[Mapping[str, Any]]:
-    """Return the group's members by rank: 0 the leader (or the one Standalone), then the Workers in file order."""
+    """Return the members by rank: 0 the leader (or the one Standalone), then the Workers in file order."""
     leaders = [member for member in group["members"] if member.get("role", "Standalone") != "Worker"]
     workers = [member for member in group["members"] if member.get("role") == "Worker"]
     return [*leaders, *(worker for worker in workers for _ in range(int(worker.get("count", 1))))]

@@ -1,7 +1,6 @@
 """The engine's supervisor: a program of its own that makes sure that no process of an engine outlives its replica.
 
-Two guards, one inside the other, each a child subreaper with a parent-death signal: actor > outer > inner > engine.
-Whichever of actor, outer and inner is killed, the next one up or down notices, and everything below goes, also processes
+Two guards, one inside the other, each a subreaper with a parent-death signal: actor > outer > inner > engine. Whichever of actor, outer and inner is killed, the next one up or down notices, and everything below goes, also processes
 that called setsid or were orphaned: a subreaper inherits them. Two guards are needed because Ray kills the direct
 children of a worker that it ends, which would take a single guard before it could act.
 
@@ -15,6 +14,7 @@ import os
 import select
 import signal
 import time
+from typing import Any, Dict, List
 
 GRACE_S = 2.0
 PR_SET_PDEATHSIG = 1
@@ -26,9 +26,9 @@ def prctl(option: int, value: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def descendants(root: int) -> list:
+def descendants(root: int) -> List[int]:
     """Return the pids of all living processes below `root`, zombies left out, from /proc."""
-    children: dict = {}
+    children: Dict[int, List[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
@@ -47,7 +47,7 @@ def descendants(root: int) -> list:
     return found
 
 
-def signal_all(pids: list, number: int) -> None:
+def signal_all(pids: List[int], number: int) -> None:
     """Send a signal to each of `pids`; one that has gone meanwhile is fine."""
     for pid in pids:
         try:
@@ -56,9 +56,9 @@ def signal_all(pids: list, number: int) -> None:
             continue
 
 
-def reap() -> dict:
+def reap() -> Dict[int, int]:
     """Collect every child that has ended: pid -> wait status."""
-    ended = {}
+    ended: Dict[int, int] = {}
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -101,7 +101,7 @@ def become_guard(parent: int) -> int:
 
 
 def guard(child: int, reader: int) -> int:
-    """Wait until `child` ends or we are told to stop, then end everything below; returns the child's wait status, or 15."""
+    """Wait until `child` ends or we are told to stop, then end everything below; return its wait status, or 15."""
     status = None
     while status is None:
         select.select([reader], [], [], 30)
@@ -121,7 +121,7 @@ def exit_like(status: int) -> None:
     os._exit(128 + (status & 0x7F) if status & 0x7F else status >> 8)
 
 
-def run_engine(config: dict) -> None:
+def run_engine(config: Dict[str, Any]) -> None:
     """Become the engine; what cannot be started is said in the engine's own log."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
@@ -141,7 +141,7 @@ def run_engine(config: dict) -> None:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def run_inner(config: dict, parent: int) -> None:
+def run_inner(config: Dict[str, Any], parent: int) -> None:
     """The inner guard: starts the engine, and says which process it is."""
     reader = become_guard(parent)
     engine = os.fork()
@@ -151,7 +151,7 @@ def run_inner(config: dict, parent: int) -> None:
     exit_like(guard(engine, reader))
 
 
-def main(config: dict) -> None:
+def main(config: Dict[str, Any]) -> None:
     """The outer guard: starts the inner one and reports how it ended."""
     outer = os.getpid()
     reader = become_guard(config["parent"])
@@ -160,7 +160,8 @@ def main(config: dict) -> None:
         run_inner(config, outer)
     status = guard(inner, reader)
     try:
-        os.write(1, json.dumps({"exited": status >> 8 if status & 0x7F == 0 else 128 + (status & 0x7F)}).encode() + b"\n")
+        code = 128 + (status & 0x7F) if status & 0x7F else status >> 8
+        os.write(1, json.dumps({"exited": code}).encode() + b"\n")
     finally:
         exit_like(status)
 

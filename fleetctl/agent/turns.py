@@ -1,4 +1,4 @@
-"""Turns on a node's shared cards: Ray must see fractional claims in the plan's order to choose the cards the plan counted on.
+"""Turns on a node's shared cards: Ray must see fractional claims in the plan's order, to choose the cards it counted on.
 
 Ray picks the card by best fit when a worker is granted. Two fractional replicas that arrive in another order can end on
 cards that leave a third without room; so on one node a claim waits until the one before it has its card.
@@ -7,15 +7,15 @@ cards that leave a third without room; so on one node a claim waits until the on
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 SHARE = 10_000
 
 
 class CardTurns:
-    """For each replica, which earlier ones must have their cards first. Whole-card claims on their own need no turns."""
+    """For each replica, which earlier ones must have their cards first. Whole cards alone need no turns."""
 
-    def __init__(self, replicas: List[Mapping[str, Any]]) -> None:
+    def __init__(self, replicas: Sequence[Mapping[str, Any]]) -> None:
         self._granted = {str(replica["id"]): threading.Event() for replica in replicas}
         self._before: Dict[str, List[str]] = {}
         fractional = {

@@ -1,4 +1,4 @@
-"""What the agent reads of the cluster just before it acts: nodes, free resources, live replicas. Ray's tables, no dashboard."""
+"""What the agent reads just before it acts: nodes, free resources, live replicas. Ray's tables, no dashboard."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dead_or_draining(node_id: str) -> Optional[str]:
 
 
 def shortfalls(members: List[Mapping[str, Any]]) -> List[str]:
-    """Compare what Ray has free on each node with what `members` claim there; returns need and free where it is short."""
+    """Compare what Ray has free on each node with what `members` claim; return need and free where it is short."""
     claims: Dict[str, Dict[str, float]] = {}
     names: Dict[str, str] = {}
     for member in members:

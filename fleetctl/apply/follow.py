@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fleetctl.apply import jobs
 from fleetctl.documents.events import Event, RunSummary
-from fleetctl.errors import ApplyError, ClusterUnreachable, InventoryError, WaitTimeout
+from fleetctl.errors import ApplyError, FleetctlError, InventoryError, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
 
 QUICK_S, SLOW_S = 0.4, 2.0
@@ -29,6 +29,11 @@ def parse_line(line: str) -> Event | None:
         return Event.model_validate(record)
     except (ValueError, ValidationError):
         return None
+
+
+def _lost_sight(error: FleetctlError) -> ApplyError:
+    return ApplyError(f"lost sight of the apply: {error.message}",
+                      hint="it goes on in the cluster; `fleetctl apply --attach` follows it again")
 
 
 class Follower:
@@ -53,11 +58,10 @@ class Follower:
             try:
                 ended = jobs.look(self._client, self._id)
                 fresh = list(self._fresh())
-            except (ClusterUnreachable, InventoryError) as error:
+            except InventoryError as error:
                 unreachable_since = self._clock() if unreachable_since is None else unreachable_since
                 if self._clock() - unreachable_since > UNREACHABLE_S:
-                    raise ApplyError(f"lost sight of the apply: {error.message}",
-                                     hint="it goes on in the cluster; `fleetctl apply --attach` follows it again") from None
+                    raise _lost_sight(error) from None
                 self._sleep(SLOW_S)
                 continue
             unreachable_since = None
@@ -83,7 +87,9 @@ class Follower:
 
     def _wait(self, something_came: bool) -> None:
         if self._deadline is not None and self._clock() >= self._deadline:
-            raise WaitTimeout("stopped waiting; the apply goes on in the cluster",
-                              hint=f"`fleetctl apply --attach {self._id}` follows it, `fleetctl status` shows the replicas")
+            raise WaitTimeout(
+                "stopped waiting; the apply goes on in the cluster",
+                hint=f"`fleetctl apply --attach {self._id}` follows it, `fleetctl status` shows the replicas",
+            )
         self._pause_s = QUICK_S if something_came else min(SLOW_S, self._pause_s * 1.3)
         self._sleep(self._pause_s)

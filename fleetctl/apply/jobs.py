@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.apply.package import AGENT_PACKAGE, Package
 from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
 
+if TYPE_CHECKING:
+    import httpx
+
 TOOL = "fleetctl"
+NOT_YET, NOT_YET_TRIES, NOT_YET_PAUSE_S = "No available agent", 30, 1.0
 FINAL_STATUSES = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 
 
@@ -36,12 +42,12 @@ def _job(record: dict[str, Any]) -> Job:
     )
 
 
-def _expect(client: DashboardClient, method: str, path: str, doing: str, **options: Any) -> Any:
-    answer = client.request(method, path, **options)
+def _require_ok(answer: httpx.Response, doing: str) -> httpx.Response:
     if answer.status_code != 200:
         lines = answer.text.strip().splitlines()
+        asked = f"{answer.request.method} {answer.request.url.path}"
         raise ApplyError(
-            f"{doing} failed: {method} {path} answered {answer.status_code}{': ' + lines[-1][:300] if lines else ''}",
+            f"{doing} failed: {asked} answered {answer.status_code}{': ' + lines[-1][:300] if lines else ''}",
             hint="apply needs the dashboard's Jobs API; a GET-only proxy is enough for plan, not for apply"
             if answer.status_code in (404, 405) else None,
         )
@@ -53,28 +59,39 @@ def upload(client: DashboardClient, package: Package) -> None:
     path = f"/api/packages/gcs/{package.name}"
     if client.request("GET", path).status_code == 200:
         return
-    _expect(client, "PUT", path, "uploading the agent", content=package.data)
-    _expect(client, "GET", path, "uploading the agent")
+    _require_ok(client.request("PUT", path, content=package.data), "uploading the agent")
+    _require_ok(client.request("GET", path), "uploading the agent")
 
 
 def submit(
-    client: DashboardClient, submission_id: str, verb: str, package: Package, metadata: dict[str, str]
+    client: DashboardClient, submission_id: str, verb: str, package: Package, metadata: dict[str, str], *,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Start the agent as a Ray Job; raises ApplyError when Ray does not take it."""
+    """Start the agent as a Ray Job; raises ApplyError when Ray does not take it.
+
+    A cluster that has just come up has no agent to run jobs for some seconds; that is waited for. The submission id
+    makes a second try safe.
+    """
     upload(client, package)
-    _expect(client, "POST", "/api/jobs/", "submitting the job", json={
+    body = {
         "entrypoint": f"sh {AGENT_PACKAGE}/start.sh {verb}",
         "submission_id": submission_id,
         "runtime_env": {"working_dir": package.uri},
         "metadata": {"tool": TOOL, "verb": verb, **metadata},
-    })
+    }
+    for _ in range(NOT_YET_TRIES):
+        answer = client.request("POST", "/api/jobs/", json=body)
+        if answer.status_code != 500 or NOT_YET not in answer.text:
+            break
+        sleep(NOT_YET_PAUSE_S)
+    _require_ok(answer, "submitting the job")
 
 
 def look(client: DashboardClient, submission_id: str) -> Job:
     """Return one job; raises ApplyError when the cluster does not know it."""
     answer = client.request("GET", f"/api/jobs/{submission_id}")
     if answer.status_code == 404:
-        raise ApplyError(f"the cluster knows no job {submission_id}", hint="`fleetctl apply --attach` lists none of that name")
+        raise ApplyError(f"the cluster knows no job {submission_id}")
     if answer.status_code != 200:
         raise ApplyError(f"asking for job {submission_id} answered {answer.status_code}")
     return _job(answer.json())
@@ -82,7 +99,7 @@ def look(client: DashboardClient, submission_id: str) -> Job:
 
 def ours(client: DashboardClient) -> list[Job]:
     """Return all jobs fleetctl has submitted, oldest first."""
-    records = _expect(client, "GET", "/api/jobs/", "listing the jobs").json()
+    records = _require_ok(client.request("GET", "/api/jobs/"), "listing the jobs").json()
     jobs = [_job(record) for record in records if (record.get("metadata") or {}).get("tool") == TOOL]
     return sorted(jobs, key=lambda job: (job.start_time_ms, job.submission_id))
 

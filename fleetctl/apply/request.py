@@ -1,13 +1,16 @@
-"""What the agent is asked to do: the plan as it stands, and what the plan does not say (job, lock, parallelism, log names)."""
+"""What the agent is asked: the plan as it stands, and what it does not say (job, lock, parallelism, log names)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.apply.log_name import log_name
 from fleetctl.documents.plan import Plan
 from fleetctl.version import __version__
+
+DEFAULT_STARTUP_S = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +23,9 @@ class ApplyOptions:
 
 
 def apply_request(
-    plan: Plan, job: str, who: str, options: ApplyOptions, lifecycles: dict[str, dict[str, float]]
+    plan: Plan, job: str, who: str, options: ApplyOptions, startup_timeouts_s: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Return the request for `apply`. `lifecycles` are those of the models whose starting replicas are awaited."""
+    """Return the request for `apply`. `startup_timeouts_s` by model, for the replicas that start already."""
     return {
         "plan": plan.model_dump(mode="json", by_alias=True),
         "namespace": plan.fleet.namespace,
@@ -33,7 +36,7 @@ def apply_request(
         "lockTimeout": options.lock_timeout_s,
         "singleUse": options.single_use,
         "await": [
-            {"key": row.key, "lifecycle": lifecycles.get(row.key, {"startupTimeout": 1800.0})}
+            {"key": row.key, "lifecycle": {"startupTimeout": startup_timeouts_s.get(row.key, DEFAULT_STARTUP_S)}}
             for row in plan.models if row.wanted > 0 and row.starting > 0
         ],
         "logs": {

@@ -6,7 +6,7 @@ second only lets go of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fleetctl.apply import jobs
@@ -41,13 +41,13 @@ class Started:
 
 def start_apply(
     client: DashboardClient, plan: Plan, submission_id: str, who: str, options: ApplyOptions,
-    lifecycles: dict[str, dict[str, float]],
+    startup_timeouts_s: Mapping[str, float],
 ) -> Started:
     """Submit the agent with `plan`; raises ApplyError when the cluster does not take it."""
     metadata = {"fleet": plan.fleet.name, "planId": plan.plan_id, "who": who}
     if plan.fleet.git:
         metadata["commit"] = plan.fleet.git.commit
-    request = apply_request(plan, submission_id, who, options, lifecycles)
+    request = apply_request(plan, submission_id, who, options, startup_timeouts_s)
     jobs.submit(client, submission_id, "apply", job_package(request), metadata)
     return Started(client, submission_id)
 

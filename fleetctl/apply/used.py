@@ -1,4 +1,4 @@
-"""A saved plan is good for one apply. Used = a job with its id has taken the fleet's lock; the agent has the last word."""
+"""A saved plan is good for one apply. Used = a job with its id took the fleet's lock; the agent has the last word."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from fleetctl.inventory.client import DashboardClient
 def refuse_used(client: DashboardClient, plan: Plan) -> None:
     """Raise PlanUsed when the cluster's list of jobs shows that this plan was applied before."""
     for job in jobs.ours(client):
-        if job.metadata.get("planId") == plan.plan_id and '"type":"lockAcquired"' in jobs.log_of(client, job.submission_id):
+        if job.metadata.get("planId") != plan.plan_id:
+            continue
+        if '"type":"lockAcquired"' in jobs.log_of(client, job.submission_id):
             raise used_by(job.submission_id)
 
 

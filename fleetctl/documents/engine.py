@@ -1,4 +1,4 @@
-"""What runs in one member: the engine's command, its environment and how its health is probed. Passed through verbatim."""
+"""What runs in one member: the engine's command, its environment and its probes. Passed through verbatim."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FromNode(Authored):
 class HttpProbe(Authored):
     """Healthy when a GET answers 200 to 399."""
 
-    path: Annotated[str, Field(pattern="^/")] = "/"
+    path: Annotated[str, Field(pattern="^/", description="what is asked for; default /")] = "/"
     port: Port | None = Field(None, description="default: the member's own FLEETCTL_PORT")
 
 
@@ -56,15 +56,15 @@ class TcpProbe(Authored):
 class ExecProbe(Authored):
     """Healthy when the command exits 0; it runs in the engine's environment and working directory."""
 
-    command: Annotated[list[Text], Field(min_length=1)]
+    command: Annotated[list[Text], Field(min_length=1, description="program and arguments")]
 
 
 class Probe(Authored):
     """Exactly one of http, tcp and exec, with its rhythm."""
 
-    http: HttpProbe | None = None
-    tcp: TcpProbe | None = None
-    exec: ExecProbe | None = None
+    http: HttpProbe | None = Field(None, description="healthy when a GET answers 200 to 399")
+    tcp: TcpProbe | None = Field(None, description="healthy when the port accepts a connection")
+    exec: ExecProbe | None = Field(None, description="healthy when the command exits 0")
     period: Seconds = Field(1, description="time between two tries; default 1s")
     timeout: Seconds = Field(5, description="time one try may take; default 5s")
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = Field(

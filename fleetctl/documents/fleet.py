@@ -30,7 +30,9 @@ def _check_model_key(key: str) -> str:
     return key
 
 
-ModelKey = Annotated[str, AfterValidator(_check_model_key)]
+ModelKey = Annotated[
+    str, AfterValidator(_check_model_key), Field(description="the model's identity, such as meta-llama/Llama-3.1-8B")
+]
 
 
 class Resources(Authored):
@@ -49,17 +51,19 @@ class Member(Authored):
     count: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = Field(
         None, description="Worker only: how many equal Workers; absent = 1"
     )
-    resources: Resources = Field(default_factory=lambda: Resources(), description="per member")
+    resources: Resources = Field(default_factory=Resources, description="per member")
     node_selector: Selector = Field(default_factory=dict, description="labels the node must have")
-    engine: Engine
+    engine: Engine = Field(description="what runs in this member")
 
 
 class WorkerGroup(Authored):
     """One serving unit: one Standalone member, or a gang of one Leader and its Workers."""
 
-    name: DnsLabel
+    name: DnsLabel = Field(description="unique in its model; a DNS label")
     copies: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(1, description="how often the group is stamped out")
-    members: Annotated[list[Member], Field(min_length=1, max_length=64)]
+    members: Annotated[list[Member], Field(min_length=1, max_length=64)] = Field(
+        description="one Standalone, or one Leader and its Workers"
+    )
 
 
 class Placement(Authored):
@@ -84,9 +88,11 @@ class ModelDefaults(Authored):
 
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = Field(0, description="higher is placed first")
     startup_timeout: Seconds = Field(1800, description="time an engine may take to become ready; default 30m")
-    scheduling_timeout: Seconds = Field(30, description="time Ray may take to grant what the plan promised; default 30s")
-    restart: Restart = Field(default_factory=lambda: Restart())
-    placement: Placement = Field(default_factory=lambda: Placement())
+    scheduling_timeout: Seconds = Field(30, description="time Ray may take to grant what was planned; default 30s")
+    restart: Restart = Field(default_factory=Restart, description="what happens when a ready engine ends")
+    placement: Placement = Field(
+        default_factory=Placement, description="where the members of one replica may stand"
+    )
 
 
 class Model(ModelDefaults):
@@ -96,13 +102,15 @@ class Model(ModelDefaults):
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
         description="a floor, never a ceiling: more may run, fewer are created; 0 = no target"
     )
-    workers: Annotated[list[WorkerGroup], Field(min_length=1, max_length=64)]
+    workers: Annotated[list[WorkerGroup], Field(min_length=1, max_length=64)] = Field(
+        description="the worker groups of one replica"
+    )
 
 
 class Reserve(Authored):
     """Kept free on every card."""
 
-    vram: Bytes = 0
+    vram: Bytes = Field(0, description="memory kept free on every card")
 
 
 class NodePolicy(Authored):
@@ -129,22 +137,22 @@ class Cluster(Authored):
 class FleetSpec(Authored):
     """Models and policies; over several files, nodes and models concatenate, cluster and defaults stand once."""
 
-    cluster: Cluster | None = None
-    defaults: ModelDefaults | None = None
-    nodes: list[NodePolicy] = Field(default_factory=list)
-    models: list[Model] = Field(default_factory=list)
+    cluster: Cluster | None = Field(None, description="which cluster, once per fleet")
+    defaults: ModelDefaults | None = Field(None, description="merged under every model, once per fleet")
+    nodes: list[NodePolicy] = Field(default_factory=list, description="node policies, in order")
+    models: list[Model] = Field(default_factory=list, description="the models and their targets")
 
 
 class Metadata(Authored):
     """The fleet's name, equal in all its files."""
 
-    name: DnsLabel
+    name: DnsLabel = Field(description="the fleet's name; a DNS label")
 
 
 class FleetDocument(Authored):
     """One document of a fleet file."""
 
-    api_version: Literal["fleetctl/v1"]
-    kind: Literal["Fleet"]
-    metadata: Metadata
-    spec: FleetSpec
+    api_version: Literal["fleetctl/v1"] = Field(description="the version of this format")
+    kind: Literal["Fleet"] = Field(description="always Fleet")
+    metadata: Metadata = Field(description="whose document this is")
+    spec: FleetSpec = Field(description="what is wanted")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Stored
 
@@ -22,12 +23,16 @@ class ClusterIdentity(Stored):
     session_id: str | None = None
 
 
+def _whole(value: object) -> object:
+    return round(value) if isinstance(value, float) and isfinite(value) else value
+
+
 class Amounts(Stored):
     """Ray's resources in Ray's units: GPU and CPU as numbers, memory in bytes. Other resources are left out."""
 
     gpu: Annotated[float, Field(alias="GPU", ge=0)] = 0
     cpu: Annotated[float, Field(alias="CPU", ge=0)] = 0
-    memory: Annotated[float, Field(ge=0)] = 0
+    memory: Annotated[int, Field(ge=0), BeforeValidator(_whole)] = 0
 
 
 class NodeResources(Stored):

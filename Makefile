@@ -1,0 +1,57 @@
+# A new machine needs Python 3.10 or later with pip and venv, make and git; everything else comes with `make setup`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench schemas requirements clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+setup: $(READY) ## make .venv with the pinned dependencies and the fleetctl command
+
+$(READY): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "fleetctl needs Python 3.10 or later")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the pinned dependencies into $(VENV); the first time this takes a minute or two"
+	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@$(PIP) install --no-build-isolation --no-deps --editable .
+	@touch $@
+
+demo: setup ## a local Ray of four nodes: plan, apply, query an engine, take it all down
+	@$(BIN)/fleetctl demo run
+
+test: setup ## the whole test suite, real Ray clusters included
+	@echo "units, properties and documents in seconds; then the tests marked 'ray' on clusters of this machine"
+	@$(BIN)/python -m pytest
+
+lint: setup ## ruff and mypy --strict
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+bench: setup ## what loading, planning and starting up cost; the last line of each is one JSON object
+	@for bench in tests/benchmarks/[a-z]*.py; do \
+		echo "== $$bench"; $(BIN)/python -m "$$(echo "$${bench%.py}" | tr / .)" --json || exit 1; \
+	done
+
+schemas: setup ## write schemas/*.json anew from the models
+	@for name in fleet inventory plan event; do \
+		$(BIN)/fleetctl schema $$name > schemas/$$name.schema.json.new && \
+		mv schemas/$$name.schema.json.new schemas/$$name.schema.json || exit 1; \
+	done
+
+requirements: ## pin the dependencies anew (needs uv; see CONTRIBUTING.md)
+	@for target in "runtime" "dev --extra ray --extra dev"; do \
+		set -- $$target; name=$$1; shift; \
+		UV_CUSTOM_COMPILE_COMMAND="make requirements" uv pip compile --quiet --upgrade --generate-hashes --universal \
+			--python-version 3.10 --no-emit-index-url --no-emit-find-links "$$@" pyproject.toml \
+			--output-file requirements/$$name.txt || exit 1; \
+	done
+
+clean: ## remove .venv and everything that is built or cached
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,89 @@
+"""Which cluster: the flag, then the environment, then the fleet file; and how to read it.
+
+Environment, home folder and clock enter the program here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import InventoryError, UsageError
+
+if TYPE_CHECKING:
+    from fleetctl.documents.fleet import Cluster
+    from fleetctl.inventory.client import DashboardClient
+    from fleetctl.inventory.read import InventorySource
+
+ADDRESS_VARIABLE = "FLEETCTL_ADDRESS"
+NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"
+DEFAULT_NAMESPACE = "fleet"
+
+
+def resolve_address(flag: str | None, environ: Mapping[str, str], cluster: Cluster | None) -> str:
+    """Return the cluster's address as a person wrote it: --address, FLEETCTL_ADDRESS, spec.cluster.address.
+
+    Raises InventoryError, naming all three, when none is set.
+    """
+    address = flag or environ.get(ADDRESS_VARIABLE) or (cluster.address if cluster else None)
+    if address:
+        return address
+    raise InventoryError(
+        "no cluster address",
+        hint=f"give --address http://ray-head:8265, or set {ADDRESS_VARIABLE}, or spec.cluster.address in the fleet "
+        "file; --inventory FILE reads a saved inventory instead",
+    )
+
+
+def resolve_namespace(flag: str | None, environ: Mapping[str, str], cluster: Cluster | None) -> str:
+    """Return the Ray namespace of the replicas: --namespace, FLEETCTL_NAMESPACE, spec.cluster.namespace, `fleet`."""
+    return flag or environ.get(NAMESPACE_VARIABLE) or (cluster.namespace if cluster else DEFAULT_NAMESPACE)
+
+
+def open_dashboard(address: str | None, cluster: Cluster | None) -> DashboardClient:
+    """Return a client for the cluster's dashboard, with the token Ray itself would use.
+
+    Raises InventoryError for an address or a token that cannot be used.
+    """
+    from fleetctl.inventory.address import dashboard_url
+    from fleetctl.inventory.client import DashboardClient
+    from fleetctl.inventory.token import find_token
+
+    url = dashboard_url(resolve_address(address, os.environ, cluster), os.environ)
+    return DashboardClient(url, find_token(os.environ, home_folder()))
+
+
+def inventory_source(
+    inventory: str | None, address: str | None, namespace: str | None, cluster: Cluster | None
+) -> InventorySource:
+    """Return where to read the inventory: the document `--inventory` names, or else the cluster."""
+    from fleetctl.inventory.read import Live, Snapshot
+
+    if inventory:
+        return Snapshot(inventory, stdin=read_stdin)
+    return Live(open_dashboard(address, cluster), now_text(), resolve_namespace(namespace, os.environ, cluster))
+
+
+def refuse_two_readers(files: list[str], inventory: str | None) -> None:
+    """Raise UsageError when standard input is to be read as more than one thing."""
+    if [*files, inventory].count("-") > 1:
+        raise UsageError("standard input can be read only once", hint="give `-` once, to --file or to --inventory")
+
+
+def read_stdin() -> bytes:
+    """Return all of standard input."""
+    return sys.stdin.buffer.read()
+
+
+def now_text() -> str:
+    """Return the time now: RFC 3339, UTC, whole seconds."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def home_folder() -> Path:
+    """Return the home folder; one that does not exist where the user has none."""
+    return Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home() raises in a container without a passwd entry

@@ -1,0 +1,142 @@
+"""The two streams: results go to standard output, everything else to standard error; and whether they may have colour.
+
+The flag beats the environment: `--color`, then NO_COLOR, then FORCE_COLOR, then whether the stream is a terminal. In CI
+and in pipes the width is fixed, nothing moves and nothing is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, TextIO
+
+from fleetctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PLAIN_WIDTH = 120
+READER_GONE = 141  # 128 + SIGPIPE, what any other program in the pipe would have ended with
+_LABEL_STYLES = {"error": "bold red", "warning": "bold yellow", "moved": "yellow", "hint": "cyan"}
+_CI_VARIABLES = ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "CIRCLECI", "TRAVIS")
+
+
+class ColorChoice(str, Enum):
+    """What `--color` may say."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+_choice = ColorChoice.AUTO
+
+
+def choose_color(choice: ColorChoice) -> None:
+    """Remember what `--color` said; it holds for both streams of this process."""
+    global _choice  # noqa: PLW0603  a process has one standard output, and one opinion about it
+    _choice = choice
+
+
+def wants_color(choice: ColorChoice, environ: Mapping[str, str], *, is_terminal: bool) -> bool:
+    """Tell whether to colour: the flag, NO_COLOR, FORCE_COLOR (both only when not empty), the stream."""
+    if choice is not ColorChoice.AUTO:
+        return choice is ColorChoice.ALWAYS
+    if environ.get("NO_COLOR"):
+        return False
+    return bool(environ.get("FORCE_COLOR")) or (is_terminal and environ.get("TERM") != "dumb")
+
+
+def in_ci(environ: Mapping[str, str]) -> bool:
+    """Tell whether this is a CI job, where a moving display or a question would be lost."""
+    return any(environ.get(name, "").lower() not in {"", "0", "false"} for name in _CI_VARIABLES)
+
+
+def width_for(environ: Mapping[str, str], *, is_terminal: bool) -> int | None:
+    """Return the columns to use; None = whatever the terminal has."""
+    columns = environ.get("COLUMNS", "")
+    if is_terminal and not in_ci(environ):
+        return None
+    return int(columns) if columns.isdigit() and int(columns) > 0 else PLAIN_WIDTH
+
+
+def result_console() -> Console:
+    """Return the console for results, on standard output."""
+    return _console(sys.stdout)
+
+
+def message_console() -> Console:
+    """Return the console for progress, questions, warnings and errors, on standard error."""
+    return _console(sys.stderr)
+
+
+def say(label: str, message: str) -> None:
+    """Write one labelled message to standard error, as `hint: ...`; what a terminal would obey is escaped."""
+    from rich.text import Text
+
+    from fleetctl.render.visible import visible_lines
+
+    text = Text.assemble((f"{label}: ", _LABEL_STYLES.get(label, "bold")), visible_lines(message))
+    message_console().print(text, soft_wrap=True)
+
+
+def write_result(text: str) -> None:
+    """Write a finished result to standard output as it is: UTF-8 and unwrapped, whatever the locale says."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", errors="backslashreplace"))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        leave_pipe()
+
+
+def may_ask() -> bool:
+    """Tell whether there is a person to ask: a terminal on standard input and standard error, and no CI."""
+    return sys.stdin.isatty() and sys.stderr.isatty() and not in_ci(os.environ)
+
+
+def confirm(question: str, *, yes: bool) -> bool:
+    """Ask on standard error and return the answer; only `y` or `yes` is a yes.
+
+    Raises UsageError when there is nobody to ask and `yes` was not given.
+    """
+    if yes:
+        return True
+    if not may_ask():
+        raise UsageError("there is no terminal to ask on", hint="pass --yes to go ahead without a question")
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def leave_pipe() -> None:
+    """End quietly because the reader of standard output went away; raises SystemExit."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    raise SystemExit(READER_GONE)
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    class QuietPipeConsole(Console):
+        """Ends the process quietly, not with an error, when the reader of a pipe went away."""
+
+        def on_broken_pipe(self) -> None:
+            leave_pipe()
+
+    is_terminal = stream.isatty()
+    moves = is_terminal and not in_ci(os.environ)
+    color = wants_color(_choice, os.environ, is_terminal=is_terminal)
+    return QuietPipeConsole(
+        file=stream,
+        force_terminal=moves,
+        no_color=not color,
+        color_system=None if not color else "auto" if moves and _choice is ColorChoice.AUTO else "standard",
+        width=width_for(os.environ, is_terminal=is_terminal),
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )

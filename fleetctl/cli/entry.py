@@ -1,0 +1,101 @@
+"""Where the process begins and ends: every outcome becomes an exit code, and no traceback reaches a person.
+
+`--version` answers before anything slow is imported. Click's own 2 for usage errors becomes 64, because 2 means
+"changes present".
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+from fleetctl.version import __version__
+
+VERSION_LINE = f"fleetctl {__version__} (model replicas on a Ray/GPU fleet)"
+USAGE, INTERRUPTED, TERMINATED = 64, 130, 143
+
+
+def main() -> NoReturn:
+    """Run the command line of this process and exit."""
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
+        print(VERSION_LINE)  # noqa: T201  a console would cost the imports this shortcut saves
+        raise SystemExit(0)
+    signal.signal(signal.SIGTERM, _terminated)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a locale without a sign for it must not end a plan
+    code = run(arguments)
+    sys.exit(_flushed(code))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; raises only SystemExit."""
+    import typer
+
+    from fleetctl.cli import failures
+    from fleetctl.errors import FleetctlError
+
+    try:
+        refuse_undecodable(arguments)
+        return _run_app(arguments)
+    except FleetctlError as error:
+        return failures.explain(error)
+    except usage_error_class() as error:
+        return failures.explain_usage(error, USAGE)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except OSError as error:
+        return failures.explain_system(error)
+    except Exception as error:  # noqa: BLE001  the last resort: one sentence and a report, never a traceback
+        return failures.explain_unexpected(error)
+
+
+def usage_error_class() -> type[Exception]:
+    """Return typer's class for mistakes in the command line; newer versions of typer bring a Click of their own."""
+    import typer
+
+    return next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "UsageError")
+
+
+def refuse_undecodable(arguments: Sequence[str]) -> None:
+    """Raise UsageError for an argument that is not text: it could stand in no document."""
+    from fleetctl.errors import UsageError
+
+    for argument in arguments:
+        if not argument.isascii() and any("\ud800" <= char <= "\udfff" for char in argument):
+            raise UsageError(f"the argument {argument!r} is not UTF-8 text", hint="rename the file, or set a locale")
+
+
+def _run_app(arguments: Sequence[str]) -> int:
+    import typer.main
+
+    from fleetctl.cli.app import build_app
+
+    command = typer.main.get_command(build_app())
+    code = command.main(args=list(arguments), prog_name="fleetctl", standalone_mode=False)
+    return code if isinstance(code, int) else 0
+
+
+def _flushed(code: int) -> int:
+    """Flush standard output while a failure to do so can still change the exit code."""
+    from fleetctl.cli.console import leave_pipe
+
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        leave_pipe()
+    except OSError as error:
+        sys.stderr.write(f"error: cannot write to standard output: {error.strerror}\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return code or 1
+    return code
+
+
+def _terminated(_signum: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(TERMINATED)

@@ -1,0 +1,83 @@
+"""What a person reads when a command fails: the error, what to do next, and where the report of a bug lies."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+
+from fleetctl.cli.console import message_console, say
+from fleetctl.errors import FleetctlError, FleetFileError, PlanStale
+
+
+def explain(error: FleetctlError) -> int:
+    """Show an error somebody can act on; returns its exit code."""
+    if isinstance(error, FleetFileError):
+        from fleetctl.render.problems import render_problems
+
+        render_problems(error.problems, message_console())
+    say("error", error.message)
+    if isinstance(error, PlanStale):
+        for moved in error.moved:
+            say("moved", moved)
+    if error.hint:
+        say("hint", error.hint)
+    _show_traceback_for_debugging(error)
+    return error.exit_code
+
+
+def explain_usage(error: BaseException, exit_code: int) -> int:
+    """Show a mistake in the command line itself, and whose help to read; returns `exit_code`."""
+    message = str(getattr(error, "message", "")) or str(error)
+    format_message = getattr(error, "format_message", None)
+    if callable(format_message):
+        message = str(format_message())
+    if message.startswith("Usage:"):  # a command group without a command shows its help
+        sys.stderr.write(message + "\n")
+        return exit_code
+    context = getattr(error, "ctx", None)
+    say("error", message.replace("Value error, ", ""))  # pydantic's wording, which typer hands on
+    say("hint", f"see `{getattr(context, 'command_path', 'fleetctl')} --help`")
+    return exit_code
+
+
+def explain_system(error: OSError) -> int:
+    """Show what the operating system refused (a full disk, a closed terminal) and save the traceback; returns 1."""
+    about = f": {error.filename}" if error.filename else ""
+    say("error", f"{error.strerror or type(error).__name__}{about}")
+    _point_at_report(error)
+    return 1
+
+
+def explain_unexpected(error: Exception) -> int:
+    """Show a bug of ours as one sentence and save the traceback for a report; returns 1."""
+    summary = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()
+    say("error", f"unexpected {summary[-1] if summary else type(error).__name__}; this is a bug in fleetctl")
+    _point_at_report(error)
+    return 1
+
+
+def _point_at_report(error: Exception) -> None:
+    report = _save_report(error)
+    if report:
+        say("hint", f"the report is in {report}; FLEETCTL_DEBUG=1 shows it here")
+    _show_traceback_for_debugging(error)
+
+
+def _save_report(error: Exception) -> str | None:
+    from fleetctl.version import __version__
+
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="fleetctl-report-", suffix=".txt")
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as report:  # noqa: PTH123  a descriptor
+            report.write(f"fleetctl {__version__}, Python {sys.version}\narguments: {sys.argv[1:]!r}\n\n")
+            report.writelines(traceback.format_exception(type(error), error, error.__traceback__))
+    except OSError:
+        return None
+    return path
+
+
+def _show_traceback_for_debugging(error: BaseException) -> None:
+    if os.environ.get("FLEETCTL_DEBUG"):
+        traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)

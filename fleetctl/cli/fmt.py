@@ -1,0 +1,89 @@
+"""`fleetctl fmt`: bring fleet files into their usual layout, or say which ones are not in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fleetctl.cli.help import epilog
+
+if TYPE_CHECKING:
+    from fleetctl.spec.format import Formatted
+
+EPILOG = epilog(
+    examples=["fleetctl fmt fleets/", "fleetctl fmt --check fleets/   # in CI", "fleetctl fmt --diff fleets/prod.yaml",
+              "fleetctl fmt - < fleet.yaml > formatted.yaml"],
+    exit_codes="0 fine, 1 a broken file, or with --check an unformatted one, 64 usage",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("fmt", epilog=EPILOG)(fmt)
+
+
+def fmt(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders, or - for standard input.")],
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is not formatted.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Write nothing; print what would change.")] = False,
+) -> int:
+    """Format fleet files: key order, indentation, blank lines.
+
+    Comments, quotes and one-line lists stay as written, and the meaning never changes. A broken file is left alone.
+    Standard input is printed formatted.
+    """
+    from fleetctl.cli.connect import read_stdin
+    from fleetctl.spec.format import format_sources
+
+    formatted, problems = format_sources(paths, stdin=read_stdin)
+    changed = [one for one in formatted if one.changed]
+    if diff:
+        _print_diffs(changed)
+    elif check:
+        _print_names(changed)
+    else:
+        _write(formatted)
+    _report(changed, len(formatted), written=not (check or diff))
+    if problems:
+        from fleetctl.errors import FleetFileError
+
+        raise FleetFileError(problems)
+    return 1 if check and changed else 0
+
+
+def _write(formatted: list[Formatted]) -> None:
+    from fleetctl.cli.console import write_result
+    from fleetctl.cli.replace import replace_text
+    from fleetctl.spec.sources import STDIN_NAME
+
+    for one in formatted:
+        if one.file == STDIN_NAME:
+            write_result(one.after)
+        elif one.changed:
+            replace_text(Path(one.file), one.after)
+
+
+def _print_diffs(changed: list[Formatted]) -> None:
+    import difflib
+
+    from fleetctl.cli.console import write_result
+
+    for one in changed:
+        before, after = one.before.splitlines(keepends=True), one.after.splitlines(keepends=True)
+        write_result("".join(difflib.unified_diff(before, after, one.file, f"{one.file} (formatted)")))
+
+
+def _print_names(changed: list[Formatted]) -> None:
+    from fleetctl.cli.console import write_result
+
+    write_result("".join(f"{one.file}\n" for one in changed))
+
+
+def _report(changed: list[Formatted], total: int, *, written: bool) -> None:
+    from fleetctl.cli.console import say
+
+    did = "formatted" if written else "would change"
+    noun = "file" if total == 1 else "files"
+    say("fmt", f"{total} {noun}, {len(changed)} {did}")

@@ -1,0 +1,47 @@
+"""Where the fleet files stand in git: commit, branch, and whether they have changes that are not committed.
+
+Reads only: no lock is taken, nothing a repository configures is run, and whatever goes wrong means "not known".
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetctl.documents.plan import GitFacts
+
+TIMEOUT_S = 5.0
+
+
+def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | None:
+    """Return commit and branch of the first file's repository, or None; `dirty` is about the fleet files alone."""
+    paths = [Path(file).absolute() for file in files if file != "-"]
+    if not paths:
+        return None
+    command = ["git", "-C", str(paths[0].parent), "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch",
+               "--untracked-files=all", "--", *(str(path) for path in paths)]
+    try:
+        answer = subprocess.run(command, env={**environ, "GIT_OPTIONAL_LOCKS": "0"}, capture_output=True,
+                                timeout=TIMEOUT_S, check=True, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return _parse(os.fsdecode(answer.stdout))
+
+
+def _parse(status: str) -> GitFacts | None:
+    from fleetctl.documents.plan import GitFacts
+
+    lines = status.splitlines()
+    headers = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# ") and " " in line[2:])
+    commit, branch = headers.get("branch.oid", ""), headers.get("branch.head")
+    if not commit or commit == "(initial)":
+        return None
+    return GitFacts(
+        commit=commit,
+        branch=None if branch == "(detached)" else branch,
+        dirty=any(not line.startswith("# ") for line in lines),
+    )

@@ -1,0 +1,85 @@
+"""`fleetctl inventory`: show what runs where, or save it for `plan --inventory`. Sends nothing but GETs."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fleetctl.cli.help import epilog
+from fleetctl.cli.options import AddressOption, FormatOption, InventoryOption, NamespaceOption, OutputFormat
+
+if TYPE_CHECKING:
+    from fleetctl.documents.fleet import Cluster
+    from fleetctl.documents.inventory import Inventory
+
+EPILOG = epilog(
+    examples=[
+        "fleetctl inventory --address http://ray-head:8265",
+        "fleetctl inventory -f fleets/prod.yaml --format json > snapshot.json",
+        "fleetctl inventory --inventory snapshot.json",
+    ],
+    exit_codes="0 read whole, 1 error, or something could not be read, 64 usage",
+)
+
+FleetFilesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--file", "-f", metavar="PATH", show_default=False,
+        help="Fleet file that names the cluster and its namespace; repeatable.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("inventory", epilog=EPILOG)(inventory)
+
+
+def inventory(
+    files: FleetFilesOption = None,
+    address: AddressOption = None,
+    namespace: NamespaceOption = None,
+    inventory: InventoryOption = None,
+    output_format: FormatOption = OutputFormat.TABLE,
+) -> int:
+    """Show the nodes, their cards and who holds them, and every live replica.
+
+    Reads the Ray dashboard, or an inventory document. What could not be read is named on standard error, what could is
+    shown all the same.
+    """
+    from fleetctl.cli.connect import inventory_source, refuse_two_readers
+    from fleetctl.inventory.read import read_inventory
+
+    refuse_two_readers(files or [], inventory)
+    with closing(inventory_source(inventory, address, namespace, _cluster(files))) as source:
+        seen = read_inventory(source)
+    _show(seen, output_format)
+    return 0 if seen.complete else 1
+
+
+def _cluster(files: list[str] | None) -> Cluster | None:
+    if not files:
+        return None
+    from fleetctl.cli.connect import read_stdin
+    from fleetctl.spec.load import load_fleet
+
+    return load_fleet(files, stdin=read_stdin).cluster
+
+
+def _show(seen: Inventory, output_format: OutputFormat) -> None:
+    from fleetctl.cli.console import result_console, say, write_result
+
+    if output_format is OutputFormat.JSON:
+        from fleetctl.render.inventory_json import render_inventory_json
+
+        write_result(render_inventory_json(seen))
+    else:
+        from fleetctl.render.inventory_table import render_inventory_table
+
+        render_inventory_table(seen, result_console())
+    for warning in seen.warnings:
+        say("warning", warning)
+    if not seen.complete:
+        say("error", "the inventory is not complete; nothing is planned or applied on it")

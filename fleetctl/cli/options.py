@@ -1,0 +1,120 @@
+"""The options several commands share: one spelling, one meaning, one help text.
+
+A command takes one by annotating a parameter; whether it is required and what it defaults to stands in the command's
+own signature. Durations arrive as seconds.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.completion import complete_model_keys
+
+
+class OutputFormat(str, Enum):
+    """What a command that shows something prints."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def duration(value: str | float) -> float:
+    """Turn a flag such as `90s` or `1h30m` into seconds; a default that is a number already passes through."""
+    if isinstance(value, (int, float)):
+        return float(value)
+    from pydantic_core import PydanticCustomError
+
+    from fleetctl.documents.quantity import DURATION_ALLOWED, parse_duration
+
+    try:
+        return float(parse_duration(value))
+    except PydanticCustomError:
+        raise typer.BadParameter(f"{value!r} is not {DURATION_ALLOWED}") from None
+
+
+FilesOption = Annotated[
+    list[str],
+    typer.Option(
+        "--file", "-f", metavar="PATH", show_default=False,
+        help="Fleet file, a folder of them, or - for standard input; repeatable.",
+    ),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address", metavar="URL", show_default=False,
+        help="Ray dashboard, as http://ray-head:8265. [env: FLEETCTL_ADDRESS; else spec.cluster.address]",
+    ),
+]
+NamespaceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", metavar="NAME", show_default=False,
+        help="Ray namespace of the replicas. [env: FLEETCTL_NAMESPACE; else spec.cluster.namespace, else fleet]",
+    ),
+]
+InventoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--inventory", metavar="FILE", show_default=False,
+        help="Read this inventory document instead of the cluster; - for standard input.",
+    ),
+]
+FormatOption = Annotated[OutputFormat, typer.Option("--format", help="What to print on standard output.")]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="FILE", show_default=False, dir_okay=False,
+        help="Also save the plan for `apply FILE`; mode 0600, replaced atomically.",
+    ),
+]
+DetailedExitCodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--detailed-exitcode",
+        help="Exit 0 for nothing to do, 2 for changes, 3 if anything is blocked, 4 if a policy refuses.",
+    ),
+]
+TargetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", metavar="MODEL", show_default=False, autocompletion=complete_model_keys,
+        help="Only this model; repeatable.",
+    ),
+]
+ExcludeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude", metavar="MODEL", show_default=False, autocompletion=complete_model_keys,
+        help="All but this model; repeatable.",
+    ),
+]
+AdoptFromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--adopt-from", metavar="FLEET", show_default=False,
+        help="Count the replicas of this fleet as ours: for a fleet that was renamed.",
+    ),
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+ParallelismOption = Annotated[
+    int, typer.Option("--parallelism", metavar="N", min=1, max=1000, help="How many replicas start at a time.")
+]
+LockTimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--lock-timeout", metavar="DURATION", parser=duration, show_default="0s",
+        help="How long to wait while another apply of this fleet runs.",
+    ),
+]
+WaitTimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--wait-timeout", metavar="DURATION", parser=duration, show_default="no limit",
+        help="How long to follow; after that exit 7, and the apply goes on in the cluster.",
+    ),
+]

@@ -1,0 +1,21 @@
+"""The argument MODEL/ID: one replica, named by its model key (which may hold slashes) and its id."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+ReplicaArgument = Annotated[
+    str, typer.Argument(metavar="MODEL/ID", show_default=False, help="One replica, as `fleetctl status` names it.")
+]
+
+
+def parse_replica(text: str) -> tuple[str, int]:
+    """Split at the last slash; raises UsageError when what follows is not an id."""
+    from fleetctl.errors import UsageError
+
+    model, slash, number = text.rpartition("/")
+    if not slash or not model or not number.isascii() or not number.isdigit():
+        raise UsageError(f"{text!r} does not name a replica", hint="write MODEL/ID, such as openai-community/gpt2/0")
+    return model, int(number)

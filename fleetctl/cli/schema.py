@@ -1,0 +1,42 @@
+"""`fleetctl schema`: print a published JSON Schema, for editors and for programs that read our documents."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.help import epilog
+
+EPILOG = epilog(
+    examples=["fleetctl schema > fleet.schema.json", "fleetctl schema plan"],
+    exit_codes="0 printed, 64 usage",
+)
+
+
+class SchemaName(str, Enum):
+    """The documents that have a schema."""
+
+    FLEET = "fleet"
+    INVENTORY = "inventory"
+    PLAN = "plan"
+    EVENT = "event"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("schema", epilog=EPILOG)(schema)
+
+
+def schema(name: Annotated[SchemaName, typer.Argument(help="Which document.")] = SchemaName.FLEET) -> int:
+    """Print the JSON Schema of a document.
+
+    In an editor with YAML support, name it in the first line of a fleet file:
+    # yaml-language-server: $schema=fleet.schema.json
+    """
+    from fleetctl.cli.console import write_result
+    from fleetctl.documents.schemas import schema_text
+
+    write_result(schema_text(name.value))
+    return 0

@@ -1,0 +1,136 @@
+"""The demo's home: the folder where a demo cluster keeps its state, its token, its sessions and its engine's launcher.
+
+Nothing of the demo lies elsewhere. The folder is the user's own (0700); a folder of that name that belongs to somebody
+else is refused. Its path is short, because Ray puts Unix sockets (107 characters at most) far below it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shlex
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fleetctl.errors import FleetctlError
+
+MAX_HOME_LENGTH = 36
+"""Ray's longest socket path needs 71 characters below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """What is known of a demo cluster. `mark` stands in the environment of all its processes and in no other's."""
+
+    mark: str
+    keeper_pid: int
+    address: str
+    nodes_up: tuple[str, ...] = ()
+    ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DemoHome:
+    """The folder, and what lies where in it."""
+
+    path: Path
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str]) -> DemoHome:
+        """Return the home that FLEETCTL_DEMO_HOME names, or the default below the folder for temporary files."""
+        chosen = env.get("FLEETCTL_DEMO_HOME")
+        path = Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"fleetctl-demo-{os.getuid()}"
+        return cls(path.absolute())
+
+    @property
+    def state_file(self) -> Path:
+        """Where the state of the running cluster is."""
+        return self.path / "cluster.json"
+
+    @property
+    def token_file(self) -> Path:
+        """Where the cluster's own token is: a Ray without one runs anybody's code."""
+        return self.path / "token"
+
+    @property
+    def launchers(self) -> Path:
+        """A folder on the nodes' PATH, with the engine in it."""
+        return self.path / "bin"
+
+    @property
+    def log(self) -> Path:
+        """What the keeper of the cluster wrote."""
+        return self.path / "keeper.log"
+
+    @property
+    def sessions(self) -> Path:
+        """Ray's own folder (RAY_TMPDIR): logs and sockets."""
+        return self.path / "ray"
+
+    def prepare(self, python: str) -> None:
+        """Make the folder, a fresh token and the engine's launcher. Raises FleetctlError for a folder we cannot use."""
+        if len(str(self.path)) > MAX_HOME_LENGTH:
+            raise FleetctlError(
+                f"the path of the demo's folder {self.path} is too long: Ray's sockets below it leave room for "
+                f"{MAX_HOME_LENGTH} characters",
+                hint="set FLEETCTL_DEMO_HOME to a shorter one, such as /tmp/fleetctl-demo",
+            )
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.check_owner()
+        self.launchers.mkdir(exist_ok=True)
+        _write(self.token_file, secrets.token_hex(32), 0o600)
+        engine = f"#!/bin/sh\nexec {shlex.quote(python)} -m fleetctl.demo.stub_engine \"$@\"\n"
+        _write(self.launchers / "stub-engine", engine, 0o700)
+
+    def check_owner(self) -> None:
+        """Raise FleetctlError unless the folder is a real one, ours, and closed to others."""
+        found = self.path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise FleetctlError(
+                f"{self.path} is not a folder of your own that is closed to others",
+                hint="remove it, or set FLEETCTL_DEMO_HOME to another folder",
+            )
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder: one `demo up` or `demo down` at a time."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.check_owner()
+        with (self.path / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def read(self) -> ClusterState | None:
+        """Return the state, or None when no cluster was started (or a write was cut off before it was one)."""
+        try:
+            found = json.loads(self.state_file.read_text())
+            return ClusterState(**{**found, "nodes_up": tuple(found["nodes_up"])})
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, state: ClusterState) -> None:
+        """Replace the state."""
+        _write(self.state_file, json.dumps(asdict(state)), 0o600)
+
+    def clear(self) -> None:
+        """Forget the cluster and remove what it wrote; the lock stays."""
+        for name in (self.state_file, self.token_file):
+            name.unlink(missing_ok=True)
+        for folder in (self.sessions, self.launchers):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    """Write a file whole or not at all, with this mode from the first byte on."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as out:
+        out.write(text)
+    fresh.replace(path)

@@ -1,0 +1,134 @@
+"""`demo up` and `demo down`: start the keeper of a local Ray and take it down again, by id, whatever became of it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+
+from fleetctl.demo.home import ClusterState, DemoHome
+from fleetctl.demo.processes import MARK, end_processes, find_processes
+from fleetctl.errors import FleetctlError
+
+START_TIMEOUT_S = 240.0
+POLL_S = 0.1
+LOG_TAIL_LINES = 12
+
+Say = Callable[[str], None]
+
+
+def running(home: DemoHome) -> ClusterState | None:
+    """Return the demo cluster that is up, or None."""
+    state = home.read()
+    if state is None or not state.ready:
+        return None
+    return state if state.keeper_pid in {process.pid for process in find_processes(state.mark)} else None
+
+
+def start_cluster(home: DemoHome, env: Mapping[str, str], python: str, say: Say) -> tuple[ClusterState, bool]:
+    """Start the demo cluster, or find it up; return its state and whether it was started now.
+
+    `say` is told as each node comes up. Leftovers of an earlier cluster are ended first. Raises FleetctlError if Ray is
+    not installed or does not come up; nothing is left behind then.
+    """
+    if find_spec("ray") is None:
+        raise FleetctlError("the demo needs Ray, which is not installed here", hint="pip install 'fleetctl[ray]'")
+    with home.locked():
+        if (state := running(home)) is not None:
+            return state, False
+        _end(home)
+        home.prepare(python)
+        try:
+            return _start(home, env, python, say), True
+        except BaseException:
+            _end(home)
+            raise
+
+
+def stop_cluster(home: DemoHome) -> int:
+    """End every process of the demo cluster and remove its files; return how many processes there were."""
+    if not home.path.exists():
+        return 0
+    with home.locked():
+        return _end(home)
+
+
+def client_environment(home: DemoHome, state: ClusterState) -> dict[str, str]:
+    """Return the variables with which fleetctl, or Ray itself, finds the demo cluster."""
+    return {
+        "FLEETCTL_ADDRESS": state.address,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(home.token_file),
+    }
+
+
+def _end(home: DemoHome) -> int:
+    state = home.read()
+    ended = end_processes(state.mark) if state else 0
+    home.clear()
+    return ended
+
+
+def _start(home: DemoHome, env: Mapping[str, str], python: str, say: Say) -> ClusterState:
+    state = ClusterState(secrets.token_hex(16), 0, f"http://127.0.0.1:{_free_port()}")
+    home.write(state)  # first the mark, then the processes that carry it: a kill in between leaves nothing unfindable
+    with home.log.open("w") as log:
+        keeper = subprocess.Popen(
+            [python, "-m", "fleetctl.demo.cluster", str(home.path)],
+            env=_keeper_environment(home, env, state),
+            cwd=home.path,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    return _wait_until_ready(home, keeper, say)
+
+
+def _keeper_environment(home: DemoHome, env: Mapping[str, str], state: ClusterState) -> dict[str, str]:
+    """The user's environment less what steers another Ray, plus what makes this one private, quiet and light."""
+    return {
+        **{name: value for name, value in env.items() if not name.startswith(("RAY_", "FLEETCTL_"))},
+        MARK: state.mark,
+        "PATH": f"{home.launchers}{os.pathsep}{env.get('PATH', os.defpath)}",
+        "RAY_TMPDIR": str(home.path),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(home.token_file),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_enable_worker_prestart": "0",
+        "RAY_prestart_worker_first_driver": "0",
+        "RAY_memory_monitor_refresh_ms": "0",
+        "SPT_NOENV": "1",  # Ray renames its workers' processes; this keeps the mark readable in /proc
+    }
+
+
+def _wait_until_ready(home: DemoHome, keeper: subprocess.Popen[bytes], say: Say) -> ClusterState:
+    told = 0
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        ended = keeper.poll() is not None
+        state = home.read()
+        for name in state.nodes_up[told:] if state else ():
+            say(name)
+            told += 1
+        if state and state.ready and not ended:
+            return state
+        if ended:
+            raise _did_not_start(home, "Ray did not start")
+        time.sleep(POLL_S)
+    raise _did_not_start(home, f"Ray was not up after {START_TIMEOUT_S:.0f} s")
+
+
+def _did_not_start(home: DemoHome, message: str) -> FleetctlError:
+    tail = "\n".join(home.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+    return FleetctlError(message, hint=f"the end of {home.log}:\n{tail}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,123 @@
+"""How the stub engines of one gang find each other: rank 0 listens, the others join and keep the connection open.
+
+One line of text each way ("rank 2", "joined"); an end of the connection is the end of the membership. Real engines do
+the same with NCCL's or Gloo's store. Standard library only.
+"""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+RETRY_S = 0.2
+
+
+@dataclass
+class Gang:
+    """One rank's view of its gang; `joined` holds the ranks that are there (rank 0) or the own one (others)."""
+
+    rank: int = 0
+    size: int = 1
+    leader: tuple[str, int] = ("127.0.0.1", 0)
+    host: str = "127.0.0.1"
+    joined: set[int] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str], host: str) -> Gang:
+        """Read rank, size and leader from what fleetctl injects; a lone engine is a gang of one."""
+        return cls(
+            rank=int(env.get("FLEETCTL_RANK", "0")),
+            size=int(env.get("FLEETCTL_GROUP_SIZE", "1")),
+            leader=(env.get("FLEETCTL_LEADER_ADDRESS", "127.0.0.1"), int(env.get("FLEETCTL_LEADER_PORT") or 0)),
+            host=host,
+        )
+
+    def missing(self) -> list[int]:
+        """Return the ranks this one still waits for: rank 0 for all others, the others for rank 0."""
+        with self._lock:
+            if self.rank == 0:
+                return sorted(set(range(1, self.size)) - self.joined)
+            return [] if self.rank in self.joined else [0]
+
+    def start(self, on_lost: Callable[[str], object]) -> None:
+        """Begin to meet; `on_lost` is told in words when another rank goes. Raises OSError if rank 0 cannot listen."""
+        if self.size == 1:
+            return
+        if self.rank == 0:
+            server = _Rendezvous((self.host, self.leader[1]), _Join)
+            server.gang, server.on_lost = self, on_lost
+            threading.Thread(target=server.serve_forever, name="rendezvous", daemon=True).start()
+        else:
+            threading.Thread(target=self._join, args=(on_lost,), name="join", daemon=True).start()
+
+    def enter(self, rank: int) -> bool:
+        """Note that a rank has come; False if it is not one of the gang, or there already."""
+        with self._lock:
+            welcome = rank not in self.joined and 0 < rank < self.size
+            if welcome:
+                self.joined.add(rank)
+            return welcome
+
+    def leave(self, rank: int) -> None:
+        """Note that a rank has gone."""
+        with self._lock:
+            self.joined.discard(rank)
+
+    def _join(self, on_lost: Callable[[str], object]) -> None:
+        while True:
+            try:
+                connection = socket.create_connection(self.leader, timeout=5)
+            except OSError:
+                time.sleep(RETRY_S)
+                continue
+            with connection:
+                connection.settimeout(None)
+                connection.sendall(f"rank {self.rank}\n".encode())
+                if _read_until_closed(connection, on_first=lambda: self.enter(self.rank)):
+                    on_lost(f"rank {self.rank} lost the leader at {self.leader[0]}:{self.leader[1]}")
+                    return
+            time.sleep(RETRY_S)
+
+
+def _read_until_closed(connection: socket.socket, on_first: Callable[[], object]) -> bool:
+    """Read until the other side goes; True if it had said anything, that is, let us in."""
+    greeted = False
+    try:
+        while connection.recv(64):
+            if not greeted:
+                on_first()
+            greeted = True
+    except OSError:
+        pass
+    return greeted
+
+
+class _Rendezvous(socketserver.ThreadingTCPServer):
+    """Rank 0's side."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    gang: Gang
+    on_lost: Callable[[str], object]
+
+
+class _Join(socketserver.StreamRequestHandler):
+    """One rank's stay."""
+
+    def handle(self) -> None:
+        """Let the rank in, and wait for it to leave."""
+        server = cast("_Rendezvous", self.server)
+        word, _, number = self.rfile.readline(64).decode(errors="replace").strip().partition(" ")
+        if word != "rank" or not number.isdigit() or not server.gang.enter(int(number)):
+            return
+        rank = int(number)
+        self.wfile.write(b"joined\n")
+        _read_until_closed(self.connection, on_first=lambda: None)
+        server.gang.leave(rank)
+        server.on_lost(f"rank {rank} has gone; the gang cannot serve")

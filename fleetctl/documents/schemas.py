@@ -1,0 +1,74 @@
+"""The published JSON Schemas, generated from the models. For editors they keep to what draft-07 and 2020-12 share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from fleetctl.documents.events import Event, RunSummary
+from fleetctl.documents.fleet import FleetDocument
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.plan import Plan
+
+DIALECT = "http://json-schema.org/draft-07/schema#"
+
+JsonSchema = dict[str, Any]
+Mode = Literal["validation", "serialization"]
+
+
+def json_schema(name: str) -> JsonSchema:
+    """Return the schema of `fleet`, `inventory`, `plan` or `event`; raises KeyError for another name."""
+    return {"$schema": DIALECT, **_GENERATORS[name]()}
+
+
+def schema_text(name: str) -> str:
+    """Return a schema as it is published: JSON, two spaces, a newline at the end."""
+    return json.dumps(json_schema(name), indent=2, ensure_ascii=False) + "\n"
+
+
+def schema_names() -> tuple[str, ...]:
+    """Return the names of all published schemas."""
+    return tuple(_GENERATORS)
+
+
+def _of(model: type[BaseModel], title: str, mode: Mode) -> JsonSchema:
+    schema = model.model_json_schema(by_alias=True, mode=mode)
+    return {"title": title, **_plain(schema)}
+
+
+def _event() -> JsonSchema:
+    """Every line is an Event; the last one is a RunSummary as well."""
+    event = _of(Event, "fleetctl event", "serialization")
+    summary = _of(RunSummary, "fleetctl run summary", "serialization")
+    definitions = {**summary.pop("$defs", {}), "RunSummary": summary}
+    is_summary = {"properties": {"type": {"const": "runSummary"}}, "required": ["type"]}
+    return {**event, "if": is_summary, "then": {"$ref": "#/$defs/RunSummary"}, "$defs": definitions}
+
+
+def _plain(schema: Any) -> Any:  # noqa: ANN401 (any JSON value)
+    """Drop generated titles, write durations as text, and set references apart, as draft-07 wants."""
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain = {key: _plain(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    if "(ms|s|m|h|d)" in str(plain.get("pattern", "")) and isinstance(plain.get("default"), (int, float)):
+        plain["default"] = _duration(plain["default"])
+    if "$ref" in plain and len(plain) > 1:
+        plain = {"allOf": [{"$ref": plain.pop("$ref")}], **plain}
+    return plain
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:g}m" if seconds >= 60 and seconds % 60 == 0 else f"{seconds:g}s"
+
+
+_GENERATORS: dict[str, Callable[[], JsonSchema]] = {
+    "fleet": lambda: _of(FleetDocument, "fleetctl fleet file", "validation"),
+    "inventory": lambda: _of(Inventory, "fleetctl inventory", "serialization"),
+    "plan": lambda: _of(Plan, "fleetctl plan", "serialization"),
+    "event": _event,
+}

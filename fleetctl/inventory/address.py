@@ -1,0 +1,90 @@
+"""From the address a person gives to the URL of the cluster's dashboard.
+
+`http(s)://...` is the dashboard itself. `auto` and `host:port` mean a Ray on this machine or network whose dashboard
+has to be looked up; that needs ray, and happens in another process, because the client itself imports ray nowhere.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from fleetctl.errors import ClusterUnreachable, InventoryError
+
+LOOKUP_TIMEOUT_S = 30.0
+ADDRESSES = "http(s)://host:8265 for a Ray dashboard; auto or host:port for a Ray to look up from here"
+
+_HOST_PORT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
+_NO_RAY = 3
+_LOOKUP = f"""
+import sys
+try:
+    from ray.dashboard.utils import ray_address_to_api_server_url
+except ImportError:
+    sys.exit({_NO_RAY})
+print("url=" + ray_address_to_api_server_url(sys.argv[1]))
+"""
+
+
+def dashboard_url(address: str, environ: Mapping[str, str], *, python: str = sys.executable) -> str:
+    """Return the dashboard's URL for `address`, without a trailing slash.
+
+    `environ` is what the look-up process gets; `python` the interpreter that has ray. Raises InventoryError for an
+    address of no known form and ClusterUnreachable when no Ray is found there.
+    """
+    if "://" in address:
+        return _checked_url(address)
+    if address == "auto" or _HOST_PORT.fullmatch(address):
+        return _looked_up(address, environ, python)
+    raise InventoryError(f"{address!r} is not an address of a cluster", hint=f"allowed: {ADDRESSES}")
+
+
+def _checked_url(address: str) -> str:
+    try:
+        parts = urlsplit(address)
+        _ = parts.port
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InventoryError(f"{_without_secret(address)!r} is not an address of a cluster",
+                             hint=f"allowed: {ADDRESSES}")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise InventoryError(f"the address {_without_secret(address)} holds more than scheme, host, port and path",
+                             hint="addresses stand in plans and logs: a token belongs in RAY_AUTH_TOKEN")
+    return address.rstrip("/")
+
+
+def _without_secret(address: str) -> str:
+    """Cut what may be secret from an address that is about to be shown."""
+    return re.sub(r"//[^/@]*@", "//***@", address).partition("?")[0].partition("#")[0]
+
+
+def _looked_up(address: str, environ: Mapping[str, str], python: str) -> str:
+    try:
+        found = subprocess.run([python, "-c", _LOOKUP, address], env=dict(environ), capture_output=True, text=True,
+                               timeout=LOOKUP_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise ClusterUnreachable(f"no Ray answered at {address!r} within {LOOKUP_TIMEOUT_S:.0f} s",
+                                 hint=_lookup_hint(address)) from None
+    if found.returncode == _NO_RAY:
+        raise InventoryError(f"the address {address!r} is looked up with ray, which is not installed here",
+                             hint="give the dashboard's own address (http://ray-head:8265), or "
+                                  "pip install 'fleetctl[ray]'")
+    urls = [line.removeprefix("url=") for line in found.stdout.splitlines() if line.startswith("url=http")]
+    if found.returncode != 0 or not urls:
+        raise ClusterUnreachable(f"no Ray with a dashboard was found at {address!r}{_last_words(found.stderr)}",
+                                 hint=_lookup_hint(address))
+    return urls[-1].rstrip("/")
+
+
+def _lookup_hint(address: str) -> str:
+    meant = f"did you mean the dashboard at http://{address}? " if ":" in address else ""
+    return f"{meant}Allowed: {ADDRESSES}"
+
+
+def _last_words(stderr: str) -> str:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    return f": {lines[-1][:200]}" if lines else ""

@@ -1,0 +1,78 @@
+"""Nodes from the state API, each with a name a person knows and no two alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fleetctl.documents.inventory import NodeState
+from fleetctl.inventory.claims import Claim, read_claim
+from fleetctl.inventory.state_api import Row
+
+NAME_LABEL = "fleet.io/node"
+"""The label that names a node where its host name and IP do not, as with several Ray nodes on one machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNode:
+    """One Ray node as the cluster's own table has it."""
+
+    node_id: str
+    ip: str | None
+    state: NodeState
+    labels: Mapping[str, str]
+    total: Claim
+    called: str
+    """What it is called; perhaps not by this name alone."""
+
+
+def read_node(row: Row, record: Mapping[str, Any]) -> FoundNode | None:
+    """Return the node of one row; `record` is the dashboard's own record of it, empty where there is none.
+
+    The record knows the host name, and in some versions of Ray that a node is draining.
+    """
+    node_id = row.get("node_id")
+    if not isinstance(node_id, str) or not node_id:
+        return None
+    labels = row.get("labels")
+    return FoundNode(
+        node_id=node_id,
+        ip=_text(row.get("node_ip")),
+        state=_state(row, record),
+        labels={str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
+        total=read_claim(row.get("resources_total")),
+        called=_called(row, record),
+    )
+
+
+def _state(row: Row, record: Mapping[str, Any]) -> NodeState:
+    if row.get("state") != "ALIVE":
+        return "DEAD"
+    snapshot = record.get("stateSnapshot")
+    return "DRAINING" if isinstance(snapshot, dict) and snapshot.get("state") == "DRAINING" else "ALIVE"
+
+
+def _called(row: Row, record: Mapping[str, Any]) -> str:
+    """Its label, else a name given to Ray, else its host name, else its IP."""
+    labels, ip = row.get("labels"), _text(row.get("node_ip"))
+    label = _text(labels.get(NAME_LABEL)) if isinstance(labels, dict) else None
+    given = _text(row.get("node_name"))
+    own = given if given != ip else None
+    return label or own or _text(record.get("nodeManagerHostname")) or ip or str(row["node_id"])
+
+
+def unique_names(nodes: Sequence[FoundNode]) -> dict[str, str]:
+    """Return node id -> name; nodes that would share one get the start of their id, but for a live one a dead one."""
+    live = Counter(node.called for node in nodes if node.state != "DEAD")
+    dead = Counter(node.called for node in nodes if node.state == "DEAD")
+    names = {}
+    for node in nodes:
+        others = live[node.called] - 1 if node.state != "DEAD" else live[node.called] + dead[node.called] - 1
+        names[node.node_id] = f"{node.called}-{node.node_id[:6]}" if others else node.called
+    return names
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,126 @@
+"""What runs already, and whose it is: live, starting, lost, unmanaged. Decides which ids new replicas get."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fleetctl.documents.inventory import LIVE_STATES, STARTING_STATES, Inventory, Replica, ReplicaMember
+from fleetctl.documents.plan import Lost, Unmanaged
+
+
+@dataclass(slots=True)
+class ModelState:
+    """What is known to run of one model of our fleet. `taken_ids` also holds ids of actors that are not ours."""
+
+    live: list[Replica] = field(default_factory=list)
+    lost: list[Replica] = field(default_factory=list)
+    claimed_by: set[str] = field(default_factory=set)
+    taken_ids: set[int] = field(default_factory=set)
+
+    @property
+    def starting(self) -> int:
+        """Number of live replicas that are not serving yet."""
+        return sum(replica.state in STARTING_STATES for replica in self.live)
+
+    @property
+    def highest_id(self) -> int:
+        """Highest id of ours that is not DEAD, lost ones included; -1 if there is none."""
+        return max((replica.replica_id for replica in (*self.live, *self.lost) if replica.replica_id is not None),
+                   default=-1)
+
+    def new_ids(self, count: int) -> list[int]:
+        """Return ids for new replicas: counting on from the highest, past names that somebody else holds."""
+        ids: list[int] = []
+        candidate = self.highest_id + 1
+        while len(ids) < count:
+            if candidate not in self.taken_ids:
+                ids.append(candidate)
+            candidate += 1
+        return ids
+
+
+@dataclass(slots=True)
+class LiveState:
+    """All replicas of an inventory, sorted out for one fleet."""
+
+    models: dict[str, ModelState]
+    holding: dict[str, list[ReplicaMember]]
+    """By node id: the members of everybody's live replicas, in a fixed order."""
+    unmanaged: list[Unmanaged]
+    lost: list[Lost]
+
+
+def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from: str | None = None) -> LiveState:
+    """Sort the replicas of `inventory` out for `fleet`, whose file has the models `keys`.
+
+    Live = a live actor state and no node DEAD or gone. `adopt_from` = a fleet whose replicas of our models count as
+    ours.
+    """
+    node_states = {node.id: node.state for node in inventory.nodes}
+    names = {node.id: node.name for node in inventory.nodes}
+    gone = {replica_node for replica in inventory.replicas for replica_node in _node_ids(replica)
+            if node_states.get(replica_node, "DEAD") == "DEAD"}
+    state = LiveState({key: ModelState() for key in keys}, {}, [], [])
+    for replica in sorted(inventory.replicas, key=_fixed_order):
+        if replica.state not in LIVE_STATES:
+            continue
+        lost = bool(gone.intersection(_node_ids(replica)))
+        ours = replica.fleet == fleet or (replica.fleet is not None and replica.fleet == adopt_from
+                                          and replica.model in keys)
+        _file(state, replica, names, ours=ours and replica.replica_id is not None, lost=lost)
+        if not lost:
+            for member in replica.members:
+                if member.node_id is not None:
+                    state.holding.setdefault(member.node_id, []).append(member)
+    return state
+
+
+def _fixed_order(replica: Replica) -> tuple[str, int, str, str, str]:
+    number = -1 if replica.replica_id is None else replica.replica_id
+    return replica.model, number, replica.fleet or "", replica.foreign_id or "", replica.actor_id or ""
+
+
+def _file(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours: bool, lost: bool) -> None:
+    model = state.models.get(replica.model)
+    if model is not None and replica.replica_id is not None:
+        model.taken_ids.add(replica.replica_id)
+    if ours and lost:
+        state.lost.append(_lost(replica, names))
+        if model is not None:
+            model.lost.append(replica)
+    elif ours and model is not None and replica.level == "HOT":
+        model.live.append(replica)
+    elif not lost:
+        state.unmanaged.append(_unmanaged(replica, names, ours=ours, in_file=model is not None))
+        if model is not None and replica.fleet is not None and not ours:
+            model.claimed_by.add(replica.fleet)
+
+
+def _node_ids(replica: Replica) -> list[str]:
+    return sorted({member.node_id for member in replica.members if member.node_id is not None})
+
+
+def _node_names(node_ids: Iterable[str], names: Mapping[str, str]) -> list[str]:
+    return sorted(names.get(node_id, node_id) for node_id in node_ids)
+
+
+def _lost(replica: Replica, names: Mapping[str, str]) -> Lost:
+    nodes = _node_names(_node_ids(replica), names)
+    return Lost(model=replica.model, replica_id=replica.replica_id or 0, nodes=nodes,
+                message=f"its actor is {replica.state} but a node of it is dead; not counted, its id is not reused")
+
+
+def _unmanaged(replica: Replica, names: Mapping[str, str], *, ours: bool, in_file: bool) -> Unmanaged:
+    if ours and not in_file:
+        message = "runs under this fleet but is not in its file; kept"
+    elif ours:
+        message = f"is {replica.level}, and only HOT replicas count; kept"
+    elif replica.fleet is not None:
+        message = f"belongs to fleet {replica.fleet}; counted as capacity in use"
+    else:
+        message = "carries no fleet's mark; counted as capacity in use"
+    return Unmanaged(
+        model=replica.model, replica_id=replica.replica_id, foreign_id=replica.foreign_id, fleet=replica.fleet,
+        state=replica.state, nodes=_node_names(_node_ids(replica), names), message=message,
+    )

@@ -1,0 +1,1 @@
+"""Placement: which nodes new replicas stand on. Ledger, packer, bound, reasons."""

@@ -1,0 +1,145 @@
+"""The cards of one node, and which of them Ray will hand out.
+
+Ray picks cards, not the plan, so this follows Ray's own rule: a share goes to the card with the least remaining share
+that still holds it (ties: lowest index), blind to memory; so the memory must be free on exactly that card. Whole cards
+are promised by number: `min(what Ray has free, fully free clean cards with the memory asked for)`, lowest index first.
+Source of the rule: Ray's per-instance resource allocation (`NodeInstanceSet`), facts checked against Ray 2.60.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.claims import Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One card: `free_share` in 1/10000, bytes (None = unknown); `dirty` = used beyond what is granted on it."""
+
+    index: int
+    free_share: int = SHARE
+    free_vram: int | None = None
+    memory: int | None = None
+    dirty: bool = False
+
+    @property
+    def fully_free(self) -> bool:
+        """Tell whether Ray has granted nothing of it."""
+        return self.free_share == SHARE
+
+    def has_vram(self, vram: int) -> bool:
+        """Tell whether `vram` bytes are known to be free."""
+        return not vram or (self.free_vram is not None and self.free_vram >= vram)
+
+    def less(self, share: int, vram: int) -> Card:
+        """Return this card with a share and some memory taken."""
+        left = None if self.free_vram is None else max(0, self.free_vram - vram)
+        return replace(self, free_share=self.free_share - share, free_vram=left)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a node still has. `free_gpus` is Ray's own sum in 1/10000; `empty` = nothing stands on the node yet."""
+
+    cards: tuple[Card, ...] = ()
+    free_gpus: int = 0
+    free_cpus: int = 0
+    free_memory: int = 0
+    empty: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An offer after a claim: what is left, the GPU share really claimed, and on which cards."""
+
+    left: Offer
+    gpus: int
+    indices: tuple[int, ...]
+    risky: bool = False
+    """Ray, blind to memory and strangers, might hand out another card than the one counted on."""
+
+
+def share_of(vram: int, memory: int) -> int:
+    """Return the share of a card of `memory` bytes that `vram` bytes stand for, rounded up."""
+    return -(-vram * SHARE // memory)
+
+
+def take(offer: Offer, claim: Claim) -> Taken | None:
+    """Take `claim` from `offer`; None when it does not fit."""
+    if offer.free_cpus < claim.cpus or offer.free_memory < claim.memory:
+        return None
+    if not claim.wants_card:
+        return Taken(_left(offer, claim, 0, {}), 0, ())
+    if claim.whole_cards:
+        return _take_whole(offer, claim)
+    return _take_share(offer, claim)
+
+
+def _left(offer: Offer, claim: Claim, gpus: int, changed: dict[int, Card]) -> Offer:
+    return Offer(
+        tuple(changed.get(card.index, card) for card in offer.cards) if changed else offer.cards,
+        offer.free_gpus - gpus, offer.free_cpus - claim.cpus, offer.free_memory - claim.memory, empty=False,
+    )
+
+
+def _take_whole(offer: Offer, claim: Claim) -> Taken | None:
+    wanted = claim.whole_cards
+    free = [card for card in offer.cards if card.fully_free]
+    fitting = [card for card in free if not card.dirty and card.has_vram(claim.vram)][:wanted]
+    if offer.free_gpus < claim.gpus or len(fitting) < wanted:
+        return None
+    changed = {card.index: card.less(SHARE, claim.vram) for card in fitting}
+    return Taken(_left(offer, claim, claim.gpus, changed), claim.gpus, tuple(changed), risky=fitting != free[:wanted])
+
+
+def _take_share(offer: Offer, claim: Claim) -> Taken | None:
+    for share in possible_shares(offer, claim):
+        card = blind_pick(offer, share)
+        if card is None or card.dirty or not card.has_vram(claim.vram):
+            continue
+        if not claim.gpus and share != share_of(claim.vram, card.memory or 1):
+            continue
+        changed = {card.index: card.less(share, claim.vram)}
+        return Taken(_left(offer, claim, share, changed), share, (card.index,))
+    return None
+
+
+def possible_shares(offer: Offer, claim: Claim) -> list[int]:
+    """Return the shares a claim below one card may mean here: its own, or one per size of card for VRAM alone."""
+    if claim.gpus:
+        return [claim.gpus]
+    shares = {share_of(claim.vram, card.memory) for card in offer.cards if card.memory}
+    return sorted((share for share in shares if share <= SHARE), reverse=True)
+
+
+def blind_pick(offer: Offer, share: int) -> Card | None:
+    """Return the card Ray gives to a share: the least remaining that holds it, lowest index first."""
+    if offer.free_gpus < share:
+        return None
+    holding = [card for card in offer.cards if card.free_share >= share]
+    return min(holding, key=lambda card: (card.free_share, card.index), default=None)
+
+
+def count_fits(offer: Offer, claim: Claim) -> int:
+    """Return a number of equal claims that can never be exceeded on this node (each resource by itself)."""
+    limits = [offer.free_cpus // claim.cpus] if claim.cpus else []
+    if claim.memory:
+        limits.append(offer.free_memory // claim.memory)
+    if claim.whole_cards:
+        fitting = sum(card.fully_free and not card.dirty and card.has_vram(claim.vram) for card in offer.cards)
+        limits.append(min(fitting, max(0, offer.free_gpus) // SHARE) // claim.whole_cards)
+    elif claim.wants_card:
+        limits.append(sum(_shares_on(card, claim) for card in offer.cards))
+        if claim.gpus:
+            limits.append(max(0, offer.free_gpus) // claim.gpus)
+    return max(0, min(limits)) if limits else 1 << 30
+
+
+def _shares_on(card: Card, claim: Claim) -> int:
+    if card.dirty or not card.has_vram(claim.vram):
+        return 0
+    share = claim.gpus or share_of(claim.vram, card.memory or 1)
+    by_share = card.free_share // share
+    return min(by_share, (card.free_vram or 0) // claim.vram) if claim.vram else by_share

@@ -1,0 +1,144 @@
+"""What a replica asks for: the claim of each member, and the shape of a whole replica.
+
+Shapes stay compact (a Worker of `count` 500 is one entry) until a replica is really placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from fleetctl.documents.fleet import Member, WorkerGroup
+from fleetctl.documents.quantity import SHARE
+from fleetctl.spec.resolved import ResolvedModel
+
+Selector = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one member takes on its node: `gpus`, `cpus` in 1/10000; `vram` in bytes on each card; `memory` in bytes."""
+
+    gpus: int = 0
+    vram: int = 0
+    cpus: int = 0
+    memory: int = 0
+
+    @property
+    def wants_card(self) -> bool:
+        """Tell whether this claim touches any card."""
+        return bool(self.gpus or self.vram)
+
+    @property
+    def whole_cards(self) -> int:
+        """Return how many whole cards it takes; 0 for a share of one card."""
+        return self.gpus // SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One member of one replica, before a node is chosen for it."""
+
+    group: str
+    copy: int
+    role: str
+    rank: int
+    claim: Claim
+    selector: Selector
+
+    @property
+    def gang(self) -> tuple[str, int]:
+        """Return the gang it belongs to: group name and copy."""
+        return self.group, self.copy
+
+
+@dataclass(frozen=True, slots=True)
+class MemberShape:
+    """`count` equal members of one group."""
+
+    role: str
+    count: int
+    claim: Claim
+    selector: Selector
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShape:
+    """One worker group; `members` in rank order: the leader first, then the Workers in file order."""
+
+    name: str
+    copies: int
+    members: tuple[MemberShape, ...]
+
+    @property
+    def size(self) -> int:
+        """Return the number of ranks in one copy."""
+        return sum(member.count for member in self.members)
+
+    def seats(self, copy: int) -> Iterator[Seat]:
+        """Yield the seats of one copy, in rank order."""
+        rank = 0
+        for member in self.members:
+            for _ in range(member.count):
+                yield Seat(self.name, copy, member.role, rank, member.claim, member.selector)
+                rank += 1
+
+    def classes(self) -> dict[tuple[Claim, Selector], int]:
+        """Return how many ranks of one copy share each claim and selector."""
+        counts: dict[tuple[Claim, Selector], int] = {}
+        for member in self.members:
+            kind = (member.claim, member.selector)
+            counts[kind] = counts.get(kind, 0) + member.count
+        return counts
+
+
+@dataclass(frozen=True)
+class ReplicaShape:
+    """One replica of a model: its groups and their geometry."""
+
+    key: str
+    groups: tuple[GroupShape, ...]
+    same_label: str | None = None
+    ranks_per_node: int = 1
+    spread: str | None = None
+
+    @cached_property
+    def seats(self) -> tuple[Seat, ...]:
+        """All seats of one replica: groups in file order, copies, ranks."""
+        return tuple(seat for group in self.groups for copy in range(group.copies) for seat in group.seats(copy))
+
+    @cached_property
+    def size(self) -> int:
+        """Number of members, without expanding them."""
+        return sum(group.copies * group.size for group in self.groups)
+
+    @cached_property
+    def gpu_units(self) -> int:
+        """GPU share one replica takes, in 1/10000; members that ask for VRAM alone count nothing here."""
+        return sum(g.copies * m.count * m.claim.gpus for g in self.groups for m in g.members)
+
+    @cached_property
+    def wants_cards(self) -> bool:
+        """Whether any member claims GPU or VRAM: such models have no default slot cap."""
+        return any(member.claim.wants_card for group in self.groups for member in group.members)
+
+
+def replica_shape(model: ResolvedModel) -> ReplicaShape:
+    """Return the shape of one replica of `model`."""
+    placement = model.placement
+    return ReplicaShape(
+        model.key, tuple(_group_shape(group) for group in model.workers),
+        placement.same_label, placement.ranks_per_node, placement.spread,
+    )
+
+
+def _group_shape(group: WorkerGroup) -> GroupShape:
+    leader_first = sorted(group.members, key=lambda member: member.role == "Worker")
+    return GroupShape(group.name, group.copies, tuple(_member_shape(member) for member in leader_first))
+
+
+def _member_shape(member: Member) -> MemberShape:
+    asked = member.resources
+    claim = Claim(asked.gpus, asked.vram, asked.cpus, asked.memory)
+    return MemberShape(member.role, member.count or 1, claim, tuple(sorted(member.node_selector.items())))

@@ -1,0 +1,57 @@
+"""Node policies as they hold for one node: entries of the fleet file merged, later ones winning per key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.selector import matches
+
+NO_CAP = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCap:
+    """How many replicas of one model a node may hold, and where that number comes from."""
+
+    limit: int
+    source: str
+
+
+UNCAPPED = SlotCap(NO_CAP, "no cap for models that claim GPU or VRAM")
+ONE_EACH = SlotCap(1, "default for models without GPU or VRAM")
+
+
+@dataclass(frozen=True, slots=True)
+class EffectivePolicy:
+    """What holds for one node. Bytes; `slot_cap` None = the default for the kind of model."""
+
+    slot_cap: SlotCap | None = None
+    reserve_vram: int = 0
+    gpu_memory: int | None = None
+    cordoned_by: str | None = None
+
+    def cap_for(self, wants_cards: bool) -> SlotCap:
+        """Return the slot cap for a model that does, or does not, claim GPU or VRAM."""
+        if self.slot_cap is not None:
+            return self.slot_cap
+        return UNCAPPED if wants_cards else ONE_EACH
+
+
+def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) -> EffectivePolicy:
+    """Merge the entries that select a node with `labels`."""
+    cap: SlotCap | None = None
+    reserve, memory, cordon = 0, None, None
+    for place, policy in enumerate(policies):
+        if not matches(policy.selector, labels):
+            continue
+        if policy.max_replicas_per_model is not None:
+            cap = SlotCap(policy.max_replicas_per_model, f"spec.nodes[{place}].maxReplicasPerModel")
+        if policy.reserve is not None:
+            reserve = policy.reserve.vram
+        if policy.gpu_memory is not None:
+            memory = policy.gpu_memory
+        if policy.cordon is not None:
+            cordon = f"spec.nodes[{place}].cordon" if policy.cordon else None
+    return EffectivePolicy(cap, reserve, memory, cordon)

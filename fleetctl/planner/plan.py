@@ -1,0 +1,187 @@
+"""make_plan: from a fleet and an inventory to the plan. Pure: equal input gives equal bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fleetctl.documents.canonical import plan_id
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.plan import (
+    Blocked,
+    Certificate,
+    Drift,
+    Hold,
+    ModelRow,
+    Plan,
+    PlanFleet,
+    PlanInventory,
+    Reason,
+    Summary,
+)
+from fleetctl.errors import InventoryError
+from fleetctl.planner.actions import actions_for
+from fleetctl.planner.drift import find_drift
+from fleetctl.planner.live import LiveState, ModelState, sort_out
+from fleetctl.planner.opening import open_ledger
+from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
+from fleetctl.planner.outcome import detailed_exit_code
+from fleetctl.planner.placement.bound import Bound, upper_bound
+from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
+from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.pack import Demand, Placed, pack
+from fleetctl.planner.placement.reasons import explain
+from fleetctl.planner.placement.replica import Placer
+from fleetctl.planner.rows import model_row
+from fleetctl.spec.resolve import spec_document
+from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What was decided for a fleet, before it is written down as a plan."""
+
+    fleet: ResolvedFleet
+    state: LiveState
+    shapes: Mapping[str, ReplicaShape]
+    ledger: Ledger
+    demands: Sequence[Demand]
+    placed: Sequence[Placed]
+    bound: Bound
+    blocked: Sequence[Blocked]
+
+
+def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
+    """Compare a fleet with what runs, and say what to create where, what is held, and what does not fit and why.
+
+    Raises InventoryError when the inventory is not complete, UsageError when an option names an unknown model.
+    """
+    if not inventory.complete:
+        reasons = "; ".join(inventory.warnings) or "no reason was recorded"
+        raise InventoryError(f"the inventory from {inventory.source} is not complete: {reasons}",
+                             hint="Nothing is planned on a partial view. Read the inventory again.")
+    check_options(options, {model.key for model in fleet.models})
+    return _write(_decide(fleet, inventory, options), inventory, options, facts)
+
+
+def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Decided:
+    shapes = {model.key: replica_shape(model) for model in fleet.models}
+    state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
+    ledger = open_ledger(inventory, fleet.policies, state)
+    planned = [(place, model) for place, model in enumerate(fleet.models) if options.left_out(model.key) is None]
+    demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
+    free = [demand for demand in demands if not state.models[demand.shape.key].claimed_by]
+    bound = upper_bound(free, ledger)
+    placer = Placer(ledger)
+    placed = pack(free, placer)
+    blocked = _blocked(demands, placed, state, placer)
+    return _Decided(fleet, state, shapes, ledger, demands, placed, bound, blocked)
+
+
+def _demand(place: int, model: ResolvedModel, state: ModelState, shape: ReplicaShape) -> Demand:
+    live = len(state.live)
+    return Demand(shape, max(0, model.replicas - live), live, model.priority, place)
+
+
+def _blocked(
+    demands: Sequence[Demand], placed: Sequence[Placed], state: LiveState, placer: Placer
+) -> list[Blocked]:
+    created = _count_by_place(placed)
+    result: list[Blocked] = []
+    for demand in demands:
+        key = demand.shape.key
+        short = demand.missing - created.get(demand.place, 0)
+        if short <= 0:
+            continue
+        claimed_by = sorted(state.models[key].claimed_by)
+        code, message, reasons = _claimed(claimed_by) if claimed_by else explain(demand.shape, placer)
+        result.append(Blocked(model=key, replicas=short, code=code, message=message, reasons=reasons))
+    return result
+
+
+def _claimed(fleets: Sequence[str]) -> tuple[str, str, list[Reason]]:
+    names = ", ".join(fleets)
+    noun = "fleet" if len(fleets) == 1 else "fleets"
+    return "CLAIMED_BY_FLEET", (
+        f"this key is live under {noun} {names}; remove it there, or take it over with --adopt-from {fleets[0]}"
+    ), []
+
+
+def _count_by_place(placed: Sequence[Placed]) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for one in placed:
+        counts[one.demand.place] = counts.get(one.demand.place, 0) + 1
+    return counts
+
+
+def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
+    fleet, state = decided.fleet, decided.state
+    actions = actions_for(decided.placed, fleet.models, state.models, decided.ledger)
+    acted_on = {action.model for action in actions}
+    drift = _drift(decided)
+    holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
+             for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
+    plan = Plan(
+        tool_version=facts.tool_version,
+        fleet=PlanFleet(name=fleet.name, namespace=facts.namespace, files=list(fleet.files), git=facts.git),
+        inventory=PlanInventory(
+            observed_at=inventory.observed_at, source=inventory.source,
+            address=facts.address or inventory.cluster.address, session_id=inventory.cluster.session_id,
+        ),
+        expires_at=facts.expires_at,
+        summary=_summary(decided, holds, drift),
+        certificate=_certificate(decided),
+        models=_rows(decided, options),
+        specs={model.spec_hash: spec_document(model) for model in fleet.models if model.key in acted_on},
+        actions=actions,
+        holds=holds,
+        blocked=list(decided.blocked),
+        drift=drift,
+        unmanaged=state.unmanaged,
+        lost=state.lost,
+        options=_options(options),
+        observed={key: {"live": len(state.models[key].live), "highestId": state.models[key].highest_id}
+                  for key in sorted(acted_on)},
+        exit_code=detailed_exit_code(actions=len(actions), blocked=len(decided.blocked)),
+    )
+    return plan.model_copy(update={"plan_id": plan_id(plan.model_dump(mode="json", by_alias=True))})
+
+
+def _summary(decided: _Decided, holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
+    states = decided.state.models.values()
+    return Summary(
+        wanted=sum(model.replicas for model in decided.fleet.models), live=sum(len(model.live) for model in states),
+        create=len(decided.placed), hold=sum(hold.surplus for hold in holds),
+        blocked=sum(one.replicas for one in decided.blocked), unmanaged=len(decided.state.unmanaged),
+        drift=len(drift), lost=len(decided.state.lost),
+    )
+
+
+def _certificate(decided: _Decided) -> Certificate:
+    placed, wanted = len(decided.placed), sum(demand.missing for demand in decided.demands)
+    upper = min(decided.bound.replicas, wanted)
+    return Certificate(
+        placed=placed, wanted=wanted, upper_bound=upper, status="optimal" if placed == upper else "feasible",
+        method=f"slot count: {decided.bound.method}" if wanted else "nothing is missing",
+    )
+
+
+def _rows(decided: _Decided, options: PlanOptions) -> list[ModelRow]:
+    created = _count_by_place(decided.placed)
+    blocked = {one.model: one for one in decided.blocked}
+    return [
+        model_row(model, decided.state.models[model.key], create=created.get(place, 0),
+                  blocked=blocked.get(model.key), left_out=options.left_out(model.key))
+        for place, model in enumerate(decided.fleet.models)
+    ]
+
+
+def _drift(decided: _Decided) -> list[Drift]:
+    nodes = {node.id: node for node in decided.ledger.nodes}
+    return [drift for model in decided.fleet.models for drift in
+            find_drift(model, decided.shapes[model.key], decided.state.models[model.key].live, nodes)]
+
+
+def _options(options: PlanOptions) -> dict[str, object]:
+    return {"targets": sorted(set(options.targets)), "excludes": sorted(set(options.excludes)),
+            "adoptFrom": options.adopt_from}

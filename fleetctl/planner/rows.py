@@ -1,0 +1,40 @@
+"""A row and a reason for every model of the file, also when there is nothing to do."""
+
+from __future__ import annotations
+
+from fleetctl.documents.plan import Blocked, ModelRow
+from fleetctl.planner.live import ModelState
+from fleetctl.spec.resolved import ResolvedModel
+
+
+def model_row(
+    model: ResolvedModel, state: ModelState, *, create: int, blocked: Blocked | None, left_out: str | None
+) -> ModelRow:
+    """Return the row of one model; `left_out` = why flags keep it out of this plan."""
+    return ModelRow(
+        key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting, create=create,
+        blocked=blocked.replicas if blocked else 0, surplus=max(0, len(state.live) - model.replicas),
+        reason=left_out or _reason(model, state, create, blocked), source=model.source,
+    )
+
+
+def _reason(model: ResolvedModel, state: ModelState, create: int, blocked: Blocked | None) -> str:
+    live, wanted = len(state.live), model.replicas
+    notes = _notes(state)
+    if create or blocked:
+        parts = [f"create {create}: {live} of {wanted} live"] if create else []
+        if blocked:
+            parts.append(f"{blocked.replicas} blocked: {blocked.message}")
+        return "; ".join(parts) + notes
+    if live > wanted:
+        return f"held: {live - wanted} beyond the target of {wanted}, kept{notes}"
+    if wanted == 0:
+        return f"no target (replicas: 0){notes}"
+    return f"nothing to do: {live} of {wanted} live{notes}"
+
+
+def _notes(state: ModelState) -> str:
+    notes = [f"{state.starting} starting"] if state.starting else []
+    if state.lost:
+        notes.append(f"{len(state.lost)} lost with a dead node")
+    return f" ({', '.join(notes)})" if notes else ""

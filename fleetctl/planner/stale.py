@@ -1,0 +1,91 @@
+"""Whether a saved plan still holds: what of what it relies on has moved, and only that.
+
+It relies on: the cluster session; the live count and highest id of each model it acts on; each node it places on being
+alive, labelled as its members ask, and having free what the plan's members claim there together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.plan import Action, ActionMember, Plan
+from fleetctl.documents.selector import matches
+from fleetctl.planner.live import LiveState, sort_out
+from fleetctl.planner.opening import open_ledger
+from fleetctl.planner.placement.claims import Claim, Seat
+from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.verdict import judge
+
+
+def moved_since(plan: Plan, inventory: Inventory) -> list[str]:
+    """Return one sentence for each thing `plan` relies on that is different in `inventory`; empty = still good."""
+    state = sort_out(inventory, plan.fleet.name, set(plan.observed), plan.options.get("adoptFrom"))
+    ledger = open_ledger(inventory, (), state)
+    return [*_session(plan, inventory), *_models(plan, state), *_nodes(plan, ledger)]
+
+
+def _session(plan: Plan, inventory: Inventory) -> Iterator[str]:
+    then, now = plan.inventory.session_id, inventory.cluster.session_id
+    if then and now and then != now:
+        yield f"the cluster is another session: {then} when planned, {now} now"
+
+
+def _models(plan: Plan, state: LiveState) -> Iterator[str]:
+    for key, then in plan.observed.items():
+        live, highest = len(state.models[key].live), state.models[key].highest_id
+        if live != then.get("live", live):
+            yield f"{key}: {then['live']} live when planned, {live} now"
+        if highest != then.get("highestId", highest):
+            yield f"{key}: highest id {_number(then['highestId'])} when planned, {_number(highest)} now"
+
+
+def _number(replica_id: int) -> str:
+    return "none" if replica_id < 0 else str(replica_id)
+
+
+def _nodes(plan: Plan, ledger: Ledger) -> Iterator[str]:
+    """Take what the plan claims from what is free now; each node is named once."""
+    places = {node.id: place for place, node in enumerate(ledger.nodes)}
+    named: set[str] = set()
+    for action in plan.actions:
+        for member in action.members:
+            if member.node_id in named:
+                continue
+            problem = _member(plan, action, member, places.get(member.node_id), ledger)
+            if problem is not None:
+                named.add(member.node_id)
+                yield f"node {member.node}: {problem}"
+
+
+def _member(plan: Plan, action: Action, member: ActionMember, place: int | None, ledger: Ledger) -> str | None:
+    if place is None or ledger.nodes[place].state == "DEAD":
+        return "was alive when planned, is dead now"
+    node = ledger.nodes[place]
+    if node.state != "ALIVE":
+        return "is draining now, so it offers nothing"
+    selector = _selector(plan.specs.get(action.spec_hash, {}), member)
+    if not matches(selector, node.labels):
+        wanted = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
+        return f"was relabelled; {action.id} needs {wanted}"
+    known = all(card.memory is not None for card in ledger.offer(place).cards)
+    claim = Claim(member.gpus, member.vram if known else 0, member.cpus, member.memory)
+    seat = Seat(member.group, member.copy_index, member.role, member.rank, claim, ())
+    verdict = judge(ledger, place, seat, action.model, wants_cards=True)
+    if verdict is not None:
+        return f"less is free than {action.id} claims: needs {verdict.need_text}, has {verdict.show(verdict.have)}"
+    ledger.take(place, claim)
+    return None
+
+
+def _selector(spec: dict[str, Any], member: ActionMember) -> dict[str, str]:
+    """Return the node selector of one rank, from the resolved model in the plan."""
+    groups: list[dict[str, Any]] = [group for group in spec.get("workers", []) if group["name"] == member.group]
+    rank = 0
+    members = [written for group in groups for written in group["members"]]
+    for written in sorted(members, key=lambda written: bool(written.get("role") == "Worker")):
+        rank += written.get("count") or 1
+        if member.rank < rank:
+            return dict(written.get("nodeSelector") or {})
+    return {}

@@ -1,0 +1,94 @@
+"""What a person sees while an apply runs: a live table on a terminal, plain lines elsewhere. On standard error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.documents.events import Event
+from fleetctl.documents.plan import Plan
+from fleetctl.render.visible import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+SHOWN_ROWS = 20
+STYLES = {"waiting": "dim", "created": "cyan", "ready": "green", "starting": "cyan"}
+
+
+class PlainProgress:
+    """One line per event, for logs: no cursor movement, nothing that needs a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __enter__(self) -> PlainProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def relay(self, event: Event) -> None:
+        """Show one event; the summary has its own table."""
+        from rich.text import Text
+
+        if event.type in ("runSummary", "version"):
+            return
+        style = {"error": "red", "warning": "yellow"}.get(event.level, "")
+        self._console.print(Text(f"{event.time[11:19]} {visible(event.message)}", style), soft_wrap=True)
+
+
+class LiveProgress:
+    """A table that moves: what is being started, for how long, and how many are done."""
+
+    def __init__(self, console: Console, plan: Plan | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._begun: dict[str, float] = {}
+        self._states: dict[str, tuple[str, str]] = {}
+        for action in plan.actions if plan else ():
+            nodes = ", ".join(dict.fromkeys(member.node for member in action.members))
+            self._states[action.id] = ("waiting", nodes)
+        self._note = ""
+        self._live: Live | None = None
+
+    def __enter__(self) -> LiveProgress:
+        from rich.live import Live
+
+        self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True)
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def relay(self, event: Event) -> None:
+        """Take one event into the table."""
+        extra: dict[str, Any] = event.model_extra or {}
+        if event.type.startswith("replica") and "model" in extra:
+            key = f"{extra['model']}/{extra.get('replicaId')}"
+            state = event.type.removeprefix("replica").lower()
+            self._begun.setdefault(key, self._clock())
+            self._states[key] = (state, ", ".join(map(str, extra.get("nodes") or ())))
+        elif event.type in ("lockWaiting", "lockAcquired", "interrupted"):
+            self._note = event.message
+
+    def _render(self) -> RenderableType:
+        from rich.console import Group
+        from rich.spinner import Spinner
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+        busy = [key for key, (state, _) in self._states.items() if state not in ("ready", "waiting")]
+        waiting = [key for key, (state, _) in self._states.items() if state == "waiting"]
+        for key in (busy + waiting)[:SHOWN_ROWS]:
+            state, nodes = self._states[key]
+            elapsed = f"{self._clock() - self._begun[key]:.0f}s" if key in self._begun else ""
+            table.add_row(Text(visible(key)), Text(state, STYLES.get(state, "red")), Text(visible(nodes)), elapsed)
+        done = sum(1 for state, _ in self._states.values() if state not in ("waiting", "created"))
+        line = f" {done} of {len(self._states)} done {visible(self._note)}"
+        return Group(table, Spinner("dots", Text(line)))

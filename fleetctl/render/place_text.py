@@ -1,0 +1,57 @@
+"""Where a replica would stand, in words: `8 GPUs on each of node-a, node-b`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fleetctl.documents.plan import Action, ActionMember
+from fleetctl.documents.quantity import SHARE, format_share
+from fleetctl.render.visible import visible
+
+
+def place_text(members: Sequence[ActionMember]) -> str:
+    """Name every node of one replica with what it takes there: GPUs, or CPUs where it claims no GPU."""
+    by_node: dict[str, list[ActionMember]] = {}
+    for member in members:
+        by_node.setdefault(member.node, []).append(member)
+    by_amount: dict[str, list[str]] = {}
+    for node, there in by_node.items():
+        by_amount.setdefault(amount_text(there), []).append(visible(node))
+    return ", ".join(
+        f"{amount} on {nodes[0]}" if len(nodes) == 1 else f"{amount} on each of {', '.join(nodes)}"
+        for amount, nodes in by_amount.items()
+    )
+
+
+def amount_text(members: Sequence[ActionMember]) -> str:
+    """Say what members on one node take together: `8 GPUs`, `0.25 GPU`, `3 x 0.25 GPU`, `2 CPUs`."""
+    for unit, shares in (("GPU", [m.gpus for m in members]), ("CPU", [m.cpus for m in members])):
+        if not any(shares):
+            continue
+        if len(shares) > 1 and len(set(shares)) == 1 and shares[0] < SHARE:
+            return f"{len(shares)} x {_unit(shares[0], unit)}"
+        return _unit(sum(shares), unit)
+    return "a place"
+
+
+def group_alike(actions: Sequence[Action]) -> list[tuple[str, list[int], str]]:
+    """Fold replicas of one model with the same place into (model, replica ids, place), in order of first appearance."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for action in actions:
+        groups.setdefault((action.model, place_text(action.members)), []).append(action.replica_id)
+    return [(model, ids, place) for (model, place), ids in groups.items()]
+
+
+def ids_text(replica_ids: Sequence[int]) -> str:
+    """Show replica ids as ranges: `3`, `3-7`, `0-2,5`."""
+    runs: list[list[int]] = []
+    for number in sorted(replica_ids):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def _unit(share: int, unit: str) -> str:
+    return f"{format_share(share)} {unit}{'s' if share > SHARE else ''}"

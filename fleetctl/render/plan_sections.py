@@ -1,0 +1,99 @@
+"""The parts of a plan below its table, as lines: would create, blocked and why, drift, unmanaged, lost.
+
+Every section is cut at a limit and says what it left out; the JSON has everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fleetctl.documents.plan import Blocked, Plan, Reason
+from fleetctl.render.place_text import group_alike, ids_text
+from fleetctl.render.visible import visible
+
+CREATE_LINES, BLOCKED_MODELS, REPORT_LINES = 200, 50, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: text that is safe to show, a rich style, an indent in columns."""
+
+    text: str
+    style: str = ""
+    indent: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A titled run of lines; without lines it is not shown."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+
+def create_section(plan: Plan) -> Section:
+    """Name node and amount for every new replica, model by model; replicas with the same place share a line."""
+    rank = {row.key: number for number, row in enumerate(plan.models)}
+    ordered = sorted(plan.actions, key=lambda action: (rank.get(action.model, len(rank)), action.replica_id))
+    lines = [
+        Line(f"+ {visible(model)}/{ids_text(ids)}: {place}{' (each)' if len(ids) > 1 else ''}", "green")
+        for model, ids, place in group_alike(ordered)
+    ]
+    return Section("Would create", _cut(lines, CREATE_LINES))
+
+
+def blocked_section(plan: Plan) -> Section:
+    """Say for every blocked model what is missing, node by node."""
+    lines = [line for blocked in plan.blocked[:BLOCKED_MODELS] for line in _blocked_lines(blocked)]
+    left_out = len(plan.blocked) - BLOCKED_MODELS
+    return Section("Blocked", (*lines, *([_more(left_out)] if left_out > 0 else [])))
+
+
+def drift_section(plan: Plan) -> Section:
+    """List replicas that run but not as the file says."""
+    lines = [Line(f"{visible(drift.model)}/{drift.replica_id}: {visible(drift.message)}") for drift in plan.drift]
+    return Section(f"Drift: {len(plan.drift)} (reported, never acted on)", _cut(lines, REPORT_LINES))
+
+
+def unmanaged_section(plan: Plan) -> Section:
+    """List what uses capacity but is not this fleet's to count."""
+    lines = []
+    for item in plan.unmanaged:
+        name = item.foreign_id or (item.model if item.replica_id is None else f"{item.model}/{item.replica_id}")
+        lines.append(Line(f"{visible(name)}: {visible(item.message)}"))
+    return Section(f"Unmanaged: {len(plan.unmanaged)} (capacity in use, left alone)", _cut(lines, REPORT_LINES))
+
+
+def lost_section(plan: Plan) -> Section:
+    """List replicas whose node is dead."""
+    lines = [Line(f"{visible(lost.model)}/{lost.replica_id}: {visible(lost.message)}", "yellow") for lost in plan.lost]
+    return Section(f"Lost: {len(plan.lost)} (the node is dead; not counted)", _cut(lines, REPORT_LINES))
+
+
+def _blocked_lines(blocked: Blocked) -> list[Line]:
+    replicas = "1 replica" if blocked.replicas == 1 else f"{blocked.replicas} replicas"
+    head = f"! {visible(blocked.model)}: {replicas}, {visible(blocked.code)}"
+    return [Line(head, "red"), Line(visible(blocked.message), indent=4),
+            *(Line(_reason_text(reason, blocked.message), "dim", 6) for reason in blocked.reasons)]
+
+
+def _reason_text(reason: Reason, message: str) -> str:
+    """Return one line per kind of reason; arithmetic that already stands in the message above it is not repeated."""
+    said = bool(reason.need) and reason.need in message and reason.best in message
+    nodes = "1 node" if reason.node_count == 1 else f"{reason.node_count} nodes"
+    sums = [f"{word} {visible(value)}" for word, value in
+            (("need", reason.need), ("best", reason.best), ("short", reason.short)) if value and not said]
+    rest = reason.node_count - len(reason.examples)
+    named = ", ".join(visible(name) for name in reason.examples)
+    if named and rest > 0:
+        named += f" and {rest} more"
+    return f"{nodes}: {', '.join([visible(reason.code), *sums])}" + (f" ({named})" if named else "")
+
+
+def _cut(lines: Sequence[Line], limit: int) -> tuple[Line, ...]:
+    return tuple(lines) if len(lines) <= limit else (*lines[:limit], _more(len(lines) - limit))
+
+
+def _more(count: int) -> Line:
+    return Line(f"and {count} more (--format json lists them)", "dim")

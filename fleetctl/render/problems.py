@@ -1,0 +1,49 @@
+"""Problems of fleet files for a person: a line an editor can jump to, what is allowed, the nearest spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fleetctl.render.visible import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fleetctl.spec.problems import Problem
+
+
+def render_problems(problems: Sequence[Problem], console: Console) -> None:
+    """Print every problem as `file:line:column: error FL012: message`, with its source line on a terminal."""
+    from rich.text import Text
+
+    for problem in problems:
+        style = "bold yellow" if problem.severity == "warning" else "bold red"
+        console.print(
+            Text.assemble(
+                (f"{visible(problem.file)}:{problem.line}:{problem.column}", "bold"), ": ",
+                (f"{problem.severity} {problem.code}", style), ": ", visible(problem.message),
+            ),
+            soft_wrap=True,
+        )
+        if problem.source_line and console.is_terminal:
+            _print_source(problem.source_line, problem.column, console)
+        if problem.allowed:
+            _print_note("allowed: ", visible(problem.allowed), console)
+        if problem.suggestion:
+            _print_note("did you mean ", f"{visible(problem.suggestion)}?", console)
+
+
+def _print_note(label: str, note: str, console: Console) -> None:
+    from rich.text import Text
+
+    console.print(Text.assemble("    ", (label, "cyan"), note), soft_wrap=True)
+
+
+def _print_source(line: str, column: int, console: Console) -> None:
+    from rich.text import Text
+
+    start = max(0, column - 60)  # a long line is shown from a little before the place
+    shown = visible(line.replace("\t", " ")[start : start + console.width - 8])
+    console.print(Text.assemble("    ", (shown, "dim")), soft_wrap=True)
+    console.print(Text.assemble("    ", " " * (column - 1 - start), ("^", "bold red")), soft_wrap=True)

@@ -1,0 +1,78 @@
+"""What a person most likely meant: `16GB` for `16G`, `30` for `30s`, `[a, b]` for `in(a, b)`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from fleetctl.documents.quantity import parse_bytes, parse_duration
+from fleetctl.documents.selector import parse_requirement
+
+_AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+_UNIT_WORDS = {
+    "": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s",
+    "min": "m", "mins": "m", "minute": "m", "minutes": "m", "hr": "h", "hrs": "h", "hour": "h", "hours": "h",
+    "day": "d", "days": "d", "millis": "ms", "milliseconds": "ms",
+}
+
+
+def bytes_meant(text: str) -> str | None:
+    """Return a byte quantity like `text`: `16GB` is 16G, `16 gib` is 16Gi."""
+    match = _AMOUNT.fullmatch(text)
+    if match is None or not match[2]:
+        return None
+    unit = match[2].lower().removesuffix("b").removesuffix("ytes")
+    scale = unit[:1]
+    if scale not in tuple("kmgtpe") or unit[1:] not in ("", "i"):
+        return None
+    binary = unit.endswith("i")
+    letter = "k" if scale == "k" and not binary else scale.upper()
+    return _if_sound(f"{match[1]}{letter}{'i' if binary else ''}", parse_bytes)
+
+
+def duration_meant(text: str) -> str | None:
+    """Return a duration like `text`; a bare number is taken as seconds."""
+    match = _AMOUNT.fullmatch(text)
+    if match is None:
+        return None
+    unit = match[2].lower()
+    return _if_sound(f"{match[1]}{_UNIT_WORDS.get(unit, unit)}", parse_duration)
+
+
+def number_meant(text: str) -> str | None:
+    """Return the number that stands in quotes, if one does."""
+    return text.strip() if re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", text) else None
+
+
+def selector_meant(text: str) -> str | None:
+    """Return a selector like `text`: a cut-off `in(a`, a list with `|` or commas, a doubled `=`."""
+    if text.count("(") > text.count(")"):
+        return '"in(a, b)", in quotes because of the comma'
+    bare = text.strip().lstrip("=! ").removeprefix("not ").strip("[]() ")
+    values = [value.strip() for value in re.split(r"[|,]", bare.removeprefix("in").strip("( ")) if value.strip()]
+    negated = "!" if text.strip().startswith(("!", "not ")) else ""
+    meant = f"{negated}in({', '.join(values)})" if len(values) > 1 else f"{negated}{''.join(values)}"
+    try:
+        parse_requirement(meant)
+    except ValueError:
+        return None
+    return f'"{meant}"' if not meant.isalnum() else meant
+
+
+def dns_label_meant(text: str) -> str | None:
+    """Return a DNS label like `text`: lower case, hyphens, at most 63 characters."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:63].strip("-") or None
+
+
+def bool_meant(text: str) -> str | None:
+    """Return true or false for the words YAML 1.1 had for them."""
+    return {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false",
+            "true": "true", "false": "false"}.get(text.lower())
+
+
+def _if_sound(text: str, parse: Callable[[str], object]) -> str | None:
+    try:
+        parse(text)
+    except ValueError:
+        return None
+    return text

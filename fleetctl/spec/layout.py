@@ -1,0 +1,121 @@
+"""How a YAML text is laid out: its block collections, their entries, and the comments that go with each.
+
+Scalars, aliases and flow collections are leaves, kept as they are written. A comment above an entry belongs to it, a
+comment behind it too; comments at the end of a block, indented like it, belong to the block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+_GAP_LINE = re.compile(r"(?P<space>[ \t]*)(?P<marks>(?:[-:](?:[ \t]+|$))*)(?P<comment>#.*)?")
+
+
+class UnknownLayoutError(ValueError):
+    """The text has something between its values that is neither a comment nor plain YAML punctuation."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"unknown layout at {offset}")
+        self.offset = offset
+
+
+@dataclass(slots=True)
+class Leaf:
+    """A value kept as written; `literal` = a block scalar, whose inner spaces count."""
+
+    text: str
+    literal: bool = False
+
+
+@dataclass(slots=True)
+class Entry:
+    """One key and its value, or one item. `lead`: the comment lines above ('' = blank); `note`: the comment behind."""
+
+    key: str | None
+    name: str
+    lead: list[str] = field(default_factory=list)
+    note: str = ""
+    value: Leaf | Block = field(default_factory=lambda: Leaf(""))
+
+
+@dataclass(slots=True)
+class Block:
+    """A block collection that begins in `column`; `properties` are its anchor, `tail` the comments at its end."""
+
+    kind: Literal["mapping", "sequence"]
+    column: int
+    properties: str = ""
+    entries: list[Entry] = field(default_factory=list)
+    tail: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Page:
+    """One document of a text: what stands above its `---`, whether it has one, and its content."""
+
+    above: list[str] = field(default_factory=list)
+    explicit: bool = False
+    note: str = ""
+    header: list[str] = field(default_factory=list)
+    root: Leaf | Block = field(default_factory=lambda: Leaf(""))
+    tail: list[str] = field(default_factory=list)
+
+    def comments(self) -> Iterator[str]:
+        """Yield all comments outside of leaves, in no particular order."""
+        for line in (*self.above, self.note, *self.header, *self.tail):
+            yield line.strip()
+        yield from _comments(self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class GapLine:
+    """One line between two values: the column and text of its comment, or '' for a blank line."""
+
+    column: int
+    text: str
+
+
+def split_gap(gap: str, offset: int) -> tuple[str, list[GapLine]]:
+    """Split the text between two values into the comment that ends the first's line, and the lines after it.
+
+    Raises UnknownLayoutError where it holds anything but comments and the indicators `-` and `:`.
+    """
+    first, *rest = gap.split("\n")
+    lines = []
+    at = offset + len(first) + 1
+    for number, line in enumerate(rest):
+        match = _matched(line, at)
+        last = number == len(rest) - 1
+        if match["comment"]:
+            lines.append(GapLine(match.start("comment"), match["comment"].rstrip()))
+        elif not match["marks"] and not last:
+            lines.append(GapLine(0, ""))
+        at += len(line) + 1
+    return _note(first, offset), lines
+
+
+def _note(rest_of_line: str, offset: int) -> str:
+    match = _matched(rest_of_line, offset)
+    if not match["comment"]:
+        return ""
+    spaces = len(match["marks"].lstrip("-:")) or len(match["space"])
+    return " " * max(1, spaces) + match["comment"].rstrip()
+
+
+def _matched(line: str, offset: int) -> re.Match[str]:
+    match = _GAP_LINE.fullmatch(line)
+    if match is None:
+        raise UnknownLayoutError(offset)
+    return match
+
+
+def _comments(value: Leaf | Block) -> Iterator[str]:
+    if isinstance(value, Block):
+        yield from value.tail
+        for entry in value.entries:
+            yield from entry.lead
+            yield entry.note.strip()
+            yield from _comments(entry.value)

@@ -1,0 +1,117 @@
+"""Problems in fleet files: what was found, where, what is allowed, the nearest spelling.
+
+Codes are stable: one that is no longer used stays reserved. FL001-FL019 reading the text, FL020-FL039 one value or key,
+FL040-FL059 several fields together, FL060-FL069 warnings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Severity = Literal["error", "warning"]
+Path = tuple[str | int, ...]
+
+CODES: dict[str, str] = {
+    "FL001": "the file cannot be read",
+    "FL002": "the folder holds no fleet file",
+    "FL003": "the same file is given twice",
+    "FL004": "the file is too large",
+    "FL005": "the file is not UTF-8 text",
+    "FL006": "the file holds control characters",
+    "FL007": "the file holds no document",
+    "FL008": "not valid YAML",
+    "FL009": "a tab where YAML wants spaces",
+    "FL010": "the same key twice in one mapping",
+    "FL011": "a key that is not text",
+    "FL012": "a YAML tag",
+    "FL013": "an alias that has no anchor or holds itself",
+    "FL014": "nested too deeply, or too much in one document",
+    "FL015": "a merge key (<<) that does not name mappings",
+    "FL016": "a number that is too long",
+    "FL017": "a layout fmt cannot keep",
+    "FL019": "too many problems to list",
+    "FL020": "unknown key",
+    "FL021": "missing key",
+    "FL022": "wrong type",
+    "FL023": "number or length out of range",
+    "FL024": "not one of the known values",
+    "FL025": "not a quantity",
+    "FL026": "not a duration",
+    "FL027": "not a label selector",
+    "FL028": "not a label key",
+    "FL029": "not a DNS label",
+    "FL030": "not a model key",
+    "FL031": "GPUs that no set of cards can make up",
+    "FL032": "an environment value that is not text",
+    "FL033": "an environment name that cannot be used",
+    "FL034": "a probe without exactly one of http, tcp and exec",
+    "FL035": "text in a form that cannot be used here",
+    "FL040": "a model key twice in one fleet",
+    "FL041": "a group name twice in one model",
+    "FL042": "count on a member that is not a Worker",
+    "FL043": "a Standalone member that does not stand alone",
+    "FL044": "Workers without a Leader",
+    "FL045": "a Leader without Workers",
+    "FL046": "more than one Leader in a group",
+    "FL047": "a group that claims no GPU, VRAM or CPU",
+    "FL048": "a $(FLEETCTL_...) reference that fleetctl does not set",
+    "FL049": "documents of different fleets in one run",
+    "FL050": "spec.cluster twice in one fleet",
+    "FL051": "spec.defaults twice in one fleet",
+    "FL052": "a fleet without models",
+    "FL053": "a placement that can never be satisfied",
+    "FL054": "a replica with too many members",
+    "FL060": "a probe that is never used",
+    "FL061": "a placement setting without effect",
+    "FL062": "a shell variable where no shell will expand it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem at one place; line and column count from 1.
+
+    `source_line` is for terminals, and absent where the line may hold a secret.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    file: str
+    line: int
+    column: int
+    path: str = ""
+    allowed: str | None = None
+    suggestion: str | None = None
+    source_line: str | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        extra = "".join(
+            [f"; allowed: {self.allowed}" if self.allowed else "",
+             f"; did you mean {self.suggestion}?" if self.suggestion else ""]
+        )
+        return f"{self.file}:{self.line}:{self.column}: {self.severity} {self.code}: {self.message}{extra}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the problem as a JSON object; keys without a value are left out."""
+        keys = ("code", "severity", "message", "file", "line", "column", "path", "allowed", "suggestion")
+        return {key: value for key in keys if (value := getattr(self, key)) not in (None, "")}
+
+
+def severity_of(code: str) -> Severity:
+    """Return how grave a code is: from FL060 on a problem is a warning."""
+    return "warning" if code >= "FL060" else "error"
+
+
+def path_text(path: Path) -> str:
+    """Show a path the way people write it: `spec.models[0].key`; keys with dots or spaces are bracketed."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part.replace("_", "").replace("-", "").isalnum():
+            text += f".{part}" if text else part
+        else:
+            text += f'["{part}"]'
+    return text

@@ -1,0 +1,83 @@
+"""From valid documents to one fleet: files merged, defaults under every model, each model with its spec hash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from fleetctl.documents.canonical import canonical_json, sha256_hex
+from fleetctl.documents.fleet import Cluster, FleetDocument, Model, ModelDefaults
+from fleetctl.documents.plan import FleetSource, Position
+from fleetctl.spec.nodes import Document
+from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
+
+SPEC_HASH_DIGITS = 16
+
+_Settings = TypeVar("_Settings", bound=BaseModel)
+
+
+def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[FleetSource]) -> ResolvedFleet:
+    """Merge documents that passed every rule; `files` is what they were read from."""
+    specs = [model.spec for _, model in checked]
+    defaults = next((spec.defaults for spec in specs if spec.defaults is not None), ModelDefaults())
+    return ResolvedFleet(
+        name=checked[0][1].metadata.name,
+        cluster=next((spec.cluster for spec in specs if spec.cluster is not None), Cluster()),
+        policies=tuple(policy for spec in specs for policy in spec.nodes),
+        models=tuple(
+            _resolve_model(model, defaults, _position(document, index))
+            for document, fleet in checked
+            for index, model in enumerate(fleet.spec.models)
+        ),
+        files=tuple(files),
+    )
+
+
+def spec_document(model: ResolvedModel) -> dict[str, Any]:
+    """Return the shape of one replica as it stands in a plan: every default filled in, amounts as integers, seconds."""
+    return {"workers": [_with_counts(_full(group)) for group in model.workers], "placement": _full(model.placement)}
+
+
+def spec_hash(model: Model, placement: BaseModel) -> str:
+    """Return the hash of the shape as the user set it: our own defaults stay out, so an upgrade moves nothing."""
+    value = {"workers": [_as_set(group) for group in model.workers], "placement": _as_set(placement)}
+    return sha256_hex(canonical_json(value))[:SPEC_HASH_DIGITS]
+
+
+def merged(defaults: _Settings, own: _Settings) -> _Settings:
+    """Return `own` with the keys it does not set taken from `defaults`."""
+    return defaults.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+
+
+def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> ResolvedModel:
+    placement = merged(defaults.placement, model.placement)
+    chosen = merged(defaults, ModelDefaults.model_construct(
+        model.model_fields_set & set(ModelDefaults.model_fields),
+        **{name: getattr(model, name) for name in ModelDefaults.model_fields},
+    ))
+    return ResolvedModel(
+        key=model.key, replicas=model.replicas, priority=chosen.priority, startup_timeout_s=chosen.startup_timeout,
+        scheduling_timeout_s=chosen.scheduling_timeout, restart=merged(defaults.restart, model.restart),
+        placement=placement, workers=tuple(model.workers), spec_hash=spec_hash(model, placement), source=source,
+    )
+
+
+def _full(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _as_set(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+
+
+def _with_counts(group: dict[str, Any]) -> dict[str, Any]:
+    members = [{**member, "count": member.get("count", 1)} if member["role"] == "Worker" else member
+               for member in group["members"]]
+    return {**group, "members": members}
+
+
+def _position(document: Document, index: int) -> Position:
+    line, column = document.source.position(document.offset(("spec", "models", index)))
+    return Position(file=document.source.file, line=line, column=column)

@@ -1,0 +1,45 @@
+"""What a plain YAML scalar stands for: the core schema of YAML 1.2, so `on`, `yes` and `12:30` are text."""
+
+from __future__ import annotations
+
+import re
+
+MAX_DIGITS = 300
+
+_NUMBER_START = frozenset("+-.0123456789")
+_WORDS: dict[str, bool | None] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+}
+_INT = re.compile(r"[-+]?[0-9]+")
+_OCTAL = re.compile(r"0o[0-7]+")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_INFINITY = re.compile(r"([-+]?)\.(?:inf|Inf|INF)")
+
+Scalar = str | int | float | bool | None
+
+
+def resolve_plain(text: str) -> Scalar:
+    """Return the value of an unquoted scalar; raises ValueError for a number of more than 300 characters."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in _NUMBER_START:
+        return text
+    return _number(text)
+
+
+def _number(text: str) -> str | int | float:
+    if _FLOAT.fullmatch(text) and len(text) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(text)} characters")
+    if _INT.fullmatch(text):
+        return int(text)
+    if _OCTAL.fullmatch(text):
+        return int(text[2:], 8)
+    if _HEX.fullmatch(text):
+        return int(text[2:], 16)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if infinite := _INFINITY.fullmatch(text):
+        return float(f"{infinite[1]}inf")
+    return float("nan") if text in (".nan", ".NaN", ".NAN") else text

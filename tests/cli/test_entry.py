@@ -1,0 +1,181 @@
+"""Every way to end: the exit code, what stands on which stream, and that no traceback reaches a person."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli import app, entry
+from fleetctl.cli.entry import VERSION_LINE
+from fleetctl.errors import FleetctlError, LockHeld, PlanStale
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.mark.parametrize("arguments", [
+    [], ["--tpyo"], ["pln"], ["plan"], ["plan", "--format", "xml"], ["plan", "-f", "x", "extra"],
+    ["plan", "--detailed-exitcode", "--tpyo"],
+])
+def test_a_mistake_in_the_command_line_is_64_and_never_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert entry.run(arguments) == 64
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err != ""
+
+
+def test_an_argument_that_is_not_text_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.run(["plan", "-f", os.fsdecode(b"\xff.yaml")]) == 64
+    assert "not UTF-8" in capsys.readouterr().err
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    entry.run(["pln"])
+    err = capsys.readouterr().err
+    assert "'plan'" in err
+    assert "--help" in err
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--color", "never", "--version"]])
+def test_the_version_says_which_fleetctl_this_is(arguments: list[str], run_cli: RunCli) -> None:
+    done = run_cli(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (0, VERSION_LINE + "\n", "")
+    assert "Ray" in VERSION_LINE
+
+
+@pytest.mark.parametrize(("error", "code"), [(FleetctlError, 1), (LockHeld, 5)])
+def test_an_error_is_a_message_a_hint_and_its_exit_code(
+    error: type[FleetctlError], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _fail_with(monkeypatch, error("no", hint="do this"))
+    assert entry.run(["plan"]) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "error: no\nhint: do this\n"
+
+
+def test_a_stale_plan_says_what_moved(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    _fail_with(monkeypatch, PlanStale("the plan is stale", moved=["node-a died", "org/one has 2 live, not 1"]))
+    assert entry.run(["apply"]) == 6
+    assert capsys.readouterr().err.splitlines()[1:] == ["moved: node-a died", "moved: org/one has 2 live, not 1"]
+
+
+def test_a_bug_is_one_sentence_and_a_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv("FLEETCTL_DEBUG", raising=False)
+    _fail_with(monkeypatch, KeyError("the\x1b[2Jkey"))
+    assert entry.run(["plan"]) == 1
+    err = capsys.readouterr().err
+    assert "unexpected KeyError" in err
+    assert "Traceback" not in err
+    assert "\x1b" not in err
+    (report,) = tmp_path.glob("fleetctl-report-*.txt")
+    assert str(report) in err
+    assert "Traceback" in report.read_text()
+
+
+def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FLEETCTL_DEBUG", "1")
+    _fail_with(monkeypatch, FleetctlError("no"))
+    entry.run(["plan"])
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_control_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    _fail_with(monkeypatch, KeyboardInterrupt())
+    assert entry.run(["plan"]) == 130
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_waiting_command_with_its_code_and_no_traceback(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "fleetctl", "plan", "-f", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+    ) as process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(b"#" * 200_000)  # more than a pipe holds: returns once the command has begun to read
+            process.stdin.flush()
+            process.send_signal(number)
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == code
+    assert b"Traceback" not in err
+
+
+def test_a_reader_that_leaves_early_ends_the_command_quietly(fleet_file: Path, snapshot_file: Path) -> None:
+    for extra in ([], ["--format", "json"]):
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run(
+            [sys.executable, "-m", "fleetctl", "plan", "-f", fleet_file, "--inventory", snapshot_file, *extra],
+            stdout=write, stderr=subprocess.PIPE, check=False, timeout=60,
+        )
+        os.close(write)
+        assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_full_disk_is_an_error_with_a_sentence(fleet_file: Path, snapshot_file: Path) -> None:
+    for extra in ([], ["--format", "json"]):
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "fleetctl", "plan", "-f", fleet_file, "--inventory", snapshot_file, *extra],
+                stdout=full, stderr=subprocess.PIPE, check=False, timeout=60, text=True,
+            )
+        assert done.returncode == 1
+        assert "No space left on device" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_locale_without_unicode_still_gets_its_plan(fleet_file: Path, snapshot_file: Path, run_cli: RunCli) -> None:
+    fleet_file.write_text(fleet_file.read_text().replace("org/one", "org/größe"), encoding="utf-8")
+    done = run_cli("plan", "-f", fleet_file, "--inventory", snapshot_file, env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert "org/gr\\xf6" in done.stdout
+
+
+def test_no_color_and_force_color_are_heeded_and_the_flag_beats_them(
+    fleet_file: Path, snapshot_file: Path, run_cli: RunCli
+) -> None:
+    command = ["plan", "-f", fleet_file, "--inventory", snapshot_file]
+    assert "\x1b" not in run_cli(*command).stdout
+    assert "\x1b" in run_cli(*command, env={"FORCE_COLOR": "1"}).stdout
+    assert "\x1b" not in run_cli(*command, env={"FORCE_COLOR": "1", "NO_COLOR": "1"}).stdout
+    assert "\x1b" in run_cli("--color", "always", *command, env={"NO_COLOR": "1"}).stdout
+    assert "\x1b" not in run_cli("--color", "never", *command, env={"FORCE_COLOR": "1"}).stdout
+
+
+@pytest.mark.parametrize("command", app.COMMAND_MODULES)
+def test_the_help_of_every_command_has_an_example_and_its_exit_codes(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert entry.run([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert f"fleetctl {command}" in text.partition("Examples:")[2]
+    assert "64" in text.partition("Exit codes:")[2] or "Commands:" in text
+
+
+def test_the_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.run(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert [name for name in app.COMMAND_MODULES if f"\n  {name} " not in text] == []
+    assert "Exit codes:" in text
+
+
+def _fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(_arguments: object) -> int:
+        raise error
+
+    monkeypatch.setattr(entry, "_run_app", fail)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli.git import git_facts
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    identity = {f"GIT_{who}_{what}": "t@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    return {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1", **identity}
+
+
+@pytest.fixture
+def repository(tmp_path: Path, environ: dict[str, str]) -> Path:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    (folder / "fleet.yaml").write_text("a: 1\n")
+    (folder / "notes.txt").write_text("x\n")
+    for command in (["init", "-q", "-b", "trunk"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        subprocess.run(["git", "-C", folder, *command], env=environ, check=True, capture_output=True)
+    return folder
+
+
+def test_commit_and_branch_are_known(repository: Path, environ: dict[str, str]) -> None:
+    facts = git_facts([str(repository / "fleet.yaml")], environ)
+    assert facts is not None
+    assert (len(facts.commit), facts.branch, facts.dirty) == (40, "trunk", False)
+
+
+def test_a_changed_or_new_fleet_file_is_dirty_and_no_other_file(repository: Path, environ: dict[str, str]) -> None:
+    (repository / "notes.txt").write_text("changed\n")
+    assert git_facts([str(repository / "fleet.yaml")], environ).dirty is False
+    (repository / "fleet.yaml").write_text("a: 2\n")
+    assert git_facts([str(repository / "fleet.yaml")], environ).dirty is True
+    (repository / "new.yaml").write_text("a: 2\n")
+    assert git_facts([str(repository / "new.yaml")], environ).dirty is True
+
+
+def test_a_detached_head_has_no_branch(repository: Path, environ: dict[str, str]) -> None:
+    subprocess.run(["git", "-C", repository, "checkout", "-q", "--detach"], env=environ, check=True)
+    assert git_facts([str(repository / "fleet.yaml")], environ).branch is None
+
+
+def test_a_plan_writes_nothing_into_the_repository(repository: Path, environ: dict[str, str]) -> None:
+    index = repository / ".git" / "index"
+    os.utime(repository / "fleet.yaml", (1, 1))
+    before = index.read_bytes()
+    git_facts([str(repository / "fleet.yaml")], environ)
+    assert index.read_bytes() == before
+
+
+def test_whatever_is_wrong_the_plan_goes_on_without_git(tmp_path: Path, environ: dict[str, str]) -> None:
+    (tmp_path / "empty").mkdir()
+    assert git_facts([str(tmp_path / "fleet.yaml")], environ) is None
+    assert git_facts([str(tmp_path / "missing" / "fleet.yaml")], environ) is None
+    assert git_facts(["-"], environ) is None
+    assert git_facts([str(tmp_path / "fleet.yaml")], {**environ, "PATH": str(tmp_path / "empty")}) is None
+
+
+def test_a_repository_without_a_commit_has_no_facts(tmp_path: Path, environ: dict[str, str]) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], env=environ, check=True)
+    assert git_facts([str(tmp_path / "fleet.yaml")], environ) is None

@@ -1,0 +1,216 @@
+"""`fleetctl plan` from flags to exit code, on a snapshot, in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli.entry import run
+from fleetctl.cli.plan import expiry
+from fleetctl.documents.canonical import plan_id
+from fleetctl.documents.loading import load_plan
+from fleetctl.errors import DocumentError
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("FLEETCTL_ADDRESS", "FLEETCTL_NAMESPACE", "FLEETCTL_DEBUG", "NO_COLOR", "FORCE_COLOR", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def plan(fleet: Path, snapshot: Path, *flags: str) -> int:
+    return run(["plan", "-f", str(fleet), "--inventory", str(snapshot), *flags])
+
+
+def test_the_table_goes_to_standard_output_and_nothing_else_does(
+    fleet_file: Path, snapshot_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(fleet_file, snapshot_file) == 0
+    out, err = capsys.readouterr()
+    assert "+ org/one/" in out
+    assert "8 GPUs on" in out
+    assert out.splitlines()[-1] == "Plan: 3 to create, 1 blocked, 0 held, 0 to remove (fleetctl never removes)"
+    assert err == ""
+
+
+def test_the_detailed_code_is_3_when_something_is_blocked(fleet_file: Path, snapshot_file: Path) -> None:
+    assert plan(fleet_file, snapshot_file, "--detailed-exitcode") == 3
+
+
+def test_the_detailed_code_is_2_when_everything_fits(fleet_file: Path, snapshot_file: Path) -> None:
+    assert plan(fleet_file, snapshot_file, "--detailed-exitcode", "--target", "org/two") == 2
+
+
+def test_the_detailed_code_is_0_when_there_is_nothing_to_do(fleet_file: Path, snapshot_file: Path) -> None:
+    text = fleet_file.read_text()
+    fleet_file.write_text(text.replace("replicas: 3", "replicas: 0").replace("replicas: 1", "replicas: 0"))
+    assert plan(fleet_file, snapshot_file, "--detailed-exitcode") == 0
+
+
+def test_the_code_in_the_document_is_the_detailed_one_whatever_the_flag(
+    fleet_file: Path, snapshot_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(fleet_file, snapshot_file, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["exitCode"] == 3
+
+
+def test_a_saved_plan_is_for_its_owner_only_and_whole(fleet_file: Path, snapshot_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lab.fleetplan"
+    old = os.umask(0)
+    try:
+        assert plan(fleet_file, snapshot_file, "--out", str(out)) == 0
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    document = json.loads(out.read_text())
+    assert document["planId"] == plan_id(document)
+    assert "hush-hush" in out.read_text()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".lab")] == []
+
+
+def test_what_is_printed_never_holds_an_env_value(
+    fleet_file: Path, snapshot_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for flags in ((), ("--format", "json"), ("--out", str(tmp_path / "p"))):
+        plan(fleet_file, snapshot_file, *flags)
+        out, err = capsys.readouterr()
+        assert "hush-hush" not in out + err
+    plan(fleet_file, snapshot_file, "--format", "json")
+    document = json.loads(capsys.readouterr().out)
+    assert document["masked"] is True
+
+
+def test_the_json_is_the_saved_document_where_there_is_no_env(
+    fleet_file: Path, snapshot_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet_file.write_text(fleet_file.read_text().replace(', env: {TOKEN: "hush-hush", FROM: {fromNode: HF_TOKEN}}', ""))
+    out = tmp_path / "lab.fleetplan"
+    plan(fleet_file, snapshot_file, "--out", str(out), "--format", "json")
+    assert capsys.readouterr().out == out.read_text()
+
+
+def test_equal_input_gives_equal_bytes(
+    fleet_file: Path, snapshot_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(fleet_file, snapshot_file, "--format", "json")
+    first = capsys.readouterr().out
+    plan(fleet_file, snapshot_file, "--format", "json")
+    assert capsys.readouterr().out == first
+
+
+def test_saving_replaces_what_was_there_in_one_step(fleet_file: Path, snapshot_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lab.fleetplan"
+    out.write_text("an older plan")
+    out.chmod(0o644)
+    before = out.stat().st_ino
+    plan(fleet_file, snapshot_file, "--out", str(out))
+    assert out.stat().st_ino != before
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("target", ["/dev/null", ".", "missing/folder/plan", "-"])
+def test_a_plan_is_not_saved_where_it_cannot_lie(
+    fleet_file: Path, snapshot_file: Path, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(fleet_file, snapshot_file, "--out", target) in {1, 64}
+    assert "error: " in capsys.readouterr().err
+
+
+def test_an_inventory_that_is_not_whole_is_not_planned_on(
+    fleet_file: Path, snapshot_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = {**json.loads(snapshot_file.read_text()), "complete": False, "warnings": ["actors: cut off"]}
+    snapshot_file.write_text(json.dumps(document))
+    out = tmp_path / "lab.fleetplan"
+    assert plan(fleet_file, snapshot_file, "--out", str(out), "--detailed-exitcode") == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "actors: cut off" in shown.err
+    assert not out.exists()
+
+
+def test_a_warning_of_the_inventory_goes_to_standard_error(
+    fleet_file: Path, snapshot_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot_file.write_text(json.dumps({**json.loads(snapshot_file.read_text()), "warnings": ["one card twice"]}))
+    assert plan(fleet_file, snapshot_file, "--format", "json") == 0
+    shown = capsys.readouterr()
+    assert "warning: one card twice" in shown.err
+    json.loads(shown.out)
+
+
+def test_every_problem_of_a_broken_fleet_file_is_shown_with_its_place(
+    fleet_file: Path, snapshot_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet_file.write_text(fleet_file.read_text().replace("replicas: 3", "replica: 3").replace("gpus: 8", "gpus: -1"))
+    assert plan(fleet_file, snapshot_file, "--detailed-exitcode") == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"{fleet_file}:7:5: error FL020" in shown.err
+    assert shown.err.count("error FL0") >= 2
+    assert "problems in the fleet files" in shown.err
+
+
+@pytest.mark.parametrize("text", ["", "null\n", "[]\n", "apiVersion: fleetctl/v1\n", "\x00", "a: [\n"])
+def test_a_broken_or_empty_fleet_file_is_an_error_and_no_plan(
+    fleet_file: Path, snapshot_file: Path, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet_file.write_text(text)
+    out = tmp_path / "lab.fleetplan"
+    assert plan(fleet_file, snapshot_file, "--out", str(out)) == 1
+    assert capsys.readouterr().out == ""
+    assert not out.exists()
+
+
+def test_a_target_that_names_no_model_is_a_usage_error_with_the_nearest_spelling(
+    fleet_file: Path, snapshot_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(fleet_file, snapshot_file, "--target", "org/onee") == 64
+    assert "org/one" in capsys.readouterr().err
+
+
+def test_without_any_address_all_the_ways_to_give_one_are_named(
+    fleet_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", "-f", str(fleet_file)]) == 1
+    err = capsys.readouterr().err
+    assert all(way in err for way in ("--address", "FLEETCTL_ADDRESS", "spec.cluster.address", "--inventory"))
+
+
+def test_standard_input_is_read_once(fleet_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "-f", "-", "--inventory", "-"]) == 64
+    assert "standard input" in capsys.readouterr().err
+
+
+def test_the_namespace_comes_from_flag_environment_or_file(
+    fleet_file: Path, snapshot_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLEETCTL_NAMESPACE", "from-env")
+    plan(fleet_file, snapshot_file, "--format", "json")
+    assert json.loads(capsys.readouterr().out)["fleet"]["namespace"] == "from-env"
+    plan(fleet_file, snapshot_file, "--format", "json", "--namespace", "from-flag")
+    assert json.loads(capsys.readouterr().out)["fleet"]["namespace"] == "from-flag"
+
+
+@pytest.mark.parametrize(("observed", "expires"), [
+    ("2026-03-04T12:00:00Z", "2026-03-05T12:00:00Z"),
+    ("2026-03-04T12:00:00+02:00", "2026-03-05T12:00:00+02:00"),
+    ("yesterday", None), ("", None), ("9999-12-31T12:00:00Z", None),
+])
+def test_a_plan_expires_a_day_after_what_it_saw(observed: str, expires: str | None) -> None:
+    assert expiry(observed) == expires
+
+
+def test_a_saved_plan_can_be_loaded_and_a_printed_one_says_why_not(
+    fleet_file: Path, snapshot_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "lab.fleetplan"
+    plan(fleet_file, snapshot_file, "--out", str(out), "--format", "json")
+    assert load_plan(out.read_text(), where=str(out)).exit_code == 3
+    with pytest.raises(DocumentError, match="masked"):
+        load_plan(capsys.readouterr().out, where="standard input")

@@ -1,0 +1,74 @@
+"""Fixtures for every folder: one small fleet, one small inventory, and the command line as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+FLEET = """\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  models:
+  - key: org/one
+    replicas: 3
+    workers:
+    - name: main
+      members:
+      - resources: {gpus: 8}
+        engine: {command: [serve, one], env: {TOKEN: "hush-hush", FROM: {fromNode: HF_TOKEN}}}
+  - key: org/two
+    replicas: 1
+    workers:
+    - name: main
+      members:
+      - resources: {cpus: 1}
+        engine: {command: [serve, two]}
+"""
+
+SNAPSHOT = """\
+{"formatVersion": "1.0", "kind": "Inventory", "observedAt": "2026-03-04T12:00:00Z", "source": "a test",
+ "nodes": [
+  {"id": "a1", "name": "node-a", "resources": {"total": {"GPU": 8, "CPU": 16, "memory": 1099511627776}}},
+  {"id": "b2", "name": "node-b", "resources": {"total": {"GPU": 8, "CPU": 16, "memory": 1099511627776}}}]}
+"""
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def fleet_file(tmp_path: Path) -> Path:
+    """A fleet of two models: one wants 3 x 8 GPUs and holds a secret in its environment, the other 1 CPU."""
+    path = tmp_path / "fleet.yaml"
+    path.write_text(FLEET)
+    return path
+
+
+@pytest.fixture
+def snapshot_file(tmp_path: Path) -> Path:
+    """Two empty nodes with 8 GPUs each."""
+    path = tmp_path / "snapshot.json"
+    path.write_text(SNAPSHOT)
+    return path
+
+
+@pytest.fixture
+def run_cli(tmp_path: Path) -> RunCli:
+    """Run `fleetctl ...` in a process of its own, away from this machine's settings and home."""
+
+    def run(
+        *arguments: str | Path, stdin: str = "", env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), **(env or {})}
+        return subprocess.run(
+            [sys.executable, "-m", "fleetctl", *map(str, arguments)],
+            input=stdin, capture_output=True, text=True, timeout=60, check=False, env=clean,
+        )
+
+    return run

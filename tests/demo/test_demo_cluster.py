@@ -1,0 +1,122 @@
+"""The demo on a real Ray: up, the whole tour, up again, a killed keeper, down. One cluster for the whole file."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleetctl.demo.home import DemoHome
+from fleetctl.demo.lifecycle import stop_cluster
+from fleetctl.demo.nodes import DEMO_NODES
+from fleetctl.demo.processes import find_processes
+from fleetctl.demo.tour import Tour, demo_fleet, stops_after_asking, stops_before_asking
+
+pytestmark = pytest.mark.ray
+
+ROOT = Path(__file__).parents[2]
+FLEETCTL = [sys.executable, "-m", "fleetctl"]
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[DemoHome]:
+    with tempfile.TemporaryDirectory(prefix="fl-", dir="/tmp") as folder:
+        home = DemoHome(Path(folder) / "d")
+        yield home
+        stop_cluster(home)
+
+
+def fleetctl(home: DemoHome, *arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "FLEETCTL_"))}
+    return subprocess.run(
+        [*FLEETCTL, *arguments], env={**env, "FLEETCTL_DEMO_HOME": str(home.path)},
+        capture_output=True, text=True, check=False, timeout=280,
+    )
+
+
+@pytest.fixture(scope="module")
+def exported(home: DemoHome) -> dict[str, str]:
+    done = fleetctl(home, "demo", "up")
+    assert done.returncode == 0, done.stderr
+    words = [shlex.split(line) for line in done.stdout.splitlines()]
+    assert {line[0] for line in words} == {"export"}
+    return dict(line[1].split("=", 1) for line in words)
+
+
+def get(url: str, token: str | None = None) -> dict:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_the_nodes_have_the_names_labels_and_cards_they_pretend_to(exported: dict[str, str]) -> None:
+    token = Path(exported["RAY_AUTH_TOKEN_PATH"]).read_text()
+    nodes = get(f"{exported['FLEETCTL_ADDRESS']}/api/v0/nodes?detail=true", token)["data"]["result"]["result"]
+    found = {node["node_name"]: node for node in nodes if node["state"] == "ALIVE"}
+    assert set(found) == {node.name for node in DEMO_NODES}
+    for node in DEMO_NODES:
+        assert found[node.name]["resources_total"].get("GPU", 0) == node.gpus
+        assert node.all_labels().items() <= found[node.name]["labels"].items()
+
+
+def test_the_cluster_runs_nothing_for_a_stranger(exported: dict[str, str]) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        get(f"{exported['FLEETCTL_ADDRESS']}/api/v0/nodes")
+    with caught.value as refused:
+        assert refused.code == 401
+
+
+def test_what_it_writes_lies_in_its_own_folder(home: DemoHome, exported: dict[str, str]) -> None:
+    assert (home.sessions / "ray_current_cluster").exists()
+    assert Path(exported["RAY_AUTH_TOKEN_PATH"]).is_relative_to(home.path)
+
+
+def test_every_stop_of_the_tour_ends_as_it_should(exported: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    fleet = demo_fleet(ROOT)
+    told: list[str] = []
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "FLEETCTL_"))}
+    tour = Tour(FLEETCTL, {**env, **exported}, told.append)
+    for stop in stops_before_asking(fleet):
+        tour.visit(stop)
+    tour.ask_engine()
+    for stop in stops_after_asking(fleet, Path(fleet).read_text()):
+        tour.visit(stop)
+    assert "a gang of 2" in "\n".join(told)
+
+
+def test_up_when_it_is_up_changes_nothing(home: DemoHome, exported: dict[str, str]) -> None:
+    before = home.read()
+    again = fleetctl(home, "demo", "up")
+    assert again.returncode == 0
+    assert "up already" in again.stderr
+    assert exported["FLEETCTL_ADDRESS"] in again.stdout
+    assert home.read() == before
+
+
+def test_the_tour_leaves_a_cluster_somebody_plays_on_alone(home: DemoHome, exported: dict[str, str]) -> None:
+    refused = fleetctl(home, "demo", "run")
+    assert refused.returncode == 1
+    assert "demo down" in refused.stderr
+
+
+def test_down_cleans_up_after_a_killed_keeper_and_may_be_repeated(home: DemoHome, exported: dict[str, str]) -> None:
+    state = home.read()
+    assert state is not None
+    os.kill(state.keeper_pid, signal.SIGKILL)
+    assert fleetctl(home, "demo", "down").returncode == 0
+    assert find_processes(state.mark) == set()
+    assert {path.name for path in home.path.iterdir()} <= {"lock", "keeper.log"}
+    again = fleetctl(home, "demo", "down")
+    assert again.returncode == 0
+    assert "no demo cluster is up" in again.stderr

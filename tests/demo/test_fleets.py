@@ -1,0 +1,67 @@
+"""The example fleets: each is valid, and the demo's does on the demo's nodes what its comments say."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fleetctl.demo.nodes import DEMO_NODES
+from fleetctl.documents.inventory import Amounts, Inventory, Node, NodeResources
+from fleetctl.documents.plan import Plan
+from fleetctl.planner.options import PlanFacts, PlanOptions
+from fleetctl.planner.plan import make_plan
+from fleetctl.spec.load import load_fleet
+
+RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+FLEETS = Path(__file__).parents[2] / "fleets"
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    nodes = [
+        Node(
+            id=f"id-{node.name}",
+            name=node.name,
+            labels=node.all_labels(),
+            resources=NodeResources(total=Amounts(GPU=node.gpus, CPU=node.cpus, memory=node.memory_bytes)),
+        )
+        for node in DEMO_NODES
+    ]
+    inventory = Inventory(observed_at="2026-03-04T12:00:00Z", source="the demo's nodes", nodes=nodes)
+    fleet = load_fleet([str(FLEETS / "demo.yaml")])
+    return make_plan(fleet, inventory, PlanOptions(), PlanFacts(tool_version="0"))
+
+
+def test_there_are_four_examples() -> None:
+    assert {path.stem for path in FLEETS.iterdir()} == {"demo", "research-lab", "frontier-gang", "shared-cards"}
+
+
+@pytest.mark.parametrize("path", sorted(FLEETS.iterdir()), ids=lambda path: path.stem)
+def test_an_example_is_valid_and_names_its_schema(path: Path) -> None:
+    assert load_fleet([str(path)]).models
+    assert path.read_text().startswith("# yaml-language-server: $schema=../schemas/fleet.schema.json\n")
+
+
+def test_the_examples_are_formatted(run_cli: RunCli) -> None:
+    checked = run_cli("fmt", "--check", FLEETS)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_demo_places_all_but_one_replica(plan: Plan) -> None:
+    assert len(plan.actions) == 7
+    assert [(blocked.model, blocked.replicas) for blocked in plan.blocked] == [("mistralai/Mistral-Large-2411", 1)]
+    assert plan.exit_code == 3
+
+
+def test_the_demos_gang_stands_on_two_nodes_of_one_fabric(plan: Plan) -> None:
+    (gang,) = (action for action in plan.actions if action.model == "Qwen/Qwen3-235B-A22B")
+    assert [(member.rank, member.node) for member in gang.members] == [(0, "node-b"), (1, "node-c")]
+
+
+def test_the_demos_small_replicas_share_a_card(plan: Plan) -> None:
+    small = [action.members[0] for action in plan.actions if action.model == "openai-community/gpt2"]
+    assert {member.node for member in small} == {"node-a"}
+    assert sum(member.gpus for member in small) <= 10_000

@@ -1,0 +1,53 @@
+"""The tour's guide: tells what it types, and fails when a command does not end as it should."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleetctl.demo.tour import Stop, Tour, demo_fleet, stops_after_asking, stops_before_asking
+from fleetctl.errors import FleetctlError
+
+ROOT = Path(__file__).parents[2]
+EXIT_WITH = [sys.executable, "-c", "import sys; sys.exit(int(sys.argv[1]) + len(sys.stdin.read()))"]
+
+
+def guide(told: list[str]) -> Tour:
+    return Tour(EXIT_WITH, {}, told.append)
+
+
+def test_a_stop_shows_what_is_typed_and_how_it_ended() -> None:
+    told: list[str] = []
+    guide(told).visit(Stop("Plan", "Why.", ("3",), expect=3, stdin=""))
+    assert told[1] == "$ fleetctl 3"
+    assert told[2].startswith("(exit code 3: partial")
+
+
+def test_what_is_piped_in_arrives_and_is_shown() -> None:
+    told: list[str] = []
+    guide(told).visit(Stop("Plan", "Why.", ("1",), expect=3, piped="sed p file | ", stdin="ab"))
+    assert told[1] == "$ sed p file | fleetctl 1"
+
+
+def test_an_unexpected_exit_code_ends_the_tour() -> None:
+    with pytest.raises(FleetctlError, match="exit code 1, where the tour expects 0"):
+        guide([]).visit(Stop("Plan", "Why.", ("1",), stdin=""))
+
+
+def test_the_fleet_is_shown_as_one_would_type_it() -> None:
+    assert demo_fleet(ROOT) == "fleets/demo.yaml"
+    assert Path(demo_fleet(Path("/elsewhere"))).is_absolute()
+
+
+def test_asking_for_less_really_asks_for_less() -> None:
+    text = (ROOT / "fleets" / "demo.yaml").read_text()
+    less = next(stop.stdin for stop in stops_after_asking("f", text) if stop.stdin)
+    assert less != text
+    assert "replicas: 3" not in less
+
+
+def test_only_the_apply_is_expected_to_be_partial() -> None:
+    stops = [*stops_before_asking("f"), *stops_after_asking("f", "")]
+    assert [stop.arguments[0] for stop in stops if stop.expect] == ["apply"]

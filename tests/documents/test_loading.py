@@ -1,0 +1,104 @@
+"""Stored documents: damaged, tampered with, from another version or of another kind, each is refused in its own words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fleetctl.documents.canonical import plan_id
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.loading import load_document, load_plan
+from fleetctl.errors import DocumentError
+
+INVENTORY = {"formatVersion": "1.0", "kind": "Inventory", "observedAt": "2026-03-04T12:00:00Z", "source": "a test"}
+
+
+def saved_plan(**changes) -> dict:
+    plan = {
+        "formatVersion": "1.0", "kind": "Plan", "toolVersion": "0.1.0", "fleet": {"name": "lab"},
+        "inventory": {"observedAt": "2026-03-04T12:00:00Z", "source": "a test"}, "summary": {},
+        "certificate": {"placed": 0, "wanted": 0, "upperBound": 0, "status": "optimal", "method": "none wanted"},
+        "models": [], "exitCode": 0, **changes,
+    }
+    return {**plan, "planId": plan_id(plan)}
+
+
+def load(text: str) -> Inventory:
+    return load_document(text, Inventory, where="inv.json")
+
+
+def refusal(text: str) -> DocumentError:
+    with pytest.raises(DocumentError) as caught:
+        load(text)
+    return caught.value
+
+
+def test_json_and_yaml_hold_the_same_document():
+    as_yaml = "\n".join(f"{key}: {value}" for key, value in INVENTORY.items())
+    assert load(json.dumps(INVENTORY)) == load(as_yaml) == load("\ufeff" + json.dumps(INVENTORY))
+
+
+@pytest.mark.parametrize("cut", [1, 20, 60])
+def test_a_truncated_document_says_where_it_ends(cut: int):
+    text = json.dumps(INVENTORY, indent=1)[:-cut]
+    error = refusal(text)
+    assert error.message.startswith(f"inv.json:{text.count(chr(10)) + 1}:")
+    assert "cut off" in error.hint
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("", "inv.json is empty"),
+    (" \n", "inv.json is empty"),
+    ("[1]", "holds no document but a list"),
+    ("hello", "holds no document but a str"),
+    ("{}", "does not say what it is, not an Inventory"),
+    (json.dumps(saved_plan()), "is a Plan, not an Inventory"),
+    (json.dumps({**INVENTORY, "formatVersion": "2.0"}), "is of formatVersion 2.0, and this fleetctl reads 1.x"),
+    (json.dumps({**INVENTORY, "formatVersion": 10.5}), "is of formatVersion 10.5"),
+    (json.dumps({**INVENTORY, "formatVersion": "new"}), "has formatVersion 'new'"),
+    (json.dumps({**INVENTORY, "formatVersion": None}), "has no formatVersion"),
+    (json.dumps({**INVENTORY, "observedAt": 3}), "observedAt"),
+    ('{"kind": NaN}', "NaN is not a number"),
+    ('{"a": ' + "9" * 5000 + "}", "cannot be read"),
+    ("[" * 100_000, "nested too deeply"),
+    ("a: &x [1]\nb: *x", "inv.json:2:4: not JSON and not YAML: aliases are not read"),
+    ("a: [1", "inv.json:2:1: not JSON and not YAML"),
+    ("a: \x07", "not JSON and not YAML"),
+    ("a: !!python/object:os.system x", "not JSON and not YAML"),
+])
+def test_what_is_no_inventory_is_refused(text: str, words: str):
+    assert words in refusal(text).message
+
+
+def test_many_problems_are_counted_and_the_first_are_told():
+    nodes = [{"id": index} for index in range(10)]
+    assert "; and 15 more" in refusal(json.dumps({**INVENTORY, "nodes": nodes})).message
+
+
+def test_a_saved_plan_is_loaded():
+    assert load_plan(json.dumps(saved_plan()), "p.json").fleet.name == "lab"
+
+
+def test_unknown_keys_of_a_newer_minor_version_are_part_of_the_plan_id():
+    newer = saved_plan(formatVersion="1.9", news=[1])
+    assert load_plan(json.dumps(newer), "p.json").format_version == "1.9"
+    with pytest.raises(DocumentError, match="was changed after it was written"):
+        load_plan(json.dumps({**newer, "news": [2]}), "p.json")
+
+
+@pytest.mark.parametrize("change", [{"exitCode": 2}, {"planId": "0" * 64}, {"planId": ""}])
+def test_a_plan_that_was_changed_is_refused(change):
+    with pytest.raises(DocumentError, match=r"p\.json was changed after it was written \(planId does not match\)"):
+        load_plan(json.dumps({**saved_plan(), **change}), "p.json")
+
+
+def test_a_masked_plan_says_how_to_save_a_whole_one():
+    with pytest.raises(DocumentError, match="masked") as caught:
+        load_plan(json.dumps({**saved_plan(), "masked": True}), "p.json")
+    assert "plan --out" in caught.value.hint
+
+
+def test_an_unknown_major_version_of_a_plan_is_refused():
+    with pytest.raises(DocumentError, match=r"formatVersion 2\.0"):
+        load_plan(json.dumps(saved_plan(formatVersion="2.0")), "p.json")

@@ -1,0 +1,31 @@
+"""Fixtures of this folder: a fake dashboard, and a reading of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from fake_dashboard import FakeDashboard, serve
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.read import Live, read_inventory
+
+Read = Callable[..., Inventory]
+
+
+@pytest.fixture
+def dashboard() -> Iterator[FakeDashboard]:
+    with serve() as fake:
+        yield fake
+
+
+@pytest.fixture
+def read(dashboard: FakeDashboard) -> Read:
+    """Read the fake dashboard, without waits between tries."""
+
+    def reading(namespace: str = "invfleet", timeout_s: float = 20, token: str | None = None) -> Inventory:
+        with DashboardClient(dashboard.url, token, timeout_s, sleep=lambda _: None) as client:
+            return read_inventory(Live(client, "2026-03-04T12:00:00Z", namespace))
+
+    return reading

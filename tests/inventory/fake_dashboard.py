@@ -1,0 +1,145 @@
+"""A real HTTP server that answers as a Ray dashboard was once heard to answer, or misbehaves as told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+RECORDED = Path(__file__).parent / "recorded"
+PARTS = ("nodes", "placement_groups", "summary", "version", "actors_dependencies_unready", "actors_pending_creation",
+         "actors_restarting", "actors_alive")
+
+
+@dataclass
+class Heard:
+    """One request as the server got it."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+
+
+Behaviour = Callable[[BaseHTTPRequestHandler], None]
+
+
+@dataclass
+class FakeDashboard:
+    """`bodies` hold what each part answers, free to be changed; `behaviours` replace the answer of a part altogether."""
+
+    url: str = ""
+    bodies: dict[str, Any] = field(default_factory=dict)
+    behaviours: dict[str, Behaviour] = field(default_factory=dict)
+    heard: list[Heard] = field(default_factory=list)
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def rows(self, part: str) -> list[dict[str, Any]]:
+        """The rows of one list of the state API."""
+        return self.bodies[part]["data"]["result"]["result"]
+
+    def listing(self, part: str) -> dict[str, Any]:
+        """The list of the state API with its counts."""
+        return self.bodies[part]["data"]["result"]
+
+
+def recorded_bodies() -> dict[str, Any]:
+    """All parts as recorded from Ray 2.60."""
+    return {part: json.loads((RECORDED / f"{part}.json").read_text()) for part in PARTS}
+
+
+@contextmanager
+def serve(**behaviours: Behaviour) -> Iterator[FakeDashboard]:
+    """Run a dashboard on a free port of this machine."""
+    fake = FakeDashboard(bodies=deepcopy(recorded_bodies()), behaviours=dict(behaviours))
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = 1 << 16  # one packet per answer
+
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+            fake.heard.append(Heard(self.command, parts.path, query, {k.lower(): v for k, v in self.headers.items()}))
+            part = part_of(parts.path, query)
+            if part in fake.behaviours:
+                fake.behaviours[part](self)
+            elif part in fake.bodies:
+                answer(self, 200, json.dumps(fake.bodies[part]).encode())
+            else:
+                answer(self, 404, b"404: Not Found")
+
+        do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            pass  # a client that hangs up is what some tests are about
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    fake.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield fake
+    finally:
+        fake.released.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def part_of(path: str, query: dict[str, str]) -> str:
+    """Which part of the inventory a request asks for."""
+    if path == "/api/v0/actors":
+        return f"actors_{query.get('filter_values', 'all').lower()}"
+    return {"/api/v0/nodes": "nodes", "/api/v0/placement_groups": "placement_groups", "/nodes": "summary",
+            "/api/version": "version"}.get(path, path)
+
+
+def answer(handler: BaseHTTPRequestHandler, status: int, body: bytes, *, claim: int | None = None,
+           headers: dict[str, str] | None = None) -> None:
+    """Send a whole answer; `claim` is the Content-Length it claims to have."""
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(body) if claim is None else claim))
+    for name, value in (headers or {}).items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def status(code: int, body: bytes = b"") -> Behaviour:
+    """Answer with this status."""
+    return lambda handler: answer(handler, code, body)
+
+
+def cut_off(handler: BaseHTTPRequestHandler) -> None:
+    """Claim more than is sent, then hang up."""
+    answer(handler, 200, b'{"result": true, "data": {"result"', claim=10_000)
+    handler.close_connection = True
+
+
+def hang_up(handler: BaseHTTPRequestHandler) -> None:
+    """Hang up without a word."""
+    handler.close_connection = True
+
+
+def redirect(handler: BaseHTTPRequestHandler) -> None:
+    """Send to a login page."""
+    answer(handler, 302, b"", headers={"Location": "https://login.example/start?state=secret"})
+
+
+def slow(fake: FakeDashboard) -> Behaviour:
+    """Say nothing until the test is over."""
+    return lambda _: fake.released.wait(30) and None

@@ -1,0 +1,66 @@
+"""From an address to a dashboard; the look-up of a local Ray runs in another process, here a stand-in for python."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleetctl.errors import ClusterUnreachable, InventoryError
+from fleetctl.inventory.address import dashboard_url
+
+
+def stand_in(tmp_path: Path, script: str) -> str:
+    path = tmp_path / "python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+@pytest.mark.parametrize("address", ["http://ray-head:8265", "https://ray.example/cluster-a", "http://[::1]:8265"])
+def test_a_dashboards_url_is_itself_without_a_trailing_slash(address: str):
+    assert dashboard_url(address, {}) == address
+    assert dashboard_url(address + "/", {}) == address
+
+
+@pytest.mark.parametrize("address", ["", "ray-head", "ray://ray-head:10001", "ftp://x", "http://", "http://h:port", "a b:1"])
+def test_anything_else_is_refused_with_what_is_allowed(address: str):
+    with pytest.raises(InventoryError) as caught:
+        dashboard_url(address, {})
+    assert "http(s)://host:8265" in caught.value.hint
+
+
+@pytest.mark.parametrize("address", ["http://user:hush@h:1", "https://h/?token=hush", "http://h/#hush", "ftp://u:hush@h"])
+def test_secrets_in_an_address_are_refused_and_not_repeated(address: str):
+    with pytest.raises(InventoryError) as caught:
+        dashboard_url(address, {})
+    assert "hush" not in caught.value.message
+
+
+@pytest.mark.parametrize("address", ["auto", "127.0.0.1:6379", "[::1]:6379"])
+def test_a_local_ray_is_looked_up_in_another_process(tmp_path: Path, address: str):
+    python = stand_in(tmp_path, 'echo "noise"; echo "url=http://10.0.0.1:8265/$GIVEN"')
+    assert dashboard_url(address, {"GIVEN": "env"}, python=python) == "http://10.0.0.1:8265/env"
+
+
+def test_without_ray_it_says_what_to_install(tmp_path: Path):
+    with pytest.raises(InventoryError) as caught:
+        dashboard_url("auto", {}, python=stand_in(tmp_path, "exit 3"))
+    assert "fleetctl[ray]" in caught.value.hint
+
+
+def test_an_interpreter_without_ray_is_told_apart(tmp_path: Path):
+    empty = tmp_path / "site"
+    empty.mkdir()
+    python = stand_in(tmp_path, f'exec {sys.executable} -S -I "$@"')
+    with pytest.raises(InventoryError, match="not installed"):
+        dashboard_url("auto", {}, python=python)
+
+
+def test_no_ray_there_gives_its_last_words_and_guesses_the_dashboard(tmp_path: Path):
+    python = stand_in(tmp_path, "echo 'Traceback' >&2; echo 'ConnectionError: nobody home' >&2; exit 1")
+    with pytest.raises(ClusterUnreachable, match="ConnectionError: nobody home") as caught:
+        dashboard_url("ray-head:8265", {}, python=python)
+    assert "did you mean the dashboard at http://ray-head:8265?" in caught.value.hint

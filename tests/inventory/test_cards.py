@@ -1,0 +1,90 @@
+"""Cards and what is granted on each: never a guess where something is not known."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetctl.documents.inventory import Gpu, Replica, ReplicaMember
+from fleetctl.inventory.cards import card_warnings, read_cards
+from fleetctl.inventory.shares import granted_by_card, reports_its_cards, with_shares
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(("total", "used", "expected"), [
+    (81559, 4, (81559 * MIB, 4 * MIB)), (0, 0, (None, 0)), (None, None, (None, None)), (-1, -1, (None, None)),
+    ("80GB", True, (None, None)), (float("nan"), float("inf"), (None, None)), (1.5, 0.5, (MIB * 3 // 2, MIB // 2)),
+])
+def test_memory_is_bytes_or_unknown(total, used, expected):
+    [card] = read_cards({"gpus": [{"index": 0, "memoryTotal": total, "memoryUsed": used}]}, 10000)
+    assert (card.memory_total, card.memory_used) == expected
+
+
+@pytest.mark.parametrize("entry", [{}, {"gpus": None}, {"gpus": []}, {"gpus": ["?"]}, {"gpus": [{"name": "no index"}]}])
+def test_a_node_without_card_statistics_has_cards_of_unknown_memory(entry):
+    assert read_cards(entry, 20000) == [Gpu(index=0), Gpu(index=1)]
+    assert read_cards(entry, 0) == []
+
+
+def test_mig_slices_keep_their_own_index():
+    cards = read_cards({"gpus": [{"index": 1001, "uuid": "MIG-b"}, {"index": 1000, "uuid": "MIG-a"}]}, 20000)
+    assert [(card.index, card.uuid) for card in cards] == [(1000, "MIG-a"), (1001, "MIG-b")]
+
+
+def test_a_node_that_declares_other_than_it_has_is_named():
+    cards = [Gpu(index=0), Gpu(index=1)]
+    assert list(card_warnings([("a", 40000, cards), ("b", 0, cards), ("c", 20000, cards)])) == [
+        "a offers 4 GPUs to Ray but reports 2 cards; which of them Ray hands out is not known"]
+
+
+def worker(actor_id: str, slot: str, allocation: float, name: str = "GPU") -> dict:
+    return {"actorId": actor_id, "usedResources": {name: {"resourceSlots": [{"slot": slot, "allocation": allocation}]}}}
+
+
+def replica(**member) -> Replica:
+    return Replica(model="m", replica_id=0, members=[ReplicaMember(node_id="n", **member)])
+
+
+TWO = [Gpu(index=0, uuid="GPU-a"), Gpu(index=1, uuid="GPU-b")]
+
+
+def granted(replicas=(), workers=(), cards=TWO, declared=20000, live=frozenset({"x"})):
+    return granted_by_card("n", cards, replicas, workers, declared_gpus=declared, live_actors=live)
+
+
+def test_a_replica_is_believed_by_uuid_before_index():
+    assert granted([replica(gpus=5000, gpu_indices=[0], gpu_uuids=["GPU-b"])]) == {1: 5000}
+    assert granted([replica(gpus=5000, gpu_indices=[0], gpu_uuids=["GPU-of-another-world"])]) == {0: 5000}
+    assert granted([replica(gpus=20000, gpu_indices=[0, 1])]) == {0: 10000, 1: 10000}
+    assert granted([replica(gpus=5000, gpu_indices=[7])]) == {}
+
+
+def test_other_actors_are_placed_by_their_workers_slots():
+    assert granted(workers=[worker("x", "1", 0.25), worker("x", "0", 1.0)]) == {1: 2500, 0: 10000}
+    in_group = "GPUGroup6Cc62B5954Bc6Ec6371E0225445406000000"
+    indexed = "GPUGroup06Cc62B5954Bc6Ec6371E0225445406000000"
+    assert granted(workers=[worker("x", "1", 1.0, in_group), worker("x", "1", 1.0, indexed)]) == {1: 10000}
+
+
+def test_workers_of_actors_that_are_gone_or_report_themselves_do_not_count():
+    assert granted(workers=[worker("gone", "1", 0.25), "?", {"actorId": "x"}, worker("x", "many", 1)]) == {}
+
+
+def test_slots_say_nothing_where_cards_and_declared_gpus_differ():
+    assert granted(workers=[worker("x", "1", 0.25)], declared=10000) == {}
+
+
+def test_shares_are_known_only_when_everything_is_explained():
+    def shares(known, used):
+        return [card.share for card in with_shares(TWO, known, used)]
+    assert shares({}, 0) == [0, 0]
+    assert shares({0: 2500}, 2500) == [0.25, 0]
+    assert shares({0: 2500}, 5000) == [None, None]
+    assert shares({0: 10000}, 15000) == [1.0, None]
+    assert shares({0: 12500}, 12500) == [None, 0]
+
+
+def test_a_replica_reports_its_cards_only_if_every_member_with_gpus_does():
+    assert reports_its_cards(replica(gpus=5000, gpu_indices=[0]))
+    assert reports_its_cards(replica(cpus=1))
+    assert not reports_its_cards(replica(gpus=5000))

@@ -1,0 +1,223 @@
+"""What is read from a whole cluster, as recorded from Ray 2.60: three GPU nodes, a gang, NDIF actors, a restart."""
+
+from __future__ import annotations
+
+from fake_dashboard import FakeDashboard
+
+from fleetctl.documents.inventory import Inventory, Node, Replica
+from fleetctl.documents.loading import load_document
+from fleetctl.render.inventory_json import render_inventory_json
+
+MI = 1 << 20
+
+
+def node(inventory: Inventory, pool: str) -> Node:
+    return next(node for node in inventory.nodes if node.labels["fleet.io/pool"] == pool)
+
+
+def replica(inventory: Inventory, model: str, replica_id: int) -> Replica:
+    return next(r for r in inventory.replicas if (r.model, r.replica_id) == (model, replica_id))
+
+
+def test_a_whole_reading_is_complete_and_knows_its_cluster(read, dashboard: FakeDashboard):
+    inventory = read()
+    assert inventory.complete
+    assert inventory.warnings == []
+    assert inventory.cluster.ray_version == "2.60.0"
+    assert inventory.cluster.session_id == "session_2026-11-21_02-42-43_504102_2093"
+    assert inventory.source == inventory.cluster.address == dashboard.url
+    assert inventory.observed_at == "2026-03-04T12:00:00Z"
+
+
+def test_only_gets_are_sent_each_with_an_explicit_limit_and_past_the_cache(read, dashboard: FakeDashboard):
+    read()
+    assert {heard.method for heard in dashboard.heard} == {"GET"}
+    for heard in dashboard.heard:
+        assert "origin" not in heard.headers
+        assert "referer" not in heard.headers
+        assert heard.headers["user-agent"].startswith("fleetctl/")
+        if heard.path.startswith("/api/v0/"):
+            assert heard.query["limit"] == "10000"
+        if heard.path == "/nodes":
+            assert heard.query == {"view": "summary", "nocache": "1"}
+
+
+def test_actors_are_asked_for_state_by_state_in_the_order_they_move(read, dashboard: FakeDashboard):
+    read()
+    asked = [heard.query for heard in dashboard.heard if heard.path == "/api/v0/actors"]
+    assert [(query["filter_keys"], query["filter_predicates"]) for query in asked] == [("state", "=")] * 5
+    assert [query["filter_values"] for query in asked] == [
+        "DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING", "ALIVE", "RESTARTING"]
+
+
+def test_an_actor_that_comes_up_between_two_queries_is_one_replica_and_up(read, dashboard: FakeDashboard):
+    slow = dashboard.rows("actors_pending_creation")[0]
+    dashboard.rows("actors_alive").append({**slow, "state": "ALIVE", "node_id": "x" * 56})
+    found = [r for r in read().replicas if r.actor_id == slow["actor_id"]]
+    assert [r.state for r in found] == ["ALIVE"]
+
+
+def test_nodes_that_share_a_host_get_names_of_their_own(read):
+    names = [node.name for node in read().nodes]
+    assert names == ["vm-26dddf", "vm-818433", "vm-8ccf24", "vm-c4c267"]
+
+
+def test_used_counts_actors_bundles_and_planned_members_once(read):
+    inventory = read()
+    used = {pool: node(inventory, pool).resources.used for pool in ("head", "p0", "p1", "p2")}
+    # p0: 0.5 + 0.25 + a restarting 0.25 + the waiting gang's leader, and one actor with a CPU
+    assert (used["p0"].gpu, used["p0"].cpu, used["p0"].memory) == (2.0, 1.0, 4 * MI)
+    # p1: a starting 0.75, and one bundle with a GPU and a CPU; neither coordinator nor member counts again
+    assert (used["p1"].gpu, used["p1"].cpu, used["p1"].memory) == (1.75, 1.0, 2 * MI)
+    # p2: NDIF's 0.1 with Ray's own CPU, one bundle, and both GPUs of the waiting gang's worker
+    assert (used["p2"].gpu, used["p2"].cpu, used["p2"].memory) == (3.1, 1.0, 2 * MI)
+    assert (used["head"].gpu, used["head"].cpu) == (0, 0)
+
+
+def test_a_card_has_a_share_only_where_everything_on_the_node_is_explained(read):
+    inventory = read()
+    assert [card.share for card in node(inventory, "p1").gpus] == [0.75, 1.0]
+    assert [card.share for card in node(inventory, "p2").gpus] == [None, 1.0]
+    assert [card.memory_total for card in node(inventory, "p1").gpus] == [None, None]
+
+
+def test_a_single_replica_that_is_up_tells_where_it_is(read):
+    found = replica(read(), "org/plain", 0)
+    member = found.members[0]
+    assert (found.state, found.fleet, found.spec_hash, found.foreign_id) == ("ALIVE", "lab", "aaaa", None)
+    assert (member.gpus, member.vram, member.memory) == (5000, 1 << 30, MI)
+    assert (member.address, member.port, member.gpu_indices) == ("192.0.2.2", 23456, [1])
+
+
+def test_a_key_with_colons_keeps_them(read):
+    assert replica(read(), "org/co:lon:7", 3).fleet == "lab"
+
+
+def test_a_starting_replica_stands_where_it_was_planned(read):
+    inventory = read()
+    found = replica(inventory, "org/slow", 0)
+    assert found.state == "PENDING_CREATION"
+    assert found.members[0].node_id == node(inventory, "p1").id
+    assert found.members[0].gpu_indices == []
+
+
+def test_a_restarting_replica_says_so_and_shows_no_address_of_its_last_life(read, dashboard: FakeDashboard):
+    found = replica(read(), "org/crash", 1)
+    assert found.state == "RESTARTING"
+    assert found.error == "it ended and is being restarted (restart 1)"
+    assert (found.members[0].address, found.members[0].gpu_indices) == (None, [])
+    assert "gpuIndices" in dashboard.rows("actors_restarting")[0]["repr_name"]
+
+
+def test_a_gang_has_all_its_members_with_cards_and_ports(read):
+    inventory = read()
+    members = replica(inventory, "org/gang", 0).members
+    assert [(m.role, m.rank, m.node_id, m.gpus, m.port, m.gpu_indices) for m in members] == [
+        ("Leader", 0, node(inventory, "p1").id, 10000, 30000, [1]),
+        ("Worker", 1, node(inventory, "p2").id, 10000, 30001, [1]),
+    ]
+
+
+def test_what_is_not_ours_is_listed_but_never_as_ours(read):
+    inventory = read()
+    foreign = {r.foreign_id: (r.model, r.fleet, r.replica_id) for r in inventory.replicas if r.foreign_id}
+    ndif = 'nnsight.LanguageModel:{"repo_id": "openai-community/gpt2"}'
+    assert foreign == {
+        f"0a1b2:ModelActor:{ndif}": (ndif, None, None),
+        "ModelActor:org/plain:0f8fad5b-d9cb-469f-a165-70867728950e": ("org/plain", None, None),
+    }
+    unmarked = replica(inventory, "org/plain", 9)
+    assert (unmarked.fleet, unmarked.foreign_id) == (None, None)
+
+
+def test_in_another_namespace_nothing_is_ours(read):
+    inventory = read(namespace="fleet")
+    assert {r.fleet for r in inventory.replicas} == {None}
+    assert {r.replica_id for r in inventory.replicas} == {None}
+
+
+def test_a_dead_node_is_kept_and_keeps_its_replicas(read, dashboard: FakeDashboard):
+    dead = next(row for row in dashboard.rows("nodes") if row["labels"]["fleet.io/pool"] == "p1")
+    dead |= {"state": "DEAD", "resources_total": {}}
+    inventory = read()
+    assert node(inventory, "p1").state == "DEAD"
+    assert node(inventory, "p1").gpus == []
+    assert replica(inventory, "org/gang", 0).members[0].node_id == dead["node_id"]
+
+
+def test_a_node_the_dashboard_knows_to_be_draining_is_draining(read, dashboard: FakeDashboard):
+    for entry in dashboard.bodies["summary"]["data"]["summary"]:
+        if entry["raylet"]["labels"]["fleet.io/pool"] == "p2":
+            entry["raylet"]["stateSnapshot"] = {"state": "DRAINING"}
+    assert node(read(), "p2").state == "DRAINING"
+
+
+def test_real_cards_are_read_with_their_memory_in_bytes(read, dashboard: FakeDashboard):
+    for entry in dashboard.bodies["summary"]["data"]["summary"]:
+        if entry["raylet"]["labels"]["fleet.io/pool"] == "p1":
+            entry["gpus"] = [
+                {"index": index, "name": "NVIDIA L4", "uuid": f"GPU-{index}", "utilizationGpu": -1, "memoryUsed": 1024,
+                 "memoryTotal": 23034, "processesPids": None} for index in (1, 0)]
+    cards = node(read(), "p1").gpus
+    assert [(card.index, card.uuid, card.memory_total, card.memory_used, card.share) for card in cards] == [
+        (0, "GPU-0", 23034 * MI, 1024 * MI, 0.75), (1, "GPU-1", 23034 * MI, 1024 * MI, 1.0)]
+
+
+def test_the_same_card_on_two_nodes_is_noticed(read, dashboard: FakeDashboard):
+    for entry in dashboard.bodies["summary"]["data"]["summary"]:
+        if entry["raylet"]["resourcesTotal"].get("GPU"):
+            entry["gpus"] = [{"index": index, "uuid": f"GPU-{index}"} for index in range(2)]
+    inventory = read()
+    assert inventory.complete
+    assert [w for w in inventory.warnings if w.startswith("card ")] == [
+        f"card GPU-{index} is reported by vm-26dddf, vm-818433, vm-c4c267: Ray nodes that share a machine"
+        for index in range(2)]
+
+
+def test_parts_that_disagree_about_nodes_are_named(read, dashboard: FakeDashboard):
+    summary = dashboard.bodies["summary"]["data"]["summary"]
+    gone = next(entry for entry in summary if entry["raylet"]["labels"]["fleet.io/pool"] == "p2")
+    gone["raylet"]["nodeId"] = "f" * 56
+    warnings = read().warnings
+    assert any("is not in the dashboard's node summary" in warning for warning in warnings)
+    assert any("f" * 56 in warning and "not in the cluster's list" in warning for warning in warnings)
+
+
+def test_actors_on_an_unlisted_node_are_named(read, dashboard: FakeDashboard):
+    listing = dashboard.listing("nodes")
+    listing["result"] = [row for row in listing["result"] if row["labels"]["fleet.io/pool"] != "p1"]
+    listing |= {"total": 3, "num_after_truncation": 3, "num_filtered": 3}
+    assert any(warning.startswith("actors run on node 818433") for warning in read().warnings)
+
+
+def test_unreadable_marks_are_named_and_break_nothing(read, dashboard: FakeDashboard):
+    row = dashboard.rows("actors_pending_creation")[0]
+    row["serialized_runtime_env"] = '{"env_vars": {"FLEETCTL_FLEET": "lab", "FLEETCTL_MEMBERS": "[{"}}'
+    inventory = read()
+    assert inventory.complete
+    assert inventory.warnings == [f"replica {row['name']}: the members in FLEETCTL_MEMBERS cannot be read"]
+    assert replica(inventory, "org/slow", 0).fleet == "lab"
+
+
+def test_marks_hidden_from_browsers_make_the_reading_incomplete(read, dashboard: FakeDashboard):
+    for state in ("actors_pending_creation", "actors_alive"):
+        for row in dashboard.rows(state):
+            if "FLEETCTL" in row["serialized_runtime_env"]:
+                row["serialized_runtime_env"] = '{"env_vars": {"FLEETCTL_FLEET": "<redacted>"}}'
+    inventory = read()
+    assert not inventory.complete
+    assert "the marks of 2 replicas are hidden" in inventory.warnings[0]  # those up say it in their repr
+    assert replica(inventory, "org/plain", 0).fleet == "lab"
+
+
+def test_the_same_cluster_reads_to_the_same_bytes_in_any_order(read, dashboard: FakeDashboard):
+    first = render_inventory_json(read())
+    for part in ("nodes", "actors_alive", "placement_groups", "actors_pending_creation"):
+        dashboard.rows(part).reverse()
+    dashboard.bodies["summary"]["data"]["summary"].reverse()
+    assert render_inventory_json(read()) == first
+
+
+def test_what_is_written_is_read_back_as_it_was(read):
+    inventory = read()
+    assert load_document(render_inventory_json(inventory), Inventory, where="x") == inventory

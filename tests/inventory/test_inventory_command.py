@@ -1,0 +1,109 @@
+"""`fleetctl inventory`: what it prints, where, and its exit code."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import typer
+from fake_dashboard import FakeDashboard, cut_off
+from rich.console import Console
+
+from fleetctl.cli.inventory import register
+from fleetctl.documents.inventory import Gpu, Inventory, Node, NodeResources, Replica, ReplicaMember
+from fleetctl.documents.loading import load_document
+from fleetctl.errors import UsageError
+from fleetctl.render.inventory_table import render_inventory_table
+
+
+@pytest.fixture
+def inventory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "FLEETCTL_ADDRESS", "FLEETCTL_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    app = typer.Typer()
+    register(app)
+    command = typer.main.get_command(app)
+    return lambda *arguments: command.main(list(map(str, arguments)), standalone_mode=False)
+
+
+def test_json_is_the_document_and_reads_back(inventory, dashboard: FakeDashboard, capfd, tmp_path: Path):
+    assert inventory("--address", dashboard.url, "--namespace", "invfleet", "--format", "json") == 0
+    out, err = capfd.readouterr()
+    document = load_document(out, Inventory, where="out")
+    assert document.complete
+    assert err == ""
+    saved = tmp_path / "snapshot.json"
+    saved.write_text(out)
+    assert inventory("--inventory", saved, "--format", "json") == 0
+    assert json.loads(capfd.readouterr().out) == json.loads(out)
+
+
+def test_the_cluster_may_be_named_by_the_fleet_file(inventory, dashboard: FakeDashboard, capfd, fleet_file: Path):
+    cluster = f"spec:\n  cluster: {{address: '{dashboard.url}', namespace: invfleet}}\n"
+    fleet_file.write_text(fleet_file.read_text().replace("spec:\n", cluster, 1))
+    assert inventory("-f", fleet_file, "--format", "json") == 0
+    assert '"fleet": "lab"' in capfd.readouterr().out
+
+
+def test_an_incomplete_reading_shows_what_is_known_and_exits_1(inventory, dashboard: FakeDashboard, capfd):
+    dashboard.behaviours["summary"] = cut_off
+    assert inventory("--address", dashboard.url) == 1
+    out, err = capfd.readouterr()
+    assert "vm-c4c267" in out or dashboard.rows("nodes")[0]["node_id"][:6] in out
+    assert "Not complete" in out
+    assert "the cards could not be read" in err
+    assert "nothing is planned or applied on it" in err
+
+
+def test_standard_input_is_read_once(inventory):
+    with pytest.raises(UsageError):
+        inventory("-f", "-", "--inventory", "-")
+
+
+def shown(document: Inventory, width: int = 120) -> str:
+    console = Console(file=StringIO(), width=width, markup=False, highlight=False)
+    render_inventory_table(document, console)
+    return console.file.getvalue()
+
+
+def small() -> Inventory:
+    cards = [Gpu(index=0, uuid="GPU-a", model="NVIDIA L4", memory_total=24 << 30, memory_used=3 << 30, share=0.5),
+             Gpu(index=1, uuid="GPU-b", model="NVIDIA L4", memory_total=24 << 30, memory_used=0, share=0)]
+    member = ReplicaMember(group="main", node_id="a", gpus=5000, gpu_uuids=["GPU-a"], gpu_indices=[0], address="10.0.0.1",
+                           port=4000)
+    return Inventory(
+        observed_at="2026-03-04T12:00:00Z", source="http://ray-head:8265",
+        nodes=[Node(id="a", name="node-a", gpus=cards,
+                    resources=NodeResources.model_validate({"total": {"GPU": 2, "CPU": 16, "memory": 64 << 30},
+                                                            "used": {"GPU": 0.5, "CPU": 2}})),
+               Node(id="b", name="node-b", state="DEAD")],
+        replicas=[Replica(model="org/a", replica_id=0, fleet="lab", members=[member])],
+    )
+
+
+def test_the_table_names_cards_and_who_holds_them():
+    lines = [line.rstrip() for line in shown(small()).splitlines()]
+    held = next(line for line in lines if "card 0" in line)
+    assert ["NVIDIA", "L4", "0.5", "of", "1", "3Gi", "of", "24Gi", "org/a/0"] == held.split()[2:]
+    assert next(line for line in lines if line.startswith("org/a/0")).split() == [
+        "org/a/0", "ALIVE", "lab", "node-a", "GPU", "0", "(0.5", "GPU)", "10.0.0.1:4000"]
+    assert lines[-1] == "1 nodes alive (1 not), 0.5 of 2 GPUs in use, 1 replicas live (1 up)"
+
+
+def test_what_a_cluster_says_cannot_steer_the_terminal():
+    hostile = small().model_copy(update={
+        "replicas": [Replica(model="[red]\x1b[2J\u202e", replica_id=1, error="\x1b]0;title\x07", state="RESTARTING")],
+        "nodes": [Node(id="a", name="\x1b[31mnode")],
+    })
+    text = shown(hostile)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "[red]\\x1b" in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_table_fits_its_width(width: int):
+    assert all(len(line) <= width for line in shown(small(), width).splitlines())

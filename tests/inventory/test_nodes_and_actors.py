@@ -1,0 +1,62 @@
+"""Rows of the state API: what nodes are called, and what a row may lack."""
+
+from __future__ import annotations
+
+from fleetctl.inventory.actors import read_actor
+from fleetctl.inventory.nodes import FoundNode, read_node, unique_names
+
+
+def node(node_id: str, record: dict | None = None, **row) -> FoundNode:
+    found = read_node({"node_id": node_id * 8, "state": "ALIVE", "node_ip": "10.0.0.1", "node_name": "10.0.0.1", **row},
+                      record or {})
+    assert found is not None
+    return found
+
+
+def test_a_node_is_called_by_label_then_given_name_then_host_then_ip():
+    host = {"nodeManagerHostname": "gpu-17"}
+    assert node("a", host, labels={"fleet.io/node": "node-a"}, node_name="given").called == "node-a"
+    assert node("a", host, node_name="given").called == "given"
+    assert node("a", host).called == "gpu-17"
+    assert node("a").called == "10.0.0.1"
+    assert node("a", node_ip=None, node_name=None).called == "a" * 8
+
+
+def test_names_are_unique_and_a_live_node_keeps_its_own():
+    nodes = [node("a"), node("b", state="DEAD"), node("c", state="DEAD"), node("d", node_name="alone")]
+    assert unique_names(nodes) == {
+        "a" * 8: "10.0.0.1", "b" * 8: "10.0.0.1-bbbbbb", "c" * 8: "10.0.0.1-cccccc", "d" * 8: "alone"}
+    assert sorted(unique_names([node("a"), node("b")]).values()) == ["10.0.0.1-aaaaaa", "10.0.0.1-bbbbbb"]
+
+
+def test_a_node_of_any_state_but_alive_offers_nothing():
+    assert node("a", state="DEAD").state == "DEAD"
+    assert node("a", state="SOMETHING_NEW").state == "DEAD"
+    assert node("a", {"stateSnapshot": {"state": "DRAINING"}}).state == "DRAINING"
+    assert node("a", {"stateSnapshot": {"state": "DRAINING"}}, state="DEAD").state == "DEAD"
+
+
+def test_a_bare_row_of_an_actor_is_read():
+    actor = read_actor({"actor_id": "x", "state": "ALIVE"})
+    assert actor is not None
+    assert (actor.name, actor.namespace, actor.node_id, actor.placement_group_id, actor.restarts) == ("", "", None, None, 0)
+    assert actor.environment == {}
+
+
+def test_the_dead_and_the_nameless_are_no_live_actors():
+    assert read_actor({"actor_id": "x", "state": "DEAD"}) is None
+    assert read_actor({"state": "ALIVE"}) is None
+
+
+def test_a_runtime_environment_that_cannot_be_read_is_empty():
+    for text in ("", "{", "[]", '{"env_vars": 3}', '{"env_vars": {"A": 1}}', None, 3):
+        actor = read_actor({"actor_id": "x", "state": "ALIVE", "serialized_runtime_env": text})
+        assert actor is not None
+        assert actor.environment == {}
+
+
+def test_the_last_words_of_a_death_are_its_innermost_last_line():
+    cause = {"actor_died_error_context": {"error_message": "The actor died.\nRuntimeError: out of memory\n", "pid": 3}}
+    actor = read_actor({"actor_id": "x", "state": "RESTARTING", "death_cause": cause, "num_restarts": "2"})
+    assert actor is not None
+    assert (actor.last_words, actor.restarts) == ("RuntimeError: out of memory", 2)

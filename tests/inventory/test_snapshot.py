@@ -1,0 +1,66 @@
+"""Snapshots from a file: minimal ones by hand, and damaged ones with a clear word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetctl.errors import DocumentError
+from fleetctl.inventory.read import Snapshot, read_inventory
+from fleetctl.inventory.snapshot import load_snapshot
+
+MINIMAL = """\
+formatVersion: 1.0
+kind: Inventory
+observedAt: 2026-03-04T12:00:00Z
+source: by hand
+nodes:
+- {id: a, name: node-a, resources: {total: {GPU: 8}}}
+replicas:
+- {model: m, replicaId: 0, fleet: lab, members: [{nodeId: somewhere-else, gpus: 10000}]}
+"""
+
+
+def written(tmp_path: Path, data: str | bytes) -> str:
+    path = tmp_path / "snapshot"
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return str(path)
+
+
+def test_a_minimal_snapshot_is_enough(tmp_path: Path):
+    inventory = load_snapshot(written(tmp_path, MINIMAL))
+    assert inventory.complete
+    assert inventory.observed_at == "2026-03-04T12:00:00Z"
+    assert inventory.nodes[0].resources.total.gpu == 8
+    assert inventory.nodes[0].resources.used is None
+    assert inventory.replicas[0].members[0].node_id == "somewhere-else"
+
+
+def test_a_snapshot_comes_from_standard_input(tmp_path: Path):
+    assert read_inventory(Snapshot("-", stdin=MINIMAL.encode)).source == "by hand"
+    with pytest.raises(DocumentError, match="standard input is empty"):
+        load_snapshot("-", stdin=lambda: b"")
+
+
+def test_unknown_keys_of_a_newer_minor_version_are_ignored(tmp_path: Path):
+    text = MINIMAL.replace("1.0", "1.7").replace("GPU: 8", "GPU: 8, NPU: 3") + "news: 1\n"
+    assert load_snapshot(written(tmp_path, text)).format_version == "1.7"
+
+
+@pytest.mark.parametrize(("data", "words"), [
+    (b"\xff\xfe{}", "is not UTF-8 text (byte 0)"),
+    (MINIMAL.replace("id: a", "id: a, gpus: [{index: -x}]"), "nodes[0].gpus[0].index"),
+    (MINIMAL.replace("GPU: 8", "GPU: .nan"), "nodes[0].resources.total.GPU"),
+    (MINIMAL.replace("replicas:", "- {id: a, name: node-b}\nreplicas:"), "two nodes with the id 'a'"),
+    (MINIMAL.replace("replicas:", "- {id: b, name: node-a}\nreplicas:"), "two nodes with the name 'node-a'"),
+])
+def test_a_damaged_snapshot_is_refused_with_the_place(tmp_path: Path, data: str | bytes, words: str):
+    with pytest.raises(DocumentError) as caught:
+        load_snapshot(written(tmp_path, data))
+    assert words in caught.value.message
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path):
+    with pytest.raises(DocumentError, match="cannot be read: No such file"):
+        load_snapshot(str(tmp_path / "none"))

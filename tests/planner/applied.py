@@ -1,0 +1,49 @@
+"""What the inventory looks like once a plan has been carried out: Ray hands out cards, engines use what they claim."""
+
+from __future__ import annotations
+
+from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
+from fleetctl.documents.plan import Action, Plan
+from fleetctl.spec.resolved import ResolvedFleet
+from simulated import WHOLE, SimNode, simulate
+
+
+def apply_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> Inventory:
+    """Return the inventory after `plan`; the old one is left as it is."""
+    nodes = simulate(inventory, fleet.policies, fleet.name, plan.options["adoptFrom"])
+    created = [_created(action, plan, nodes) for action in plan.actions]
+    members = [member for replica in created for member in replica.members]
+    return inventory.model_copy(update={
+        "replicas": [*inventory.replicas, *created],
+        "nodes": [_after(node, [member for member in members if member.node_id == node.id]) for node in inventory.nodes],
+    })
+
+
+def _created(action: Action, plan: Plan, nodes: dict[str, SimNode]) -> Replica:
+    members = []
+    for member in action.members:
+        cards = nodes[member.node_id].take(member.gpus, member.vram, member.cpus, member.memory)
+        members.append(ReplicaMember(
+            group=member.group, copy_index=member.copy_index, role=member.role, rank=member.rank, slot=member.slot,
+            node_id=member.node_id, gpus=member.gpus, vram=member.vram, cpus=member.cpus, memory=member.memory,
+            gpu_indices=cards or [],
+        ))
+    return Replica(model=action.model, replica_id=action.replica_id, fleet=plan.fleet.name,
+                   spec_hash=action.spec_hash, members=members)
+
+
+def _after(node: Node, members: list[ReplicaMember]) -> Node:
+    gpus = []
+    for gpu in node.gpus:
+        here = [member for member in members if gpu.index in member.gpu_indices]
+        share = None if gpu.share is None else min(1, gpu.share + sum(min(member.gpus, WHOLE) for member in here) / WHOLE)
+        used = None if gpu.memory_used is None else gpu.memory_used + sum(member.vram for member in here)
+        gpus.append(gpu.model_copy(update={"share": share, "memory_used": used}))
+    used = node.resources.used
+    if used is not None:
+        used = used.model_copy(update={
+            "gpu": used.gpu + sum(member.gpus for member in members) / WHOLE,
+            "cpu": used.cpu + sum(member.cpus for member in members) / WHOLE,
+            "memory": used.memory + sum(member.memory for member in members),
+        })
+    return node.model_copy(update={"gpus": gpus, "resources": node.resources.model_copy(update={"used": used})})

@@ -1,0 +1,172 @@
+"""An independent checker: is this plan right for this fleet and this inventory? Shares no code with the planner.
+
+It replays the actions in order on a simulated cluster whose cards are handed out by Ray's rule.
+"""
+
+from __future__ import annotations
+
+from fleetctl.documents.canonical import canonical_json, sha256_hex
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.plan import Action, Plan
+from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
+from simulated import LIVE, WHOLE, SimNode, live_replicas, selects, simulate
+
+CODES = {
+    "NO_NODES", "NODE_SELECTOR_MISMATCH", "CORDONED", "NODE_DRAINING", "SLOTS_FULL", "INSUFFICIENT_GPU",
+    "INSUFFICIENT_VRAM", "CARD_MEMORY_UNKNOWN", "CARD_IN_USE", "INSUFFICIENT_CPU", "INSUFFICIENT_MEMORY",
+    "GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET",
+}
+
+
+def check_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> None:
+    """Raise AssertionError when the plan breaks any rule."""
+    adopt = plan.options["adoptFrom"]
+    nodes = simulate(inventory, fleet.policies, fleet.name, adopt)
+    models = {model.key: model for model in fleet.models}
+    live = _live_of_ours(inventory, fleet.name, adopt)
+    _check_document(plan, models)
+    _check_counts(plan, fleet, live)
+    _check_ids(plan, inventory, fleet.name, adopt)
+    taken_slots: dict[tuple[str, str], set[int]] = {}
+    for action in plan.actions:
+        assert action.op == "create"
+        _check_geometry(action, models[action.model], nodes)
+        _check_slots(action, models[action.model], nodes, taken_slots)
+        for member in action.members:
+            node = nodes[member.node_id]
+            assert node.takes_new, f"{action.id}: {member.node} takes nothing new"
+            cards = node.take(member.gpus, member.vram, member.cpus, member.memory)
+            assert cards is not None, f"{action.id}: {member.node} is over-committed"
+    _check_explained(plan, models, nodes)
+
+
+def _live_of_ours(inventory: Inventory, fleet: str, adopt: str | None) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for replica in live_replicas(inventory):
+        if replica.fleet is not None and replica.fleet in (fleet, adopt) and replica.replica_id is not None \
+                and replica.level == "HOT":
+            counts[replica.model] = counts.get(replica.model, 0) + 1
+    return counts
+
+
+def _check_document(plan: Plan, models: dict[str, ResolvedModel]) -> None:
+    document = plan.model_dump(mode="json", by_alias=True)
+    assert plan.plan_id == sha256_hex(canonical_json({key: document[key] for key in document if key != "planId"}))
+    assert Plan.model_validate_json(plan.model_dump_json(by_alias=True)) == plan
+    assert set(plan.specs) == {action.spec_hash for action in plan.actions}
+    assert set(plan.observed) == {action.model for action in plan.actions}
+    assert [row.key for row in plan.models] == list(models)
+    assert all(row.reason for row in plan.models)
+    certificate = plan.certificate
+    assert certificate.placed == len(plan.actions) <= certificate.upper_bound <= certificate.wanted
+    assert (certificate.status == "optimal") == (certificate.placed == certificate.upper_bound)
+
+
+def _check_counts(plan: Plan, fleet: ResolvedFleet, live: dict[str, int]) -> None:
+    blocked = {one.model: one.replicas for one in plan.blocked}
+    holds = {hold.model: (hold.wanted, hold.live, hold.surplus) for hold in plan.holds}
+    assert len(blocked) == len(plan.blocked)
+    for model, row in zip(fleet.models, plan.models, strict=True):
+        have = live.get(model.key, 0)
+        created = sum(action.model == model.key for action in plan.actions)
+        left_out = model.key in plan.options["excludes"] or \
+            (bool(plan.options["targets"]) and model.key not in plan.options["targets"])
+        missing = 0 if left_out else max(0, model.replicas - have)
+        assert created + blocked.get(model.key, 0) == missing, f"{model.key}: {missing} missing"
+        surplus = max(0, have - model.replicas)
+        assert holds.get(model.key) == ((model.replicas, have, surplus) if surplus else None)
+        assert (row.wanted, row.live, row.create, row.blocked, row.surplus) == \
+            (model.replicas, have, created, blocked.get(model.key, 0), surplus)
+    total = plan.summary
+    assert total.create == len(plan.actions)
+    assert total.blocked == sum(blocked.values())
+    assert total.hold == sum(hold.surplus for hold in plan.holds)
+    assert (total.drift, total.lost, total.unmanaged) == (len(plan.drift), len(plan.lost), len(plan.unmanaged))
+    assert plan.exit_code == (3 if plan.blocked else 2 if plan.actions else 0)
+
+
+def _check_ids(plan: Plan, inventory: Inventory, fleet: str, adopt: str | None) -> None:
+    known = [replica for replica in inventory.replicas if replica.state in LIVE and replica.replica_id is not None]
+    for key in {action.model for action in plan.actions}:
+        ids = [action.replica_id for action in plan.actions if action.model == key]
+        taken = {replica.replica_id for replica in known if replica.model == key}
+        ours = [replica.replica_id for replica in known
+                if replica.model == key and replica.fleet is not None and replica.fleet in (fleet, adopt)]
+        assert ids == sorted(set(ids))
+        assert not taken.intersection(ids)
+        first = max(ours, default=-1) + 1
+        assert ids == [number for number in range(first, ids[-1] + 1) if number not in taken]
+
+
+def _check_geometry(action: Action, model: ResolvedModel, nodes: dict[str, SimNode]) -> None:
+    wanted = []
+    for group in model.workers:
+        ordered = [m for m in group.members if m.role != "Worker"] + [m for m in group.members if m.role == "Worker"]
+        ranks = [member for member in ordered for _ in range(member.count or 1)]
+        wanted += [(group.name, copy, member.role, rank, member)
+                   for copy in range(group.copies) for rank, member in enumerate(ranks)]
+    assert [(m.group, m.copy_index, m.role, m.rank) for m in action.members] == [part[:4] for part in wanted]
+    gangs: dict[tuple[str, int], list[str]] = {}
+    for member, (_, _, _, _, asked) in zip(action.members, wanted, strict=True):
+        node = nodes[member.node_id]
+        assert node.node.name == member.node
+        assert selects(asked.node_selector, {"ray.io/node-id": node.node.id, **node.node.labels})
+        want = asked.resources
+        assert (member.vram, member.cpus, member.memory) == (want.vram, want.cpus, want.memory)
+        shares = {node.share_for(want.gpus, want.vram, card) for card in node.cards}
+        assert member.gpus in (shares if want.gpus or want.vram else {0})
+        gangs.setdefault((member.group, member.copy_index), []).append(member.node_id)
+    for stands in gangs.values():
+        if len(stands) == 1:
+            continue
+        assert max(stands.count(node) for node in stands) <= model.placement.ranks_per_node
+        label = model.placement.same_label
+        if label is not None:
+            values = {nodes[node].node.labels.get(label) for node in stands}
+            assert len(values) == 1
+            assert None not in values
+
+
+def _check_slots(
+    action: Action, model: ResolvedModel, nodes: dict[str, SimNode], taken: dict[tuple[str, str], set[int]]
+) -> None:
+    wants_cards = any(m.resources.gpus or m.resources.vram for group in model.workers for m in group.members)
+    for node_id in {member.node_id for member in action.members}:
+        node = nodes[node_id]
+        node.slots[action.model] = node.slots.get(action.model, 0) + 1
+        cap = node.cap if node.cap is not None else None if wants_cards else 1
+        assert cap is None or node.slots[action.model] <= cap
+        (slot,) = {member.slot for member in action.members if member.node_id == node_id}
+        held = taken.setdefault((node_id, action.model), set())
+        assert slot not in held
+        held.add(slot)
+
+
+def _check_explained(plan: Plan, models: dict[str, ResolvedModel], nodes: dict[str, SimNode]) -> None:
+    for blocked in plan.blocked:
+        assert blocked.code in CODES
+        assert blocked.message
+        assert blocked.replicas > 0
+        assert all(len(reason.examples) <= 5 and reason.code in CODES for reason in blocked.reasons)
+        if blocked.code == "CLAIMED_BY_FLEET":
+            continue
+        assert blocked.reasons, f"{blocked.model} is blocked without a reason"
+        _check_truly_full(models[blocked.model], nodes)
+
+
+def _check_truly_full(model: ResolvedModel, nodes: dict[str, SimNode]) -> None:
+    """A model of one Standalone member is blocked only if it fits nowhere in what the plan leaves."""
+    members = [member for group in model.workers for member in group.members]
+    if len(members) != 1 or model.workers[0].copies != 1 or (members[0].count or 1) != 1:
+        return
+    want = members[0].resources
+    for node in nodes.values():
+        cap = node.cap if node.cap is not None else None if want.gpus or want.vram else 1
+        if not node.takes_new or not node.exact or (cap is not None and node.slots.get(model.key, 0) >= cap):
+            continue
+        if selects(members[0].node_selector, {"ray.io/node-id": node.node.id, **node.node.labels}):
+            fits = node.could_take(want.gpus, want.vram, want.cpus, want.memory)
+            assert not fits, f"{model.key} is blocked but fits on {node.node.name}"
+
+
+__all__ = ["WHOLE", "check_plan"]

@@ -1,0 +1,82 @@
+"""Properties of every plan, over random fleets and inventories."""
+
+from __future__ import annotations
+
+from random import Random
+
+from applied import apply_plan
+from checker import check_plan
+from fleetctl.documents.inventory import Inventory
+from fleetctl.planner.stale import moved_since
+from fleetctl.spec.resolved import ResolvedFleet
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from planner_worlds import plan_for
+from simulated import live_replicas
+from world_strategies import worlds
+
+World = tuple[ResolvedFleet, Inventory]
+many = settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+some = settings(many, max_examples=150)
+
+
+@many
+@given(worlds())
+def test_every_plan_keeps_the_rules(world: World) -> None:
+    """Nothing removed, nothing over-committed, no half gang, everything missing placed or explained, bound >= placed."""
+    fleet, inventory = world
+    plan = plan_for(fleet, inventory)
+    check_plan(plan, fleet, inventory)
+    assert {action.op for action in plan.actions} <= {"create"}
+
+
+@many
+@given(worlds(exact=True))
+def test_a_plan_after_apply_is_empty(world: World) -> None:
+    fleet, inventory = world
+    plan = plan_for(fleet, inventory)
+    check_plan(plan, fleet, inventory)
+    after = apply_plan(plan, fleet, inventory)
+    again = plan_for(fleet, after)
+    assert again.actions == []
+    assert len(live_replicas(after)) == len(live_replicas(inventory)) + len(plan.actions)
+    assert [(one.model, one.replicas) for one in again.blocked] == [(one.model, one.replicas) for one in plan.blocked]
+
+
+@some
+@given(worlds(), st.integers(0, 1000))
+def test_the_order_of_the_inventory_does_not_matter(world: World, seed: int) -> None:
+    fleet, inventory = world
+    random = Random(seed)
+    nodes, replicas = list(inventory.nodes), list(inventory.replicas)
+    random.shuffle(nodes)
+    random.shuffle(replicas)
+    shuffled = inventory.model_copy(update={"nodes": nodes, "replicas": replicas})
+    assert plan_for(fleet, shuffled).model_dump_json() == plan_for(fleet, inventory).model_dump_json()
+
+
+@some
+@given(worlds())
+def test_equal_input_gives_equal_bytes(world: World) -> None:
+    fleet, inventory = world
+    again = Inventory.model_validate_json(inventory.model_dump_json(by_alias=True))
+    assert plan_for(fleet, inventory).model_dump_json() == plan_for(fleet, again).model_dump_json()
+
+
+@some
+@given(worlds(), st.integers(0, 4))
+def test_lowering_targets_creates_less_and_removes_nothing(world: World, target: int) -> None:
+    from dataclasses import replace
+
+    fleet, inventory = world
+    lowered = replace(fleet, models=tuple(replace(model, replicas=min(target, model.replicas)) for model in fleet.models))
+    plan = plan_for(lowered, inventory)
+    check_plan(plan, lowered, inventory)
+    assert plan.summary.live == plan_for(fleet, inventory).summary.live
+
+
+@some
+@given(worlds())
+def test_a_fresh_plan_is_never_stale(world: World) -> None:
+    fleet, inventory = world
+    assert moved_since(plan_for(fleet, inventory), inventory) == []

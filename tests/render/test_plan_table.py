@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from render_plans import create, member, plan, row
+from rich.console import Console
+
+from fleetctl.documents.plan import (
+    Blocked,
+    Certificate,
+    Drift,
+    GitFacts,
+    Lost,
+    Plan,
+    PlanFleet,
+    Reason,
+    Summary,
+    Unmanaged,
+)
+from fleetctl.render.plan_table import UNCHANGED_SHOWN, certificate_sentence, render_plan_table, symbol
+
+
+def shown(document: Plan, width: int = 80, **console: object) -> str:
+    out = io.StringIO()
+    render_plan_table(document, Console(file=out, width=width, **console))
+    return out.getvalue()
+
+
+def test_each_model_has_a_row_with_its_sign_numbers_and_reason() -> None:
+    text = shown(plan(models=[row("org/a", 3, 1, create=2, reason="2 to create: 1 of 3 live")]), width=120)
+    line = next(line for line in text.splitlines() if "org/a" in line)
+    assert line.split() == ["+", "org/a", "3", "1", "2", "-", "2", "to", "create:", "1", "of", "3", "live"]
+
+
+@pytest.mark.parametrize(("counts", "sign"), [
+    ({}, "="), ({"create": 1}, "+"), ({"surplus": 1}, "~"), ({"blocked": 1}, "!"), ({"blocked": 1, "create": 1}, "!"),
+])
+def test_the_sign_tells_the_gravest_thing(counts: dict[str, int], sign: str) -> None:
+    assert symbol(row("m", 1, 1, **counts)) == sign
+
+
+@pytest.mark.parametrize("width", [60, 80, 109, 110, 200])
+def test_no_line_is_wider_than_the_console_or_ends_in_blanks(width: int) -> None:
+    blocked = Blocked(model="m" * 70, replicas=1, code="GANG_NEEDS_NODES", message="needs 3 nodes " * 12)
+    document = plan(
+        models=[row("m" * 70, 3, 1, create=1, blocked=1, reason="one placed, one blocked: " * 8)], blocked=[blocked],
+        actions=[create("m" * 70, 0, *(member(f"node-{number}", gpus=80_000, rank=number) for number in range(30)))],
+    )
+    lines = shown(document, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_a_reason_stands_under_its_model_where_there_is_no_room_beside() -> None:
+    lines = shown(plan(models=[row("org/a", 1, 1, reason="nothing to do")])).splitlines()
+    at = next(number for number, line in enumerate(lines) if "org/a" in line)
+    assert lines[at + 1].strip() == "nothing to do"
+
+
+def test_every_replica_to_create_names_its_nodes_and_gpus() -> None:
+    actions = [create("big", 4, member("node-a", gpus=80_000), member("node-b", gpus=80_000, rank=1)),
+               create("small", 0, member("node-c", gpus=2_500)), create("cpu", 1, member("head", cpus=20_000))]
+    text = shown(plan(actions=actions))
+    assert "+ big/4: 8 GPUs on each of node-a, node-b" in text
+    assert "+ small/0: 0.25 GPU on node-c" in text
+    assert "+ cpu/1: 2 CPUs on head" in text
+
+
+def test_what_is_blocked_comes_with_its_arithmetic() -> None:
+    reason = Reason(code="INSUFFICIENT_GPU", node_count=7, need="8 GPUs", best="6 GPUs", short="2 GPUs",
+                    examples=["n1", "n2", "n3", "n4", "n5"])
+    blocked = Blocked(model="big", replicas=2, code="INSUFFICIENT_GPU", message="too few", reasons=[reason])
+    text = shown(plan(blocked=[blocked]), width=120)
+    assert "! big: 2 replicas, INSUFFICIENT_GPU" in text
+    assert "7 nodes: INSUFFICIENT_GPU, need 8 GPUs, best 6 GPUs, short 2 GPUs (n1, n2, n3, n4, n5 and 2 more)" in text
+
+
+def test_a_reason_does_not_repeat_the_arithmetic_of_its_message() -> None:
+    reason = Reason(code="INSUFFICIENT_GPU", node_count=1, need="8 free GPUs", best="6 on n1", short="2",
+                    examples=["n1"])
+    message = "needs 8 free GPUs; best is 6 on n1, short 2"
+    blocked = Blocked(model="big", replicas=1, code="INSUFFICIENT_GPU", message=message, reasons=[reason])
+    assert "      1 node: INSUFFICIENT_GPU (n1)\n" in shown(plan(blocked=[blocked]))
+
+
+def test_the_arithmetic_of_what_is_blocked_stands_once() -> None:
+    message = "needs 8 free GPUs; best is 6 on node-a, short 2"
+    text = shown(plan(
+        models=[row("big", 1, 0, blocked=1, reason=f"1 blocked: {message}")],
+        blocked=[Blocked(model="big", replicas=1, code="INSUFFICIENT_GPU", message=message)],
+    ), width=120)
+    assert text.count(message) == 1
+    assert "1 blocked: INSUFFICIENT_GPU, see below" in text
+
+
+def test_drift_unmanaged_and_lost_are_reported_with_what_is_not_done_about_them() -> None:
+    text = shown(plan(
+        drift=[Drift(model="a", replica_id=0, code="SPEC_CHANGED", message="runs another spec")],
+        unmanaged=[Unmanaged(model="b", foreign_id="3f:ModelActor:b", state="ALIVE", message="another scheme")],
+        lost=[Lost(model="c", replica_id=7, nodes=["n"], message="its node n is dead")],
+    ))
+    assert "Drift: 1 (reported, never acted on)" in text
+    assert "3f:ModelActor:b: another scheme" in text
+    assert "c/7: its node n is dead" in text
+
+
+def test_many_models_with_nothing_to_do_become_one_line_that_says_so() -> None:
+    quiet = [row(f"quiet-{number}", 1, 1) for number in range(UNCHANGED_SHOWN + 1)]
+    text = shown(plan(models=[*quiet, row("busy", 2, 1, create=1)]))
+    assert "quiet-" not in text
+    assert f"{len(quiet)} models with nothing to do" in text
+    assert "busy" in text
+
+
+def test_hundreds_of_actions_are_cut_and_the_rest_counted() -> None:
+    text = shown(plan(actions=[create(f"m{number}", 0, member("n", gpus=10_000)) for number in range(500)]))
+    assert "and 300 more (--format json lists them)" in text
+
+
+def test_the_last_line_has_the_totals_and_the_promise() -> None:
+    text = shown(plan(summary=Summary(create=3, blocked=1, hold=2)))
+    assert text.splitlines()[-1] == "Plan: 3 to create, 1 blocked, 2 held, 0 to remove (fleetctl never removes)"
+
+
+@pytest.mark.parametrize(("certificate", "sentence"), [
+    (Certificate(placed=2, wanted=2, upper_bound=2, status="optimal", method="m"),
+     "Places all of the 2 missing replicas."),
+    (Certificate(placed=1, wanted=1, upper_bound=1, status="optimal", method="m"), "Places the missing replica."),
+    (Certificate(placed=2, wanted=3, upper_bound=2, status="optimal", method="slots"),
+     "Places 2 of the 3 missing replicas; no plan can place more (slots)."),
+    (Certificate(placed=1, wanted=5, upper_bound=3, status="feasible", method="slots"),
+     "Places 1 of the 5 missing replicas; no plan can place more than 3 (slots)."),
+])
+def test_the_certificate_is_one_sentence(certificate: Certificate, sentence: str) -> None:
+    assert certificate_sentence(certificate) == sentence
+
+
+def test_hostile_names_are_shown_as_text() -> None:
+    evil = "[red]x[/red]\x1b[2J\u202e:3"
+    document = plan(
+        models=[row(evil, 1, 0, create=1, reason=evil)], actions=[create(evil, 0, member(evil, gpus=10_000))],
+        blocked=[Blocked(model=evil, replicas=1, code="X", message=evil)], fleet=PlanFleet(name=evil),
+        unmanaged=[Unmanaged(model=evil, state="ALIVE", message=evil + "\nPlan: 0 to create")],
+    )
+    text = shown(document, width=200)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "[red]x[/red]\\x1b[2J\\u202e:3" in text
+    assert [line for line in text.splitlines() if line.startswith("Plan:")] == [text.splitlines()[-1]]
+
+
+def test_the_revision_of_the_fleet_is_named() -> None:
+    text = shown(plan(fleet=PlanFleet(name="lab", git=GitFacts(commit="a" * 40, branch="main", dirty=True))), width=120)
+    assert "at aaaaaaaaaa with uncommitted changes" in text
+
+
+def test_without_colour_there_is_no_escape_and_with_colour_the_words_are_the_same() -> None:
+    document = plan(models=[row("org/a", 2, 1, create=1)], actions=[create("org/a", 0, member("n", gpus=10_000))])
+    colored = shown(document, force_terminal=True, color_system="standard")
+    assert "\x1b[" not in shown(document)
+    assert "\x1b[" in colored

@@ -1,0 +1,55 @@
+"""The house is in order: pinned requirements that any index can serve, and files that name nothing of one machine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    from pip._vendor import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
+PINNED = re.compile(r"^([a-z0-9._-]+)==[^ ]+( ; [^\\]+)? \\$")
+
+
+def names_in(path: Path) -> set[str]:
+    return {match[1] for line in path.read_text().splitlines() if (match := PINNED.match(line))}
+
+
+def declared(*extras: str) -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    return {re.split(r"[\[<>=~! ]", line)[0].lower().replace("_", "-").replace(".", "-") for line in wanted}
+
+
+@pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: path.stem)
+def test_every_requirement_is_pinned_by_hash_and_names_no_index(path: Path) -> None:
+    for line in path.read_text().splitlines():
+        assert line.startswith(("    --hash=sha256:", "#", "    #")) or PINNED.match(line), line
+        assert "://" not in line
+
+
+def test_the_pinned_files_hold_what_the_project_declares() -> None:
+    assert declared() <= names_in(ROOT / "requirements" / "runtime.txt")
+    assert declared("ray", "dev") <= names_in(ROOT / "requirements" / "dev.txt")
+    assert "ray" not in names_in(ROOT / "requirements" / "runtime.txt")
+
+
+def test_ci_runs_what_the_readme_tells_people_to_run() -> None:
+    ci = ROOT / ".ci" / "run"
+    assert ci.stat().st_mode & 0o111
+    for command in ("make lint", "make test"):
+        assert command in ci.read_text()
+        assert command in (ROOT / "README.md").read_text()
+
+
+def test_the_makefile_lists_every_target_people_are_told_of() -> None:
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for target in ("setup", "demo", "test", "lint", "bench", "schemas", "clean"):
+        assert f"make {target} " in listed
