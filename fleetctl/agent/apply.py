@@ -64,7 +64,7 @@ class Run:
             if self.stop.is_set():
                 result = outcome(replica, "skipped", "INTERRUPTED", "the apply was interrupted before this one began")
             elif not lock.still_held():
-                result = outcome(replica, "skipped", "LOCK_LOST", "the fleet's lock is gone; another apply may be at work")
+                result = outcome(replica, "skipped", "LOCK_LOST", "the lock is gone; another apply may be at work")
             else:
                 result = attempt(replica, self.not_counted(replica["model"]),
                                  lambda: turns.done(replica["id"]), self.events.emit, self.stop.is_set)
@@ -152,7 +152,7 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
     try:
         lock = take_lock(
             fleet, request["holder"], float(request["lockTimeout"]),
-            lambda holder: events.emit("lockWaiting", f"waiting for the lock of {fleet}, held by job {holder.get('job')}",
+            lambda holder: events.emit("lockWaiting", f"waiting for job {holder.get('job')} to give the lock of {fleet} back",
                                        holder=holder),
             run.stop.is_set,
         )

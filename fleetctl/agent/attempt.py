@@ -36,7 +36,7 @@ def attempt(
     replica: Dict[str, Any], not_counted: Set[int], scheduled: Callable[[], None], emit: Emit,
     stopped: Stopped,
 ) -> Dict[str, Any]:
-    """Create one replica and wait until it is ready. `scheduled` is called as soon as Ray has chosen its card, or never will."""
+    """Create one replica and wait until it is ready. `scheduled` is called once Ray has chosen its card, or never will."""
     begun = time.monotonic()
     try:
         check(replica, not_counted)

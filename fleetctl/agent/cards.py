@@ -55,7 +55,8 @@ def objection(cards: Sequence[Card], gpu_share: int, vram_bytes: int) -> Optiona
     for card in cards:
         free = card.total - card.used
         if free < vram_bytes:
-            return f"card {card.number} has {free // MIB}Mi of {card.total // MIB}Mi free, {vram_bytes // MIB}Mi are needed"
+            need = vram_bytes // MIB
+            return f"card {card.number} has {free // MIB}Mi of {card.total // MIB}Mi free, {need}Mi are needed"
         if gpu_share >= 10_000 and card.used > max(1 << 30, card.total // 50):
             return f"card {card.number} was granted whole but {card.used // MIB}Mi of it are in use by somebody else"
     return None

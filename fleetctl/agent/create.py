@@ -1,9 +1,9 @@
-"""Create one replica: re-check what the plan says, then one call. Kills nothing, except what it has just created itself."""
+"""Create one replica: re-check what the plan says, then one call. Kills nothing but what it has just created itself."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set
+from typing import Any, Dict, List, Mapping, NamedTuple, Set
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -35,7 +35,7 @@ class CreatedHere(NamedTuple):
     claim: str
 
 
-def check(action: Mapping[str, Any], not_counted: Set[int]) -> Optional[CreatedHere]:
+def check(action: Mapping[str, Any], not_counted: Set[int]) -> None:
     """Re-check a planned replica against the cluster as it is now; raises NotCreated."""
     names = world.taken_names()
     name = actor_name(action["model"], action["replicaId"])
@@ -49,7 +49,6 @@ def check(action: Mapping[str, Any], not_counted: Set[int]) -> Optional[CreatedH
         if trouble:
             raise NotCreated("NODE_GONE", f"{member['node']}: {trouble}")
     _check_free(action["members"])
-    return None
 
 
 def _check_free(members: List[Mapping[str, Any]]) -> None:

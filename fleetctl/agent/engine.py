@@ -1,4 +1,4 @@
-"""One engine under its supervisor: environment, start, readiness, liveness, end. Used by single replicas and gang members.
+"""One engine under its supervisor: environment, start, readiness, liveness, end.
 
 Start it from the actor's main thread: the parent-death signal of Linux belongs to a thread, not to a process.
 """
@@ -40,7 +40,7 @@ class StartFailed(Exception):
 
 
 def node_environment() -> Dict[str, str]:
-    """Return the node's own environment: the raylet's, our parent's, since Ray changes its workers' (OMP_NUM_THREADS, PATH)."""
+    """Return the node's own environment: that of the raylet, our parent, since Ray changes its workers'."""
     try:
         with open(f"/proc/{os.getppid()}/environ", "rb") as environ:
             pairs = [item.partition(b"=") for item in environ.read().split(b"\0") if b"=" in item]
@@ -119,7 +119,8 @@ class EngineProcess:
 
     def _follow(self) -> None:
         """Read what the supervisor reports; its silence means that it was killed, and then the engine goes too."""
-        assert self._process is not None and self._process.stdout is not None
+        assert self._process is not None
+        assert self._process.stdout is not None
         for line in self._process.stdout:
             report = json.loads(line)
             self.pid = report.get("started", self.pid)
@@ -163,7 +164,7 @@ class EngineProcess:
         return f"the engine was ended by signal {code - 128}" if code > 128 else f"the engine exited with code {code}"
 
     def become_ready(self, deadline: float) -> None:
-        """Return once the readiness probe passes; raises StartFailed when the engine ends or `deadline` (monotonic) passes."""
+        """Return once the readiness probe passes; raises StartFailed at the engine's end or at `deadline` (monotonic)."""
         probe = self._spec.get("readiness")
         check = self._build(probe) if probe else None
         period_s = float(probe.get("period", 1)) if probe else DEFAULT_READY_S

@@ -1,4 +1,4 @@
-"""A replica of one member: the detached actor `ModelActor:<key>:<id>`. Its constructor returns once the engine is ready.
+"""A replica of one member: the detached actor `ModelActor:<key>:<id>`. Its constructor returns when it is ready.
 
 So Ray's actor states are the health states: PENDING_CREATION = starting, ALIVE = ready, RESTARTING = the engine went
 down and comes back by policy, DEAD = it does not.
@@ -17,7 +17,7 @@ from .member import MemberSeat, deadline_after, write_reason
 
 
 def fail_start(replica: Mapping[str, Any], failure: StartFailed, restarted: bool) -> None:
-    """End a start that failed: the first one raises, so the replica is DEAD with its reason; a restart counts as one."""
+    """End a start that failed: the first one raises, so the replica is DEAD with its reason; a later one restarts."""
     write_reason(replica["members"][0], f"{failure.code}: {failure}")
     if restarted:
         os._exit(1)

@@ -16,7 +16,7 @@ def ranks_of(group: Mapping[str, Any]) -> List[Mapping[str, Any]]:
 
 
 def replica_of(plan: Mapping[str, Any], action: Mapping[str, Any], logs: Mapping[str, str]) -> Dict[str, Any]:
-    """Return what the replica's actor needs; `logs` names each member's log file by `<action>|<group>|<copy>|<rank>`."""
+    """Return what the replica's actor needs; `logs` names log files by `<action>|<group>|<copy>|<rank>`."""
     groups = {group["name"]: ranks_of(group) for group in plan["specs"][action["specHash"]]["workers"]}
     replica = {key: action[key] for key in ("id", "model", "replicaId", "specHash", "wanted", "lifecycle")}
     replica["fleet"] = plan["fleet"]["name"]

@@ -1,7 +1,8 @@
 """The engine's supervisor: a program of its own that makes sure that no process of an engine outlives its replica.
 
-Two guards, one inside the other, each a subreaper with a parent-death signal: actor > outer > inner > engine. Whichever of actor, outer and inner is killed, the next one up or down notices, and everything below goes, also processes
-that called setsid or were orphaned: a subreaper inherits them. Two guards are needed because Ray kills the direct
+Two guards, one inside the other, each a subreaper with a parent-death signal: actor > outer > inner > engine. Whichever
+of actor, outer and inner is killed, the next one up or down notices, and everything below goes, also processes that
+called setsid or were orphaned: a subreaper inherits them. Two guards are needed because Ray kills the direct
 children of a worker that it ends, which would take a single guard before it could act.
 
 Run by its source text, alone, with a configuration {argv, env, cwd, log, parent}; writes `{"started": pid}` and

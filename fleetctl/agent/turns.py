@@ -1,4 +1,4 @@
-"""Turns on a node's shared cards: Ray must see fractional claims in the plan's order, to choose the cards it counted on.
+"""Turns on a node's shared cards: Ray must see fractional claims in the order the plan counted on.
 
 Ray picks the card by best fit when a worker is granted. Two fractional replicas that arrive in another order can end on
 cards that leave a third without room; so on one node a claim waits until the one before it has its card.

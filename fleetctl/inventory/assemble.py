@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.documents.inventory import Gpu, Node, NodeResources
+from fleetctl.documents.inventory import Gpu, Node, NodeResources, ReplicaMember
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.cards import card_warnings, read_cards
 from fleetctl.inventory.claims import Claim
@@ -32,32 +33,46 @@ def build_nodes(parts: Parts) -> list[Node]:
     """Return the nodes of the inventory document, ordered by name; dead ones are kept, to tell what is lost."""
     names = unique_names(parts.nodes)
     used = used_by_node(parts.actors, parts.groups, parts.replicas)
-    nodes = [_node(parts, node, names[node.node_id], used.get(node.node_id, Claim())) for node in parts.nodes]
+    members = _members_by_node(parts.replicas)
+    by_slot = _known_by_slot_only(parts)
+    nodes = []
+    for node in parts.nodes:
+        claim = used.get(node.node_id, Claim())
+        nodes.append(Node(
+            id=node.node_id, name=names[node.node_id], ip=node.ip, state=node.state, labels=dict(node.labels),
+            resources=NodeResources(total=node.total.as_amounts(), used=claim.as_amounts()),
+            gpus=_cards(parts, node, members.get(node.node_id, ()), by_slot, claim.gpus),
+        ))
     return sorted(nodes, key=lambda node: (node.name, node.id))
 
 
-def _node(parts: Parts, node: FoundNode, name: str, used: Claim) -> Node:
-    return Node(
-        id=node.node_id, name=name, ip=node.ip, state=node.state, labels=dict(node.labels),
-        resources=NodeResources(total=node.total.as_amounts(), used=used.as_amounts()),
-        gpus=_cards(parts, node, used.gpus) if node.state != "DEAD" else [],
-    )
+def _members_by_node(replicas: Sequence[FoundReplica]) -> Mapping[str, Sequence[ReplicaMember]]:
+    members: defaultdict[str, list[ReplicaMember]] = defaultdict(list)
+    for member in (member for found in replicas for member in found.replica.members):
+        if member.node_id:
+            members[member.node_id].append(member)
+    return members
 
 
-def _cards(parts: Parts, node: FoundNode, used_gpus: int) -> list[Gpu]:
+def _known_by_slot_only(parts: Parts) -> frozenset[str]:
+    """Return the actors whose cards no replica reports; a gang reports for the actors in its placement group, too."""
+    reporting = [found.actor for found in parts.replicas if reports_its_cards(found.replica)]
+    ids, names = {actor.actor_id for actor in reporting}, {actor.name for actor in reporting}
+    gang_groups = {group.group_id for group in parts.groups if group.name in names}
+    return frozenset(actor.actor_id for actor in parts.actors
+                     if actor.actor_id not in ids and actor.placement_group_id not in gang_groups)
+
+
+def _cards(parts: Parts, node: FoundNode, members: Sequence[ReplicaMember], by_slot: frozenset[str],
+           used_gpus: int) -> list[Gpu]:
+    if node.state == "DEAD":
+        return []
     entry = parts.summary.get(node.node_id, {})
-    cards = read_cards(entry, node.total.gpus)
-    reporting = {found.actor.actor_id for found in parts.replicas if reports_its_cards(found.replica)}
-    gangs = {found.actor.name for found in parts.replicas
-             if found.actor.actor_id in reporting and len(found.planned) > 1}
-    gang_groups = {group.group_id for group in parts.groups if group.name in gangs}
-    by_slot = frozenset(actor.actor_id for actor in parts.actors
-                        if actor.actor_id not in reporting and actor.placement_group_id not in gang_groups)
     raylet = entry.get("raylet")
     workers = raylet.get("coreWorkersStats") if isinstance(raylet, dict) else None
-    granted = granted_by_card(node.node_id, cards, [found.replica for found in parts.replicas],
-                              workers if isinstance(workers, list) else [], declared_gpus=node.total.gpus,
-                              live_actors=by_slot)
+    cards = read_cards(entry, node.total.gpus)
+    granted = granted_by_card(cards, members, workers if isinstance(workers, list) else [],
+                              declared_gpus=node.total.gpus, live_actors=by_slot)
     return with_shares(cards, granted, used_gpus)
 
 
@@ -79,7 +94,9 @@ def _missing_nodes(parts: Parts) -> Iterator[str]:
         if node.state != "DEAD" and parts.summary and node.node_id not in parts.summary:
             yield f"{names[node.node_id]} is not in the dashboard's node summary: its cards are not known"
     for node_id in sorted(parts.summary.keys() - known):
-        yield f"node {node_id} is in the dashboard's node summary but not in the cluster's list of nodes"
+        raylet = parts.summary[node_id]["raylet"]
+        if raylet.get("state") == "ALIVE":
+            yield f"node {node_id} is in the dashboard's node summary but not in the cluster's list of nodes"
     for node_id in sorted({actor.node_id for actor in parts.actors if actor.node_id} - known):
         yield f"actors run on node {node_id}, which is not in the cluster's list of nodes"
 

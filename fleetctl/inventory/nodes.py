@@ -29,9 +29,9 @@ class FoundNode:
 
 
 def read_node(row: Row, record: Mapping[str, Any]) -> FoundNode | None:
-    """Return the node of one row; `record` is the dashboard's own record of it, empty where there is none.
+    """Return the node of one row; `record` is the dashboard's own record of it, which knows its host name, or empty.
 
-    The record knows the host name, and in some versions of Ray that a node is draining.
+    That a node is draining stands in neither; only the agent can tell.
     """
     node_id = row.get("node_id")
     if not isinstance(node_id, str) or not node_id:
@@ -40,18 +40,11 @@ def read_node(row: Row, record: Mapping[str, Any]) -> FoundNode | None:
     return FoundNode(
         node_id=node_id,
         ip=_text(row.get("node_ip")),
-        state=_state(row, record),
+        state="ALIVE" if row.get("state") == "ALIVE" else "DEAD",
         labels={str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
         total=read_claim(row.get("resources_total")),
         called=_called(row, record),
     )
-
-
-def _state(row: Row, record: Mapping[str, Any]) -> NodeState:
-    if row.get("state") != "ALIVE":
-        return "DEAD"
-    snapshot = record.get("stateSnapshot")
-    return "DRAINING" if isinstance(snapshot, dict) and snapshot.get("state") == "DRAINING" else "ALIVE"
 
 
 def _called(row: Row, record: Mapping[str, Any]) -> str:

@@ -33,20 +33,20 @@ def with_shares(cards: Sequence[Gpu], granted: Mapping[int, int], used_gpus: int
     ]
 
 
-def granted_by_card(node_id: str, cards: Sequence[Gpu], replicas: Sequence[Replica], workers: Sequence[Any], *,
+def granted_by_card(cards: Sequence[Gpu], members: Sequence[ReplicaMember], workers: Sequence[Any], *,
                     declared_gpus: int, live_actors: frozenset[str]) -> dict[int, int]:
-    """Return card index -> 1/10000 granted on one node, from what replicas report and, for other actors, worker slots.
+    """Return card index -> 1/10000 granted on one node: what its `members` report, and the slots of other actors.
 
-    Worker statistics lag; those of actors not in `live_actors` (ids of live actors no replica has reported for) are
-    left out. Slots count only where the node shows as many cards as it declares.
+    Worker statistics lag; those of actors not in `live_actors` (the live ones no replica reports for) are left out.
+    Slots count only where the node shows as many cards as it declares.
     """
     granted: defaultdict[int, int] = defaultdict(int)
-    for member in (member for replica in replicas for member in replica.members if member.node_id == node_id):
+    for member in members:
         for index in _indices(member, cards):
             granted[index] += min(member.gpus, SHARE)
     if len(cards) == declared_gpus // SHARE:
         for slot, share in _slots(workers, live_actors):
-            if slot < len(cards):
+            if 0 <= slot < len(cards):
                 granted[cards[slot].index] += share
     return dict(granted)
 

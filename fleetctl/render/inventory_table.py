@@ -32,7 +32,7 @@ def render_inventory_table(inventory: Inventory, console: Console) -> None:
 
     print_trimmed(Text(_header(inventory)), console)
     if not inventory.complete:
-        print_trimmed(Text("Not complete: something could not be read; nothing is planned on this.", "bold red"), console)
+        print_trimmed(Text("Not complete: nothing is planned on this.", "bold red"), console)
     if inventory.nodes:
         console.print()
         print_trimmed(_node_table(inventory), console)
@@ -56,8 +56,8 @@ def totals_line(inventory: Inventory) -> str:
     used = sum(node.resources.used.gpu if node.resources.used else 0 for node in usable)
     up = sum(replica.state == "ALIVE" for replica in inventory.replicas)
     others = f" ({len(inventory.nodes) - len(usable)} not)" if len(usable) < len(inventory.nodes) else ""
-    return (f"{len(usable)} nodes alive{others}, {used:g} of {total:g} GPUs in use, "
-            f"{len(inventory.replicas)} replicas live ({up} up)")
+    return (f"{_count(len(usable), 'node')} alive{others}, {used:g} of {total:g} GPUs in use, "
+            f"{_count(len(inventory.replicas), 'replica')} live ({up} up)")
 
 
 def replica_label(replica: Replica) -> str:
@@ -166,6 +166,10 @@ def _where(member: ReplicaMember, names: Mapping[str, str], *, alone: bool) -> s
     amount = f" ({format_share(member.gpus)} GPU{'s' if member.gpus > SHARE else ''})" if member.gpus else ""
     address = f" {visible(member.address)}:{member.port}" if member.address and member.port else ""
     return f"{place}{node}{cards}{amount}{address}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _of(used: str, total: str) -> str:

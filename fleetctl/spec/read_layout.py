@@ -158,7 +158,10 @@ class _Reader:
             self.pending.append(GapLine(0, note.strip()))
         if note or self.text.find("\n", self.cursor, until) >= 0:
             self.noted = None
-        self.pending += lines
+        for line in lines:
+            # a run of blank lines is one
+            if line.text or not self.pending or self.pending[-1].text:
+                self.pending.append(line)
         self.cursor = until
 
     def settle(self, column: int) -> None:

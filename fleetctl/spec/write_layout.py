@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from fleetctl.spec.layout import Block, Entry, Leaf, Page
 from fleetctl.spec.problems import Path
 from fleetctl.spec.shape import keys_of, model_at
@@ -21,14 +19,14 @@ def write_layout(pages: list[Page], *, sort: bool) -> str:
         lines += page.above
         if page.explicit or number:
             lines.append("---" + page.note)
-        lines += page.header
+        lines += page.header if lines else _without_first_blanks(page.header)
         if isinstance(page.root, Block):
             lines += [page.root.properties] if page.root.properties else []
             lines += _block(page.root, 0, (), sort=sort)
         elif page.root.text:
             lines += page.root.text.split("\n")
-        lines += page.tail
-    return "\n".join(_without_blank_runs(lines)) + "\n"
+        lines += _without_last_blanks(page.tail)
+    return "\n".join(lines) + "\n"
 
 
 def _block(block: Block, indent: int, path: Path, *, sort: bool) -> list[str]:
@@ -111,9 +109,5 @@ def _without_first_blanks(lines: list[str]) -> list[str]:
     return lines if not lines or lines[0] else _without_first_blanks(lines[1:])
 
 
-def _without_blank_runs(lines: list[str]) -> Iterator[str]:
-    before = ""
-    for line in lines:
-        if line or before:
-            yield line
-        before = line
+def _without_last_blanks(lines: list[str]) -> list[str]:
+    return lines if not lines or lines[-1] else _without_last_blanks(lines[:-1])

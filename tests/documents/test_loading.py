@@ -1,4 +1,4 @@
-"""Stored documents: damaged, tampered with, from another version or of another kind, each is refused in its own words."""
+"""Stored documents: damaged, tampered with, of another version or kind, each is refused in its own words."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Behaviour = Callable[[BaseHTTPRequestHandler], None]
 
 @dataclass
 class FakeDashboard:
-    """`bodies` hold what each part answers, free to be changed; `behaviours` replace the answer of a part altogether."""
+    """`bodies` are what the parts answer, free to be changed; `behaviours` replace the answer of a part altogether."""
 
     url: str = ""
     bodies: dict[str, Any] = field(default_factory=dict)
@@ -76,7 +76,7 @@ def serve(**behaviours: Behaviour) -> Iterator[FakeDashboard]:
             else:
                 answer(self, 404, b"404: Not Found")
 
-        do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET
+        do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET  # noqa: N815  the names http.server calls
 
         def log_message(self, *_: object) -> None:
             pass

@@ -41,22 +41,22 @@ def worker(actor_id: str, slot: str, allocation: float, name: str = "GPU") -> di
     return {"actorId": actor_id, "usedResources": {name: {"resourceSlots": [{"slot": slot, "allocation": allocation}]}}}
 
 
-def replica(**member) -> Replica:
-    return Replica(model="m", replica_id=0, members=[ReplicaMember(node_id="n", **member)])
+def member(**fields) -> ReplicaMember:
+    return ReplicaMember(node_id="n", **fields)
 
 
 TWO = [Gpu(index=0, uuid="GPU-a"), Gpu(index=1, uuid="GPU-b")]
 
 
-def granted(replicas=(), workers=(), cards=TWO, declared=20000, live=frozenset({"x"})):
-    return granted_by_card("n", cards, replicas, workers, declared_gpus=declared, live_actors=live)
+def granted(members=(), workers=(), declared=20000):
+    return granted_by_card(TWO, members, workers, declared_gpus=declared, live_actors=frozenset({"x"}))
 
 
 def test_a_replica_is_believed_by_uuid_before_index():
-    assert granted([replica(gpus=5000, gpu_indices=[0], gpu_uuids=["GPU-b"])]) == {1: 5000}
-    assert granted([replica(gpus=5000, gpu_indices=[0], gpu_uuids=["GPU-of-another-world"])]) == {0: 5000}
-    assert granted([replica(gpus=20000, gpu_indices=[0, 1])]) == {0: 10000, 1: 10000}
-    assert granted([replica(gpus=5000, gpu_indices=[7])]) == {}
+    assert granted([member(gpus=5000, gpu_indices=[0], gpu_uuids=["GPU-b"])]) == {1: 5000}
+    assert granted([member(gpus=5000, gpu_indices=[0], gpu_uuids=["GPU-of-another-world"])]) == {0: 5000}
+    assert granted([member(gpus=20000, gpu_indices=[0, 1])]) == {0: 10000, 1: 10000}
+    assert granted([member(gpus=5000, gpu_indices=[7])]) == {}
 
 
 def test_other_actors_are_placed_by_their_workers_slots():
@@ -85,6 +85,8 @@ def test_shares_are_known_only_when_everything_is_explained():
 
 
 def test_a_replica_reports_its_cards_only_if_every_member_with_gpus_does():
-    assert reports_its_cards(replica(gpus=5000, gpu_indices=[0]))
-    assert reports_its_cards(replica(cpus=1))
-    assert not reports_its_cards(replica(gpus=5000))
+    def reports(*members: ReplicaMember) -> bool:
+        return reports_its_cards(Replica(model="m", replica_id=0, members=list(members)))
+    assert reports(member(gpus=5000, gpu_indices=[0]), member(cpus=1))
+    assert reports(member(gpus=5000, gpu_uuids=["GPU-a"]))
+    assert not reports(member(gpus=5000, gpu_indices=[0]), member(gpus=5000))

@@ -76,7 +76,8 @@ def test_a_part_that_hangs_makes_the_reading_incomplete(read, dashboard: FakeDas
 def test_nothing_there_is_unreachable():
     with serve() as fake:
         url = fake.url
-    with DashboardClient(url, sleep=lambda _: None) as client, pytest.raises(ClusterUnreachable, match="nothing usable"):
+    client = DashboardClient(url, sleep=lambda _: None)
+    with client, pytest.raises(ClusterUnreachable, match="nothing usable"):
         read_dashboard(client, observed_at="now")
 
 
@@ -87,7 +88,7 @@ def test_nothing_there_is_unreachable():
     ({"partial_failure_warning": "a source is down"}, "is partial: a source is down"),
     ({"warnings": ["old data"]}, "old data"),
 ])
-def test_a_list_that_is_cut_short_makes_the_reading_incomplete(read, dashboard: FakeDashboard, part: str, counts, words):
+def test_a_list_that_is_cut_short_makes_the_reading_incomplete(read, dashboard: FakeDashboard, part, counts, words):
     dashboard.listing(part).update(counts)
     inventory = read()
     assert not inventory.complete

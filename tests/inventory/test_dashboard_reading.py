@@ -145,13 +145,6 @@ def test_a_dead_node_is_kept_and_keeps_its_replicas(read, dashboard: FakeDashboa
     assert replica(inventory, "org/gang", 0).members[0].node_id == dead["node_id"]
 
 
-def test_a_node_the_dashboard_knows_to_be_draining_is_draining(read, dashboard: FakeDashboard):
-    for entry in dashboard.bodies["summary"]["data"]["summary"]:
-        if entry["raylet"]["labels"]["fleet.io/pool"] == "p2":
-            entry["raylet"]["stateSnapshot"] = {"state": "DRAINING"}
-    assert node(read(), "p2").state == "DRAINING"
-
-
 def test_real_cards_are_read_with_their_memory_in_bytes(read, dashboard: FakeDashboard):
     for entry in dashboard.bodies["summary"]["data"]["summary"]:
         if entry["raylet"]["labels"]["fleet.io/pool"] == "p1":

@@ -72,8 +72,8 @@ def shown(document: Inventory, width: int = 120) -> str:
 def small() -> Inventory:
     cards = [Gpu(index=0, uuid="GPU-a", model="NVIDIA L4", memory_total=24 << 30, memory_used=3 << 30, share=0.5),
              Gpu(index=1, uuid="GPU-b", model="NVIDIA L4", memory_total=24 << 30, memory_used=0, share=0)]
-    member = ReplicaMember(group="main", node_id="a", gpus=5000, gpu_uuids=["GPU-a"], gpu_indices=[0], address="10.0.0.1",
-                           port=4000)
+    member = ReplicaMember(group="main", node_id="a", gpus=5000, gpu_uuids=["GPU-a"], gpu_indices=[0],
+                           address="10.0.0.1", port=4000)
     return Inventory(
         observed_at="2026-03-04T12:00:00Z", source="http://ray-head:8265",
         nodes=[Node(id="a", name="node-a", gpus=cards,
@@ -87,10 +87,10 @@ def small() -> Inventory:
 def test_the_table_names_cards_and_who_holds_them():
     lines = [line.rstrip() for line in shown(small()).splitlines()]
     held = next(line for line in lines if "card 0" in line)
-    assert ["NVIDIA", "L4", "0.5", "of", "1", "3Gi", "of", "24Gi", "org/a/0"] == held.split()[2:]
+    assert held.split()[2:] == ["NVIDIA", "L4", "0.5", "of", "1", "3Gi", "of", "24Gi", "org/a/0"]
     assert next(line for line in lines if line.startswith("org/a/0")).split() == [
         "org/a/0", "ALIVE", "lab", "node-a", "GPU", "0", "(0.5", "GPU)", "10.0.0.1:4000"]
-    assert lines[-1] == "1 nodes alive (1 not), 0.5 of 2 GPUs in use, 1 replicas live (1 up)"
+    assert lines[-1] == "1 node alive (1 not), 0.5 of 2 GPUs in use, 1 replica live (1 up)"
 
 
 def test_what_a_cluster_says_cannot_steer_the_terminal():

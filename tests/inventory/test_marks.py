@@ -22,7 +22,8 @@ def test_both_sources_together_with_the_environment_first():
     marks = read_marks(ENV, REPR)
     assert (marks.fleet, marks.spec_hash, marks.problems, marks.hidden) == ("lab", "new", (), False)
     assert [(m.copy_index, m.gpus, m.vram) for m in marks.planned] == [(1, 5000, 7)]
-    assert [(m.address, m.port, m.gpu_indices, m.gpu_uuids) for m in marks.reported] == [("10.0.0.1", 80, [3], ["GPU-3"])]
+    assert [(m.address, m.port, m.gpu_indices, m.gpu_uuids) for m in marks.reported] == [
+        ("10.0.0.1", 80, [3], ["GPU-3"])]
 
 
 def test_either_source_alone_is_enough_to_know_whose_it_is():

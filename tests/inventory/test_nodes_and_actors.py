@@ -32,15 +32,13 @@ def test_names_are_unique_and_a_live_node_keeps_its_own():
 def test_a_node_of_any_state_but_alive_offers_nothing():
     assert node("a", state="DEAD").state == "DEAD"
     assert node("a", state="SOMETHING_NEW").state == "DEAD"
-    assert node("a", {"stateSnapshot": {"state": "DRAINING"}}).state == "DRAINING"
-    assert node("a", {"stateSnapshot": {"state": "DRAINING"}}, state="DEAD").state == "DEAD"
 
 
 def test_a_bare_row_of_an_actor_is_read():
     actor = read_actor({"actor_id": "x", "state": "ALIVE"})
     assert actor is not None
-    assert (actor.name, actor.namespace, actor.node_id, actor.placement_group_id, actor.restarts) == ("", "", None, None, 0)
-    assert actor.environment == {}
+    assert (actor.name, actor.namespace, actor.node_id, actor.placement_group_id) == ("", "", None, None)
+    assert (actor.environment, actor.restarts, actor.last_words) == ({}, 0, None)
 
 
 def test_the_dead_and_the_nameless_are_no_live_actors():

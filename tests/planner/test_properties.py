@@ -17,7 +17,7 @@ from world_strategies import worlds
 
 World = tuple[ResolvedFleet, Inventory]
 many = settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-some = settings(many, max_examples=150)
+some = settings(many, max_examples=60)
 
 
 @many

@@ -42,6 +42,7 @@ def _node(draw: st.DrawFn, name: str, exact: bool) -> dict[str, Any]:
 def _replicas(draw: st.DrawFn, nodes: list[dict[str, Any]], exact: bool) -> list[dict[str, Any]]:
     replicas: list[dict[str, Any]] = []
     names: set[tuple[str, int]] = set()
+    granted: dict[tuple[str, int], float] = {}
     places = [*nodes, {"name": "gone", "gpus": 1}]
     for _ in range(draw(st.integers(0, 6))):
         key, number = draw(st.sampled_from([*KEYS, "unlisted"])), draw(st.integers(0, 4))
@@ -56,7 +57,11 @@ def _replicas(draw: st.DrawFn, nodes: list[dict[str, Any]], exact: bool) -> list
             "fleet": draw(st.sampled_from(["lab"] * 6 + ["other", None])), "hash": draw(st.sampled_from([None, "old"])),
         }
         if gpus and (exact or draw(st.booleans())):
-            replica["cards"] = [draw(st.integers(0, node["gpus"] - 1))]
+            card = draw(st.integers(0, node["gpus"] - 1))
+            granted[node["name"], card] = granted.get((node["name"], card), 0) + gpus
+            if granted[node["name"], card] > 1:
+                continue
+            replica["cards"] = [card]
             replica["vram"] = draw(st.sampled_from([0, "3Gi"]))
         replicas.append(replica)
     return replicas

@@ -100,4 +100,4 @@ def test_the_spec_document_holds_the_engine_as_the_engine_writes_itself(tmp_path
 def test_a_model_knows_its_place_even_where_an_alias_brings_it(tmp_path: Path) -> None:
     text = fleet("  - &base\n" + model("a").replace("  - key", "    key", 1), "  - {<<: *base, key: b}\n")
     assert [(one.key, one.source.line, one.source.column) for one in loaded(tmp_path, text).models] == [
-        ("a", 6, 5), ("b", 12, 5)]
+        ("a", 6, 5), ("b", 13, 5)]

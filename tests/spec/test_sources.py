@@ -49,7 +49,7 @@ def test_one_file_may_hold_the_policies_and_another_the_models(tmp_path: Path) -
 def test_several_documents_in_a_file_are_one_fleet_and_empty_ones_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text("---\n" + fleet(model("a")) + "---\n---\n" + fleet(model("b")) + "---\n# the end\n")
-    assert [(one.key, one.source.line) for one in load_fleet([str(path)]).models] == [("a", 7), ("b", 19)]
+    assert [(one.key, one.source.line) for one in load_fleet([str(path)]).models] == [("a", 7), ("b", 20)]
 
 
 def test_standard_input_is_a_source_with_a_name(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_bytes_that_are_not_utf8_are_found_with_their_place(tmp_path: Path) -> N
     path = tmp_path / "fleet.yaml"
     path.write_bytes(fleet().encode() + "# zw".encode() + b"\xf6lf\n")
     problem = only(path)
-    assert (problem.code, problem.line, problem.column) == ("FL005", 11, 5)
+    assert (problem.code, problem.line, problem.column) == ("FL005", 12, 5)
     assert "byte 0xf6 at offset" in problem.message
 
 

@@ -1,0 +1,122 @@
+"""The tests' hand on the keeper's Ray, and on the processes that engines leave or must not leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+MARK = "E2E_MARK"
+
+
+class RayCluster:
+    """A real Ray of several raylets on this machine; methods are the keeper's."""
+
+    def __init__(self, process: subprocess.Popen[bytes], reader: Any, writer: Any) -> None:
+        self._process, self._reader, self._writer = process, reader, writer
+        self.address: str = self._answer()
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        def call(**arguments: Any) -> Any:
+            self._writer.write(json.dumps([verb, arguments]) + "\n")
+            self._writer.flush()
+            return self._answer()
+
+        return call
+
+    def _answer(self) -> Any:
+        line = self._reader.readline()
+        if not line:
+            raise RuntimeError(f"the Ray keeper ended with code {self._process.wait(10)}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer["ok"]
+
+
+@contextmanager
+def running_cluster(tmp: Path, **environment: str) -> Iterator[RayCluster]:
+    """Start a head without GPUs; nodes are added by the test."""
+    to_keeper, from_keeper = os.pipe(), os.pipe()
+    env = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0",
+           "HOME": str(tmp), "RAY_DEDUP_LOGS": "0", **environment}
+    with (tmp / "keeper.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(HERE / "ray_keeper.py"), str(to_keeper[0]), str(from_keeper[1])],
+            pass_fds=(to_keeper[0], from_keeper[1]), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env,
+            start_new_session=True)
+    os.close(to_keeper[0])
+    os.close(from_keeper[1])
+    try:
+        with os.fdopen(to_keeper[1], "w") as writer, os.fdopen(from_keeper[0]) as reader:
+            yield RayCluster(process, reader, writer)
+        process.wait(60)
+    finally:
+        if process.poll() is None:
+            for pid in (*tree_of(process.pid), process.pid):
+                end(pid)
+            process.wait(30)
+
+
+def end(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def tree_of(root: int) -> list[int]:
+    """All processes below `root`."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, todo = [], [root]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def engine_pids(mark: str) -> list[int]:
+    """All processes, zombies left out, that have `mark` in their environment: an engine's and its children's."""
+    needle, found = f"{MARK}={mark}".encode(), []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if needle in (entry / "environ").read_bytes().split(b"\0") and state_of(int(entry.name)) not in "ZX":
+                found.append(int(entry.name))
+        except (OSError, ValueError):
+            continue
+    return sorted(found)
+
+
+def state_of(pid: int) -> str:
+    return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+
+
+def parent_of(pid: int) -> int:
+    return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def eventually(check: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
+    """Return the first true answer of `check`; the timeout is generous, it only keeps a failure from hanging."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer = check()
+        if answer:
+            return answer
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"did not happen within {timeout_s:g} s: {what}")
+        time.sleep(0.1)

@@ -1,0 +1,55 @@
+"""An engine for tests: HTTP with /health and /env, two children that try to escape (setsid, double fork), and ways to fail."""
+
+from __future__ import annotations
+
+import argparse
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+CHILD = [sys.executable, "-c", "import time; time.sleep(100000)"]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        ready = time.monotonic() >= READY_AT
+        self.send_response(200 if self.path != "/health" or ready else 503)
+        self.end_headers()
+        self.wfile.write(json.dumps({**os.environ, "E2E_PID": str(os.getpid())}).encode())
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def escape() -> None:
+    """Leave one child in a session of its own, and one that was orphaned on purpose."""
+    subprocess.Popen(CHILD, start_new_session=True)
+    if os.fork() == 0:
+        subprocess.Popen(CHILD, start_new_session=True)
+        os._exit(0)
+    os.wait()
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("port", type=int)
+parser.add_argument("--ready-after", type=float, default=0)
+parser.add_argument("--exit-code", type=int)
+parser.add_argument("--exit-after", type=float, default=0)
+parser.add_argument("--plain", action="store_true", help="no children")
+options = parser.parse_args()
+
+print(f"engine rank {os.environ.get('FLEETCTL_RANK')} says hello", flush=True)
+READY_AT = time.monotonic() + options.ready_after
+if not options.plain:
+    escape()
+if options.exit_code is not None:
+    def leave() -> None:
+        print("engine: cannot find the weights", flush=True)
+        os._exit(options.exit_code)
+
+    threading.Timer(options.exit_after, leave).start()
+http.server.ThreadingHTTPServer(("", options.port), Handler).serve_forever()

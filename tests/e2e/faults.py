@@ -1,0 +1,69 @@
+"""Faults put into the agent that is shipped: the real agent, ended or frozen at one exact boundary of an apply."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import Any
+
+from fleetctl.apply.package import AGENT_PACKAGE, Package, job_package
+
+PRELUDE = """
+import os, signal
+from . import apply, attempt
+
+def _die(): os.kill(os.getpid(), signal.SIGKILL)
+def _freeze(): os.kill(os.getpid(), signal.SIGSTOP)
+def _before(owner, name, act, nth=1):
+    original, calls = getattr(owner, name), []
+    def replaced(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == nth:
+            act()
+        return original(*args, **kwargs)
+    setattr(owner, name, replaced)
+def _steal(replica, not_counted):
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+    class Thief:
+        def ping(self): return 1
+    node = replica["members"][0]["nodeId"]
+    thief = ray.remote(Thief).options(name="thief", lifetime="detached", num_cpus=0, num_gpus=1,
+                                      scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
+    ray.get(thief.ping.remote())
+def _after(owner, name, act):
+    original = getattr(owner, name)
+    def replaced(*args, **kwargs):
+        result = original(*args, **kwargs)
+        act()
+        return result
+    setattr(owner, name, replaced)
+"""
+
+FAULTS = {
+    "after the lock": "_before(apply.Run, 'work', _die)",
+    "between two creates": "_before(attempt, 'create', _die, nth=2)",
+    "right after a create": "_after(attempt, 'create', _die)",
+    "while a constructor waits": "_before(attempt, 'wait_ready', _die)",
+    "before the result": "_before(apply.Run, 'finish', _die)",
+    "frozen between two creates": "_before(attempt, 'create', _freeze, nth=2)",
+    "the node is taken at the last moment": "attempt.check = _steal",
+}
+
+
+def faulty_package(fault: str) -> Any:
+    """Return a stand-in for `job_package` that ships the agent with one fault."""
+
+    def build(request: dict[str, Any]) -> Package:
+        sound = job_package(request)
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(sound.data)) as source, zipfile.ZipFile(buffer, "w") as target:
+            for name in source.namelist():
+                data = source.read(name)
+                if name == f"{AGENT_PACKAGE}/__main__.py":
+                    head, mark, tail = data.decode().partition('if __name__ == "__main__":')
+                    data = f"{head}{PRELUDE}{FAULTS[fault]}\n\n{mark}{tail}".encode()
+                target.writestr(name, data)
+        return Package(sound.name.replace("_ray_pkg_", "_ray_pkg_f"), buffer.getvalue())
+
+    return build

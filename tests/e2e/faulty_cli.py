@@ -1,0 +1,13 @@
+"""The fleetctl command with a fault in the agent it ships: `python faulty_cli.py FAULT ARGUMENTS...`."""
+
+from __future__ import annotations
+
+import sys
+
+from faults import faulty_package
+
+import fleetctl.apply.run
+from fleetctl.cli import entry
+
+fleetctl.apply.run.job_package = faulty_package(sys.argv[1])
+sys.exit(entry.run(sys.argv[2:]))

@@ -1,0 +1,114 @@
+"""A real Ray of several raylets, held by a process of its own and told what to do over two pipes, one JSON object a line.
+
+Run as `python ray_keeper.py READ_FD WRITE_FD`. Ends when its pipe closes, and takes Ray with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+import ray
+from ray._private import state
+from ray.cluster_utils import Cluster
+from ray.util.placement_group import placement_group_table
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+OBJECT_STORE_BYTES = 80 << 20
+LIVE = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING")
+
+
+class Holder:
+    """A foreign actor that only holds resources."""
+
+    def ping(self) -> int:
+        return os.getpid()
+
+
+class Keeper:
+    def __init__(self) -> None:
+        self.cluster = Cluster(initialize_head=True, head_node_args={
+            "num_cpus": 2, "num_gpus": 0, "object_store_memory": OBJECT_STORE_BYTES, "node_name": "head",
+            "labels": {"fleet.io/node": "head"}, "include_dashboard": True, "dashboard_host": "127.0.0.1",
+            "dashboard_port": 0, "dashboard_agent_listen_port": 0,
+        })
+        ray.init(address=self.cluster.address, namespace="keeper", log_to_driver=False, logging_level="ERROR")
+        self.nodes = {"head": self.cluster.head_node}
+
+    def address(self) -> str:
+        return f"http://{self.cluster.webui_url}"
+
+    def add(self, names: list, gpus: int = 2, cpus: int = 1, labels: dict | None = None) -> dict:
+        for name in names:
+            self.nodes[name] = self.cluster.add_node(
+                wait=False, num_cpus=cpus, num_gpus=gpus, object_store_memory=OBJECT_STORE_BYTES, node_name=name,
+                labels={"fleet.io/node": name, **(labels or {})})
+        self.cluster.wait_for_nodes()
+        return {name: self.nodes[name].node_id for name in names}
+
+    def remove(self, name: str) -> None:
+        node_id = self.nodes[name].node_id
+        self.cluster.remove_node(self.nodes.pop(name), allow_graceful=True)
+        while any(record["NodeID"] == node_id and record["Alive"] for record in ray.nodes()):
+            time.sleep(0.05)
+
+    def actors(self, namespace: str) -> list:
+        named = {entry["name"] for entry in ray.util.list_named_actors(all_namespaces=True)
+                 if entry["namespace"] == namespace}
+        rows = []
+        for live_state in LIVE:
+            for actor_id, record in (state.actors(actor_state_name=live_state) or {}).items():
+                if record["Name"] in named:
+                    rows.append({"name": record["Name"], "state": record["State"], "pid": record["Pid"],
+                                 "node": record["Address"]["NodeID"], "restarts": record["NumRestarts"], "id": actor_id})
+        return sorted(rows, key=lambda row: row["name"])
+
+    def classes(self, name: str) -> list:
+        """Pids of the living actors of a class."""
+        return sorted(record["Pid"] for record in (state.actors(actor_state_name="ALIVE") or {}).values()
+                      if record["ActorClassName"] == name)
+
+    def kill(self, namespace: str, name: str) -> None:
+        ray.kill(ray.get_actor(name, namespace=namespace), no_restart=True)
+
+    def hold(self, namespace: str, name: str, node: str, gpus: float) -> None:
+        actor = ray.remote(Holder).options(
+            name=name, namespace=namespace, lifetime="detached", num_cpus=0, num_gpus=gpus,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(self.nodes[node].node_id, soft=False)).remote()
+        ray.get(actor.ping.remote())
+
+    def groups(self) -> list:
+        return sorted(group["name"] for group in placement_group_table().values() if group["state"] != "REMOVED")
+
+    def sweep(self, namespaces: list) -> None:
+        for entry in ray.util.list_named_actors(all_namespaces=True):
+            if entry["namespace"] in namespaces:
+                try:
+                    ray.kill(ray.get_actor(entry["name"], namespace=entry["namespace"]), no_restart=True)
+                except ValueError:
+                    continue
+        while any(entry["namespace"] in namespaces for entry in ray.util.list_named_actors(all_namespaces=True)):
+            time.sleep(0.05)
+
+
+def main() -> None:
+    reader, writer = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keeper = Keeper()
+    print(json.dumps({"ok": keeper.address()}), file=writer, flush=True)
+    for line in reader:
+        verb, arguments = json.loads(line)
+        try:
+            answer = {"ok": getattr(keeper, verb)(**arguments)}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=writer, flush=True)
+    ray.shutdown()
+    keeper.cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main()

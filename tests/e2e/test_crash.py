@@ -1,0 +1,135 @@
+"""An apply that dies anywhere: the next one converges, with no duplicate, no orphan process and no leaked placement group."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from cluster import HERE, eventually
+from conftest import World, member, model
+
+pytestmark = pytest.mark.ray
+
+DEADLY = ("after the lock", "between two creates", "right after a create", "while a constructor waits",
+          "before the result")
+
+
+def faulty(world: World, fault: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(HERE / "faulty_cli.py"), fault, *arguments], env=world.env, text=True,
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=240, check=False, cwd=HERE)
+
+
+def fleet_with_a_gang(world: World) -> None:
+    world.write(
+        model("one", 2, member("--plain", gpus=0.5, node="a")),
+        model("gang", 1, member("--plain", role="Leader", gpus=1), member("--plain", role="Worker", gpus=1)),
+    )
+
+
+def assert_converged(world: World) -> None:
+    assert world.apply_result("--lock-timeout", "30s")["exitCode"] == 0
+    actors = world.actors()
+    assert set(actors) == {"ModelActor:one:0", "ModelActor:one:1", "ModelActor:gang:0"}
+    assert {row["state"] for row in actors.values()} == {"ALIVE"}
+    assert world.cluster.groups() == ["ModelActor:gang:0"]
+    assert len(world.engines()) == 4
+    plan = world.plan()
+    assert (plan["actions"], plan["blocked"]) == ([], [])
+
+
+@pytest.mark.parametrize("fault", DEADLY)
+def test_an_agent_killed_at_any_boundary_is_made_good_by_the_next_apply(world: World, fault: str) -> None:
+    fleet_with_a_gang(world)
+    killed = faulty(world, fault, "apply", "-f", str(world.file), "--yes", "--parallelism", "1")
+    assert killed.returncode == 1, killed.stderr
+    assert "the agent ended without a summary" in killed.stderr
+    assert "Traceback" not in killed.stderr
+    assert_converged(world)
+
+
+def test_a_client_that_is_killed_does_not_stop_the_apply(world: World) -> None:
+    world.write(model("one", 2, member("--plain", "--ready-after", "3", gpus=1)))
+    client = world.start("apply", "-f", world.file, "--yes", "--parallelism", "1")
+    eventually(world.actors, "the first replica is being created")
+    client.kill()
+    client.communicate()
+
+    attached = world.run("apply", "--attach", "-f", world.file)
+    assert attached.returncode == 0, attached.stderr
+    assert "2 ready" in attached.stdout
+    assert set(world.actors()) == {"ModelActor:one:0", "ModelActor:one:1"}
+
+
+def test_an_agent_frozen_past_another_apply_creates_nothing_when_it_wakes(world: World) -> None:
+    fleet_with_a_gang(world)
+    frozen = subprocess.Popen(
+        [sys.executable, str(HERE / "faulty_cli.py"), "frozen between two creates", "apply", "-f", str(world.file),
+         "--yes", "--parallelism", "1"],
+        env=world.env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=HERE)
+    agent = eventually(lambda: stopped_agent(world), "the agent froze")
+
+    held = world.apply()
+    assert held.returncode == 5
+    assert world.jobs()[0]["submission_id"] in held.stderr + held.stdout
+
+    world.cluster.kill(namespace=world.fleet, name=f"FleetLock:{world.fleet}")
+    assert_converged(world)
+    before = {name: row["id"] for name, row in world.actors().items()}
+
+    agent.send_signal(signal.SIGCONT)
+    _, told = frozen.communicate(timeout=120)
+    assert "Traceback" not in told
+    assert {name: row["id"] for name, row in world.actors().items()} == before
+    assert len(world.engines()) == 4
+
+
+class Agent:
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def send_signal(self, number: int) -> None:
+        import os
+
+        os.kill(self.pid, number)
+
+
+def stopped_agent(world: World) -> Agent | None:
+    """Find the frozen agent among all processes: it runs our package and is stopped."""
+    from pathlib import Path
+
+    from cluster import state_of
+
+    jobs = {job["submission_id"] for job in world.jobs()}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes()
+            environ = (entry / "environ").read_bytes().decode(errors="replace")
+            ours = b"fleetctl_agent" in command and any(job in environ for job in jobs)
+            if ours and state_of(int(entry.name)) == "T":
+                return Agent(int(entry.name))
+        except OSError:
+            continue
+    return None
+
+
+def test_two_applies_at_once_never_make_a_duplicate(world: World) -> None:
+    world.write(model("one", 2, member("--plain", "--ready-after", "2", gpus=1)))
+    both = [world.start("apply", "-f", world.file, "--yes") for _ in range(2)]
+    ended = [(client.communicate(timeout=240), client.returncode) for client in both]
+    codes = sorted(code for _, code in ended)
+    assert codes in ([0, 5], [0, 0]), ended
+    assert set(world.actors()) == {"ModelActor:one:0", "ModelActor:one:1"}
+    refused = [told for (_, told), code in ended if code == 5]
+    assert all("--attach" in told and "ray job stop" in told for told in refused)
+    assert len(world.engines()) == 2
+
+
+def test_a_replica_that_ray_gives_no_worker_is_taken_back_by_the_run_that_created_it(world: World) -> None:
+    world.write(model("one", 1, member("--plain", gpus=2, node="a"), schedulingTimeout="2s"))
+    done = faulty(world, "the node is taken at the last moment", "apply", "-f", str(world.file), "--yes")
+    assert done.returncode == 3, done.stderr
+    assert "NODE_TAKEN" in done.stdout
+    assert "a has 1 GPU free, 2 needed" in " ".join(done.stdout.split())
+    assert set(world.actors()) == {"thief"}

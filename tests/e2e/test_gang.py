@@ -1,0 +1,74 @@
+"""Gangs on a real Ray: whole or not at all, each rank knows its leader, and a lost member brings the whole gang back."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from cluster import eventually
+from conftest import World, member, model
+
+pytestmark = pytest.mark.ray
+
+
+def gang(*flags: str) -> dict[str, object]:
+    return model("org/gang", 1, member(*flags, role="Leader", gpus=2), member(*flags, role="Worker", count=2, gpus=2))
+
+
+def test_a_gang_of_three_starts_whole_and_each_rank_knows_its_leader(world: World) -> None:
+    world.write(gang())
+    summary = world.apply_result()
+    assert summary["exitCode"] == 0
+    [replica] = world.replicas()
+    assert len({each["nodeId"] for each in replica["members"]}) == 3
+    seen = [world.ask({"address": f"{each['address']}:{each['port']}"}) for each in replica["members"]]
+    leader = next(env for env in seen if env["FLEETCTL_RANK"] == "0")
+    assert sorted(env["FLEETCTL_RANK"] for env in seen) == ["0", "1", "2"]
+    assert {env["FLEETCTL_LEADER_ADDRESS"] for env in seen} == {leader["FLEETCTL_LEADER_ADDRESS"]}
+    assert {env["FLEETCTL_LEADER_PORT"] for env in seen} == {leader["FLEETCTL_LEADER_PORT"]}
+    assert leader["FLEETCTL_LEADER_PORT"] != leader["FLEETCTL_PORT"]
+    assert {env["FLEETCTL_GROUP_SIZE"] for env in seen} == {"3"}
+    assert {env["CUDA_VISIBLE_DEVICES"] for env in seen} == {"0,1"}
+
+    # a coordinator killed after its job has ended comes back whole, with its only placement group
+    before = set(world.engines())
+    os.kill(world.actors()["ModelActor:org/gang:0"]["pid"], signal.SIGKILL)
+    eventually(lambda: not before & set(world.engines()), "every process of the old gang is gone")
+    eventually(lambda: world.actors()["ModelActor:org/gang:0"]["state"] == "ALIVE", "the gang is back")
+    assert world.cluster.groups().count("ModelActor:org/gang:0") == 1
+
+    # so does one whose worker died
+    before = set(world.engines())
+    [replica] = world.replicas()
+    worker = next(each for each in replica["members"] if each["rank"] == 2)
+    os.kill(int(world.ask({"address": f"{worker['address']}:{worker['port']}"})["E2E_PID"]), signal.SIGKILL)
+    eventually(lambda: not before & set(world.engines()), "no process of the old gang is left")
+    eventually(lambda: world.actors()["ModelActor:org/gang:0"]["restarts"] == 2, "it was restarted")
+    eventually(lambda: world.actors()["ModelActor:org/gang:0"]["state"] == "ALIVE", "the gang is back again")
+    assert world.apply_result()["outcomes"] == []
+
+
+def test_with_a_node_short_nothing_of_a_gang_starts(world: World) -> None:
+    world.cluster.hold(namespace=world.fleet, name="foreign", node="b", gpus=1)
+    world.write(gang("--plain"))
+    summary = world.apply_result()
+    assert summary["exitCode"] == 3
+    [blocked] = summary["outcomes"]
+    assert blocked["code"] == "GANG_NEEDS_NODES"
+    assert world.engines() == []
+    assert world.cluster.groups() == []
+    assert set(world.actors()) == {"foreign"}
+
+
+def test_a_gang_whose_member_fails_to_start_takes_all_of_itself_back(world: World) -> None:
+    failing = member("--plain", "--exit-code", "3", role="Worker", count=2, gpus=1)
+    world.write(model("org/gang", 1, member("--plain", "--ready-after", "900", role="Leader", gpus=1), failing))
+    summary = world.apply_result()
+    [failed] = summary["outcomes"]
+    assert (summary["exitCode"], failed["outcome"], failed["code"]) == (3, "failed", "ENGINE_EXITED")
+    assert "rank" in failed["message"]
+    assert "cannot find the weights" in failed["message"]
+    assert world.actors() == {}
+    eventually(lambda: not world.engines(), "no engine of the gang is left")
+    eventually(lambda: not world.cluster.groups(), "its placement group was given back")

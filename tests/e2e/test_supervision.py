@@ -1,0 +1,67 @@
+"""No process of an engine outlives its replica, whoever is killed; and the replica comes back by its policy."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from cluster import eventually, parent_of
+from conftest import World, member, model
+
+pytestmark = pytest.mark.ray
+
+
+def supervisors_of(world: World, actor_pid: int) -> list[int]:
+    """The chain of supervisors between the actor and its engine: outer first."""
+    chain: list[int] = []
+    [main] = [pid for pid in world.engines() if parent_chain(pid, actor_pid)]
+    pid = parent_of(main)
+    while pid != actor_pid:
+        chain.insert(0, pid)
+        pid = parent_of(pid)
+    return chain
+
+
+def parent_chain(pid: int, actor_pid: int) -> bool:
+    """Whether `pid` is the engine's main process: two guards between it and the actor."""
+    try:
+        return parent_of(parent_of(parent_of(pid))) == actor_pid
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("victim", ["actor", "outer supervisor", "inner supervisor", "engine"])
+def test_whoever_is_killed_no_process_of_the_engine_is_left_and_the_replica_comes_back(
+    world: World, victim: str
+) -> None:
+    world.write(model("one", 1, member(gpus=1, node="a")))
+    assert world.apply_result()["exitCode"] == 0
+    actor = world.actors()["ModelActor:one:0"]["pid"]
+    before = set(world.engines())
+    assert len(before) == 3, "the engine, a child in a session of its own, and an orphan"
+    outer, inner = supervisors_of(world, actor)
+    [engine] = [pid for pid in before if parent_of(pid) == inner and parent_chain(pid, actor)]
+
+    os.kill({"actor": actor, "outer supervisor": outer, "inner supervisor": inner, "engine": engine}[victim],
+            signal.SIGKILL)
+    eventually(lambda: not before & set(world.engines()), "nothing of the old engine is left", timeout_s=5)
+    eventually(lambda: (world.actors().get("ModelActor:one:0") or {}).get("state") == "ALIVE"
+               and len(world.engines()) == 3, "the replica is back")
+    assert world.actors()["ModelActor:one:0"]["restarts"] == 1
+    log = world.run("logs", "one/0").stdout
+    assert log.count("says hello") == 2
+
+
+def test_a_replica_is_restarted_up_to_its_limit_and_then_a_new_one_takes_its_place(world: World) -> None:
+    world.write(model("one", 1, member("--plain", "--exit-code", "9", "--exit-after", "2", node="a"),
+                      restart={"max": 1, "backoff": "100ms"}))
+    assert world.apply_result()["exitCode"] == 0
+    eventually(lambda: world.actors() == {}, "after one restart it stays down")
+    log = world.run("logs", "one/0").stdout
+    assert log.count("the engine exited with code 9") == 2
+
+    plan = world.plan()
+    assert [action["replicaId"] for action in plan["actions"]] == [0], "a DEAD id is free again"
+    world.write(model("one", 1, member("--plain", node="a")))
+    assert world.apply_result()["exitCode"] == 0

@@ -1,0 +1,86 @@
+"""Saved plans, Ctrl-C, evict, and fleets that claim each other's models, as a person or a pipeline would use them."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from cluster import eventually
+from conftest import World, member, model
+
+pytestmark = pytest.mark.ray
+
+
+def test_a_saved_plan_is_applied_once_and_refused_when_stale(world: World) -> None:
+    world.write(model("one", 1, member("--plain", gpus=1, node="a")))
+    first, second = world.tmp_path / "first.json", world.tmp_path / "second.json"
+    for out in (first, second):
+        assert world.run("plan", "-f", world.file, "--out", out).returncode == 0
+
+    world.cluster.add(names=["f"])  # an unrelated node does not stale a plan
+    done = world.run("apply", first, "--yes")
+    world.cluster.remove(name="f")
+    assert done.returncode == 0, done.stderr
+    assert "1 ready" in done.stdout
+
+    again = world.run("apply", first, "--yes")
+    assert again.returncode == 6
+    assert "already applied by job" in again.stderr
+
+    stale = world.run("apply", second, "--yes")
+    assert stale.returncode == 6
+    assert "moved: one: 0 live when planned, 1 now" in stale.stderr
+    assert set(world.actors()) == {"ModelActor:one:0"}
+
+
+def test_interrupting_stops_what_has_not_begun_and_leaves_what_has(world: World) -> None:
+    world.write(model("one", 3, member("--plain", "--ready-after", "6", gpus=1)))
+    client = world.start("apply", "-f", world.file, "--yes", "--parallelism", "1")
+    eventually(world.actors, "the first replica is being created")
+    eventually(lambda: "ModelActor:one:0" in world.actors(), "it has its name")
+    client.send_signal(signal.SIGINT)
+    shown, told = client.communicate(timeout=120)
+    assert client.returncode == 130, told
+    assert "1 starting" in shown
+    assert "2 skipped" in shown
+    assert "Traceback" not in told
+    eventually(lambda: world.actors()["ModelActor:one:0"]["state"] == "ALIVE", "what was created finished by itself")
+    assert set(world.actors()) == {"ModelActor:one:0"}
+
+    assert world.apply_result("--lock-timeout", "30s")["exitCode"] == 0
+    assert len(world.actors()) == 3
+
+
+def test_evict_takes_the_one_it_names_and_the_next_apply_starts_another(world: World) -> None:
+    world.write(model("one", 2, member(gpus=0.5)), model("gang", 1, member(role="Leader"), member(role="Worker")))
+    assert world.apply_result()["exitCode"] == 0
+    status = json.loads(world.run("status", "--format", "json").stdout)
+    assert {(row["model"], row["replicaId"], row["state"]) for row in status["replicas"]} == {
+        ("one", 0, "ALIVE"), ("one", 1, "ALIVE"), ("gang", 0, "ALIVE")}
+
+    assert world.run("evict", "one/0").returncode == 64, "nobody to ask, and no --yes"
+    assert world.run("evict", "gang/0", "--yes").returncode == 0
+    assert set(world.actors()) == {"ModelActor:one:0", "ModelActor:one:1"}
+    eventually(lambda: len(world.engines()) == 6, "all of the gang's processes are gone, the others stay")
+    eventually(lambda: not world.cluster.groups(), "its placement group is given back")
+    assert world.run("evict", "one/7", "--yes").returncode == 1
+
+    summary = world.apply_result()
+    assert [(row["model"], row["outcome"]) for row in summary["outcomes"]] == [("gang", "ready")]
+
+
+def test_a_model_that_another_fleet_runs_is_blocked_and_can_be_adopted(world: World) -> None:
+    world.write(model("one", 1, member("--plain", gpus=1)))
+    assert world.apply_result()["exitCode"] == 0
+    world.write(model("one", 1, member("--plain", gpus=1)), model("two", 1, member("--plain", gpus=1)),
+                fleet="renamed")
+    summary = world.apply_result()
+    assert summary["exitCode"] == 3
+    by_model = {row["model"]: row for row in summary["outcomes"]}
+    assert by_model["one"]["code"] == "CLAIMED_BY_FLEET"
+    assert world.fleet in by_model["one"]["message"]
+    assert by_model["two"]["outcome"] == "ready"
+
+    assert world.apply_result("--adopt-from", world.fleet)["exitCode"] == 0
+    assert set(world.actors()) == {"ModelActor:one:0", "ModelActor:two:0"}
