@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set
 import ray
 
 from . import world
-from .attempt import attempt, outcome, wait_ready
+from .attempt import attempt, outcome, wait_ready, wait_worker
 from .events import EVENT_VERSION, EventStream
 from .lock import HeldLock, LockBusy, take_lock
 from .mark import actor_name
@@ -99,7 +99,7 @@ class Run:
     def _await_live(self, replica: Dict[str, Any]) -> None:
         try:
             handle = ray.get_actor(actor_name(replica["model"], replica["replicaId"]))
-            result = wait_ready(replica, handle, self.stop.is_set)
+            result = wait_worker(replica, handle, self.stop.is_set) or wait_ready(replica, handle, self.stop.is_set)
         except ValueError:
             result = outcome(replica, "failed", "REPLICA_DIED", "it was starting and is gone")
         self._report(replica["id"], result)
@@ -123,8 +123,10 @@ class Run:
                 self.outcomes[replica["id"]] = outcome(
                     replica, "starting" if begun else "skipped", "INTERRUPTED", "the apply was interrupted")
         results = [self.outcomes[key] for key in sorted(self.outcomes)]
+        results += [{"model": row["model"], "outcome": "blocked", "code": row["code"], "message": row["message"],
+                     "replicas": row["replicas"]} for row in self.plan["blocked"]]
         ready = sum(1 for result in results if result["outcome"] == "ready")
-        complete = ready == len(results) and not self.plan["blocked"] and not interrupted
+        complete = ready == len(results) and not interrupted
         code = 0 if complete else 3
         self.events.emit("runSummary", f"{ready} of {len(results)} ready", level="info" if complete else "warning",
                          outcomes=results, exitCode=code, interrupted=interrupted)
@@ -152,8 +154,9 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
     try:
         lock = take_lock(
             fleet, request["holder"], float(request["lockTimeout"]),
-            lambda holder: events.emit("lockWaiting", f"waiting for job {holder.get('job')} to give the lock of {fleet} back",
-                                       holder=holder),
+            lambda holder: events.emit(
+                "lockWaiting", f"the lock of {fleet} is held; to end its holder: ray job stop {holder.get('job')}",
+                holder=holder),
             run.stop.is_set,
         )
     except LockBusy as busy:

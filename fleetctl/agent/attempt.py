@@ -12,6 +12,7 @@ from .create import CreatedHere, NotCreated, check, create, take_back
 from .mark import actor_name, decode_failure
 
 POLL_S = 0.25
+WORKER_S = 30.0
 MARGIN_S = 120.0
 """Constructors enforce their own timeout; past it and this margin the agent stops waiting and says `starting`."""
 
@@ -36,7 +37,7 @@ def attempt(
     replica: Dict[str, Any], not_counted: Set[int], scheduled: Callable[[], None], emit: Emit,
     stopped: Stopped,
 ) -> Dict[str, Any]:
-    """Create one replica and wait until it is ready. `scheduled` is called once Ray has chosen its card, or never will."""
+    """Create one replica and wait until it is ready; `scheduled` is called once Ray chose its card, or never will."""
     begun = time.monotonic()
     try:
         check(replica, not_counted)
@@ -84,6 +85,24 @@ def _wait_for_worker(replica: Mapping[str, Any], created: CreatedHere, stopped: 
             short = "; ".join(world.shortfalls(replica["members"])) or "no reason known"
             return outcome(replica, "failed", "NODE_TAKEN",
                            f"Ray gave it no worker within {timeout_s:g} s: needs {created.claim}; {short}; taken back")
+        time.sleep(POLL_S)
+    return None
+
+
+def wait_worker(replica: Mapping[str, Any], handle: Any, stopped: Stopped) -> Optional[Dict[str, Any]]:
+    """Return None once a replica that was starting before has a worker; else say that it only waits for resources.
+
+    It is not ours to take back: the run that created it is gone. A person can evict it.
+    """
+    deadline = time.monotonic() + WORKER_S
+    while not stopped():
+        record = world.actor_record(handle._actor_id.hex())
+        if world.has_worker(record) or record.get("State") == "DEAD":
+            return None
+        if time.monotonic() >= deadline:
+            return outcome(replica, "starting", "NO_WORKER",
+                           f"Ray has given it no worker for {WORKER_S:g} s: its node is full; it starts when there is room"
+                           f", or `fleetctl evict {replica['id']}` gives it up")
         time.sleep(POLL_S)
     return None
 

@@ -70,7 +70,9 @@ def adopt_orphans() -> None:
 class EngineProcess:
     """A running engine. `member` is a member of the plan with its engine; `injected` the FLEETCTL_ variables."""
 
-    def __init__(self, member: Mapping[str, Any], injected: Mapping[str, str], visible: str, log: str, port: int) -> None:
+    def __init__(
+        self, member: Mapping[str, Any], injected: Mapping[str, str], visible: str, log: str, port: int
+    ) -> None:
         spec = member["engine"]
         self._supervisor_source = member["supervisor"]
         node = node_environment()
@@ -164,7 +166,7 @@ class EngineProcess:
         return f"the engine was ended by signal {code - 128}" if code > 128 else f"the engine exited with code {code}"
 
     def become_ready(self, deadline: float) -> None:
-        """Return once the readiness probe passes; raises StartFailed at the engine's end or at `deadline` (monotonic)."""
+        """Return once readiness passes; raises StartFailed at the engine's end or at `deadline` (monotonic)."""
         probe = self._spec.get("readiness")
         check = self._build(probe) if probe else None
         period_s = float(probe.get("period", 1)) if probe else DEFAULT_READY_S

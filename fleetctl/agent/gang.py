@@ -21,6 +21,7 @@ from .engine import EngineProcess, StartFailed
 from .mark import actor_name, decode_failure, describe, encode_failure, injected_variables
 from .member import MemberSeat, addresses, deadline_after, write_reason
 from .replica import fail_start
+from .world import shortfalls
 
 POLL_S = 0.5
 
@@ -100,7 +101,8 @@ class GangCoordinator:
         timeout_s = float(self._replica["lifecycle"]["schedulingTimeout"])
         if not self._group.wait(timeout_s):
             wanted = "; ".join(f"{format_claim(member)} on {member['node']}" for member in self._replica["members"])
-            raise StartFailed("NODE_TAKEN", f"Ray did not grant the gang's nodes within {timeout_s:g} s: {wanted}")
+            short = "; ".join(shortfalls(self._replica["members"])) or "no reason known"
+            raise StartFailed("NODE_TAKEN", f"Ray did not grant {wanted} within {timeout_s:g} s: {short}")
         members = [
             ray.remote(GangMember).options(
                 max_restarts=0,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.apply.package import AGENT_PACKAGE, Package
-from fleetctl.errors import ApplyError
+from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
 
 if TYPE_CHECKING:
@@ -88,12 +88,12 @@ def submit(
 
 
 def look(client: DashboardClient, submission_id: str) -> Job:
-    """Return one job; raises ApplyError when the cluster does not know it."""
+    """Return one job; raises ApplyError when the cluster does not know it, InventoryError for any other refusal."""
     answer = client.request("GET", f"/api/jobs/{submission_id}")
     if answer.status_code == 404:
         raise ApplyError(f"the cluster knows no job {submission_id}")
     if answer.status_code != 200:
-        raise ApplyError(f"asking for job {submission_id} answered {answer.status_code}")
+        raise InventoryError(f"asking for job {submission_id} answered {answer.status_code}")
     return _job(answer.json())
 
 

@@ -23,6 +23,7 @@ def final_exit_code(outcomes: Sequence[ReplicaOutcome]) -> int:
 
 
 def all_outcomes(plan: Plan | None, summary: RunSummary | None) -> list[ReplicaOutcome]:
-    """Return every replica's outcome: what the agent reported, then what the plan had blocked."""
-    reported = list(summary.outcomes) if summary else []
-    return reported + (blocked_outcomes(plan) if plan else [])
+    """Return every replica's outcome, blocked ones included; without a summary nothing was submitted."""
+    if summary is not None:
+        return list(summary.outcomes)
+    return blocked_outcomes(plan) if plan else []

@@ -67,6 +67,8 @@ def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = Non
         return _drain(Follower(started.client, started.submission_id, wait_timeout_s=STOP_PATIENCE_S), lambda _: None)
     except KeyboardInterrupt:
         raise Detached(started.submission_id) from None
+    except ApplyError:  # stopped before it could say anything: then nothing was begun
+        return RunSummary(seq=0, time="", message="stopped before it began", exit_code=3, interrupted=True)
 
 
 def _drain(follower: Follower, relay: Relay) -> RunSummary:

@@ -112,8 +112,6 @@ def _finish(plan: Plan | None, summary: RunSummary | None, output_format: str) -
 
     outcomes = all_outcomes(plan, summary)
     code = final_exit_code(outcomes)
-    if plan is None and summary is not None:
-        code = summary.exit_code
     if summary is not None and summary.interrupted:
         code = INTERRUPTED
     if output_format == "table":

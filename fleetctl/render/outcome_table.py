@@ -36,7 +36,8 @@ def render_outcomes(outcomes: Sequence[ReplicaOutcome], console: Console) -> Non
     for row in outcomes:
         if row.message and row.outcome != "ready":
             _print_reason(row, console)
-    console.print()
+    if outcomes:
+        console.print()
     print_trimmed(Text(totals(outcomes), "bold"), console)
 
 

@@ -9,8 +9,8 @@ from fleetctl.documents.quantity import format_bytes, format_share, parse_bytes,
 
 
 @pytest.mark.parametrize(("text", "count"), [
-    ("16Gi", 16 << 30), ("16384Mi", 16 << 30), ("500M", 500_000_000), ("1k", 1000), ("1.5Ki", 1536), (1024, 1024), ("0", 0),
-    ("1e3", 1000), ("0.1Ki", 103), ("1Ei", 1 << 60),
+    ("16Gi", 16 << 30), ("16384Mi", 16 << 30), ("500M", 500_000_000), ("1k", 1000), ("1.5Ki", 1536), (1024, 1024),
+    ("0", 0), ("1e3", 1000), ("0.1Ki", 103), ("1Ei", 1 << 60),
 ])
 def test_bytes_as_kubernetes_reads_them(text: Any, count: int) -> None:
     assert parse_bytes(text) == count
@@ -22,7 +22,9 @@ def test_what_is_no_number_of_bytes(text: Any) -> None:
         parse_bytes(text)
 
 
-@pytest.mark.parametrize(("value", "share"), [(0, 0), (1, 10_000), (0.25, 2500), (0.0001, 1), (8, 80_000), (2.0, 20_000)])
+@pytest.mark.parametrize(("value", "share"), [
+    (0, 0), (1, 10_000), (0.25, 2500), (0.0001, 1), (8, 80_000), (2.0, 20_000),
+])
 def test_gpus_are_shares_of_one_card_or_whole_cards(value: Any, share: int) -> None:
     assert parse_gpus(value) == share
 

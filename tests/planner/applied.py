@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from simulated import WHOLE, SimNode, simulate
+
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
 from fleetctl.documents.plan import Action, Plan
 from fleetctl.spec.resolved import ResolvedFleet
-from simulated import WHOLE, SimNode, simulate
 
 
 def apply_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> Inventory:
@@ -15,7 +16,8 @@ def apply_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> Invent
     members = [member for replica in created for member in replica.members]
     return inventory.model_copy(update={
         "replicas": [*inventory.replicas, *created],
-        "nodes": [_after(node, [member for member in members if member.node_id == node.id]) for node in inventory.nodes],
+        "nodes": [_after(node, [member for member in members if member.node_id == node.id])
+                  for node in inventory.nodes],
     })
 
 
@@ -36,7 +38,8 @@ def _after(node: Node, members: list[ReplicaMember]) -> Node:
     gpus = []
     for gpu in node.gpus:
         here = [member for member in members if gpu.index in member.gpu_indices]
-        share = None if gpu.share is None else min(1, gpu.share + sum(min(member.gpus, WHOLE) for member in here) / WHOLE)
+        granted = sum(min(member.gpus, WHOLE) for member in here) / WHOLE
+        share = None if gpu.share is None else min(1, gpu.share + granted)
         used = None if gpu.memory_used is None else gpu.memory_used + sum(member.vram for member in here)
         gpus.append(gpu.model_copy(update={"share": share, "memory_used": used}))
     used = node.resources.used

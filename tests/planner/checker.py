@@ -5,11 +5,12 @@ It replays the actions in order on a simulated cluster whose cards are handed ou
 
 from __future__ import annotations
 
+from simulated import LIVE, WHOLE, SimNode, live_replicas, selects, simulate
+
 from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Action, Plan
 from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
-from simulated import LIVE, WHOLE, SimNode, live_replicas, selects, simulate
 
 CODES = {
     "NO_NODES", "NODE_SELECTOR_MISMATCH", "CORDONED", "NODE_DRAINING", "SLOTS_FULL", "INSUFFICIENT_GPU",

@@ -1,10 +1,10 @@
 """Builds fleets and inventories from short forms, so that a case file says only what it is about.
 
 Short forms (amounts as in a fleet file): a node has `name`, `gpus` (how many cards), `vram` (memory of each; absent =
-unknown), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `used` {GPU, CPU, memory}.
-A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `slot`, `state`, `fleet`, `hash`.
-A model has `key`, `replicas`, and either `workers` in full or `gpus`, `vram`, `cpus`, `memory`, `selector`, `copies`,
-`gang: {gpus, vram, workers, ...}` in short.
+unknown), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `used` {GPU, CPU,
+memory}. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `slot`, `state`,
+`fleet`, `hash`. A model has `key`, `replicas`, and either `workers` in full or `gpus`, `vram`, `cpus`, `memory`,
+`selector`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def short_node(node: dict[str, Any]) -> Node:
     """Return a node from its short form; its id is its name."""
     count, memory = int(node.get("gpus", 0)), node.get("vram")
     cards = [
-        Gpu(index=index, uuid=f"GPU-{node['name']}-{index}", memory_total=None if memory is None else parse_bytes(memory),
+        Gpu(index=index, uuid=f"GPU-{node['name']}-{index}", memory_total=_bytes(memory) or None,
             memory_used=_bytes(node.get("measured", {}).get(index)), share=node.get("share", {}).get(index))
         for index in range(count)
     ]

@@ -1,4 +1,4 @@
-"""A simulated cluster: the cards, CPUs and memory of every node, and Ray's choice of cards. Shares no code with the planner."""
+"""A simulated cluster: cards, CPUs and memory of nodes, and Ray's choice of cards. Shares no code with the planner."""
 
 from __future__ import annotations
 
@@ -119,7 +119,9 @@ class SimNode:
         return False
 
 
-def simulate(inventory: Inventory, policies: tuple[NodePolicy, ...], fleet: str, adopt: str | None) -> dict[str, SimNode]:
+def simulate(
+    inventory: Inventory, policies: tuple[NodePolicy, ...], fleet: str, adopt: str | None
+) -> dict[str, SimNode]:
     """Return the simulated nodes by id, with everything granted that the inventory shows."""
     live = live_replicas(inventory)
     return {node.id: _sim_node(node, policies, live, fleet, adopt) for node in inventory.nodes}
@@ -137,7 +139,8 @@ def _sim_node(
             cordon = policy.cordon if policy.cordon is not None else cordon
     here = [(replica, member) for replica in live for member in replica.members if member.node_id == node.id]
     total, used = node.resources.total, node.resources.used
-    cards = [SimCard(gpu.index, gpu.memory_total or gpu_memory, gpu.memory_used or 0, reserve=reserve) for gpu in node.gpus]
+    cards = [SimCard(gpu.index, gpu.memory_total or gpu_memory, gpu.memory_used or 0, reserve=reserve)
+             for gpu in node.gpus]
     cards += [SimCard(index, gpu_memory, 0, reserve=reserve) for index in range(len(cards), int(total.gpu))]
     exact = _grant(cards, node, [member for _, member in here])
     told = sum(card.share for card in cards)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from applied import apply_plan
 from checker import check_plan
-from fleetctl.documents.inventory import Inventory
-from fleetctl.planner.stale import moved_since
-from fleetctl.spec.resolved import ResolvedFleet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for
 from simulated import live_replicas
 from world_strategies import worlds
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.planner.stale import moved_since
+from fleetctl.spec.resolved import ResolvedFleet
 
 World = tuple[ResolvedFleet, Inventory]
 many = settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -23,7 +25,7 @@ some = settings(many, max_examples=60)
 @many
 @given(worlds())
 def test_every_plan_keeps_the_rules(world: World) -> None:
-    """Nothing removed, nothing over-committed, no half gang, everything missing placed or explained, bound >= placed."""
+    """Nothing removed or over-committed, no half gang, everything missing placed or explained, bound >= placed."""
     fleet, inventory = world
     plan = plan_for(fleet, inventory)
     check_plan(plan, fleet, inventory)
@@ -66,10 +68,9 @@ def test_equal_input_gives_equal_bytes(world: World) -> None:
 @some
 @given(worlds(), st.integers(0, 4))
 def test_lowering_targets_creates_less_and_removes_nothing(world: World, target: int) -> None:
-    from dataclasses import replace
-
     fleet, inventory = world
-    lowered = replace(fleet, models=tuple(replace(model, replicas=min(target, model.replicas)) for model in fleet.models))
+    models = tuple(replace(model, replicas=min(target, model.replicas)) for model in fleet.models)
+    lowered = replace(fleet, models=models)
     plan = plan_for(lowered, inventory)
     check_plan(plan, lowered, inventory)
     assert plan.summary.live == plan_for(fleet, inventory).summary.live

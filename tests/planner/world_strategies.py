@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.documents.inventory import Inventory
-from fleetctl.spec.resolved import ResolvedFleet
 from hypothesis import strategies as st
 from planner_worlds import short_fleet, short_inventory
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.spec.resolved import ResolvedFleet
 
 KEYS = ("m0", "org/m1", "m2:x", "m3", "m4")
 SELECTORS: tuple[dict[str, str], ...] = ({}, {}, {}, {"pool": "x"}, {"pool": "!x"}, {"pool": "in(x, y)"}, {"zone": "z"})
@@ -82,7 +83,8 @@ def _member(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def _model(draw: st.DrawFn, key: str) -> dict[str, Any]:
-    model: dict[str, Any] = {"key": key, "replicas": draw(st.integers(0, 5)), "priority": draw(st.sampled_from([0, 0, 7]))}
+    priority = draw(st.sampled_from([0, 0, 7]))
+    model: dict[str, Any] = {"key": key, "replicas": draw(st.integers(0, 5)), "priority": priority}
     shape = draw(st.integers(0, 4))
     if shape == 0:
         model["gang"] = {**draw(_member()), "workers": draw(st.integers(1, 2))}

@@ -109,8 +109,8 @@ def test_fmt_diff_shows_what_would_change_and_writes_nothing(run_cli, path):
     path.write_text(UNTIDY)
     done = run_cli("fmt", "--diff", path)
     assert done.returncode == 0
-    assert "-kind: Fleet\n" in done.stdout
-    assert "+kind: Fleet\n" in done.stdout
+    assert "-apiVersion: fleetctl/v1\n" in done.stdout
+    assert "+apiVersion: fleetctl/v1\n" in done.stdout
     assert run_cli("fmt", "--diff", "--check", path).returncode == 1
     assert path.read_text() == UNTIDY
 

@@ -28,7 +28,8 @@ def test_defaults_lie_under_every_model_and_its_own_values_win(tmp_path: Path) -
 
 
 def test_defaults_hold_for_models_of_other_files(tmp_path: Path) -> None:
-    merged = loaded(tmp_path, fleet(model("a")), fleet(model("b"), spec="defaults: {priority: 7}\ncluster: {address: auto}\n"))
+    spec = "defaults: {priority: 7}\ncluster: {address: auto}\n"
+    merged = loaded(tmp_path, fleet(model("a")), fleet(model("b"), spec=spec))
     assert [one.priority for one in merged.models] == [7, 7]
     assert merged.cluster.address == "auto"
 
@@ -41,24 +42,25 @@ def test_a_model_may_take_back_a_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [
-    {"replicas": "7"}, {"priority": "3"}, {"startupTimeout": "1h"}, {"schedulingTimeout": "1m"}, {"restart": "{max: 0}"},
-    {"placement": "{}"},
+    {"replicas": "7"}, {"priority": "3"}, {"startupTimeout": "1h"}, {"schedulingTimeout": "1m"},
+    {"restart": "{max: 0}"}, {"placement": "{}"},
 ])
 def test_the_spec_hash_ignores_what_does_not_shape_a_replica(tmp_path: Path, other: dict[str, str]) -> None:
     assert hash_of(tmp_path, fleet(model(**other))) == hash_of(tmp_path, fleet(model()))
 
 
 def test_the_spec_hash_ignores_key_order_spelling_position_and_policies(tmp_path: Path) -> None:
-    one = "[{name: main, members: [{resources: {gpus: 1, vram: 16Gi, cpus: 0.5}, engine: {command: [a], env: {A: b, C: d}}}]}]"
-    same = ("[{members: [{engine: {env: {C: d, A: b}, command: ['a']}, resources: {cpus: 500m, vram: 16384Mi, gpus: 1.0}}], "
-            "name: main}]")
+    one = ("[{name: main, members: [{resources: {gpus: 1, vram: 16Gi, cpus: 0.5}, "
+           "engine: {command: [a], env: {A: b, C: d}}}]}]")
+    same = ("[{members: [{engine: {env: {C: d, A: b}, command: ['a']}, "
+            "resources: {cpus: 500m, vram: 16384Mi, gpus: 1.0}}], name: main}]")
     policies = "# moved\nnodes: [{reserve: {vram: 1Gi}}]\ncluster: {namespace: x}\n"
     assert hash_of(tmp_path, fleet(model(workers=one))) == hash_of(tmp_path, fleet(model(workers=same), spec=policies))
 
 
 @pytest.mark.parametrize(("old", "new"), [
-    ("gpus: 8", "gpus: 4"), ("command: [a]", "command: [c]"), ("fromNode: X", "fromNode: Y"), ("copies: 2", "copies: 3"),
-    ("1500ms", "2s"),
+    ("gpus: 8", "gpus: 4"), ("command: [a]", "command: [c]"), ("fromNode: X", "fromNode: Y"),
+    ("copies: 2", "copies: 3"), ("1500ms", "2s"),
 ])
 def test_the_spec_hash_follows_what_shapes_a_replica(tmp_path: Path, old: str, new: str) -> None:
     before, after = fleet(model(workers=GANG)), fleet(model(workers=GANG.replace(old, new)))
@@ -93,8 +95,8 @@ def test_the_spec_document_has_every_default_as_integers_and_seconds(tmp_path: P
 
 def test_the_spec_document_holds_the_engine_as_the_engine_writes_itself(tmp_path: Path) -> None:
     resolved = loaded(tmp_path, fleet(model(workers=GANG))).models[0]
-    members = spec_document(resolved)["workers"][0]["members"]
-    assert [member["engine"] for member in members] == [member.engine.as_json() for member in resolved.workers[0].members]
+    shown = [member["engine"] for member in spec_document(resolved)["workers"][0]["members"]]
+    assert shown == [member.engine.as_json() for member in resolved.workers[0].members]
 
 
 def test_a_model_knows_its_place_even_where_an_alias_brings_it(tmp_path: Path) -> None:

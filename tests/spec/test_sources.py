@@ -13,7 +13,8 @@ from .fleets import fleet, model
 
 
 def problems(*sources: str | Path, stdin: bytes | None = None) -> list[Problem]:
-    return list(inspect_fleet([str(source) for source in sources], stdin=None if stdin is None else lambda: stdin).problems)
+    given = None if stdin is None else lambda: stdin
+    return list(inspect_fleet([str(source) for source in sources], stdin=given).problems)
 
 
 def only(*sources: str | Path, stdin: bytes | None = None) -> Problem:
@@ -106,7 +107,7 @@ def test_garbage_up_to_the_limit_is_one_or_more_problems_and_no_crash(pattern: b
 
 def test_bytes_that_are_not_utf8_are_found_with_their_place(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
-    path.write_bytes(fleet().encode() + "# zw".encode() + b"\xf6lf\n")
+    path.write_bytes(fleet().encode() + b"# zw\xf6lf\n")
     problem = only(path)
     assert (problem.code, problem.line, problem.column) == ("FL005", 12, 5)
     assert "byte 0xf6 at offset" in problem.message

@@ -112,7 +112,7 @@ def _gpu_cost(shape: ReplicaShape, largest_card: int) -> int:
 
 
 def _free_share(offer: Offer) -> int:
-    return sum(card.free_share for card in offer.cards if not card.dirty)
+    return min(offer.free_gpus, sum(card.free_share for card in offer.cards if not card.dirty))
 
 
 def _free_cards(offer: Offer) -> int:

@@ -107,10 +107,13 @@ def _share(offer: Offer, claim: Claim) -> Verdict:
 
 def _vram_alone(offer: Offer, claim: Claim) -> Verdict | None:
     """Speak of memory, not of shares, where only memory was asked for and no card has it."""
-    known = [card.free_vram for card in offer.cards if card.free_vram is not None and not card.dirty]
-    if known and max(known) < claim.vram:
-        return _vram(claim, max(known))
-    return None if any(card.memory for card in offer.cards) else _unknown_memory(claim)
+    known = [card for card in offer.cards if card.free_vram is not None]
+    if not known:
+        return _unknown_memory(claim)
+    clean = [card.free_vram or 0 for card in known if not card.dirty]
+    if not clean:
+        return Verdict("CARD_IN_USE", 1, 0, " card that nobody else uses")
+    return _vram(claim, max(clean)) if max(clean) < claim.vram else None
 
 
 def _vram(claim: Claim, free: int, picked: int | None = None) -> Verdict:

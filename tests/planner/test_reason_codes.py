@@ -1,0 +1,22 @@
+"""Every code a plan can give is explained in the docs, and the docs explain no others."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from checker import CODES
+
+from fleetctl.planner.placement.verdict import CLOSEST_FIRST
+
+DOCS = (Path(__file__).parents[2] / "docs" / "placement.md").read_text(encoding="utf-8")
+
+
+def test_the_docs_explain_exactly_the_codes_there_are() -> None:
+    section = DOCS.split("## Why something is blocked")[1].split("## ")[0]
+    assert set(re.findall(r"^\| `([A-Z_]+)` \|", section, flags=re.MULTILINE)) == CODES
+
+
+def test_every_code_of_a_node_has_its_place_in_the_order() -> None:
+    assert set(CLOSEST_FIRST) == CODES - {"GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET"}
+    assert len(CLOSEST_FIRST) == len(set(CLOSEST_FIRST))

@@ -1,0 +1,98 @@
+"""A saved plan is stale when something it relies on has moved, and only then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner_worlds import plan_for, short_fleet, short_inventory
+
+from fleetctl.documents.plan import Plan
+from fleetctl.planner.stale import moved_since
+
+NODES: list[dict[str, Any]] = [{"name": "a", "gpus": 2, "labels": {"pool": "x"}}, {"name": "b", "gpus": 2}]
+MODEL = {"key": "m", "replicas": 2, "gpus": 1, "cpus": 4, "selector": {"pool": "x"}}
+
+
+def made(nodes: list[dict[str, Any]] = NODES, **fleet: Any) -> Plan:
+    fleet.setdefault("models", [MODEL])
+    return plan_for(short_fleet(fleet), short_inventory({"nodes": nodes}))
+
+
+def moved(plan: Plan, **inventory: Any) -> list[str]:
+    inventory.setdefault("nodes", NODES)
+    return moved_since(plan, short_inventory(inventory))
+
+
+def test_the_same_world_leaves_a_plan_good() -> None:
+    assert moved(made()) == []
+
+
+def test_another_session_is_another_cluster() -> None:
+    assert moved(made(), session="s2") == ["the cluster is another session: s1 when planned, s2 now"]
+
+
+def test_a_new_live_replica_of_a_planned_model_is_told() -> None:
+    assert moved(made(), replicas=[{"model": "m", "id": 0, "node": "b"}]) == [
+        "m: 0 live when planned, 1 now", "m: highest id none when planned, 0 now"]
+
+
+def test_a_lost_replica_moves_only_the_highest_id() -> None:
+    assert moved(made(), replicas=[{"model": "m", "id": 0, "node": "gone"}]) == [
+        "m: highest id none when planned, 0 now"]
+
+
+def test_models_the_plan_does_not_act_on_may_change() -> None:
+    plan = made(models=[MODEL, {"key": "idle", "replicas": 0, "gpus": 1}])
+    assert moved(plan, replicas=[{"model": "idle", "id": 0, "node": "b"}, {"model": "new", "id": 0, "node": "b"}]) == []
+
+
+def test_a_target_node_that_died_is_told() -> None:
+    assert moved(made(), nodes=[{**NODES[0], "state": "DEAD"}, NODES[1]]) == [
+        "node a: was alive when planned, is dead now"]
+
+
+def test_a_target_node_that_is_gone_is_told() -> None:
+    assert moved(made(), nodes=[NODES[1]]) == ["node a: was alive when planned, is dead now"]
+
+
+def test_a_draining_target_node_is_told() -> None:
+    assert moved(made(), nodes=[{**NODES[0], "state": "DRAINING"}]) == [
+        "node a: is draining now, so it offers nothing"]
+
+
+def test_another_node_may_die() -> None:
+    assert moved(made(), nodes=[NODES[0], {**NODES[1], "state": "DEAD"}]) == []
+
+
+def test_a_relabelled_target_node_is_told_only_if_the_selector_minds() -> None:
+    assert moved(made(), nodes=[{**NODES[0], "labels": {"pool": "y"}}]) == ["node a: was relabelled; m/0 needs pool=x"]
+    assert moved(made(), nodes=[{**NODES[0], "labels": {"pool": "x", "rack": "9"}}]) == []
+
+
+def test_less_free_than_the_plan_claims_together_is_told() -> None:
+    assert moved(made(), nodes=[{**NODES[0], "used": {"GPU": 1}}]) == [
+        "node a: less is free than m/1 claims: needs 1 free GPU, has 0"]
+
+
+def test_less_free_but_still_enough_is_fine() -> None:
+    assert moved(made(), nodes=[{**NODES[0], "used": {"CPU": 50}}]) == []
+    assert moved(made(), nodes=[{**NODES[0], "used": {"CPU": 60}}]) == [
+        "node a: less is free than m/1 claims: needs 4 free CPUs, has 0"]
+
+
+def test_memory_that_only_a_policy_knew_is_not_held_against_the_plan() -> None:
+    plan = made(models=[{**MODEL, "vram": "10Gi"}], nodes=[dict(NODES[0])])
+    assert plan.actions == []
+    fleet = short_fleet({"nodes": [{"gpuMemory": "24Gi"}], "models": [{**MODEL, "vram": "10Gi"}]})
+    plan = plan_for(fleet, short_inventory({"nodes": NODES}))
+    assert len(plan.actions) == 2
+    assert moved(plan) == []
+
+
+def test_the_selector_of_each_rank_counts() -> None:
+    member = {"resources": {"gpus": 1}}
+    gang = {"key": "m", "replicas": 1, "workers": [{"name": "main", "members": [
+        {**member, "role": "Worker", "nodeSelector": {"pool": "x"}}, {**member, "role": "Leader"}]}]}
+    plan = made(models=[gang])
+    assert [member.node for member in plan.actions[0].members] == ["b", "a"]
+    assert moved(plan, nodes=[{**NODES[0], "labels": {}}, NODES[1]]) == ["node a: was relabelled; m/0 needs pool=x"]
