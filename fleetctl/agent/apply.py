@@ -116,12 +116,12 @@ class Run:
 
     def finish(self, interrupted: bool = False) -> None:
         """Write the summary and leave at once; what was created and is not ready yet goes on by itself."""
-        for replica in self.replicas:
-            if replica["id"] not in self.outcomes:
-                names = world.taken_names() if not interrupted else set()
-                begun = actor_name(replica["model"], replica["replicaId"]) in names
-                self.outcomes[replica["id"]] = outcome(
-                    replica, "starting" if begun else "skipped", "INTERRUPTED", "the apply was interrupted")
+        unreported = [replica for replica in self.replicas if replica["id"] not in self.outcomes]
+        names = world.taken_names() if unreported else set()
+        for replica in unreported:
+            begun = actor_name(replica["model"], replica["replicaId"]) in names
+            self.outcomes[replica["id"]] = outcome(
+                replica, "starting" if begun else "skipped", "INTERRUPTED", "the apply was interrupted")
         results = [self.outcomes[key] for key in sorted(self.outcomes)]
         results += [{"model": row["model"], "outcome": "blocked", "code": row["code"], "message": row["message"],
                      "replicas": row["replicas"]} for row in self.plan["blocked"]]

@@ -101,8 +101,8 @@ def wait_worker(replica: Mapping[str, Any], handle: Any, stopped: Stopped) -> Op
             return None
         if time.monotonic() >= deadline:
             return outcome(replica, "starting", "NO_WORKER",
-                           f"Ray has given it no worker for {WORKER_S:g} s: its node is full; it starts when there is room"
-                           f", or `fleetctl evict {replica['id']}` gives it up")
+                           f"Ray has given it no worker for {WORKER_S:g} s: its node is full; it starts when there is"
+                           f" room, or `fleetctl evict {replica['id']}` gives it up")
         time.sleep(POLL_S)
     return None
 

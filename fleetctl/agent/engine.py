@@ -89,9 +89,9 @@ class EngineProcess:
         self._env = env
         self._log = log
         self._log_start = os.path.getsize(log) if os.path.exists(log) else 0
+        self._argv = self._expand_all([*spec["command"], *spec.get("args", [])])
         self._fresh_dir = None if spec.get("workdir") else tempfile.mkdtemp(prefix="fleetctl-engine-")
         self._cwd = spec.get("workdir") or self._fresh_dir
-        self._argv = self._expand_all([*spec["command"], *spec.get("args", [])])
         self._spec = spec
         self._port = port
         self.pid: Optional[int] = None
@@ -112,8 +112,8 @@ class EngineProcess:
             [sys.executable, "-I", "-S", "-c", LOAD_SUPERVISOR, "fleetctl-supervisor"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
         )
-        config = {"argv": self._argv, "env": self._env, "cwd": self._cwd, "log": self._log, "parent": os.getpid(),
-                  "source": self._supervisor_source}
+        config = {"argv": self._argv, "env": self._env, "cwd": self._cwd, "freshDir": self._fresh_dir,
+                  "log": self._log, "parent": os.getpid(), "source": self._supervisor_source}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(config).encode() + b"\n")
         self._process.stdin.close()
@@ -198,7 +198,8 @@ class EngineProcess:
         return self._with_last_words(self.how_it_ended())
 
     def _build(self, probe: Mapping[str, Any]) -> Any:
-        return build_check(probe, self._port, self._env, str(self._cwd), lambda text: expand(text, self._env))
+        return build_check(probe, self._port, self._env, str(self._cwd),
+                           lambda text: self._expand_all([text])[0])
 
     def _with_last_words(self, reason: str) -> str:
         words = self.last_words()

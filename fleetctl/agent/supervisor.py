@@ -5,7 +5,7 @@ of actor, outer and inner is killed, the next one up or down notices, and everyt
 called setsid or were orphaned: a subreaper inherits them. Two guards are needed because Ray kills the direct
 children of a worker that it ends, which would take a single guard before it could act.
 
-Run by its source text, alone, with a configuration {argv, env, cwd, log, parent}; writes `{"started": pid}` and
+Run by its source text, alone, with a configuration {argv, env, cwd, freshDir, log, parent}; writes `{"started": pid}` and
 `{"exited": status}` lines to standard output. Imports nothing of ours and little else, so that it stays small.
 """
 
@@ -136,6 +136,10 @@ def run_engine(config: Dict[str, Any]) -> None:
     os.closerange(3, 256)
     try:
         os.chdir(config["cwd"])
+    except OSError as error:
+        os.write(2, ("fleetctl: cannot use the working directory %s: %s\n" % (config["cwd"], error.strerror)).encode())
+        os._exit(126)
+    try:
         os.execvpe(config["argv"][0], config["argv"], config["env"])
     except OSError as error:
         os.write(2, ("fleetctl: cannot start %s: %s\n" % (config["argv"][0], error.strerror)).encode())
@@ -160,6 +164,10 @@ def main(config: Dict[str, Any]) -> None:
     if inner == 0:
         run_inner(config, outer)
     status = guard(inner, reader)
+    if config.get("freshDir"):  # who made it may be gone by now
+        import shutil  # only now: two guards stand beside every engine, and should weigh little
+
+        shutil.rmtree(config["freshDir"], ignore_errors=True)
     try:
         code = 128 + (status & 0x7F) if status & 0x7F else status >> 8
         os.write(1, json.dumps({"exited": code}).encode() + b"\n")

@@ -39,7 +39,8 @@ def register(app: typer.Typer) -> None:
 def up() -> int:
     """Start the demo cluster and say where it is.
 
-    What is printed on standard output is for the shell: `eval "$(fleetctl demo up)"`. A cluster that is up already stays as it is. No other Ray on the machine is touched.
+    What it prints on standard output is for the shell: `eval "$(fleetctl demo up)"`. A cluster that is up already stays
+    as it is, and no other Ray on the machine is touched.
     """
     import os
 

@@ -64,10 +64,10 @@ def _no_constant(name: str) -> None:
 def _parse_yaml(text: str, where: str) -> object:
     import yaml
 
-    from fleetctl.documents.plain_yaml import PlainLoader, refuse_aliases
+    from fleetctl.documents.plain_yaml import PlainLoader, refuse_aliases_and_depth
 
     try:
-        refuse_aliases(text)
+        refuse_aliases_and_depth(text)
         return yaml.load(text, Loader=PlainLoader)  # noqa: S506  a safe loader, only plainer
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark

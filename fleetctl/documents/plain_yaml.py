@@ -18,9 +18,20 @@ class PlainLoader(_Base):  # type: ignore[misc]
     }
 
 
-def refuse_aliases(text: str) -> None:
-    """Raise MarkedYAMLError at the first alias, before anything it stands for is built."""
+MAX_DEPTH = 100
+
+
+def refuse_aliases_and_depth(text: str) -> None:
+    """Raise MarkedYAMLError at the first alias, or where it is nested deeper than MAX_DEPTH.
+
+    Before anything is built: an alias can stand for a lot, and the C parser builds by recursion without a limit.
+    """
+    depth = 0
     for event in yaml.parse(text, Loader=PlainLoader):
-        if isinstance(event, yaml.AliasEvent):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
             mark: Any = event.start_mark
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH}", problem_mark=mark)
+        if isinstance(event, yaml.AliasEvent):
+            mark = event.start_mark
             raise yaml.MarkedYAMLError(problem="aliases are not read", problem_mark=mark)

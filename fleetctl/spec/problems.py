@@ -65,6 +65,7 @@ CODES: dict[str, str] = {
     "FL060": "a probe that is never used",
     "FL061": "a placement setting without effect",
     "FL062": "a shell variable where no shell will expand it",
+    "FL063": "a $(FLEETCTL_...) reference in an environment value, where nothing is expanded",
 }
 
 

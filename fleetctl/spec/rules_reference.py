@@ -30,18 +30,22 @@ def check_references(member: Raw) -> Iterator[Problem]:
     """Yield unresolved references of one member's command, args, environment and probe commands."""
     engine = member.child("engine")
     for path, text in _texts(engine):
-        for name in unresolved(text):
-            yield member.document.problem("FL048", path, f"$({name}) is not set by fleetctl",
-                                          allowed=", ".join(INJECTED), suggestion=_meant(name))
+        for name in references(text):
+            if name not in INJECTED:
+                yield member.document.problem("FL048", path, f"$({name}) is not set by fleetctl",
+                                              allowed=", ".join(INJECTED), suggestion=_meant(name))
+            elif path[-2] == "env":
+                yield member.document.problem("FL063", path, f"$({name}) stays as it is in an environment value",
+                                              allowed="command and args; the engine has the variable itself anyway")
     if not _has_shell(engine):
         yield from _shell_variables(engine)
 
 
-def unresolved(text: str) -> Iterator[str]:
-    """Yield names in `$(...)` that are ours by prefix but not set by us; `$$(NAME)` is an escape, as in Kubernetes."""
+def references(text: str) -> Iterator[str]:
+    """Yield the names in `$(...)` that are ours by their prefix; `$$(NAME)` is an escape, as in Kubernetes."""
     for match in _REFERENCE.finditer(text):
         name = match[1]
-        if name is not None and name.strip().upper().startswith("FLEETCTL") and name not in INJECTED:
+        if name is not None and name.strip().upper().startswith("FLEETCTL"):
             yield name
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,8 @@ def fields() -> str:
 
 def injected() -> str:
     """The variables fleetctl sets."""
-    return "\n".join(["| variable | what it holds |", "|---|---|", *(f"| `{name}` | {what} |" for name, what in INJECTED.items())])
+    rows = (f"| `{name}` | {what} |" for name, what in INJECTED.items())
+    return "\n".join(["| variable | what it holds |", "|---|---|", *rows])
 
 
 def codes() -> str:
@@ -43,23 +43,39 @@ def codes() -> str:
     return "\n".join(["| code | severity | meaning |", "|---|---|---|", *rows])
 
 
+KINDS = {
+    "NodePolicy": "[node policies](#specnodes)", "Model": "[models](#specmodels)", "WorkerGroup": "[groups](#workers)",
+    "Member": "[members](#members)", "Probe": "[a probe](#readiness-liveness)", "FromNode": "`{fromNode: NAME}`",
+    "Reserve": "[reserve](#specnodesreserve)", "FleetSpec": "[spec](#spec)",
+}
+
 PARTS: dict[str, Callable[[], str]] = {"fields": fields, "injected": injected, "codes": codes}
 
 
 def refreshed(page: str) -> str:
     """Return the page with its generated parts as they should be."""
     for name, part in PARTS.items():
-        marked = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        assert marked.search(page), name
-        page = marked.sub(lambda match, text=part(): f"{match[1]}\n{text}\n\n{match[2]}", page)
+        before, start, rest = page.partition(f"<!-- generated: {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        assert start, name
+        assert end, name
+        page = f"{before}{start}\n{part()}\n\n{end}{after}"
     return page
 
 
 def _table(title: str, definition: dict[str, Any]) -> str:
     required = set(definition.get("required", ()))
-    rows = [f"| `{key}`{' (required)' if key in required else ''} | {_cell(_kind(value))} | {_cell(value['description'])} |"
-            for key, value in definition["properties"].items()]
-    return "\n".join([f"### {title}\n", f"{definition['description']}\n", "| key | value | meaning |", "|---|---|---|", *rows, ""])
+    properties = sorted(definition["properties"].items(), key=lambda item: item[0] not in required)
+    rows = [f"| `{key}` | {_cell(_kind(value))} | {_default(value, key in required)} | {_cell(value['description'])} |"
+            for key, value in properties]
+    head = ["| key | value | default | meaning |", "|---|---|---|---|"]
+    return "\n".join([f"### {title}\n", f"{definition['description']}\n", *head, *rows, ""])
+
+
+def _default(value: dict[str, Any], required: bool) -> str:
+    if required:
+        return "required"
+    return "" if value.get("default") is None else f"`{value['default']}`"
 
 
 def _kind(value: dict[str, Any]) -> str:
@@ -70,7 +86,8 @@ def _kinds(value: dict[str, Any]) -> Iterator[str]:
     for part in (*value.get("anyOf", ()), *value.get("allOf", ())):
         yield from _kinds(part)
     if "$ref" in value:
-        yield TITLES[value["$ref"].rpartition("/")[2]].rpartition(".")[2]
+        name = value["$ref"].rpartition("/")[2]
+        yield KINDS.get(name, f"[{TITLES[name]}](#{TITLES[name].replace('.', '')})")
     elif "enum" in value or "const" in value:
         yield ", ".join(f"`{known}`" for known in value.get("enum", [value.get("const")]))
     elif "(ms|s|m|h|d)" in value.get("pattern", ""):

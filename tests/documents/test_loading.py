@@ -63,6 +63,7 @@ def test_a_truncated_document_says_where_it_ends(cut: int):
     ('{"a": ' + "9" * 5000 + "}", "cannot be read"),
     ("[" * 100_000, "nested too deeply"),
     ("a: &x [1]\nb: *x", "inv.json:2:4: not JSON and not YAML: aliases are not read"),
+    ("- " * 100_000 + "x", "inv.json:1:201: not JSON and not YAML: nested deeper than 100"),
     ("a: [1", "inv.json:2:1: not JSON and not YAML"),
     ("a: \x07", "not JSON and not YAML"),
     ("a: !!python/object:os.system x", "not JSON and not YAML"),

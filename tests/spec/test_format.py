@@ -247,7 +247,7 @@ def items(draw: Any, depth: int, column: int) -> list[str]:
     return lines
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(layouts())
 def test_any_layout_keeps_its_meaning_and_comments_and_is_settled_after_once(text: str) -> None:
     after = formatted(text + "\n")

@@ -85,7 +85,7 @@ def offer_of(node: Node, members: Sequence[ReplicaMember], policy: EffectivePoli
     """Return what `node` still offers; `members` are the live members on it, in a fixed order."""
     total, used = node.resources.total, node.resources.used
     gpus_total = round(total.gpu * SHARE)
-    gpus_used = max(round(used.gpu * SHARE) if used else 0, sum(member.gpus for member in members))
+    gpus_used = round(used.gpu * SHARE) if used else 0
     cpus_used = max(round(used.cpu * SHARE) if used else 0, sum(member.cpus for member in members))
     memory_used = max(used.memory if used else 0, sum(member.memory for member in members))
     bench = _Bench(_bare_cards(node, gpus_total // SHARE, policy))

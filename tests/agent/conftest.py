@@ -1,0 +1,21 @@
+"""Fixtures of this folder: a mark that all processes of a test's engine carry, and none of which may be left."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from left_behind import end, eventually, marked
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A value for the variable `left_behind.MARK`; when the test is over nothing that carries it may live."""
+    value = uuid.uuid4().hex
+    yield value
+    try:
+        eventually(lambda: not marked(value), "every process of the engine is gone", timeout_s=15)
+    finally:
+        for pid in marked(value):
+            end(pid)

@@ -1,0 +1,105 @@
+"""What a replica tells about itself, and how a failure finds its way through Ray's wrapping."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fleetctl.agent.mark import (
+    actor_name,
+    decode_failure,
+    describe,
+    encode_failure,
+    injected_variables,
+    mark_variables,
+)
+from fleetctl.inventory import names
+from fleetctl.inventory.marks import read_marks
+
+MEMBER = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "node": "node-a", "slot": 0,
+          "gpus": 2_500, "vram": 7 << 30, "cpus": 0, "memory": 0, "log": "x.log", "supervisor": "source",
+          "engine": {"command": ["serve"], "env": {"TOKEN": "hush-hush"}}}
+REPLICA = {"fleet": "lab", "model": "org/m:1", "replicaId": 3, "specHash": "abc", "members": [MEMBER]}
+PLACE = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "ip": "10.0.0.7", "port": 7001,
+         "gpuIndices": [1], "gpuUuids": ["GPU-aa"]}
+RAY_DIED = """\
+The actor died because of an error raised in its creation task, ray::ModelActor.__init__() (pid=1, ip=10.0.0.7, actor_id=ab)
+  File "/tmp/replica.py", line 30, in __init__
+    fail_start(replica, failure, restarted)
+RuntimeError: {}
+"""
+
+
+def test_the_name_of_an_actor_is_one_the_inventory_reads_back() -> None:
+    for model in ("m", "org/m", "org/m:1", "a#b{c}", "ModelActor:x"):
+        assert actor_name(model, 12) == names.actor_name(model, 12)
+        assert names.parse_actor_name(actor_name(model, 12)) == names.ReplicaName(model, 12)
+
+
+def test_a_starting_replica_tells_fleet_hash_and_planned_members() -> None:
+    marks = read_marks(mark_variables(REPLICA), "")
+    assert (marks.fleet, marks.spec_hash, marks.problems) == ("lab", "abc", ())
+    [member] = marks.planned
+    assert (member.node_id, member.gpus, member.vram, member.rank) == ("n1", 2_500, 7 << 30, 0)
+
+
+def test_the_mark_is_compact_text_and_holds_nothing_secret() -> None:
+    variables = mark_variables(REPLICA)
+    assert all(isinstance(value, str) for value in variables.values())
+    assert "hush-hush" not in json.dumps(variables)
+    assert "source" not in variables["FLEETCTL_MEMBERS"]
+    assert ", " not in variables["FLEETCTL_MEMBERS"]
+
+
+def test_a_replica_that_is_up_tells_where_it_answers() -> None:
+    told = describe(REPLICA, [PLACE])
+    assert json.loads(told) == {"v": 1, "fleet": "lab", "specHash": "abc", "members": [PLACE]}
+    assert " " not in told
+    marks = read_marks({}, told)
+    assert marks.fleet == "lab"
+    [member] = marks.reported
+    assert (member.address, member.port, member.gpu_indices, member.gpu_uuids) == ("10.0.0.7", 7001, [1], ["GPU-aa"])
+
+
+def test_every_variable_the_fleet_file_may_refer_to_is_injected() -> None:
+    from fleetctl.spec.rules_reference import INJECTED
+
+    variables = injected_variables(REPLICA, MEMBER, 1, 7001, "10.0.0.7", 7002)
+    assert set(variables) == set(INJECTED)
+    assert variables == {
+        "FLEETCTL_MODEL": "org/m:1", "FLEETCTL_REPLICA_ID": "3", "FLEETCTL_GROUP": "main", "FLEETCTL_COPY": "0",
+        "FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "1", "FLEETCTL_LEADER_ADDRESS": "10.0.0.7",
+        "FLEETCTL_LEADER_PORT": "7002", "FLEETCTL_PORT": "7001",
+    }
+
+
+@pytest.mark.parametrize("message", [
+    "the engine exited with code 3", 'it said {"error": "no"} and left', "line one\nline two", "caf\N{LATIN SMALL LETTER E WITH ACUTE}",
+    "a\u2028b\x85c", "FLEETCTL_FAILED is a word", "", "x" * 3_000,
+])
+def test_a_failure_survives_being_wrapped_by_ray(message: str) -> None:
+    packed = encode_failure("ENGINE_EXITED", message)
+    assert "\n" not in packed
+    assert decode_failure(packed) == ("ENGINE_EXITED", message)
+    assert decode_failure(RAY_DIED.format(packed)) == ("ENGINE_EXITED", message)
+    assert decode_failure(f"{RAY_DIED.format(packed)}\nThe actor is dead because of it. See the log.\n") == (
+        "ENGINE_EXITED", message)
+
+
+def test_the_last_failure_is_the_one_that_counts() -> None:
+    text = RAY_DIED.format(encode_failure("A", "first")) + RAY_DIED.format(encode_failure("B", "second"))
+    assert decode_failure(text) == ("B", "second")
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("The actor died unexpectedly before finishing this task.\n\tactor_id: ab\n",
+     "The actor died unexpectedly before finishing this task."),
+    ('RuntimeError: FLEETCTL_FAILED {"code": "ENGINE_EX', 'RuntimeError: FLEETCTL_FAILED {"code": "ENGINE_EX'),
+    ('FLEETCTL_FAILED {"message": "without a code"}', 'FLEETCTL_FAILED {"message": "without a code"}'),
+    ("FLEETCTL_FAILED [1]", "FLEETCTL_FAILED [1]"),
+    ("", "Ray gave no reason"),
+    (" \n\t\n", "Ray gave no reason"),
+])
+def test_what_is_not_ours_keeps_rays_first_line(text: str, message: str) -> None:
+    assert decode_failure(text) == ("REPLICA_DIED", message)

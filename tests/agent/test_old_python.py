@@ -1,0 +1,122 @@
+"""The agent runs on whatever Python the cluster has: its code keeps to 3.9."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fleetctl.agent
+
+FOLDER = Path(fleetctl.agent.__file__).parent
+MODULES = sorted(FOLDER.rglob("*.py"))
+NEWER = {
+    "typing": {"Concatenate", "Never", "NotRequired", "ParamSpec", "Required", "Self", "TypeAlias",
+               "TypeGuard", "TypeVarTuple", "Unpack", "assert_never", "assert_type", "dataclass_transform", "override",
+               "reveal_type", "LiteralString"},
+    "itertools": {"pairwise", "batched"},
+    "datetime": {"UTC"},
+    "contextlib": {"aclosing", "chdir"},
+    "enum": {"StrEnum"},
+    "types": {"NoneType", "UnionType", "EllipsisType"},
+    "inspect": {"get_annotations"},
+}
+NEWER_MODULES = {"tomllib"}
+NEWER_BUILTINS = {"aiter", "anext", "ExceptionGroup", "BaseExceptionGroup", "EncodingWarning"}
+NEWER_METHODS = {"bit_count", "add_note"}
+NEWER_KEYWORDS = {"zip": {"strict"}, "dataclass": {"slots", "kw_only", "match_args"}}
+
+
+def unfit(source: str) -> Iterator[str]:
+    """Name what Python 3.9 does not know or would fail on when it runs this."""
+    try:
+        tree = ast.parse(source, feature_version=(3, 9))
+    except SyntaxError as error:
+        yield f"line {error.lineno}: {error.msg}"
+        return
+    for node in ast.walk(tree):
+        for trouble in _troubles(node, source):
+            yield f"line {getattr(node, 'lineno', '?')}: {trouble}"
+    postponed = any(isinstance(node, ast.ImportFrom) and node.module == "__future__"
+                    and any(alias.name == "annotations" for alias in node.names) for node in tree.body)
+    quoted = {id(child) for annotation in _annotations(tree) for child in ast.walk(annotation)} if postponed else set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr) and id(node) not in quoted and _of_types(node):
+            yield f"line {node.lineno}: X | Y is evaluated when this runs"
+
+
+def _troubles(node: ast.AST, source: str) -> Iterator[str]:
+    if isinstance(node, ast.Match):
+        yield "match statement"
+    elif isinstance(node, (ast.With, ast.AsyncWith)) and _parenthesised(node, source):
+        yield "parenthesised context managers"
+    elif isinstance(node, ast.ImportFrom) and {alias.name for alias in node.names} & NEWER.get(node.module or "", set()):
+        yield f"import from {node.module} of something newer"
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
+        yield from (f"module {name}" for name in names & NEWER_MODULES)
+    elif isinstance(node, ast.Name) and node.id in NEWER_BUILTINS:
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        base = node.value.id if isinstance(node.value, ast.Name) else ""
+        if node.attr in NEWER.get(base, set()) or node.attr in NEWER_METHODS:
+            yield f"{base}.{node.attr}"
+    elif isinstance(node, ast.Call):
+        called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        given = {keyword.arg for keyword in node.keywords}
+        yield from (f"{called}({name}=)" for name in given & NEWER_KEYWORDS.get(called, set()))
+
+
+def _parenthesised(node: ast.With | ast.AsyncWith, source: str) -> bool:
+    if len(node.items) == 1 and node.items[0].optional_vars is None:
+        return False
+    text = (ast.get_source_segment(source, node) or "").removeprefix("async").lstrip().removeprefix("with").lstrip()
+    first = ast.get_source_segment(source, node.items[0].context_expr) or ""
+    return text.startswith("(") and not first.startswith("(")
+
+
+def _annotations(tree: ast.AST) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        for name in ("annotation", "returns"):
+            found = getattr(node, name, None)
+            if isinstance(found, ast.expr):
+                yield found
+
+
+def _of_types(node: ast.BinOp) -> bool:
+    """Whether a `|` may be one of types: numbers and dicts are never None, subscripted or named like a class."""
+    return any(
+        (isinstance(side, ast.Constant) and side.value is None)
+        or (isinstance(side, ast.Subscript) and isinstance(side.value, ast.Name) and side.value.id[:1].isupper())
+        or (isinstance(side, ast.Name) and (side.id in {"int", "str", "bytes", "float", "bool", "list", "dict"}
+                                            or (side.id[:1].isupper() and not side.id.isupper())))
+        for side in (node.left, node.right)
+    )
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_a_module_of_the_agent_keeps_to_python_3_9(path: Path) -> None:
+    assert list(unfit(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("newer", [
+    "match x:\n case 1: pass", "try: pass\nexcept* ValueError: pass", "with (open(a) as b, open(c) as d): pass",
+    "with (\n open(a) as b\n): pass", "zip(a, b, strict=True)", "def f(x: int | None): pass", "x: int | None = 1",
+    "isinstance(x, int | str)", "Alias = Optional[int] | str", "from typing import Self", "from datetime import UTC",
+    "datetime.UTC", "import tomllib", "@dataclass(slots=True)\nclass A: pass", "(5).bit_count()",
+    "from __future__ import annotations\nAlias = int | None", "type X = int", "def f[T](x: T): pass",
+])
+def test_what_is_newer_is_found(newer: str) -> None:
+    assert list(unfit(newer)) != []
+
+
+@pytest.mark.parametrize("fine", [
+    "from __future__ import annotations\ndef f(x: int | None) -> list[int] | str: pass",
+    "from __future__ import annotations\nclass A:\n x: int | None = 1", "flags = os.O_RDONLY | os.O_CREAT",
+    "both = {**a, **b}", "merged = first | second", "with open(a) as b, open(c) as d: pass", "with (yield): pass",
+    "x: 'int | None' = 1", "zip(a, b)", "text.removeprefix('x')",
+])
+def test_what_python_3_9_knows_is_not_objected_to(fine: str) -> None:
+    assert list(unfit(fine)) == []

@@ -1,0 +1,142 @@
+"""Probes against real servers and real commands: healthy, or a few words on what was seen."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleetctl.agent.engine import reserve_port
+from fleetctl.agent.probes import build_check, exec_check, http_check, tcp_check
+
+ENV = {"PATH": "/usr/bin:/bin", "MODE": "fast"}
+
+
+@pytest.fixture
+def talk() -> Iterator[tuple[int, dict[str, bytes]]]:
+    """A server that answers each connection with `said["answer"]`, keeps what it heard, and is silent for b''."""
+    said: dict[str, bytes] = {"answer": b"", "heard": b""}
+    server = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def answer() -> None:
+        while not over.is_set():
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(10)
+                said["heard"] = connection.recv(4096)
+                if said["answer"]:
+                    connection.sendall(said["answer"])
+                elif said["heard"]:
+                    over.wait(30)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    yield server.getsockname()[1], said
+    over.set()
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+    thread.join()
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that is taken and on which nobody listens."""
+    holder = reserve_port()
+    yield holder.getsockname()[1]
+    holder.close()
+
+
+@pytest.mark.parametrize("status", [200, 204, 301, 399])
+def test_http_200_to_399_is_healthy(talk: tuple[int, dict[str, bytes]], status: int) -> None:
+    port, said = talk
+    said["answer"] = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\nLocation: http://127.0.0.1:1/\r\n\r\n" % status
+    assert http_check("127.0.0.1", port, "/health?deep=1", 10) is None
+    assert said["heard"].startswith(b"GET /health?deep=1 HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize("status", [400, 404, 500, 503])
+def test_any_other_status_is_not_and_is_told(talk: tuple[int, dict[str, bytes]], status: int) -> None:
+    port, said = talk
+    said["answer"] = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status
+    assert http_check("127.0.0.1", port, "/health", 10) == f"GET /health on port {port}: HTTP {status}"
+
+
+def test_nobody_listening_is_told(closed_port: int) -> None:
+    assert http_check("127.0.0.1", closed_port, "/", 10) == f"GET / on port {closed_port}: ConnectionRefusedError"
+    assert tcp_check("127.0.0.1", closed_port, 10) == f"connect to port {closed_port}: ConnectionRefusedError"
+
+
+def test_a_server_that_says_nothing_is_not_healthy(talk: tuple[int, dict[str, bytes]]) -> None:
+    port, _ = talk
+    assert http_check("127.0.0.1", port, "/", 0.05) == f"GET / on port {port}: TimeoutError"
+
+
+def test_an_answer_that_is_not_http_is_not_healthy(talk: tuple[int, dict[str, bytes]]) -> None:
+    port, said = talk
+    said["answer"] = b"SSH-2.0-OpenSSH\r\n"
+    assert http_check("127.0.0.1", port, "/", 10) == f"GET / on port {port}: BadStatusLine"
+
+
+@pytest.mark.parametrize("path", ["/a b", "/h\u00e4lth", "/\r\nX: 1"])
+def test_a_path_that_cannot_be_asked_for_is_told_and_not_raised(talk: tuple[int, dict[str, bytes]], path: str) -> None:
+    port, _ = talk
+    assert http_check("127.0.0.1", port, path, 10) is not None
+
+
+def test_tcp_is_healthy_when_it_connects(talk: tuple[int, dict[str, bytes]]) -> None:
+    assert tcp_check("127.0.0.1", talk[0], 10) is None
+
+
+@pytest.mark.parametrize(("argv", "seen"), [
+    (["true"], None),
+    (["sh", "-c", "test $MODE = fast"], None),
+    (["sh", "-c", "exit 3"], "sh: exit code 3"),
+    (["no-such-command"], "no-such-command: No such file or directory"),
+])
+def test_exec_is_healthy_when_the_command_exits_0(argv: list[str], seen: str | None, tmp_path: Path) -> None:
+    assert exec_check(argv, ENV, str(tmp_path), 10) == seen
+
+
+def test_exec_runs_in_the_engines_folder_and_does_not_wait_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "here").touch()
+    assert exec_check(["test", "-e", "here"], ENV, str(tmp_path), 10) is None
+    assert exec_check(["sleep", "1000"], ENV, str(tmp_path), 0.05) == "sleep: no answer in 0.05 s"
+
+
+def test_exec_output_goes_nowhere(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert exec_check(["sh", "-c", "echo noise; echo noise >&2"], ENV, str(tmp_path), 10) is None
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_probe_uses_the_members_own_port_unless_it_names_one(
+    talk: tuple[int, dict[str, bytes]], closed_port: int, tmp_path: Path
+) -> None:
+    port, said = talk
+    said["answer"] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+    def check(probe: dict[str, object], own: int) -> str | None:
+        return build_check(probe, own, ENV, str(tmp_path), str)()
+
+    assert check({"http": {"path": "/"}}, port) is None
+    assert check({"http": {"path": "/", "port": port}}, closed_port) is None
+    assert check({"tcp": {}}, port) is None
+    assert check({"tcp": {"port": port}}, closed_port) is None
+    assert check({"tcp": {}}, closed_port) is not None
+
+
+def test_an_exec_probe_is_expanded_once_when_it_is_built(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def expand(text: str) -> str:
+        asked.append(text)
+        return {"$(X)": "true"}.get(text, text)
+
+    check = build_check({"exec": {"command": ["$(X)"]}, "timeout": 10}, 1, ENV, str(tmp_path), expand)
+    assert (check(), check(), asked) == (None, None, ["$(X)"])

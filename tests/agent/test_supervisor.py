@@ -1,0 +1,250 @@
+"""The supervisor as a program of its own, run by its source as engine.py runs it, with real processes below it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from left_behind import FAMILY, MARK, alive, children, eventually, marked
+
+from fleetctl.agent import supervisor
+from fleetctl.agent.engine import LOAD_SUPERVISOR
+
+SOURCE = Path(supervisor.__file__).read_text(encoding="utf-8")
+
+
+class Supervised:
+    """A running supervisor and its log; `reports` are the lines it has written so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.log = log
+
+    @property
+    def outer(self) -> int:
+        return self.process.pid
+
+    @property
+    def inner(self) -> int:
+        return eventually(lambda: children(self.outer), "the inner guard is there")[0]
+
+    def report(self) -> dict[str, int]:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def finish(self) -> tuple[list[dict[str, int]], int]:
+        """Wait for the end; return what was reported since, and the exit code."""
+        assert self.process.stdout is not None
+        reports = [json.loads(line) for line in self.process.stdout]
+        return reports, self.process.wait(30)
+
+
+Start = Callable[..., Supervised]
+
+
+@pytest.fixture
+def start(tmp_path: Path, mark: str) -> Iterator[Start]:
+    """Start a supervisor with an engine `argv`; its environment is PATH and the mark, and what is given."""
+    started: list[Supervised] = []
+
+    def starting(*argv: str, cwd: Path = tmp_path, **env: str) -> Supervised:
+        log = tmp_path / "engine.log"
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", LOAD_SUPERVISOR, "fleetctl-supervisor"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        )
+        config: dict[str, Any] = {
+            "argv": argv, "env": {"PATH": os.environ["PATH"], MARK: mark, **env}, "cwd": str(cwd), "log": str(log),
+            "parent": os.getpid(), "source": SOURCE,
+        }
+        assert process.stdin is not None
+        with process.stdin as stdin:
+            stdin.write(json.dumps(config).encode() + b"\n")
+        started.append(Supervised(process, log))
+        return started[-1]
+
+    yield starting
+    for one in started:
+        with ending(one):
+            pass
+
+
+@contextmanager
+def ending(supervised: Supervised) -> Iterator[None]:
+    """Take the supervisor down after the test, however far it came."""
+    yield
+    if supervised.process.poll() is None:
+        supervised.process.kill()
+    supervised.process.wait(30)
+    assert supervised.process.stdout is not None
+    supervised.process.stdout.close()
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", "-c", code)
+
+
+def family(start: Start, mark: str) -> Supervised:
+    """An engine with a child that called setsid and one that was orphaned; all three are up."""
+    supervised = start(*python(FAMILY))
+    eventually(lambda: len(marked(mark)) == 3 and "complete" in supervised.log.read_text(), "the family is complete")
+    return supervised
+
+
+def test_what_the_engine_writes_is_appended_to_the_log(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "engine.log").write_text("an earlier life\n")
+    supervised = start("sh", "-c", "echo out; echo err >&2")
+    supervised.finish()
+    assert supervised.log.read_text() == "an earlier life\nout\nerr\n"
+
+
+def test_a_new_log_is_not_for_everybody(start: Start) -> None:
+    supervised = start("true")
+    supervised.finish()
+    assert stat.S_IMODE(supervised.log.stat().st_mode) & 0o007 == 0
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 127])
+def test_an_exit_code_is_reported_and_handed_on(start: Start, code: int) -> None:
+    supervised = start("sh", "-c", f"exit {code}")
+    assert set(supervised.report()) == {"started"}
+    assert supervised.finish() == ([{"exited": code}], code)
+
+
+@pytest.mark.parametrize("name", ["KILL", "TERM", "SEGV"])
+def test_a_signal_is_reported_as_128_and_its_number(start: Start, name: str) -> None:
+    supervised = start("sh", "-c", f"ulimit -c 0; kill -{name} $$")
+    supervised.report()
+    code = 128 + signal.Signals[f"SIG{name}"]
+    assert supervised.finish() == ([{"exited": code}], code)
+
+
+def test_the_engines_own_pid_is_reported(start: Start, mark: str) -> None:
+    supervised = start("sleep", "1000")
+    started = supervised.report()["started"]
+    eventually(lambda: marked(mark) == [started], "the engine runs under the reported pid")
+    os.kill(started, signal.SIGKILL)
+    assert supervised.finish()[1] == 128 + signal.SIGKILL
+
+
+def test_a_command_that_does_not_exist_is_said_in_the_log(start: Start) -> None:
+    supervised = start("no-such-engine", "--port", "1")
+    supervised.report()
+    assert supervised.finish() == ([{"exited": 127}], 127)
+    assert supervised.log.read_text() == "fleetctl: cannot start no-such-engine: No such file or directory\n"
+
+
+def test_a_command_that_may_not_run_is_said_in_the_log(start: Start, tmp_path: Path) -> None:
+    plain = tmp_path / "engine.sh"
+    plain.write_text("#!/bin/sh\n")
+    supervised = start(str(plain))
+    supervised.report()
+    assert supervised.finish() == ([{"exited": 126}], 126)
+    assert supervised.log.read_text() == f"fleetctl: cannot start {plain}: Permission denied\n"
+
+
+def test_a_working_directory_that_is_missing_is_named_as_such(start: Start, tmp_path: Path) -> None:
+    supervised = start("true", cwd=tmp_path / "weights")
+    supervised.report()
+    assert supervised.finish()[1] == 126
+    assert supervised.log.read_text() == (
+        f"fleetctl: cannot use the working directory {tmp_path / 'weights'}: No such file or directory\n")
+
+
+def test_the_engine_starts_clean(start: Start, tmp_path: Path, mark: str) -> None:
+    """Exactly the given environment, no input, no foreign descriptors, its own session, no signal ignored or blocked."""
+    supervised = start(*python(
+        "import json, os\n"
+        "status = dict(line.split(':\\t') for line in open('/proc/self/status').read().splitlines())\n"
+        "print(json.dumps({'env': dict(os.environ), 'fds': sorted(map(int, os.listdir('/proc/self/fd')))[:3],\n"
+        "  'extra': [fd for fd in map(int, os.listdir('/proc/self/fd')) if fd > 2 and os.path.exists(f'/proc/self/fd/{fd}')\n"
+        "            and not os.readlink(f'/proc/self/fd/{fd}').startswith('/proc')],\n"
+        "  'stdin': os.readlink('/proc/self/fd/0'), 'leads': os.getsid(0) == os.getpid(), 'cwd': os.getcwd(),\n"
+        "  'ignored': int(status['SigIgn'], 16), 'blocked': int(status['SigBlk'], 16)}))\n"
+    ), EXTRA="a b\nc")
+    supervised.finish()
+    seen = json.loads(supervised.log.read_text())
+    python_itself = 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
+    assert seen == {
+        "env": {"PATH": os.environ["PATH"], MARK: mark, "EXTRA": "a b\nc", **locale_of(seen["env"])},
+        "fds": [0, 1, 2], "extra": [], "stdin": "/dev/null", "leads": True, "cwd": str(tmp_path),
+        "ignored": seen["ignored"] & python_itself, "blocked": 0,
+    }
+
+
+def locale_of(env: dict[str, str]) -> dict[str, str]:
+    """What a Python engine sets for itself in the C locale."""
+    return {name: value for name, value in env.items() if name == "LC_CTYPE"}
+
+
+def test_bytes_that_are_not_text_pass_through_environment_and_arguments(start: Start) -> None:
+    odd = os.fsdecode(b"caf\xe9")
+    supervised = start("sh", "-c", 'printf %s "$ODD-$1"', "sh", odd, ODD=odd)
+    supervised.finish()
+    assert supervised.log.read_bytes() == b"caf\xe9-caf\xe9"
+
+
+@pytest.mark.parametrize("victim", ["outer", "inner"])
+def test_whichever_guard_is_killed_the_whole_family_goes(start: Start, mark: str, victim: str) -> None:
+    supervised = family(start, mark)
+    guards = (supervised.outer, supervised.inner)
+    os.kill(getattr(supervised, victim), signal.SIGKILL)
+    eventually(lambda: not marked(mark), "no process of the engine is left")
+    supervised.process.wait(30)
+    eventually(lambda: not any(map(alive, guards)), "no guard is left")
+
+
+def test_with_both_guards_killed_the_engine_goes_too(start: Start, mark: str) -> None:
+    """What it had orphaned before falls to the actor, which sweeps up; the tests of the engine see to that."""
+    supervised = start("sleep", "1000")
+    supervised.report()
+    eventually(lambda: marked(mark), "the engine runs")
+    for pid in (supervised.inner, supervised.outer):
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not marked(mark), "the engine is gone")
+
+
+def test_an_engine_that_ends_takes_along_what_it_left_running(start: Start, mark: str) -> None:
+    supervised = family(start, mark)
+    os.kill(supervised.report()["started"], signal.SIGINT)
+    assert supervised.finish()[1] == 128 + signal.SIGINT
+    assert marked(mark) == []
+
+
+def test_told_to_stop_the_engine_may_finish_in_its_own_words(start: Start) -> None:
+    supervised = start("sh", "-c", "trap 'echo goodbye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
+    eventually(lambda: supervised.log.exists() and "up" in supervised.log.read_text(), "the engine is up")
+    os.kill(supervised.outer, signal.SIGTERM)
+    supervised.report()
+    assert supervised.finish() == ([{"exited": 128 + signal.SIGTERM}], 128 + signal.SIGTERM)
+    assert supervised.log.read_text().splitlines()[-1] == "goodbye"
+
+
+def test_an_engine_that_will_not_stop_is_ended(start: Start, mark: str) -> None:
+    supervised = start("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
+    eventually(lambda: supervised.log.exists() and "up" in supervised.log.read_text(), "the engine is up")
+    os.kill(supervised.outer, signal.SIGTERM)
+    assert supervised.finish()[1] == 128 + signal.SIGTERM
+    assert marked(mark) == []
+
+
+def test_a_parent_that_died_before_the_guard_was_ready_ends_it(start: Start, mark: str, tmp_path: Path) -> None:
+    """The supervisor is told whose child it is; being somebody else's child means that its parent has gone."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", LOAD_SUPERVISOR, "fleetctl-supervisor"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+    )
+    config = {"argv": ["sleep", "1000"], "env": {"PATH": os.environ["PATH"], MARK: mark}, "cwd": str(tmp_path),
+              "log": str(tmp_path / "engine.log"), "parent": 1, "source": SOURCE}
+    process.communicate(json.dumps(config).encode() + b"\n", timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert marked(mark) == []

@@ -1,0 +1,67 @@
+"""Turns on shared cards: on one node fractional claims reach Ray in the plan's order, and nothing waits without need."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from fleetctl.agent.turns import CardTurns
+
+
+def replica(name: str, *claims: tuple[str, int]) -> dict[str, Any]:
+    return {"id": name, "members": [{"nodeId": node, "gpus": gpus} for node, gpus in claims]}
+
+
+def waits(turns: CardTurns, name: str) -> bool:
+    """Whether a replica would still have to wait; it is told to stop instead of waiting."""
+    asked: list[bool] = []
+
+    def stopped() -> bool:
+        asked.append(True)
+        return True
+
+    turns.wait_for(name, stopped)
+    return bool(asked)
+
+
+def test_fractional_replicas_on_one_node_go_one_after_the_other() -> None:
+    turns = CardTurns([replica("a", ("n", 2_500)), replica("b", ("n", 5_000)), replica("c", ("n", 2_500))])
+    assert [waits(turns, name) for name in "abc"] == [False, True, True]
+    turns.done("a")
+    assert [waits(turns, name) for name in "bc"] == [False, True]
+    turns.done("b")
+    assert not waits(turns, "c")
+
+
+def test_whole_cards_alone_need_no_turns() -> None:
+    turns = CardTurns([replica("a", ("n", 10_000)), replica("b", ("n", 20_000)), replica("c", ("n", 10_000))])
+    assert not any(waits(turns, name) for name in "abc")
+
+
+def test_on_a_node_with_shared_cards_whole_ones_take_turns_too() -> None:
+    turns = CardTurns([replica("a", ("n", 10_000)), replica("b", ("n", 2_500))])
+    assert [waits(turns, name) for name in "ab"] == [False, True]
+
+
+def test_other_nodes_and_members_without_a_card_do_not_matter() -> None:
+    turns = CardTurns([replica("a", ("n", 2_500)), replica("b", ("o", 2_500)), replica("c", ("n", 0))])
+    assert not any(waits(turns, name) for name in "abc")
+
+
+def test_a_gang_waits_for_the_last_one_on_each_of_its_nodes() -> None:
+    turns = CardTurns([replica("a", ("n", 2_500)), replica("b", ("o", 2_500)), replica("g", ("n", 2_500), ("o", 2_500))])
+    turns.done("a")
+    assert waits(turns, "g")
+    turns.done("b")
+    assert not waits(turns, "g")
+
+
+def test_a_waiting_replica_goes_on_as_soon_as_it_is_its_turn() -> None:
+    turns = CardTurns([replica("a", ("n", 2_500)), replica("b", ("n", 2_500))])
+    went = threading.Event()
+    thread = threading.Thread(target=lambda: (turns.wait_for("b", lambda: False), went.set()))
+    thread.start()
+    assert not went.is_set()
+    turns.done("a")
+    thread.join(30)
+    assert went.is_set()
