@@ -22,7 +22,7 @@ from . import supervisor
 from .expand import expand
 from .probes import build_check
 
-LAST_WORDS_BYTES = 2_000
+LAST_WORDS, LAST_WORDS_BYTES = "; last words: ", 2_000
 DEFAULT_READY_S = 5.0
 LOAD_SUPERVISOR = "import json,sys;config=json.loads(sys.stdin.readline());exec(config['source']);main(config)"
 """An actor gets our code by value, so there is no file of the supervisor on its node to run."""
@@ -203,4 +203,4 @@ class EngineProcess:
 
     def _with_last_words(self, reason: str) -> str:
         words = self.last_words()
-        return f"{reason}; last words: {words}" if words else f"{reason}; it wrote nothing"
+        return f"{reason}{LAST_WORDS}{words}" if words else f"{reason}; it wrote nothing"

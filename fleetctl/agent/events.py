@@ -29,4 +29,5 @@ class EventStream:
             }
             event.update(fields)
             self._seq += 1
-            print(json.dumps(event, ensure_ascii=False, separators=(",", ":")), flush=True)
+            # ASCII alone: an engine's last words may hold what ends a line elsewhere, or what the job's locale lacks
+            print(json.dumps(event, separators=(",", ":")), flush=True)

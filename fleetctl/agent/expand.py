@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Mapping
 
-_REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
+_REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:

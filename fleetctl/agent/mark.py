@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 
 MARK_VERSION = 1
 FAILURE_PREFIX = "FLEETCTL_FAILED "
-_PLANNED = ("group", "copy", "role", "rank", "nodeId", "gpus", "vram", "cpus", "memory", "log")
+_PLANNED = ("group", "copy", "role", "rank", "nodeId", "slot", "gpus", "vram", "cpus", "memory", "log")
 
 
 def compact(value: Any) -> str:
@@ -66,14 +66,14 @@ def encode_failure(code: str, message: str) -> str:
 
 
 def decode_failure(text: str) -> "tuple[str, str]":
-    """Return (code, message) from an error text of Ray; what is not ours is ENDED with Ray's own last line."""
+    """Return (code, message) from an error text of Ray; what is not ours is REPLICA_DIED with Ray's own first line."""
     for line in reversed(text.splitlines()):
         _, found, packed = line.partition(FAILURE_PREFIX)
         if found:
             try:
                 failure, _ = json.JSONDecoder().raw_decode(packed)
                 return str(failure["code"]), str(failure["message"])
-            except (ValueError, KeyError):
+            except (ValueError, KeyError, TypeError):
                 continue
     lines: List[str] = [line.strip() for line in text.splitlines() if line.strip()]
     return "REPLICA_DIED", lines[0] if lines else "Ray gave no reason"

@@ -8,7 +8,7 @@ from typing import Any, Dict, Mapping, Tuple
 import ray
 
 from . import cards, node
-from .engine import EngineProcess, StartFailed, node_environment, reserve_port
+from .engine import LAST_WORDS, EngineProcess, StartFailed, node_environment, reserve_port
 
 
 class MemberSeat:
@@ -57,10 +57,10 @@ class MemberSeat:
 
 
 def write_reason(member: Mapping[str, Any], reason: str) -> None:
-    """Keep the exit reason where the engine's output lies."""
+    """Keep the exit reason where the engine's output lies, its last words there already."""
     try:
         with open(node.log_path(member["log"]), "a", encoding="utf-8") as log:
-            log.write(f"fleetctl: {reason.splitlines()[0]}\n")
+            log.write(f"fleetctl: {reason.partition(LAST_WORDS)[0]}\n")
     except OSError:
         return
 

@@ -16,7 +16,7 @@ def http_check(host: str, port: int, path: str, timeout_s: float) -> Optional[st
     try:
         connection.request("GET", path, headers={"User-Agent": "fleetctl-probe"})
         status = connection.getresponse().status
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that is no text for HTTP
         return f"GET {path} on port {port}: {error.__class__.__name__}"
     finally:
         connection.close()

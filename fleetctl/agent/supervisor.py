@@ -5,8 +5,8 @@ of actor, outer and inner is killed, the next one up or down notices, and everyt
 called setsid or were orphaned: a subreaper inherits them. Two guards are needed because Ray kills the direct
 children of a worker that it ends, which would take a single guard before it could act.
 
-Run by its source text, alone, with a configuration {argv, env, cwd, freshDir, log, parent}; writes `{"started": pid}` and
-`{"exited": status}` lines to standard output. Imports nothing of ours and little else, so that it stays small.
+Run by its source text, alone, with a configuration {argv, env, cwd, freshDir, log, parent}; writes `{"started": pid}`
+and `{"exited": status}` lines to standard output. Imports nothing of ours and little else, so that it stays small.
 """
 
 import ctypes

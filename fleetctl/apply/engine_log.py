@@ -26,21 +26,23 @@ class EngineLog:
         return f"{self.group}/{self.copy_index} rank {self.rank}"
 
 
-def logs_of(seen: Inventory, model: str, replica_id: int) -> list[EngineLog]:
+def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int) -> list[EngineLog]:
     """Return the logs of a replica that Ray still lists, a member each; empty when it is gone."""
     found = [replica for replica in seen.replicas if replica.model == model and replica.replica_id == replica_id]
     return [
         EngineLog(member.group or "main", member.copy_index, member.rank,
-                  log_name(model, replica_id, member.group or "main", member.copy_index, member.rank),
+                  log_name(namespace, model, replica_id, member.group or "main", member.copy_index, member.rank),
                   (member.node_id,) if member.node_id else ())
         for replica in found[:1] for member in replica.members
     ]
 
 
-def search_logs(client: DashboardClient, seen: Inventory, model: str, replica_id: int) -> Iterator[EngineLog]:
+def search_logs(
+    client: DashboardClient, seen: Inventory, namespace: str, model: str, replica_id: int
+) -> Iterator[EngineLog]:
     """Look on every living node for logs that a replica left behind."""
-    pattern = log_name(model, replica_id, "*", 0, 0).removesuffix("*-0-0.log") + "*.log"
-    prefix = pattern.removesuffix("*.log")
+    prefix = log_name(namespace, model, replica_id, "", 0, 0).removesuffix("-0-0.log")
+    pattern = f"{prefix}*.log"
     for node in seen.nodes:
         if node.state == "DEAD":
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleetctl.apply.package import AGENT_PACKAGE, Package
 from fleetctl.errors import ApplyError, InventoryError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TOOL = "fleetctl"
 NOT_YET, NOT_YET_TRIES, NOT_YET_PAUSE_S = "No available agent", 30, 1.0
+Content = TypeVar("Content", dict[str, Any], list[dict[str, Any]])
 FINAL_STATUSES = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 
 
@@ -54,6 +55,17 @@ def _require_ok(answer: httpx.Response, doing: str) -> httpx.Response:
     return answer
 
 
+def _content(answer: httpx.Response, kind: type[Content]) -> Content:
+    """Return the JSON of an answer; raises InventoryError when it is not what the Jobs API says."""
+    try:
+        content = answer.json()
+    except ValueError:
+        content = None
+    if not isinstance(content, kind):
+        raise InventoryError(f"{answer.request.url.path} answered something that is not from Ray's Jobs API")
+    return content
+
+
 def upload(client: DashboardClient, package: Package) -> None:
     """Make sure the cluster has the package. The closing GET also pins it until the job has taken hold of it."""
     path = f"/api/packages/gcs/{package.name}"
@@ -79,12 +91,24 @@ def submit(
         "runtime_env": {"working_dir": package.uri},
         "metadata": {"tool": TOOL, "verb": verb, **metadata},
     }
-    for _ in range(NOT_YET_TRIES):
-        answer = client.request("POST", "/api/jobs/", json=body)
-        if answer.status_code != 500 or NOT_YET not in answer.text:
-            break
-        sleep(NOT_YET_PAUSE_S)
-    _require_ok(answer, "submitting the job")
+    try:
+        for _ in range(NOT_YET_TRIES):
+            answer = client.request("POST", "/api/jobs/", json=body)
+            if answer.status_code != 500 or NOT_YET not in answer.text:
+                break
+            sleep(NOT_YET_PAUSE_S)
+        _require_ok(answer, "submitting the job")
+    except (ApplyError, InventoryError):
+        if not _is_known(client, submission_id):
+            raise  # else it was taken, and only the answer to that was lost
+
+
+def _is_known(client: DashboardClient, submission_id: str) -> bool:
+    try:
+        look(client, submission_id)
+    except (ApplyError, InventoryError):
+        return False
+    return True
 
 
 def look(client: DashboardClient, submission_id: str) -> Job:
@@ -94,20 +118,20 @@ def look(client: DashboardClient, submission_id: str) -> Job:
         raise ApplyError(f"the cluster knows no job {submission_id}")
     if answer.status_code != 200:
         raise InventoryError(f"asking for job {submission_id} answered {answer.status_code}")
-    return _job(answer.json())
+    return _job(_content(answer, dict))
 
 
 def ours(client: DashboardClient) -> list[Job]:
     """Return all jobs fleetctl has submitted, oldest first."""
-    records = _require_ok(client.request("GET", "/api/jobs/"), "listing the jobs").json()
+    records = _content(_require_ok(client.request("GET", "/api/jobs/"), "listing the jobs"), list)
     jobs = [_job(record) for record in records if (record.get("metadata") or {}).get("tool") == TOOL]
     return sorted(jobs, key=lambda job: (job.start_time_ms, job.submission_id))
 
 
-def log_of(client: DashboardClient, submission_id: str) -> str:
-    """Return everything the job has written so far; empty when its log cannot be served any more."""
+def log_of(client: DashboardClient, submission_id: str) -> str | None:
+    """Return everything the job has written so far; None when its log cannot be served, now or any more."""
     answer = client.request("GET", f"/api/jobs/{submission_id}/logs")
-    return str(answer.json().get("logs") or "") if answer.status_code == 200 else ""
+    return str(_content(answer, dict).get("logs") or "") if answer.status_code == 200 else None
 
 
 def stop(client: DashboardClient, submission_id: str) -> None:

@@ -41,7 +41,7 @@ def apply_request(
         ],
         "logs": {
             f"{action.id}|{member.group}|{member.copy_index}|{member.rank}": log_name(
-                action.model, action.replica_id, member.group, member.copy_index, member.rank)
+                plan.fleet.namespace, action.model, action.replica_id, member.group, member.copy_index, member.rank)
             for action in plan.actions for member in action.members
         },
     }

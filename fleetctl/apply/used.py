@@ -13,7 +13,7 @@ def refuse_used(client: DashboardClient, plan: Plan) -> None:
     for job in jobs.ours(client):
         if job.metadata.get("planId") != plan.plan_id:
             continue
-        if '"type":"lockAcquired"' in jobs.log_of(client, job.submission_id):
+        if '"type":"lockAcquired"' in (jobs.log_of(client, job.submission_id) or ""):
             raise used_by(job.submission_id)
 
 

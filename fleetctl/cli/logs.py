@@ -80,7 +80,8 @@ def _find(client: DashboardClient, model: str, replica_id: int, namespace: str) 
     from fleetctl.inventory.read import Live, read_inventory
 
     seen = read_inventory(Live(client, now_text(), namespace))
-    return logs_of(seen, model, replica_id) or list(search_logs(client, seen, model, replica_id))
+    return logs_of(seen, namespace, model, replica_id) or list(
+        search_logs(client, seen, namespace, model, replica_id))
 
 
 def _show(client: DashboardClient, found: list[EngineLog], tail: int) -> bool:
@@ -88,13 +89,11 @@ def _show(client: DashboardClient, found: list[EngineLog], tail: int) -> bool:
     from fleetctl.apply.engine_log import read_log
     from fleetctl.cli.console import write_result
 
-    shown = False
-    for log in found:
-        text = read_log(client, log, tail)
-        if text is None:
-            continue
-        if len(found) > 1:
-            write_result(f"==> {log.label} <==\n")
+    texts = [(log.label, read_log(client, log, tail)) for log in found]
+    # raylets that share a host serve the same file
+    distinct = list(dict.fromkeys((label, text) for label, text in texts if text is not None))
+    for label, text in distinct:
+        if len(distinct) > 1:
+            write_result(f"==> {label} <==\n")
         write_result(text if text.endswith("\n") or not text else text + "\n")
-        shown = True
-    return shown
+    return bool(distinct)

@@ -1,8 +1,8 @@
 """Stands in for an actor: runs one engine with the real `EngineProcess`, in a process of its own, without Ray.
 
-Reads one JSON line (member, injected, visible, log, port, startupTimeout, aliveFor), writes one line for each thing that
-happens: created, failed, ready, down. It has to be a process of its own because it becomes a subreaper. Run it below a
-process that has the node's environment, as an actor has below its raylet.
+Reads one JSON line (member, injected, visible, log, port, startupTimeout, aliveFor), writes one line for each thing
+that happens: created, failed, ready, down. It has to be a process of its own because it becomes a subreaper. Run it
+below a process that has the node's environment, as an actor runs below its raylet.
 """
 
 from __future__ import annotations

@@ -51,7 +51,9 @@ def test_the_driver_is_asked_with_the_nodes_environment(driver: Driver, tmp_path
     assert "nounits" in query
 
 
-@pytest.mark.parametrize("row", ["0, GPU-aa, [N/A], [N/A]", "0, GPU-aa, [Insufficient Permissions], 5", "", "no devices"])
+@pytest.mark.parametrize("row", [
+    "0, GPU-aa, [N/A], [N/A]", "0, GPU-aa, [Insufficient Permissions], 5", "", "no devices",
+])
 def test_a_card_whose_memory_is_not_told_is_left_out(driver: Driver, row: str) -> None:
     assert read_cards(driver(listing(row, "1, GPU-bb, 100, 0"))) == [Card("1", "GPU-bb", 100 * MIB, 0)]
 

@@ -55,7 +55,7 @@ Run = Callable[..., Actor]
 
 @pytest.fixture
 def run(tmp_path: Path, mark: str) -> Iterator[Run]:
-    """Start an actor stand-in whose engine is `command`; keywords are keys of the engine, `order` overrides the rest."""
+    """Start an actor stand-in whose engine is `command`; keywords are keys of the engine, `order` is the rest."""
     started: list[Actor] = []
     temp = tmp_path / "temp"
     temp.mkdir()
@@ -107,13 +107,15 @@ def test_an_engine_sees_the_nodes_environment_its_own_and_what_is_injected(run: 
 
 @pytest.mark.parametrize("visible", ["", "0,3", "GPU-1234"])
 def test_the_cards_are_always_said_even_when_there_are_none(run: Run, visible: str) -> None:
-    actor = run(*DUMP_ENV, node={"CUDA_VISIBLE_DEVICES": "5"}, env={"CUDA_VISIBLE_DEVICES": "6"}, order={"visible": visible})
+    actor = run(*DUMP_ENV, node={"CUDA_VISIBLE_DEVICES": "5"}, env={"CUDA_VISIBLE_DEVICES": "6"},
+                order={"visible": visible})
     assert env_seen(actor)["CUDA_VISIBLE_DEVICES"] == visible
 
 
 def test_a_variable_the_node_does_not_have_stops_the_start(run: Run) -> None:
     actor = run("sleep", "1000", env={"HF_TOKEN": {"fromNode": "HF_TOKEN_FILE"}})
-    assert actor.hear("failed") == {"failed": "ENV_MISSING", "message": "HF_TOKEN: the node has no variable HF_TOKEN_FILE"}
+    assert actor.hear("failed") == {
+        "failed": "ENV_MISSING", "message": "HF_TOKEN: the node has no variable HF_TOKEN_FILE"}
     assert actor.fresh_folders() == []
 
 
@@ -123,8 +125,8 @@ def test_what_ray_sets_for_its_workers_is_no_variable_of_the_node(run: Run) -> N
 
 
 def test_references_in_command_and_args_are_expanded_and_all_else_is_verbatim(run: Run) -> None:
-    actor = run("printf", "%s\n", "--port=$(FLEETCTL_PORT)", args=["$(MODE)", "$$(MODE)", "$(NOBODY)", "$MODE", "a  b", "*"],
-                env={"MODE": "fast"})
+    actor = run("printf", "%s\n", "--port=$(FLEETCTL_PORT)", env={"MODE": "fast"},
+                args=["$(MODE)", "$$(MODE)", "$(NOBODY)", "$MODE", "a  b", "*"])
     actor.hear("failed")
     assert actor.log.read_text().splitlines() == ["--port=7001", "fast", "$(MODE)", "$(NOBODY)", "$MODE", "a  b", "*"]
 
@@ -145,7 +147,8 @@ def test_without_a_probe_ready_means_alive_for_a_while(run: Run, mark: str) -> N
 def test_without_a_probe_an_engine_that_ends_at_once_is_not_ready(run: Run) -> None:
     actor = run("sh", "-c", "echo no weights; exit 3", order={"aliveFor": 30})
     assert actor.hear("failed", "ready") == {
-        "failed": "ENGINE_EXITED", "message": "the engine exited with code 3 before it was ready; last words: no weights"}
+        "failed": "ENGINE_EXITED",
+        "message": "the engine exited with code 3 before it was ready; last words: no weights"}
 
 
 @pytest.mark.parametrize(("command", "message"), [
@@ -230,11 +233,12 @@ def test_an_engine_is_watched_until_it_ends(run: Run) -> None:
     assert actor.fresh_folders() == []
 
 
-def test_an_engine_counts_as_down_when_liveness_fails_so_many_times_in_a_row(run: Run, mark: str, tmp_path: Path) -> None:
+def test_an_engine_is_down_when_liveness_fails_so_many_times_in_a_row(run: Run, mark: str, tmp_path: Path) -> None:
     """The probe's own count shows that one good answer in between starts the count anew."""
     tries = tmp_path / "tries"
     probe = f'echo >> {tries}; n=$(wc -l < {tries}); test "$n" = 3'
-    actor = run("sleep", "1000", liveness={"exec": {"command": ["sh", "-c", probe]}, "period": 0.02, "failureThreshold": 3})
+    actor = run("sleep", "1000",
+                liveness={"exec": {"command": ["sh", "-c", probe]}, "period": 0.02, "failureThreshold": 3})
     assert actor.hear("down") == "liveness failed 3 times in a row (sh: exit code 1); it wrote nothing"
     assert tries.read_text().count("\n") == 6
     eventually(lambda: not marked(mark), "the engine was ended")
@@ -258,8 +262,8 @@ def test_a_working_directory_of_ones_own_is_used_and_kept(run: Run, tmp_path: Pa
 def test_whoever_is_killed_nothing_of_the_engine_is_left(
     run: Run, mark: str, victim: str, tmp_path: Path
 ) -> None:
-    actor = run(sys.executable, "-I", "-S", "-c", FAMILY,
-                readiness={"exec": {"command": ["grep", "-q", "complete", str(tmp_path / "engine.log")]}, "period": 0.05})
+    said = {"exec": {"command": ["grep", "-q", "complete", str(tmp_path / "engine.log")]}, "period": 0.05}
+    actor = run(sys.executable, "-I", "-S", "-c", FAMILY, readiness=said)
     actor.hear("ready")
     [pid] = children(actor.process.pid)
     [outer] = children(pid)

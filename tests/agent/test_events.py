@@ -23,7 +23,7 @@ def test_an_event_is_one_line_with_the_fields_every_reader_knows(capsys: pytest.
                      "replicaId": 0}
 
 
-def test_numbers_have_no_gaps_and_lines_are_whole_however_many_threads_write(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_have_no_gaps_and_lines_are_whole_however_many_write(capsys: pytest.CaptureFixture[str]) -> None:
     events, together = EventStream(), threading.Barrier(8)
 
     def write(number: int) -> None:

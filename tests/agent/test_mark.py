@@ -24,7 +24,7 @@ REPLICA = {"fleet": "lab", "model": "org/m:1", "replicaId": 3, "specHash": "abc"
 PLACE = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "ip": "10.0.0.7", "port": 7001,
          "gpuIndices": [1], "gpuUuids": ["GPU-aa"]}
 RAY_DIED = """\
-The actor died because of an error raised in its creation task, ray::ModelActor.__init__() (pid=1, ip=10.0.0.7, actor_id=ab)
+The actor died because of an error raised in its creation task, ray::ModelActor.__init__() (pid=1, ip=10.0.0.7)
   File "/tmp/replica.py", line 30, in __init__
     fail_start(replica, failure, restarted)
 RuntimeError: {}
@@ -75,7 +75,7 @@ def test_every_variable_the_fleet_file_may_refer_to_is_injected() -> None:
 
 
 @pytest.mark.parametrize("message", [
-    "the engine exited with code 3", 'it said {"error": "no"} and left', "line one\nline two", "caf\N{LATIN SMALL LETTER E WITH ACUTE}",
+    "the engine exited with code 3", 'it said {"error": "no"} and left', "line one\nline two", "caf\xe9",
     "a\u2028b\x85c", "FLEETCTL_FAILED is a word", "", "x" * 3_000,
 ])
 def test_a_failure_survives_being_wrapped_by_ray(message: str) -> None:

@@ -43,7 +43,7 @@ def unfit(source: str) -> Iterator[str]:
                     and any(alias.name == "annotations" for alias in node.names) for node in tree.body)
     quoted = {id(child) for annotation in _annotations(tree) for child in ast.walk(annotation)} if postponed else set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr) and id(node) not in quoted and _of_types(node):
+        if isinstance(node, ast.BinOp) and id(node) not in quoted and _union(node):
             yield f"line {node.lineno}: X | Y is evaluated when this runs"
 
 
@@ -52,11 +52,10 @@ def _troubles(node: ast.AST, source: str) -> Iterator[str]:
         yield "match statement"
     elif isinstance(node, (ast.With, ast.AsyncWith)) and _parenthesised(node, source):
         yield "parenthesised context managers"
-    elif isinstance(node, ast.ImportFrom) and {alias.name for alias in node.names} & NEWER.get(node.module or "", set()):
-        yield f"import from {node.module} of something newer"
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
-        yield from (f"module {name}" for name in names & NEWER_MODULES)
+        module, names = getattr(node, "module", None) or "", {alias.name for alias in node.names}
+        yield from (f"{module}.{name}" for name in names & NEWER.get(module, set()))
+        yield from (f"module {name}" for name in {module, *names} & NEWER_MODULES)
     elif isinstance(node, ast.Name) and node.id in NEWER_BUILTINS:
         yield node.id
     elif isinstance(node, ast.Attribute):
@@ -85,9 +84,9 @@ def _annotations(tree: ast.AST) -> Iterator[ast.expr]:
                 yield found
 
 
-def _of_types(node: ast.BinOp) -> bool:
-    """Whether a `|` may be one of types: numbers and dicts are never None, subscripted or named like a class."""
-    return any(
+def _union(node: ast.BinOp) -> bool:
+    """Whether this may be a `|` of types: numbers and dicts are never None, subscripted or named like a class."""
+    return isinstance(node.op, ast.BitOr) and any(
         (isinstance(side, ast.Constant) and side.value is None)
         or (isinstance(side, ast.Subscript) and isinstance(side.value, ast.Name) and side.value.id[:1].isupper())
         or (isinstance(side, ast.Name) and (side.id in {"int", "str", "bytes", "float", "bool", "list", "dict"}

@@ -1,4 +1,4 @@
-"""Turns on shared cards: on one node fractional claims reach Ray in the plan's order, and nothing waits without need."""
+"""Turns on shared cards: fractional claims on a node reach Ray in the plan's order, and nothing waits without need."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def test_other_nodes_and_members_without_a_card_do_not_matter() -> None:
 
 
 def test_a_gang_waits_for_the_last_one_on_each_of_its_nodes() -> None:
-    turns = CardTurns([replica("a", ("n", 2_500)), replica("b", ("o", 2_500)), replica("g", ("n", 2_500), ("o", 2_500))])
+    gang = replica("g", ("n", 2_500), ("o", 2_500))
+    turns = CardTurns([replica("a", ("n", 2_500)), replica("b", ("o", 2_500)), gang])
     turns.done("a")
     assert waits(turns, "g")
     turns.done("b")

@@ -1,4 +1,4 @@
-"""One Ray of a head and three nodes with two pretended GPUs each, for all tests of this folder; a namespace for each test."""
+"""One Ray of a head and three nodes with two pretended GPUs each, for all tests here; a namespace for each test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster
         yield cluster
 
 
-def member(*flags: str, gpus: float = 1, node: str | None = None, role: str | None = None, **more: Any) -> dict[str, Any]:
+def member(
+    *flags: str, gpus: float = 1, node: str | None = None, role: str | None = None, **more: Any
+) -> dict[str, Any]:
     """A member that runs the tests' engine."""
     written: dict[str, Any] = {"resources": {"gpus": gpus} if gpus else {"cpus": 0.1}, "engine": {
         "command": [sys.executable, ENGINE], "args": ["$(FLEETCTL_PORT)", *flags],

@@ -1,4 +1,4 @@
-"""An engine for tests: HTTP with /health and /env, two children that try to escape (setsid, double fork), and ways to fail."""
+"""An engine for tests: HTTP with /health and /env, children that try to escape (setsid, double fork), ways to fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Ray of several raylets, held by a process of its own and told what to do over two pipes, one JSON object a line.
+"""A real Ray of several raylets, in a process of its own that takes orders over two pipes, one JSON object a line.
 
 Run as `python ray_keeper.py READ_FD WRITE_FD`. Ends when its pipe closes, and takes Ray with it.
 """
@@ -62,8 +62,9 @@ class Keeper:
         for live_state in LIVE:
             for actor_id, record in (state.actors(actor_state_name=live_state) or {}).items():
                 if record["Name"] in named:
-                    rows.append({"name": record["Name"], "state": record["State"], "pid": record["Pid"],
-                                 "node": record["Address"]["NodeID"], "restarts": record["NumRestarts"], "id": actor_id})
+                    rows.append({
+                        "name": record["Name"], "state": record["State"], "pid": record["Pid"], "id": actor_id,
+                        "node": record["Address"]["NodeID"], "restarts": record["NumRestarts"]})
         return sorted(rows, key=lambda row: row["name"])
 
     def classes(self, name: str) -> list:

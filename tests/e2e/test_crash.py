@@ -1,4 +1,4 @@
-"""An apply that dies anywhere: the next one converges, with no duplicate, no orphan process and no leaked placement group."""
+"""An apply that dies anywhere: the next one converges, without a duplicate, an orphan process or a leaked group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gangs on a real Ray: whole or not at all, each rank knows its leader, and a lost member brings the whole gang back."""
+"""Gangs on a real Ray: whole or not at all, each rank knows its leader, a lost member brings the whole gang back."""
 
 from __future__ import annotations
 

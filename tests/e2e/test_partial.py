@@ -1,4 +1,4 @@
-"""Partial success on a real Ray: what fits runs where the plan said, the rest is explained, and the next apply adds only what is missing."""
+"""Partial success on a real Ray: what fits runs where planned, the rest is explained, the next apply adds the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ pytestmark = pytest.mark.ray
 def test_two_of_three_run_where_planned_and_a_new_node_takes_the_third(world: World) -> None:
     world.write(model("org/m:1", 3, member(gpus=2, nodeSelector={"fleet.io/node": "in(a, b, d)"})))
     plan = world.plan()
-    planned = {f"ModelActor:org/m:1:{action['replicaId']}": action["members"][0]["nodeId"] for action in plan["actions"]}
+    planned = {f"ModelActor:{action['model']}:{action['replicaId']}": action["members"][0]["nodeId"]
+               for action in plan["actions"]}
 
     first = world.apply()
     assert first.returncode == 3

@@ -1,0 +1,198 @@
+"""Following a run of the agent: its log becomes events, and whatever happens to the dashboard is told as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from cluster_stand_in import ClusterStandIn, event, ready, summary
+
+from fleetctl.apply.follow import UNREACHABLE_S, Follower, parse_line
+from fleetctl.documents.events import Event, RunSummary
+from fleetctl.errors import ApplyError, ClusterRefused, WaitTimeout
+from fleetctl.inventory.client import DashboardClient
+
+VERSION = event(0, "version", "fleetctl agent", version="1.0")
+LOCKED = event(1, "lockAcquired", "lock of lab acquired")
+READY = event(2, "replicaReady", "m/0: ready", model="m", replicaId=0)
+SUMMARY = summary(3, ready("m", 0))
+AWAY = (503, "Service Unavailable")
+
+
+class Clock:
+    """Time that passes only by waiting; `then` is called with the number of each wait."""
+
+    def __init__(self, then: Callable[[int], object] = lambda _: None) -> None:
+        self.now, self.waits, self.then = 0.0, 0, then
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.now += seconds
+        self.waits += 1
+        self.then(self.waits)
+
+
+def follow(client: DashboardClient, clock: Clock | None = None, wait_timeout_s: float | None = None) -> list[Event]:
+    clock = clock or Clock()
+    return list(Follower(client, "j", wait_timeout_s=wait_timeout_s, clock=clock, sleep=clock.sleep).events())
+
+
+def types(events: list[Event]) -> list[str]:
+    return [one.type for one in events]
+
+
+def test_events_come_once_and_in_order_until_the_summary(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    cluster.add_job("j", ("PENDING", ""), ("RUNNING", VERSION), ("RUNNING", VERSION + LOCKED + READY),
+                    ("SUCCEEDED", VERSION + LOCKED + READY + SUMMARY))
+    events = follow(client)
+    assert types(events) == ["version", "lockAcquired", "replicaReady", "runSummary"]
+    assert isinstance(events[-1], RunSummary)
+    assert events[-1].outcomes[0].outcome == "ready"
+    assert events[2].model_extra == {"model": "m", "replicaId": 0}
+
+
+def test_following_writes_nothing(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    cluster.add_job("j", ("SUCCEEDED", VERSION + SUMMARY))
+    follow(client)
+    assert cluster.writes() == []
+
+
+def test_a_line_that_is_not_whole_yet_waits_for_its_end(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    for cut in (1, len(READY) // 2, len(READY) - 1):
+        cluster.add_job("j", ("RUNNING", VERSION + READY[:cut]), ("SUCCEEDED", VERSION + READY + SUMMARY))
+        assert types(follow(client)) == ["version", "replicaReady", "runSummary"]
+
+
+def test_lines_of_others_are_passed_over(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    noise = "Running entrypoint for job\n\n{not json\n{}\n[1]\n{\"type\": 3}\n2026-03-04 INFO worker.py: hello\n"
+    broken = '{"seq": 1, "time": "t", "type": "runSummary", "message": "no code"}\n'
+    cluster.add_job("j", ("SUCCEEDED", noise + VERSION + noise + broken + SUMMARY + noise))
+    assert types(follow(client)) == ["version", "runSummary"]
+
+
+def test_an_event_of_a_type_from_the_future_is_handed_on(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    future = event(1, "cardRepaired", "a card was repaired", card=3)
+    cluster.add_job("j", ("SUCCEEDED", VERSION + future + SUMMARY))
+    told = follow(client)[1]
+    assert (told.type, told.message, told.model_extra) == ("cardRepaired", "a card was repaired", {"card": 3})
+
+
+@pytest.mark.parametrize("words", ["a\u2028b", "a\x85b", "a\x0cb", "a\x1cb"])
+def test_what_ends_a_line_elsewhere_ends_none_here(
+    cluster: ClusterStandIn, client: DashboardClient, words: str
+) -> None:
+    line = json.dumps(json.loads(READY) | {"message": words}, ensure_ascii=False) + "\n"
+    cluster.add_job("j", ("SUCCEEDED", VERSION + line + SUMMARY))
+    assert [one.message for one in follow(client)][1] == words
+
+
+def test_an_agent_that_died_without_a_summary_is_told_with_rays_reason(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    cluster.add_job("j", ("RUNNING", VERSION), ("FAILED", VERSION + LOCKED)).message = "killed by signal 9"
+    follower = Follower(client, "j", sleep=lambda _: None).events()
+    assert [next(follower).type, next(follower).type] == ["version", "lockAcquired"]
+    with pytest.raises(ApplyError, match=r"ended without a summary \(FAILED: killed by signal 9\)") as caught:
+        next(follower)
+    assert "apply again" in (caught.value.hint or "")
+
+
+def test_a_job_the_cluster_does_not_know_is_an_error(client: DashboardClient) -> None:
+    with pytest.raises(ApplyError, match="knows no job j"):
+        follow(client)
+
+
+@pytest.mark.parametrize("away", [[AWAY], [AWAY] * 5, [(0, "")] * 6, [(200, "<html>")], [(500, "x")]])
+def test_a_dashboard_that_is_away_for_a_while_is_waited_for(
+    cluster: ClusterStandIn, client: DashboardClient, away: list[tuple[int, str]]
+) -> None:
+    cluster.add_job("j", ("RUNNING", VERSION), ("SUCCEEDED", VERSION + SUMMARY))
+    cluster.refusals["GET", "/api/jobs/j"] = list(away)
+    assert types(follow(client)) == ["version", "runSummary"]
+
+
+def test_a_log_that_is_away_when_the_job_has_ended_is_waited_for(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    cluster.add_job("j", ("SUCCEEDED", VERSION + SUMMARY))
+    cluster.refusals["GET", "/api/jobs/j/logs"] = [(500, "agent is busy"), (502, "")]
+    assert types(follow(client)) == ["version", "runSummary"]
+
+
+def test_a_dashboard_that_stays_away_is_given_up_and_the_apply_is_not(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    cluster.add_job("j", ("RUNNING", VERSION))
+    cluster.refusals["GET", "/api/jobs/j"] = [AWAY] * 10_000
+    clock = Clock()
+    with pytest.raises(ApplyError, match="lost sight of the apply.*503") as caught:
+        follow(client, clock)
+    assert "goes on in the cluster" in (caught.value.hint or "")
+    assert UNREACHABLE_S < clock.now < UNREACHABLE_S + 10
+    assert not cluster.jobs["j"].stopped
+
+
+def test_being_away_twice_for_a_short_time_is_not_being_away_for_long(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    cluster.add_job("j", *[("RUNNING", VERSION)] * 3, ("SUCCEEDED", VERSION + SUMMARY))
+    away = [AWAY] * 20
+
+    def again(wait: int) -> None:
+        if wait in (1, 30):
+            cluster.refusals["GET", "/api/jobs/j"] = list(away)
+
+    assert types(follow(client, Clock(again))) == ["version", "runSummary"]
+
+
+def test_a_refused_token_is_told_after_a_while(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    cluster.add_job("j", ("RUNNING", VERSION))
+    cluster.refusals["GET", "/api/jobs/j"] = [(401, "")] * 10_000
+    with pytest.raises((ApplyError, ClusterRefused), match="401"):
+        follow(client)
+
+
+def test_waiting_ends_when_its_time_is_over_and_the_apply_goes_on(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    cluster.add_job("j", ("RUNNING", VERSION))
+    clock = Clock()
+    with pytest.raises(WaitTimeout, match="goes on in the cluster") as caught:
+        follow(client, clock, wait_timeout_s=30)
+    assert caught.value.exit_code == 7
+    assert "apply --attach j" in (caught.value.hint or "")
+    assert clock.now == 30
+    assert not cluster.jobs["j"].stopped
+
+
+def test_the_time_counts_while_the_dashboard_is_away_too(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    cluster.add_job("j", ("RUNNING", VERSION))
+    cluster.refusals["GET", "/api/jobs/j"] = [AWAY] * 10_000
+    clock = Clock()
+    with pytest.raises(WaitTimeout):
+        follow(client, clock, wait_timeout_s=5)
+    assert clock.now == 5
+
+
+def test_a_summary_that_is_there_is_not_missed_for_want_of_time(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    cluster.add_job("j", ("SUCCEEDED", VERSION + SUMMARY))
+    assert types(follow(client, wait_timeout_s=0)) == ["version", "runSummary"]
+
+
+def test_a_quiet_run_is_asked_about_less_often(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    cluster.add_job("j", ("RUNNING", VERSION))
+    clock = Clock()
+    with pytest.raises(WaitTimeout):
+        follow(client, clock, wait_timeout_s=600)
+    assert 290 < clock.waits < 330, "every two seconds once it is quiet"
+
+
+@pytest.mark.parametrize("line", ["", "text", "null", "{", '{"seq": "x"}', '{"type": "runSummary"}', '{"a": ' + "[" * 9_000])
+def test_a_line_that_is_no_event_is_none(line: str) -> None:
+    assert parse_line(line) is None

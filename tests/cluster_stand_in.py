@@ -1,0 +1,264 @@
+"""A real HTTP server that stands in for a Ray dashboard: nodes and actors to read, packages and jobs to write.
+
+It keeps what it is sent, as Ray does, and writes down every request. What the agent would do in the cluster is played by
+`plays`: for each submitted job a list of (status, log so far), one step per look at the job.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from fleetctl.agent.mark import actor_name, describe, mark_variables
+
+Steps = list[tuple[str, str]]
+Play = Callable[[dict[str, Any]], Steps]
+Answer = tuple[int, str]
+
+
+def event(seq: int, kind: str, message: str = "", **fields: Any) -> str:
+    """One line of the agent's, with its line end."""
+    record = {"seq": seq, "time": "2026-03-04T12:00:00.000Z", "type": kind, "level": "info", "message": message}
+    return json.dumps({**record, **fields}, separators=(",", ":")) + "\n"
+
+
+def summary(seq: int, *outcomes: dict[str, Any], code: int = 0, **fields: Any) -> str:
+    """The agent's last line."""
+    ready = sum(outcome["outcome"] == "ready" for outcome in outcomes)
+    return event(seq, "runSummary", fields.pop("message", f"{ready} of {len(outcomes)} ready"),
+                 outcomes=list(outcomes), exitCode=code, **{"interrupted": False, **fields})
+
+
+def ready(model: str, replica_id: int, node: str = "node-a") -> dict[str, Any]:
+    """The outcome of a replica that is ready."""
+    return {"model": model, "replicaId": replica_id, "outcome": "ready", "nodes": [node], "message": "",
+            "address": "10.0.0.7:7001", "seconds": 1.25}
+
+
+def all_ready(request: dict[str, Any]) -> Steps:
+    """The play of an agent that creates all that is planned, and everything becomes ready."""
+    plan = request["plan"]
+    lines = event(0, "version", "fleetctl agent", version="1.0") + event(1, "lockAcquired", "lock acquired")
+    rows = [ready(action["model"], action["replicaId"], action["members"][0]["node"]) for action in plan["actions"]]
+    for number, row in enumerate(rows):
+        lines += event(2 + number, "replicaReady", f"{row['model']}/{row['replicaId']}: ready", **{
+            key: value for key, value in row.items() if key != "message"})
+    rows += [{key: row[key] for key in ("model", "code", "message", "replicas")} | {"outcome": "blocked"}
+             for row in plan["blocked"]]
+    code = 3 if plan["blocked"] else 0
+    return [("RUNNING", lines), ("SUCCEEDED", lines + summary(2 + len(rows), *rows, code=code))]
+
+
+@dataclass
+class StoredJob:
+    """A submitted job. `steps` are what is still to happen; the last one stays."""
+
+    body: dict[str, Any]
+    steps: Steps
+    status: str = "PENDING"
+    log: str = ""
+    message: str = ""
+    start_time: int = 0
+    stopped: bool = False
+
+    def step(self) -> None:
+        if self.steps:
+            self.status, self.log = self.steps.pop(0)
+
+    def record(self) -> dict[str, Any]:
+        return {"type": "SUBMISSION", "job_id": None, "submission_id": self.body["submission_id"],
+                "status": self.status, "metadata": self.body.get("metadata"), "message": self.message,
+                "start_time": self.start_time, "entrypoint": self.body["entrypoint"]}
+
+
+@dataclass
+class ClusterStandIn:
+    """The cluster. `refusals` hold answers to give instead, taken one by one, by method and the start of the path."""
+
+    url: str = ""
+    session: str = "session_1"
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    actors: list[dict[str, Any]] = field(default_factory=list)
+    packages: dict[str, bytes] = field(default_factory=dict)
+    jobs: dict[str, StoredJob] = field(default_factory=dict)
+    log_files: dict[tuple[str, str], str] = field(default_factory=dict)
+    refusals: dict[tuple[str, str], list[Answer]] = field(default_factory=dict)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    on_submit: Callable[[dict[str, Any]], Steps] = field(default=lambda _: [])
+    on_stop: Callable[[StoredJob], None] = field(default=lambda _: None)
+    headers: list[dict[str, str]] = field(default_factory=list)
+
+    def add_node(self, name: str, gpus: int = 8, state: str = "ALIVE", **labels: str) -> str:
+        """Add a node and return its id."""
+        node_id = (name.encode().hex() * 56)[:56]
+        self.nodes.append({
+            "node_id": node_id, "node_ip": "10.0.0.7", "state": state, "node_name": name, "labels": labels,
+            "resources_total": {"GPU": float(gpus), "CPU": 16.0, "memory": float(1 << 40)}})
+        return node_id
+
+    def add_replica(self, model: str, replica_id: int, node_id: str, *, state: str = "ALIVE", fleet: str | None = "lab",
+                    gpus: int = 80_000, namespace: str = "fleet", spec_hash: str = "abc") -> None:
+        """Add the actor of a replica of one member; `fleet` None = it carries no mark."""
+        member = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": node_id, "gpus": gpus,
+                  "vram": 0, "cpus": 0, "memory": 0}
+        told = {"fleet": fleet, "model": model, "replicaId": replica_id, "specHash": spec_hash, "members": [member]}
+        place = {**{key: member[key] for key in ("group", "copy", "role", "rank", "nodeId")}, "ip": "10.0.0.7",
+                 "port": 7001 + replica_id, "gpuIndices": list(range(gpus // 10_000)), "gpuUuids": []}
+        self.actors.append({
+            "actor_id": f"{len(self.actors):032x}", "name": actor_name(model, replica_id), "state": state,
+            "ray_namespace": namespace, "node_id": node_id if state == "ALIVE" else None, "placement_group_id": None,
+            "required_resources": {"GPU": gpus / 10_000} if gpus else {}, "num_restarts": "0", "death_cause": None,
+            "serialized_runtime_env": json.dumps({"env_vars": mark_variables(told)} if fleet else {}),
+            "repr_name": describe(told, [place]) if fleet and state == "ALIVE" else ""})
+
+    def writes(self) -> list[tuple[str, str]]:
+        """Return the requests that were not GETs."""
+        return [request for request in self.requests if request[0] != "GET"]
+
+    def add_job(self, submission_id: str, *steps: tuple[str, str], start_time: int = 1, **metadata: str) -> StoredJob:
+        """Add a job that was submitted before."""
+        body = {"submission_id": submission_id, "entrypoint": "sh x", "metadata": {"tool": "fleetctl", **metadata}}
+        self.jobs[submission_id] = StoredJob(body, list(steps), start_time=start_time)
+        return self.jobs[submission_id]
+
+    def request_of(self, submission_id: str) -> dict[str, Any]:
+        """Return what the agent of a submitted job was asked, from the package it was sent."""
+        import io
+        import zipfile
+
+        name = self.jobs[submission_id].body["runtime_env"]["working_dir"].removeprefix("gcs://")
+        with zipfile.ZipFile(io.BytesIO(self.packages[name])) as archive:
+            found: dict[str, Any] = json.loads(archive.read("fleetctl_request.json"))
+            return found
+
+    def answer(self, method: str, path: str, query: dict[str, str], body: bytes) -> Answer | tuple[int, bytes]:
+        """Answer one request as the dashboard would."""
+        for (refused_method, start), answers in self.refusals.items():
+            if method == refused_method and path.startswith(start) and answers:
+                return answers.pop(0)
+        if path.startswith("/api/packages/gcs/"):
+            return self._package(method, path.rpartition("/")[2], body)
+        if path.startswith("/api/jobs/"):
+            return self._jobs(method, path.removeprefix("/api/jobs/"), body)
+        if method == "GET":
+            return self._inventory(path, query)
+        return 405, "405: Method Not Allowed"
+
+    def _package(self, method: str, name: str, body: bytes) -> Answer:
+        if method == "PUT":
+            self.packages[name] = body
+            return 200, ""
+        return (200, "") if name in self.packages else (404, f"Package {name} does not exist")
+
+    def _jobs(self, method: str, rest: str, body: bytes) -> Answer:
+        if method == "POST" and rest == "":
+            return self._submit(json.loads(body))
+        if rest == "":
+            return 200, json.dumps([job.record() for job in self.jobs.values()])
+        submission_id, _, what = rest.partition("/")
+        job = self.jobs.get(submission_id)
+        if job is None:
+            return 404, f"Job {submission_id} does not exist"
+        if method == "POST" and what == "stop":
+            job.stopped = True
+            self.on_stop(job)
+            return 200, '{"stopped": true}'
+        if what == "logs":
+            return 200, json.dumps({"logs": job.log})
+        job.step()
+        return 200, json.dumps(job.record())
+
+    def _submit(self, body: dict[str, Any]) -> Answer:
+        submission_id = body["submission_id"]
+        if submission_id in self.jobs:
+            return 500, f"ValueError: Job with submission_id {submission_id} already exists"
+        self.jobs[submission_id] = StoredJob(body, [], start_time=len(self.jobs) + 1)
+        self.jobs[submission_id].steps = list(self.on_submit(self.request_of(submission_id)))
+        return 200, json.dumps({"job_id": submission_id, "submission_id": submission_id})
+
+    def _inventory(self, path: str, query: dict[str, str]) -> Answer:
+        if path == "/api/v0/nodes":
+            return 200, listing(self.nodes)
+        if path == "/api/v0/placement_groups":
+            return 200, listing([])
+        if path == "/api/v0/actors":
+            return 200, listing([row for row in self.actors if row["state"] == query.get("filter_values")])
+        if path == "/nodes":
+            shown = [{"hostname": row["node_name"], "ip": row["node_ip"], "gpus": [],
+                      "raylet": {"nodeId": row["node_id"], "state": row["state"]}} for row in self.nodes]
+            return 200, json.dumps({"result": True, "msg": "", "data": {"summary": shown}})
+        if path == "/api/version":
+            return 200, json.dumps({"ray_version": "2.60.0", "session_name": self.session})
+        if path == "/api/v0/logs":
+            start = query["glob"].removesuffix("*.log")
+            names = [name for node, name in self.log_files if node == query["node_id"] and name.startswith(start)]
+            return 200, json.dumps({"result": True, "msg": "", "data": {"result": {"internal": names}}})
+        if path == "/api/v0/logs/file":
+            text = self.log_files.get((query["node_id"], query["filename"]))
+            return (500, "[failed] no such file") if text is None else (200, tail(text, int(query["lines"])))
+        return 404, "404: Not Found"
+
+
+def tail(text: str, lines: int) -> str:
+    return "".join(text.splitlines(keepends=True)[-lines:])
+
+
+def listing(rows: list[dict[str, Any]]) -> str:
+    """A list of the state API."""
+    inner = {"total": len(rows), "num_after_truncation": len(rows), "num_filtered": len(rows), "result": rows}
+    return json.dumps({"result": True, "msg": "", "data": {"result": inner}})
+
+
+@contextmanager
+def serve(cluster: ClusterStandIn) -> Iterator[ClusterStandIn]:
+    """Serve `cluster` on a free port of this machine."""
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = 1 << 16
+
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+            with lock:
+                cluster.requests.append((self.command, parts.path))
+                cluster.headers.append({name.lower(): value for name, value in self.headers.items()})
+                status, said = cluster.answer(self.command, parts.path, query, body)
+            if status == 0:  # hang up without a word
+                self.close_connection = True
+                return
+            data = said.encode() if isinstance(said, str) else said
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            return  # a client that hangs up is what some tests are about
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    cluster.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield cluster
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
