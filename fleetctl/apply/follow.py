@@ -27,7 +27,7 @@ def parse_line(line: str) -> Event | None:
         if record.get("type") == "runSummary":
             return RunSummary.model_validate(record)
         return Event.model_validate(record)
-    except (ValueError, ValidationError):
+    except (ValueError, RecursionError, ValidationError):
         return None
 
 
@@ -62,7 +62,7 @@ class Follower:
                 unreachable_since = self._clock() if unreachable_since is None else unreachable_since
                 if self._clock() - unreachable_since > UNREACHABLE_S:
                     raise _lost_sight(error) from None
-                self._sleep(SLOW_S)
+                self._wait(SLOW_S)
                 continue
             unreachable_since = None
             yield from fresh
@@ -73,23 +73,26 @@ class Follower:
                     f"the agent ended without a summary ({ended.status}: {ended.message or 'no reason given'})",
                     hint="what it created goes on; apply again, and it continues from what runs",
                 )
-            self._wait(bool(fresh))
+            self._pause_s = QUICK_S if fresh else min(SLOW_S, self._pause_s * 1.3)
+            self._wait(self._pause_s)
 
     def _fresh(self) -> Iterator[Event]:
-        """Yield the events of complete lines not seen before."""
+        """Yield the events of complete lines not seen before; raises InventoryError when the log cannot be had."""
         text = jobs.log_of(self._client, self._id)
+        if text is None:
+            raise InventoryError(f"the log of job {self._id} cannot be served")
         whole = text.rfind("\n") + 1
-        for line in text[self._seen_chars:whole].splitlines():
+        for line in text[self._seen_chars:whole].split("\n"):  # splitlines() knows line ends that JSON does not
             event = parse_line(line)
             if event is not None:
                 yield event
         self._seen_chars = max(whole, self._seen_chars)
 
-    def _wait(self, something_came: bool) -> None:
-        if self._deadline is not None and self._clock() >= self._deadline:
+    def _wait(self, seconds: float) -> None:
+        left = None if self._deadline is None else self._deadline - self._clock()
+        if left is not None and left <= 0:
             raise WaitTimeout(
                 "stopped waiting; the apply goes on in the cluster",
                 hint=f"`fleetctl apply --attach {self._id}` follows it, `fleetctl status` shows the replicas",
             )
-        self._pause_s = QUICK_S if something_came else min(SLOW_S, self._pause_s * 1.3)
-        self._sleep(self._pause_s)
+        self._sleep(seconds if left is None else min(seconds, left))

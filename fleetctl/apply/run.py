@@ -16,11 +16,12 @@ from fleetctl.apply.request import ApplyOptions, apply_request
 from fleetctl.apply.used import used_by
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.plan import Plan
-from fleetctl.errors import ApplyError, LockHeld
+from fleetctl.errors import ApplyError, LockHeld, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
 
 Relay = Callable[[Event], None]
 STOP_PATIENCE_S = 10.0
+UNREPORTED = "the apply was stopped and gave no report; `fleetctl status` shows what runs"
 
 
 class Detached(Exception):  # noqa: N818  not an error: the person let go of a running apply
@@ -56,7 +57,8 @@ def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = Non
            on_interrupt: Callable[[], None] = lambda: None) -> RunSummary:
     """Relay events until the summary and return it.
 
-    Raises ApplyError when the agent died, WaitTimeout, and Detached at the second interrupt.
+    Raises ApplyError when the agent died, WaitTimeout, and Detached at the second interrupt or when the job does not
+    heed the first.
     """
     try:
         return _drain(Follower(started.client, started.submission_id, wait_timeout_s=wait_timeout_s), relay)
@@ -65,10 +67,10 @@ def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = Non
     try:
         jobs.stop(started.client, started.submission_id)
         return _drain(Follower(started.client, started.submission_id, wait_timeout_s=STOP_PATIENCE_S), lambda _: None)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, WaitTimeout):
         raise Detached(started.submission_id) from None
-    except ApplyError:  # stopped before it could say anything: then nothing was begun
-        return RunSummary(seq=0, time="", message="stopped before it began", exit_code=3, interrupted=True)
+    except ApplyError:  # stopped before it began, or killed before it could report
+        return RunSummary(seq=0, time="", message=UNREPORTED, exit_code=3, interrupted=True)
 
 
 def _drain(follower: Follower, relay: Relay) -> RunSummary:
@@ -83,15 +85,20 @@ def raise_if_refused(summary: RunSummary) -> None:
     """Raise LockHeld or PlanUsed when the agent ended before any action, ApplyError when it could not even begin."""
     extra = summary.model_extra or {}
     if summary.exit_code == 5:
-        holder = extra.get("holder") or {}
-        who = f", started by {holder['who']}" if holder.get("who") else ""
-        raise LockHeld(f"{summary.message}{who}", hint=(
-            f"wait for it with --lock-timeout 10m, follow it with `fleetctl apply --attach {holder.get('job', '')}`, "
-            f"or stop it with `ray job stop {holder.get('job', '')}`"))
+        raise _lock_held(summary.message, extra.get("holder") or {})
     if summary.exit_code == 6:
         raise used_by(str(extra.get("usedBy", "unknown")))
     if summary.exit_code == 1:
         raise ApplyError(summary.message)
+
+
+def _lock_held(message: str, holder: Mapping[str, str]) -> LockHeld:
+    who = f", started by {holder['who']}" if holder.get("who") else ""
+    ways = "wait for it with --lock-timeout 10m, or follow it with `fleetctl apply --attach`"
+    if job := holder.get("job"):
+        ways = (f"wait for it with --lock-timeout 10m, follow it with `fleetctl apply --attach {job}`, "
+                f"or stop it with `ray job stop {job}`")
+    return LockHeld(f"{message}{who}", hint=ways)
 
 
 def running(client: DashboardClient, fleet: str | None) -> list[jobs.Job]:

@@ -1,6 +1,6 @@
 """The plan: what would be created where, what is held, what is blocked and why. There is no operation that removes.
 
-Bytes are integers; `gpus` and `cpus` are integers of 1/10000. Lists are in a fixed order, so equal input gives equal bytes.
+Bytes are integers; `gpus` and `cpus` are integers of 1/10000. Lists are in a fixed order: equal input gives equal bytes.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Drift(Stored):
 
 
 class Unmanaged(Stored):
-    """Capacity in use by something that is not this fleet's to count: another fleet, a foreign scheme, a model not in the file."""
+    """Capacity in use by what is not this fleet's to count: another fleet, a foreign scheme, a model not in the file."""
 
     model: str
     replica_id: int | None = None

@@ -1,14 +1,14 @@
 """Quantities as people write them, and the integers they stand for.
 
-Bytes are Kubernetes quantities (`16Gi`, `500M`, `1073741824`). GPU and CPU amounts become integers of 1/10000, Ray's own
-fixed point, so that sums are exact. Durations (`15m`, `1h30m`, `500ms`) become seconds.
+Bytes are Kubernetes quantities (`16Gi`, `500M`, `1073741824`). GPU and CPU amounts become integers of 1/10000, Ray's
+own fixed point, so that sums are exact. Durations (`15m`, `1h30m`, `500ms`) become seconds.
 """
 
 from __future__ import annotations
 
 import re
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -35,16 +35,16 @@ CPU_ALLOWED = "a number such as 2, 0.5 or 500m"
 DURATION_ALLOWED = "a duration such as 30s, 15m or 1h30m"
 
 
-def _bad(kind: str, value: Any, allowed: str) -> PydanticCustomError:
+def _bad(kind: str, value: object, allowed: str) -> PydanticCustomError:
     return PydanticCustomError(f"bad_{kind}", "{found} is not {allowed}", {"found": repr(value), "allowed": allowed})
 
 
-def _absurd(value: Any, allowed: str) -> PydanticCustomError:
+def _absurd(value: object, allowed: str) -> PydanticCustomError:
     return PydanticCustomError("absurd_quantity", "{found} is out of range; expected {allowed}",
                                {"found": repr(value), "allowed": allowed})
 
 
-def parse_bytes(value: Any) -> int:
+def parse_bytes(value: object) -> int:
     """Return the whole bytes a Kubernetes quantity stands for; fractions round up, as in Kubernetes."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise _bad("bytes", value, BYTES_ALLOWED)
@@ -57,7 +57,7 @@ def parse_bytes(value: Any) -> int:
     return int(exact.to_integral_value(rounding="ROUND_CEILING"))
 
 
-def _parse_share(value: Any, allowed: str, kind: str) -> int:
+def _parse_share(value: object, allowed: str, kind: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise _bad(kind, value, allowed)
     text = str(value).strip()
@@ -79,7 +79,7 @@ def _parse_share(value: Any, allowed: str, kind: str) -> int:
     return int(share)
 
 
-def parse_gpus(value: Any) -> int:
+def parse_gpus(value: object) -> int:
     """Return GPUs in 1/10000; more than one card must be whole cards."""
     share = _parse_share(value, SHARE_ALLOWED, "gpus")
     if share > SHARE and share % SHARE:
@@ -88,12 +88,12 @@ def parse_gpus(value: Any) -> int:
     return share
 
 
-def parse_cpus(value: Any) -> int:
+def parse_cpus(value: object) -> int:
     """Return CPUs in 1/10000, from a number or from Kubernetes' milli form (`500m`)."""
     return _parse_share(value, CPU_ALLOWED, "cpus")
 
 
-def parse_duration(value: Any) -> int | float:
+def parse_duration(value: object) -> int | float:
     """Return seconds; an int where the duration is whole."""
     if not isinstance(value, str) or len(value) > 40:
         raise _bad("duration", value, DURATION_ALLOWED)

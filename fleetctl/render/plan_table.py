@@ -70,7 +70,9 @@ def certificate_sentence(certificate: Certificate) -> str:
     missing = "the missing replica" if certificate.wanted == 1 else f"the {certificate.wanted} missing replicas"
     if certificate.placed == certificate.wanted:
         return f"Places {'' if certificate.wanted == 1 else 'all of '}{missing}."
-    start = f"Places {certificate.placed} of {missing}; "
+    start = f"Places {certificate.placed or 'none'} of {missing}; "
+    if certificate.wanted == 1:
+        start = f"Cannot place {missing}; "
     if certificate.status == "optimal":
         return f"{start}no plan can place more ({visible(certificate.method)})."
     return f"{start}no plan can place more than {certificate.upper_bound} ({visible(certificate.method)})."

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +17,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 MARK = "E2E_MARK"
+OTHER_RAY = "FLEETCTL_TEST_RAY_PYTHON"
+"""An interpreter with another version of Ray, to run the cluster with; the client needs none."""
 
 
 class RayCluster:
@@ -46,11 +50,12 @@ class RayCluster:
 def running_cluster(tmp: Path, **environment: str) -> Iterator[RayCluster]:
     """Start a head without GPUs; nodes are added by the test."""
     to_keeper, from_keeper = os.pipe(), os.pipe()
-    env = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0",
+    session = tempfile.mkdtemp(prefix="ray-")  # the path of a socket may have 107 characters, and pytest's are long
+    env = {**os.environ, "RAY_TMPDIR": session, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0",
            "HOME": str(tmp), "RAY_DEDUP_LOGS": "0", **environment}
     with (tmp / "keeper.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, str(HERE / "ray_keeper.py"), str(to_keeper[0]), str(from_keeper[1])],
+            [os.environ.get(OTHER_RAY) or sys.executable, str(HERE / "ray_keeper.py"), str(to_keeper[0]), str(from_keeper[1])],
             pass_fds=(to_keeper[0], from_keeper[1]), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env,
             start_new_session=True)
     os.close(to_keeper[0])
@@ -64,6 +69,7 @@ def running_cluster(tmp: Path, **environment: str) -> Iterator[RayCluster]:
             for pid in (*tree_of(process.pid), process.pid):
                 end(pid)
             process.wait(30)
+        shutil.rmtree(session, ignore_errors=True)
 
 
 def end(pid: int) -> None:

@@ -1,4 +1,4 @@
-"""Nothing on the plan and apply path takes capacity away, whatever becomes of the file or of the view of the cluster."""
+"""Nothing on the plan and apply path takes capacity away, whatever becomes of the file or the view of the cluster."""
 
 from __future__ import annotations
 

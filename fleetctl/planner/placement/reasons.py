@@ -18,6 +18,13 @@ from fleetctl.planner.placement.shortfall import MAX_EXAMPLES, Explanation, Shor
 NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "CORDONED", "NODE_DRAINING")
 """Codes that say more than a count of nodes when no node at all can take a member of a gang."""
 
+IN_WORDS = {
+    "INSUFFICIENT_MEMORY": "short of memory", "INSUFFICIENT_CPU": "short of CPUs", "INSUFFICIENT_GPU": "short of GPUs",
+    "INSUFFICIENT_VRAM": "short of VRAM", "CARD_MEMORY_UNKNOWN": "with cards of unknown memory",
+    "CARD_IN_USE": "with cards in use", "SLOTS_FULL": "without a free slot", "CORDONED": "cordoned",
+    "NODE_DRAINING": "draining", "NODE_SELECTOR_MISMATCH": "not selected",
+}
+
 
 def explain(shape: ReplicaShape, placer: Placer) -> Explanation:
     """Say why one more replica of `shape` does not fit; whatever is tried on the ledger is thrown away again."""
@@ -51,9 +58,14 @@ def _explain_member(missing: Shortfall, reasons: Sequence[Reason]) -> Explanatio
     first = reasons[0]
     if first.code == "NODE_SELECTOR_MISMATCH":
         return first.code, explain_mismatch(missing.seat.selector, missing.ledger.nodes), list(reasons)
-    tally = ", ".join(f"{reason.node_count} {reason.code}" for reason in reasons)
-    total = nodes(sum(reason.node_count for reason in reasons))
-    return first.code, f"needs {first.need}; {_best(first)}; {total}: {tally}", list(reasons)
+    return first.code, f"needs {first.need}; {_best(first)} ({_tally(reasons)})", list(reasons)
+
+
+def _tally(reasons: Sequence[Reason]) -> str:
+    """Say what is wrong with how many nodes: `2 nodes short of GPUs, 1 not selected`."""
+    head, *rest = reasons
+    return ", ".join([f"{nodes(head.node_count)} {IN_WORDS[head.code]}",
+                      *(f"{reason.node_count} {IN_WORDS[reason.code]}" for reason in rest)])
 
 
 def _best(reason: Reason) -> str:

@@ -1,0 +1,88 @@
+"""Where the output of an engine is looked for: on its node while Ray lists the replica, else on every living node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cluster_stand_in import ClusterStandIn
+
+from fleetctl.apply.engine_log import EngineLog, logs_of, read_log, search_logs
+from fleetctl.apply.log_name import log_name
+from fleetctl.documents.inventory import Inventory
+from fleetctl.inventory.client import DashboardClient
+
+NAME = log_name("fleet", "org/m:1", 3, "main", 0, 0)
+
+
+def inventory(*replicas: dict[str, Any], **nodes: str) -> Inventory:
+    return Inventory.model_validate({
+        "observedAt": "2026-03-04T12:00:00Z", "source": "a test", "replicas": list(replicas),
+        "nodes": [{"id": name, "name": name, "state": state} for name, state in nodes.items()]})
+
+
+def gang(model: str, replica_id: int) -> dict[str, Any]:
+    return {"model": model, "replicaId": replica_id, "members": [
+        {"group": "main", "copy": 1, "role": "Leader", "rank": 0, "nodeId": "a"},
+        {"group": "main", "copy": 1, "role": "Worker", "rank": 1, "nodeId": "b"}]}
+
+
+def test_a_replica_that_is_listed_has_one_log_per_member_on_the_members_node() -> None:
+    seen = inventory(gang("org/m:1", 2), gang("org/m:1", 3), gang("org/m", 3))
+    assert logs_of(seen, "fleet", "org/m:1", 3) == [
+        EngineLog("main", 1, 0, log_name("fleet", "org/m:1", 3, "main", 1, 0), ("a",)),
+        EngineLog("main", 1, 1, log_name("fleet", "org/m:1", 3, "main", 1, 1), ("b",))]
+    assert [log.label for log in logs_of(seen, "fleet", "org/m:1", 3)] == ["main/1 rank 0", "main/1 rank 1"]
+    assert logs_of(seen, "fleet", "org/m:1", 4) == []
+
+
+def test_a_replica_that_is_not_on_a_node_yet_has_no_place_to_look() -> None:
+    seen = inventory({"model": "m", "replicaId": 0, "members": [{"group": "main"}]})
+    [log] = logs_of(seen, "fleet", "m", 0)
+    assert log.node_ids == ()
+
+
+def test_a_replica_that_is_gone_is_searched_for_on_living_nodes(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    worker = log_name("fleet", "org/m:1", 3, "a-1", 2, 10)
+    for node, name in [("a", NAME), ("b", worker), ("dead", NAME),
+                       ("a", log_name("fleet", "org/m:1", 31, "main", 0, 0)),
+                       ("a", log_name("other", "org/m:1", 3, "main", 0, 0)),
+                       ("a", log_name("fleet", "org/m-1", 3, "main", 0, 0))]:
+        cluster.log_files[node, name] = "x"
+    found = list(search_logs(client, inventory(a="ALIVE", b="ALIVE", dead="DEAD"), "fleet", "org/m:1", 3))
+    assert found == [EngineLog("main", 0, 0, NAME, ("a",)), EngineLog("a-1", 2, 10, worker, ("b",))]
+
+
+@pytest.mark.parametrize("answer", [
+    (500, ""), (404, ""), (200, "<html>"), (200, '{"result": false, "msg": "no agent", "data": {"result": null}}'),
+    (200, "{}"), (200, '{"data": {"result": {"internal": ["fleetctl-not-ours.log"]}}}'),
+])
+def test_a_node_that_cannot_say_what_it_has_does_not_hide_the_others(
+    cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str]
+) -> None:
+    cluster.log_files["b", NAME] = "x"
+    cluster.refusals["GET", "/api/v0/logs"] = [answer]
+    found = list(search_logs(client, inventory(a="ALIVE", b="ALIVE"), "fleet", "org/m:1", 3))
+    assert [log.node_ids for log in found] == [("b",)]
+
+
+def test_the_last_lines_are_read_and_nothing_is_written(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    cluster.log_files["b", NAME] = "one\ntwo\nthree\n"
+    log = EngineLog("main", 0, 0, NAME, ("a", "b"))
+    assert read_log(client, log, 2) == "two\nthree\n"
+    assert read_log(client, log, 100) == "one\ntwo\nthree\n"
+    assert cluster.writes() == []
+
+
+def test_a_log_nobody_has_is_none_and_an_empty_one_is_empty(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    assert read_log(client, EngineLog("main", 0, 0, NAME, ("a",)), 10) is None
+    assert read_log(client, EngineLog("main", 0, 0, NAME, ()), 10) is None
+    cluster.log_files["a", NAME] = ""
+    assert read_log(client, EngineLog("main", 0, 0, NAME, ("a",)), 10) == ""
+
+
+def test_a_failure_that_ray_serves_as_text_is_not_a_log(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    cluster.refusals["GET", "/api/v0/logs/file"] = [(200, "[failed] File not found")]
+    assert read_log(client, EngineLog("main", 0, 0, NAME, ("a",)), 10) is None
