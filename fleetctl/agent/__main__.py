@@ -18,8 +18,10 @@ JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
 def read_request() -> Dict[str, Any]:
-    """Return the request the client packed beside the agent."""
-    found: Dict[str, Any] = json.loads(Path("fleetctl_request.json").read_text(encoding="utf-8"))
+    """Return the request the client packed beside the agent, and remove it: its plan holds env values."""
+    packed = Path("fleetctl_request.json")
+    found: Dict[str, Any] = json.loads(packed.read_text(encoding="utf-8"))
+    packed.unlink()
     return found
 
 

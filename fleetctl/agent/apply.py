@@ -17,7 +17,7 @@ import ray
 from . import world
 from .attempt import attempt, outcome, wait_ready, wait_worker
 from .events import EVENT_VERSION, EventStream
-from .lock import HeldLock, LockBusy, take_lock
+from .lock import HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
 from .shape import replica_of
 from .turns import CardTurns
@@ -38,6 +38,8 @@ class Run:
         self.events = events
         self.stop = threading.Event()
         self.outcomes: Dict[str, Dict[str, Any]] = {}
+        self.ours = {self.plan["fleet"]["name"], self.plan.get("options", {}).get("adoptFrom")} - {None}
+        self.awaited: List[Dict[str, Any]] = []
         self.replicas = [replica_of(self.plan, action, request["logs"]) for action in self.plan["actions"]]
 
     def not_counted(self, model: str) -> Set[int]:
@@ -50,7 +52,8 @@ class Run:
         turns = CardTurns(self.replicas)
         with ThreadPoolExecutor(max_workers=int(self.request["parallelism"]), thread_name_prefix="replica") as pool:
             futures: List[Future[None]] = [pool.submit(self._one, replica, turns, lock) for replica in self.replicas]
-            futures += [pool.submit(self._await_live, row) for row in self.starting_before()]
+            self.awaited = self.starting_before()
+            futures += [pool.submit(self._await_live, row) for row in self.awaited]
             self._heartbeat(futures)
             if self.stop.is_set():
                 wait(futures, timeout=LAST_BREATH_S)
@@ -66,7 +69,7 @@ class Run:
             elif not lock.still_held():
                 result = outcome(replica, "skipped", "LOCK_LOST", "the lock is gone; another apply may be at work")
             else:
-                result = attempt(replica, self.not_counted(replica["model"]),
+                result = attempt(replica, self.not_counted(replica["model"]), self.ours,
                                  lambda: turns.done(replica["id"]), self.events.emit, self.stop.is_set)
         except Exception as error:
             result = outcome(replica, "failed", "AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
@@ -86,12 +89,11 @@ class Run:
     def starting_before(self) -> List[Dict[str, Any]]:
         """Return the replicas of planned models that were already starting when we came; they are awaited too."""
         names, planned = world.taken_names(), {replica["id"] for replica in self.replicas}
-        states = {record["Name"]: record["State"] for record in world.live_records().values() if record.get("Name")}
         rows = []
         for model in self.request["await"]:
             for replica_id in world.live_ids(model["key"], names, self.not_counted(model["key"])):
-                name, key = actor_name(model["key"], replica_id), f"{model['key']}/{replica_id}"
-                if key not in planned and states.get(name, "ALIVE") != "ALIVE":
+                key = f"{model['key']}/{replica_id}"
+                if key not in planned and world.is_starting(actor_name(model["key"], replica_id)):
                     rows.append({"id": key, "model": model["key"], "replicaId": replica_id, "members": [],
                                  "lifecycle": model["lifecycle"]})
         return rows
@@ -102,6 +104,8 @@ class Run:
             result = wait_worker(replica, handle, self.stop.is_set) or wait_ready(replica, handle, self.stop.is_set)
         except ValueError:
             result = outcome(replica, "failed", "REPLICA_DIED", "it was starting and is gone")
+        except Exception as error:
+            result = outcome(replica, "failed", "AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
         self._report(replica["id"], result)
 
     def _heartbeat(self, futures: List[Future[None]]) -> None:
@@ -116,7 +120,7 @@ class Run:
 
     def finish(self, interrupted: bool = False) -> None:
         """Write the summary and leave at once; what was created and is not ready yet goes on by itself."""
-        unreported = [replica for replica in self.replicas if replica["id"] not in self.outcomes]
+        unreported = [one for one in (*self.replicas, *self.awaited) if one["id"] not in self.outcomes]
         names = world.taken_names() if unreported else set()
         for replica in unreported:
             begun = actor_name(replica["model"], replica["replicaId"]) in names
@@ -159,6 +163,10 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
                 holder=holder),
             run.stop.is_set,
         )
+    except Interrupted:
+        events.emit("runSummary", "interrupted before anything was begun", level="warning", outcomes=[], exitCode=3,
+                    interrupted=True)
+        return 3
     except LockBusy as busy:
         text = f"the lock of fleet {fleet} is held by job {busy.holder.get('job', 'unknown')}"
         events.emit("lockHeld", text, level="error", holder=busy.holder)

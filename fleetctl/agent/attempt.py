@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set
+from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Set
 
 import ray
 
@@ -12,6 +12,7 @@ from .create import CreatedHere, NotCreated, check, create, take_back
 from .mark import actor_name, decode_failure
 
 POLL_S = 0.25
+ANSWER_S = 10.0
 WORKER_S = 30.0
 MARGIN_S = 120.0
 """Constructors enforce their own timeout; past it and this margin the agent stops waiting and says `starting`."""
@@ -34,10 +35,13 @@ def outcome(replica: Mapping[str, Any], kind: str, code: Optional[str] = None, m
 
 
 def attempt(
-    replica: Dict[str, Any], not_counted: Set[int], scheduled: Callable[[], None], emit: Emit,
+    replica: Dict[str, Any], not_counted: Set[int], ours: Collection[str], scheduled: Callable[[], None], emit: Emit,
     stopped: Stopped,
 ) -> Dict[str, Any]:
-    """Create one replica and wait until it is ready; `scheduled` is called once Ray chose its card, or never will."""
+    """Create one replica and wait until it is ready; `scheduled` is called once Ray chose its cards, or never will.
+
+    `ours` = the fleets whose replicas count as this fleet's: its own name, and the one it adopts from.
+    """
     begun = time.monotonic()
     try:
         check(replica, not_counted)
@@ -45,12 +49,14 @@ def attempt(
             return outcome(replica, "skipped", "INTERRUPTED", "the apply was interrupted before this one began")
         created = create(replica)
     except NotCreated as refusal:
-        return _explain(replica, refusal, stopped)
+        return _explain(replica, refusal, ours, stopped)
     emit("replicaCreated", f"{replica['id']}: created on {_where(replica)}", model=replica["model"],
          replicaId=replica["replicaId"], nodes=outcome(replica, "starting")["nodes"])
-    failure = _wait_for_worker(replica, created, stopped)
+    result = _wait_for_worker(replica, created, stopped)
+    if result is None and len(replica["members"]) > 1:
+        _wait_for_group(created, stopped)
     scheduled()
-    result = failure or wait_ready(replica, created.handle, stopped)
+    result = result or wait_ready(replica, created.handle, stopped)
     result["seconds"] = round(time.monotonic() - begun, 2)
     return result
 
@@ -59,17 +65,36 @@ def _where(replica: Mapping[str, Any]) -> str:
     return ", ".join(outcome(replica, "starting")["nodes"])
 
 
-def _explain(replica: Mapping[str, Any], refusal: NotCreated, stopped: Stopped) -> Dict[str, Any]:
-    """Turn a refusal into an outcome; a name that exists means that somebody else has created this very replica."""
+def _explain(
+    replica: Mapping[str, Any], refusal: NotCreated, ours: Collection[str], stopped: Stopped
+) -> Dict[str, Any]:
+    """Turn a refusal into an outcome; a name that exists means that somebody has created this very replica."""
     if refusal.code == "NAME_TAKEN":
         name = actor_name(replica["model"], replica["replicaId"])
         try:
-            return wait_ready(replica, ray.get_actor(name), stopped)
+            handle = ray.get_actor(name)
         except ValueError:
             return outcome(replica, "failed", "NAME_TAKEN", f"{refusal}, but it is gone again")
+        return _await_other(replica, handle, ours, stopped)
     if refusal.code == "TARGET_REACHED":
         return outcome(replica, "skipped", refusal.code, str(refusal))
     return outcome(replica, "blocked", refusal.code, str(refusal))
+
+
+def _await_other(
+    replica: Mapping[str, Any], handle: Any, ours: Collection[str], stopped: Stopped
+) -> Dict[str, Any]:
+    """Wait for a replica that somebody else has created under our name, and count it only if it is our fleet's."""
+    result = wait_ready(replica, handle, stopped)
+    if result["outcome"] != "ready":
+        return result
+    try:
+        fleet = ray.get(handle.fleet.remote(), timeout=ANSWER_S)
+    except Exception:
+        return outcome(replica, "blocked", "NAME_TAKEN", "its name belongs to an actor that carries no fleet's mark")
+    if fleet in ours:
+        return result
+    return outcome(replica, "blocked", "CLAIMED_BY_FLEET", f"fleet {fleet} has just started a replica of this model")
 
 
 def _wait_for_worker(replica: Mapping[str, Any], created: CreatedHere, stopped: Stopped) -> Optional[Dict[str, Any]]:
@@ -89,6 +114,14 @@ def _wait_for_worker(replica: Mapping[str, Any], created: CreatedHere, stopped: 
     return None
 
 
+def _wait_for_group(created: CreatedHere, stopped: Stopped) -> None:
+    """Return once a gang's placement group has its cards, or the gang has given up waiting for them."""
+    while not stopped() and not world.group_is_granted(created.name):
+        if world.actor_record(created.actor_id).get("State") in ("ALIVE", "DEAD", None):
+            return
+        time.sleep(POLL_S)
+
+
 def wait_worker(replica: Mapping[str, Any], handle: Any, stopped: Stopped) -> Optional[Dict[str, Any]]:
     """Return None once a replica that was starting before has a worker; else say that it only waits for resources.
 
@@ -97,7 +130,7 @@ def wait_worker(replica: Mapping[str, Any], handle: Any, stopped: Stopped) -> Op
     deadline = time.monotonic() + WORKER_S
     while not stopped():
         record = world.actor_record(handle._actor_id.hex())
-        if world.has_worker(record) or record.get("State") == "DEAD":
+        if world.has_worker(record) or record.get("State") != "PENDING_CREATION":
             return None
         if time.monotonic() >= deadline:
             return outcome(replica, "starting", "NO_WORKER",
@@ -108,26 +141,35 @@ def wait_worker(replica: Mapping[str, Any], handle: Any, stopped: Stopped) -> Op
 
 
 def wait_ready(replica: Mapping[str, Any], handle: Any, stopped: Stopped) -> Dict[str, Any]:
-    """Wait for the constructor: its return is readiness, its error is the engine's last words."""
+    """Wait until the actor is ALIVE, which is readiness, or DEAD, with the engine's last words.
+
+    Its state is asked for, not the actor itself: a call to an actor that is just being restarted fails, and the actor
+    comes back all the same.
+    """
     deadline = time.monotonic() + float(replica["lifecycle"]["startupTimeout"]) + MARGIN_S
-    ready = handle.__ray_ready__.remote()
     while not stopped() and time.monotonic() < deadline:
-        done, _ = ray.wait([ready], timeout=POLL_S)
-        if not done:
-            continue
-        try:
-            ray.get(ready)
-        except Exception as error:
-            code, message = decode_failure(str(error))
-            return outcome(replica, "failed", code, message)
-        return _with_address(outcome(replica, "ready"), handle)
+        state = world.actor_record(handle._actor_id.hex()).get("State", "DEAD")
+        if state == "ALIVE":
+            return _with_address(outcome(replica, "ready"), handle)
+        if state == "DEAD":
+            return outcome(replica, "failed", *_cause_of_death(handle))
+        time.sleep(POLL_S)
     return outcome(replica, "starting", "STILL_STARTING", "it goes on by itself; `fleetctl status` shows it")
+
+
+def _cause_of_death(handle: Any) -> "tuple[str, str]":
+    """Ask a dead actor why: Ray answers with the error of its constructor, or with how its process ended."""
+    try:
+        ray.get(handle.__ray_ready__.remote(), timeout=ANSWER_S)
+    except Exception as error:
+        return decode_failure(str(error))
+    return "REPLICA_DIED", "it ended, and Ray gave no reason"
 
 
 def _with_address(result: Dict[str, Any], handle: Any) -> Dict[str, Any]:
     """Add where the replica answers: its first member's host and port. A replica of an older agent may not tell."""
     try:
-        first = ray.get(handle.where.remote(), timeout=10)[0]
+        first = ray.get(handle.where.remote(), timeout=ANSWER_S)[0]
         result["address"] = f"{first['ip']}:{first['port']}"
     except Exception:
         result["address"] = None

@@ -24,6 +24,7 @@ from .probes import build_check
 
 LAST_WORDS, LAST_WORDS_BYTES = "; last words: ", 2_000
 DEFAULT_READY_S = 5.0
+LOOPBACK = "127.0.0.1"
 LOAD_SUPERVISOR = "import json,sys;config=json.loads(sys.stdin.readline());exec(config['source']);main(config)"
 """An actor gets our code by value, so there is no file of the supervisor on its node to run."""
 
@@ -71,7 +72,8 @@ class EngineProcess:
     """A running engine. `member` is a member of the plan with its engine; `injected` the FLEETCTL_ variables."""
 
     def __init__(
-        self, member: Mapping[str, Any], injected: Mapping[str, str], visible: str, log: str, port: int
+        self, member: Mapping[str, Any], injected: Mapping[str, str], visible: str, log: str, port: int,
+        address: str = LOOPBACK,
     ) -> None:
         spec = member["engine"]
         self._supervisor_source = member["supervisor"]
@@ -94,6 +96,7 @@ class EngineProcess:
         self._cwd = spec.get("workdir") or self._fresh_dir
         self._spec = spec
         self._port = port
+        self._hosts = tuple(dict.fromkeys((LOOPBACK, address)))
         self.pid: Optional[int] = None
         self.exit_code: Optional[int] = None
         self._ended = threading.Event()
@@ -182,15 +185,18 @@ class EngineProcess:
             if time.monotonic() >= deadline:
                 raise StartFailed("STARTUP_TIMEOUT", self._with_last_words(f"not ready in time ({seen})"))
 
-    def watch(self) -> str:
-        """Block until the engine is down, by its own end or by its liveness probe, and return why."""
+    def watch(self, serving: Optional[threading.Event] = None) -> str:
+        """Block until the engine is down, by its own end or by its liveness probe, and return why.
+
+        `serving` = when liveness begins to count; None = at once.
+        """
         probe = self._spec.get("liveness")
         if not probe:
             self.wait_ended()
             return self._with_last_words(self.how_it_ended())
         check, failures = self._build(probe), 0
         while not self.wait_ended(float(probe.get("period", 1))):
-            seen = check()
+            seen = check() if serving is None or serving.is_set() else None
             failures = failures + 1 if seen else 0
             if failures >= int(probe.get("failureThreshold", 3)) and not self.ended():
                 self.stop()
@@ -198,7 +204,7 @@ class EngineProcess:
         return self._with_last_words(self.how_it_ended())
 
     def _build(self, probe: Mapping[str, Any]) -> Any:
-        return build_check(probe, self._port, self._env, str(self._cwd),
+        return build_check(probe, self._hosts, self._port, self._env, str(self._cwd),
                            lambda text: self._expand_all([text])[0])
 
     def _with_last_words(self, reason: str) -> str:

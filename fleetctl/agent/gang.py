@@ -20,10 +20,14 @@ from .claims import bundle_for, format_claim, member_options
 from .engine import EngineProcess, StartFailed
 from .mark import actor_name, decode_failure, describe, encode_failure, injected_variables
 from .member import MemberSeat, addresses, deadline_after, write_reason
-from .replica import fail_start
+from .replica import fail_start, start_failure
 from .world import shortfalls
 
 POLL_S = 0.5
+GIVE_BACK_S = 30.0
+ANSWER_S = 120.0
+"""A member answers at once; before that its worker has to start and its cards to settle."""
+MARGIN_S = 60.0
 
 
 class GangMember:
@@ -35,6 +39,7 @@ class GangMember:
         except StartFailed as failure:
             raise RuntimeError(encode_failure(failure.code, str(failure))) from None
         self._state: Dict[str, str] = {"state": "seated"}
+        self._serving = threading.Event()
 
     def seat(self) -> Tuple[Dict[str, Any], str, int]:
         """Return the member's place, and host and port under which it would lead."""
@@ -51,12 +56,17 @@ class GangMember:
             if int(self._seat.member["rank"]) == 0:
                 engine.become_ready(deadline)
                 self._state = {"state": "ready"}
-            reason, code = engine.watch(), "ENGINE_EXITED"
-        except StartFailed as failure:
+            reason, code = engine.watch(self._serving), "ENGINE_EXITED"
+        except Exception as error:
+            failure = start_failure(error)
             reason, code = str(failure), failure.code
             engine.stop()
         write_reason(self._seat.member, reason)
         self._state = {"state": "ended", "code": code, "reason": reason}
+
+    def serve(self) -> None:
+        """Hear that the gang is ready as a whole: from now on liveness counts, before that a rank may still load."""
+        self._serving.set()
 
     def poll(self) -> Dict[str, str]:
         """Return the state: seated, starting, ready (leaders) or ended with code and reason."""
@@ -72,41 +82,46 @@ class GangCoordinator:
         restarted = node.was_restarted()
         if restarted:
             node.back_off(replica["lifecycle"])
-        self._group = self._take_group()
         try:
-            self._members = self._seat_members()
+            self._give_back(actor_name(replica["model"], replica["replicaId"]))
+            self._members = self._seat_members(self._take_group())
             self._start_engines()
             self._wait_ready()
-        except StartFailed as failure:
-            remove_placement_group(self._group)
-            fail_start(replica, failure, restarted)
+            self._ask(self._members, "serve")
+        except Exception as error:
+            self._give_back(actor_name(replica["model"], replica["replicaId"]))
+            fail_start(replica, start_failure(error), restarted)
         threading.Thread(target=self._end_with_members, name="fleetctl-watch", daemon=True).start()
 
     def _take_group(self) -> PlacementGroup:
-        """Ask for one bundle per member, each pinned to its node; give back first what an earlier incarnation left."""
-        name = actor_name(self._replica["model"], self._replica["replicaId"])
-        try:
-            remove_placement_group(ray.util.get_placement_group(name))
-            time.sleep(1)
-        except ValueError:
-            pass  # the usual case: Ray gave it back together with its owner
+        """Ask for one bundle per member, each pinned to its node."""
         return placement_group(
             [bundle_for(member) for member in self._replica["members"]],
             strategy="PACK",
-            name=name,
+            name=actor_name(self._replica["model"], self._replica["replicaId"]),
             bundle_label_selector=[{"ray.io/node-id": member["nodeId"]} for member in self._replica["members"]],
         )
 
-    def _seat_members(self) -> List[Any]:
+    def _give_back(self, name: str) -> None:
+        """Remove our own placement group, of this incarnation or an earlier one, and wait until its name is free."""
+        deadline = time.monotonic() + GIVE_BACK_S
+        while time.monotonic() < deadline:
+            try:
+                remove_placement_group(ray.util.get_placement_group(name))
+            except ValueError:
+                return  # none of that name: mostly Ray gave it back together with its owner
+            time.sleep(POLL_S)
+
+    def _seat_members(self, group: PlacementGroup) -> List[Any]:
         timeout_s = float(self._replica["lifecycle"]["schedulingTimeout"])
-        if not self._group.wait(timeout_s):
+        if not group.wait(timeout_s):
             wanted = "; ".join(f"{format_claim(member)} on {member['node']}" for member in self._replica["members"])
             short = "; ".join(shortfalls(self._replica["members"])) or "no reason known"
             raise StartFailed("NODE_TAKEN", f"Ray did not grant {wanted} within {timeout_s:g} s: {short}")
         members = [
             ray.remote(GangMember).options(
                 max_restarts=0,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
                 **member_options(member),
             ).remote(member)
             for index, member in enumerate(self._replica["members"])
@@ -133,13 +148,15 @@ class GangCoordinator:
 
     def _wait_ready(self) -> None:
         """Return when every gang's leader is ready; raises StartFailed when any member ends before."""
-        while True:
+        deadline = deadline_after(self._replica["lifecycle"]) + MARGIN_S
+        while time.monotonic() < deadline:
             states = self._ask(self._members, "poll")
             self._raise_if_ended(states)
             leaders = [state for state, place in zip(states, self._places) if int(place["rank"]) == 0]
             if all(state["state"] == "ready" for state in leaders):
                 return
             time.sleep(POLL_S)
+        raise StartFailed("STARTUP_TIMEOUT", "a leader said nothing of its readiness in time")
 
     def _raise_if_ended(self, states: List[Mapping[str, str]]) -> None:
         for state, place in zip(states, self._places):
@@ -151,7 +168,9 @@ class GangCoordinator:
 
     def _get(self, refs: List[Any]) -> List[Any]:
         try:
-            return list(ray.get(refs))
+            return list(ray.get(refs, timeout=ANSWER_S))
+        except ray.exceptions.GetTimeoutError:
+            raise StartFailed("MEMBER_SILENT", f"a member of the gang did not answer for {ANSWER_S:g} s") from None
         except ray.exceptions.RayActorError as error:
             code, message = decode_failure(str(error))
             raise StartFailed(code, f"a member of the gang died: {message}") from None
@@ -167,7 +186,12 @@ class GangCoordinator:
                 self._raise_if_ended(self._ask(self._members, "poll"))
         except Exception as reason:
             write_reason(self._replica["members"][0], f"the gang goes down: {reason}")
+        finally:
             os._exit(1)
+
+    def fleet(self) -> str:
+        """Return the fleet whose mark this replica carries."""
+        return str(self._replica["fleet"])
 
     def where(self) -> List[Dict[str, Any]]:
         """Return the place of every member, as in the repr."""

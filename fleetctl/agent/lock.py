@@ -10,6 +10,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 POLL_S = 1.0
 ANSWER_S = 10.0
+WORKER_S = 60.0
+"""How long the lock's own actor may take to get a worker."""
 
 
 class FleetLock:
@@ -31,6 +33,10 @@ class LockBusy(Exception):
         self.holder = holder
 
 
+class Interrupted(Exception):
+    """We were told to stop while we waited for the lock."""
+
+
 class HeldLock:
     """The lock, held by this job."""
 
@@ -50,18 +56,23 @@ def take_lock(
     fleet: str, holder: Dict[str, str], timeout_s: float, waiting: Callable[[Dict[str, str]], None],
     stopped: Callable[[], bool],
 ) -> HeldLock:
-    """Take the fleet's lock, waiting up to `timeout_s`; raises LockBusy. `waiting` is told each holder once."""
+    """Take the fleet's lock, waiting up to `timeout_s`; raises LockBusy, and Interrupted when told to stop.
+
+    `waiting` is told each holder once.
+    """
     name, deadline, told = f"FleetLock:{fleet}", time.monotonic() + timeout_s, None
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     while True:
         try:
             actor = ray.remote(FleetLock).options(name=name, num_cpus=0, scheduling_strategy=here).remote(holder)
-            ray.get(actor.holder.remote())
-        except (ValueError, ray.exceptions.RayActorError):
+            ray.get(actor.holder.remote(), timeout=WORKER_S)
+        except (ValueError, ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
             other = holder_of(name)
         else:
             return HeldLock(actor)
-        if time.monotonic() >= deadline or stopped():
+        if stopped():
+            raise Interrupted
+        if time.monotonic() >= deadline:
             raise LockBusy(other or {})
         if other and other != told:
             waiting(other)

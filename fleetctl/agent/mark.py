@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 
 MARK_VERSION = 1
 FAILURE_PREFIX = "FLEETCTL_FAILED "
-_PLANNED = ("group", "copy", "role", "rank", "nodeId", "slot", "gpus", "vram", "cpus", "memory", "log")
+_PLANNED = ("group", "copy", "role", "rank", "nodeId", "slot", "gpus", "vram", "cpus", "memory")
 
 
 def compact(value: Any) -> str:

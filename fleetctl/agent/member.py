@@ -44,7 +44,7 @@ class MemberSeat:
                          f" at {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}\n")
         variables = dict(injected)
         variables.update(node.other_vendor_variables())
-        engine = EngineProcess(self.member, variables, self.visible, log, self.port)
+        engine = EngineProcess(self.member, variables, self.visible, log, self.port, self.ip)
         self.release_ports()
         engine.start()
         return engine

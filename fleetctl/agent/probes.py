@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import os
+import signal
 import socket
 import subprocess
 from typing import Any, Callable, Mapping, Optional, Sequence
 
+BODY_BYTES = 10_240
 Check = Callable[[], Optional[str]]
 
 
@@ -14,8 +17,10 @@ def http_check(host: str, port: int, path: str, timeout_s: float) -> Optional[st
     """GET `path`; 200 to 399 is healthy, as for a Kubernetes probe."""
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
-        connection.request("GET", path, headers={"User-Agent": "fleetctl-probe"})
-        status = connection.getresponse().status
+        connection.request("GET", path, headers={"User-Agent": "fleetctl-probe", "Connection": "close"})
+        answer = connection.getresponse()
+        status = answer.status
+        answer.read(BODY_BYTES)  # to hang up on an unread answer would be a reset, of which engines complain
     except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that is no text for HTTP
         return f"GET {path} on port {port}: {error.__class__.__name__}"
     finally:
@@ -35,26 +40,42 @@ def tcp_check(host: str, port: int, timeout_s: float) -> Optional[str]:
 def exec_check(argv: Sequence[str], env: Mapping[str, str], cwd: str, timeout_s: float) -> Optional[str]:
     """Run a command in the engine's environment; exit 0 is healthy."""
     try:
-        done = subprocess.run(
-            list(argv), env=dict(env), cwd=cwd, timeout=timeout_s, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
+        process = subprocess.Popen(
+            list(argv), env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return f"{argv[0]}: no answer in {timeout_s:g} s"
     except OSError as error:
         return f"{argv[0]}: {error.strerror}"
-    return None if done.returncode == 0 else f"{argv[0]}: exit code {done.returncode}"
+    try:
+        code = process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # its session is its own, so this is all of it
+        process.wait()
+        return f"{argv[0]}: no answer in {timeout_s:g} s"
+    return None if code == 0 else f"{argv[0]}: exit code {code}"
+
+
+def first_answer(hosts: Sequence[str], ask: Callable[[str], Optional[str]]) -> Optional[str]:
+    """Ask at each host until one is healthy: an engine may listen on loopback alone, or on the node's address alone."""
+    seen: Optional[str] = None
+    for host in hosts:
+        seen = ask(host)
+        if seen is None:
+            return None
+    return seen
 
 
 def build_check(
-    probe: Mapping[str, Any], port: int, env: Mapping[str, str], cwd: str, expand: Callable[[str], str]
+    probe: Mapping[str, Any], hosts: Sequence[str], port: int, env: Mapping[str, str], cwd: str,
+    expand: Callable[[str], str],
 ) -> Check:
-    """Return the check a probe of the plan describes; its port defaults to the member's own."""
+    """Return the check a probe of the plan describes; its port defaults to the member's own, at any of `hosts`."""
     timeout_s = float(probe.get("timeout", 5))
     if "http" in probe:
-        path = str(probe["http"].get("path", "/"))
-        return lambda: http_check("127.0.0.1", int(probe["http"].get("port") or port), path, timeout_s)
+        path, web_port = str(probe["http"].get("path", "/")), int(probe["http"].get("port") or port)
+        return lambda: first_answer(hosts, lambda host: http_check(host, web_port, path, timeout_s))
     if "tcp" in probe:
-        return lambda: tcp_check("127.0.0.1", int(probe["tcp"].get("port") or port), timeout_s)
+        tcp_port = int(probe["tcp"].get("port") or port)
+        return lambda: first_answer(hosts, lambda host: tcp_check(host, tcp_port, timeout_s))
     argv = [expand(part) for part in probe["exec"]["command"]]
     return lambda: exec_check(argv, env, cwd, timeout_s)

@@ -16,6 +16,13 @@ from .mark import describe, encode_failure, injected_variables
 from .member import MemberSeat, deadline_after, write_reason
 
 
+def start_failure(error: Exception) -> StartFailed:
+    """Return any error of a start as one: a full disk must not cost a replica its remaining restarts either."""
+    if isinstance(error, StartFailed):
+        return error
+    return StartFailed("START_ERROR", f"{error.__class__.__name__}: {error}".strip())
+
+
 def fail_start(replica: Mapping[str, Any], failure: StartFailed, restarted: bool) -> None:
     """End a start that failed: the first one raises, so the replica is DEAD with its reason; a later one restarts."""
     write_reason(replica["members"][0], f"{failure.code}: {failure}")
@@ -34,8 +41,8 @@ class ModelActor:
             node.back_off(replica["lifecycle"])
         try:
             self._engine = self._start()
-        except StartFailed as failure:
-            fail_start(replica, failure, restarted)
+        except Exception as error:
+            fail_start(replica, start_failure(error), restarted)
         threading.Thread(target=self._end_with_engine, name="fleetctl-watch", daemon=True).start()
 
     def _start(self) -> EngineProcess:
@@ -53,8 +60,14 @@ class ModelActor:
 
     def _end_with_engine(self) -> None:
         """The engine's end is the actor's end; Ray restarts it, up to the model's limit."""
-        write_reason(self._replica["members"][0], self._engine.watch())
-        os._exit(1)
+        try:
+            write_reason(self._replica["members"][0], self._engine.watch())
+        finally:
+            os._exit(1)
+
+    def fleet(self) -> str:
+        """Return the fleet whose mark this replica carries."""
+        return str(self._replica["fleet"])
 
     def where(self) -> List[Dict[str, Any]]:
         """Return the place of every member, as in the repr."""

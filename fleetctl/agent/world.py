@@ -9,7 +9,6 @@ from ray._private import state
 
 from .claims import claim_of
 
-LIVE_STATES = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING")
 SLACK = 1e-6
 
 
@@ -55,17 +54,27 @@ def live_ids(model: str, names: Set[str], not_counted: Set[int]) -> List[int]:
     return sorted({int(tail) for tail in tails if tail.isdigit()} - not_counted)
 
 
-def live_records() -> Dict[str, Dict[str, Any]]:
-    """Return Ray's records of all actors that are not dead, of every namespace, by actor id."""
-    records: Dict[str, Dict[str, Any]] = {}
-    for live_state in LIVE_STATES:
-        records.update(state.actors(actor_state_name=live_state) or {})
-    return records
-
-
 def actor_record(actor_id: str) -> Dict[str, Any]:
     """Return Ray's record of one actor; empty when it has none."""
     return dict(state.actors(actor_id) or {})
+
+
+def is_starting(name: str) -> bool:
+    """Tell whether the named actor of our namespace is on its way: not up, and not gone."""
+    try:
+        actor_id = ray.get_actor(name)._actor_id.hex()
+    except ValueError:
+        return False
+    return actor_record(actor_id).get("State") not in ("ALIVE", "DEAD", None)
+
+
+def group_is_granted(name: str) -> bool:
+    """Tell whether the placement group of that name has its resources on every node."""
+    try:
+        group = ray.util.get_placement_group(name)
+    except ValueError:
+        return False
+    return bool(ray.util.placement_group_table(group)["state"] == "CREATED")
 
 
 def has_worker(record: Mapping[str, Any]) -> bool:

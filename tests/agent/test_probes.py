@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from left_behind import eventually
 
 from fleetctl.agent.engine import reserve_port
 from fleetctl.agent.probes import build_check, exec_check, http_check, tcp_check
 
 ENV = {"PATH": "/usr/bin:/bin", "MODE": "fast"}
+
+
+def hangs_up(connection: socket.socket) -> bytes:
+    """Return how the other side hangs up: b'' = in order, b'reset' = with an answer unread."""
+    try:
+        return connection.recv(1)
+    except ConnectionResetError:
+        return b"reset"
 
 
 @pytest.fixture
@@ -33,6 +43,7 @@ def talk() -> Iterator[tuple[int, dict[str, bytes]]]:
                 said["heard"] = connection.recv(4096)
                 if said["answer"]:
                     connection.sendall(said["answer"])
+                    said["end"] = hangs_up(connection)
                 elif said["heard"]:
                     over.wait(30)
 
@@ -66,6 +77,18 @@ def test_any_other_status_is_not_and_is_told(talk: tuple[int, dict[str, bytes]],
     port, said = talk
     said["answer"] = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status
     assert http_check("127.0.0.1", port, "/health", 10) == f"GET /health on port {port}: HTTP {status}"
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_the_answer_is_taken_whole_so_that_no_server_complains_of_a_reset(
+    talk: tuple[int, dict[str, bytes]], status: int
+) -> None:
+    port, said = talk
+    said["answer"] = b"HTTP/1.1 %d X\r\nContent-Length: 16\r\n\r\nloading weights\n" % status
+    http_check("127.0.0.1", port, "/health", 10)
+    eventually(lambda: "end" in said, "the connection is over")
+    assert said["end"] == b""
+    assert b"\r\nConnection: close\r\n" in said["heard"]
 
 
 def test_nobody_listening_is_told(closed_port: int) -> None:
@@ -122,7 +145,7 @@ def test_a_probe_uses_the_members_own_port_unless_it_names_one(
     said["answer"] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
     def check(probe: dict[str, object], own: int) -> str | None:
-        return build_check(probe, own, ENV, str(tmp_path), str)()
+        return build_check(probe, ["127.0.0.1"], own, ENV, str(tmp_path), str)()
 
     assert check({"http": {"path": "/"}}, port) is None
     assert check({"http": {"path": "/", "port": port}}, closed_port) is None
@@ -138,5 +161,25 @@ def test_an_exec_probe_is_expanded_once_when_it_is_built(tmp_path: Path) -> None
         asked.append(text)
         return {"$(X)": "true"}.get(text, text)
 
-    check = build_check({"exec": {"command": ["$(X)"]}, "timeout": 10}, 1, ENV, str(tmp_path), expand)
+    check = build_check({"exec": {"command": ["$(X)"]}, "timeout": 10}, ["127.0.0.1"], 1, ENV, str(tmp_path), expand)
     assert (check(), check(), asked) == (None, None, ["$(X)"])
+
+
+def test_an_engine_that_listens_on_the_nodes_address_alone_is_found_there() -> None:
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        port = server.getsockname()[1]
+        probe = {"tcp": {"port": port}, "timeout": 5}
+        seen = build_check(probe, ["127.0.0.1"], 1, ENV, "/", str)()
+        assert seen == f"connect to port {port}: ConnectionRefusedError"
+        assert build_check(probe, ["127.0.0.1", "127.0.0.2"], 1, ENV, "/", str)() is None
+
+
+def test_an_exec_probe_that_hangs_takes_its_children_along(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = f"sleep 1000 & echo $! > {pids}; wait"
+    assert exec_check(["sh", "-c", script], ENV, "/", 1.0) == "sh: no answer in 1 s"
+    child = Path("/proc") / pids.read_text().strip() / "stat"
+    deadline = time.monotonic() + 10
+    while child.exists() and child.read_text().rpartition(")")[2].split()[0] not in "ZX":
+        assert time.monotonic() < deadline, "the child outlived its probe"
+        time.sleep(0.05)

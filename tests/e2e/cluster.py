@@ -51,11 +51,12 @@ def running_cluster(tmp: Path, **environment: str) -> Iterator[RayCluster]:
     """Start a head without GPUs; nodes are added by the test."""
     to_keeper, from_keeper = os.pipe(), os.pipe()
     session = tempfile.mkdtemp(prefix="ray-")  # the path of a socket may have 107 characters, and pytest's are long
-    env = {**os.environ, "RAY_TMPDIR": session, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0",
-           "HOME": str(tmp), "RAY_DEDUP_LOGS": "0", **environment}
+    env = {**os.environ, "RAY_TMPDIR": session, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0",
+           "RAY_ENABLE_AUTO_CONNECT": "0", "HOME": str(tmp), "RAY_DEDUP_LOGS": "0", **environment}
     with (tmp / "keeper.log").open("wb") as log:
+        python = os.environ.get(OTHER_RAY) or sys.executable
         process = subprocess.Popen(
-            [os.environ.get(OTHER_RAY) or sys.executable, str(HERE / "ray_keeper.py"), str(to_keeper[0]), str(from_keeper[1])],
+            [python, str(HERE / "ray_keeper.py"), str(to_keeper[0]), str(from_keeper[1])],
             pass_fds=(to_keeper[0], from_keeper[1]), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env,
             start_new_session=True)
     os.close(to_keeper[0])

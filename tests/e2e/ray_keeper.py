@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -19,6 +20,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 OBJECT_STORE_BYTES = 80 << 20
 LIVE = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING")
+
+
+def free_port() -> int:
+    """A port nobody listens on; Ray before 2.50 does not find the agent's own choice again."""
+    with socket.create_server(("", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 class Holder:
@@ -33,7 +40,7 @@ class Keeper:
         self.cluster = Cluster(initialize_head=True, head_node_args={
             "num_cpus": 2, "num_gpus": 0, "object_store_memory": OBJECT_STORE_BYTES, "node_name": "head",
             "labels": {"fleet.io/node": "head"}, "include_dashboard": True, "dashboard_host": "127.0.0.1",
-            "dashboard_port": 0, "dashboard_agent_listen_port": 0,
+            "dashboard_port": 0, "dashboard_agent_listen_port": free_port(),
         })
         ray.init(address=self.cluster.address, namespace="keeper", log_to_driver=False, logging_level="ERROR")
         self.nodes = {"head": self.cluster.head_node}

@@ -17,7 +17,11 @@ def gang(*flags: str) -> dict[str, object]:
 
 
 def test_a_gang_of_three_starts_whole_and_each_rank_knows_its_leader(world: World) -> None:
-    world.write(gang())
+    wanted = model("org/gang", 1, member("--ready-after", "4", role="Leader", gpus=2),
+                   member("--ready-after", "3", role="Worker", count=2, gpus=2))
+    # a rank that still loads is not down, however soon its liveness fails
+    wanted["workers"][0]["members"][1]["engine"]["liveness"] = {"http": {"path": "/health"}, "period": "200ms"}
+    world.write(wanted)
     summary = world.apply_result()
     assert summary["exitCode"] == 0
     [replica] = world.replicas()

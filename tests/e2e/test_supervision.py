@@ -55,6 +55,16 @@ def test_whoever_is_killed_no_process_of_the_engine_is_left_and_the_replica_come
     assert log.splitlines().count("engine rank 0 says hello") == 2
 
 
+def test_an_apply_that_meets_a_replica_being_restarted_waits_for_it(world: World) -> None:
+    world.write(model("one", 1, member("--plain", node="a"), restart={"max": 3, "backoff": "4s"}))
+    assert world.apply_result()["exitCode"] == 0
+    os.kill(world.engines()[0], signal.SIGKILL)
+    eventually(lambda: world.actors()["ModelActor:one:0"]["state"] == "RESTARTING", "it is being restarted")
+    [row] = world.apply_result()["outcomes"]
+    assert (row["model"], row["replicaId"], row["outcome"]) == ("one", 0, "ready")
+    assert world.actors()["ModelActor:one:0"]["restarts"] == 1
+
+
 def test_a_replica_is_restarted_up_to_its_limit_and_then_a_new_one_takes_its_place(world: World) -> None:
     world.write(model("one", 1, member("--plain", "--exit-code", "9", "--exit-after", "2", node="a"),
                       restart={"max": 1, "backoff": "100ms"}))

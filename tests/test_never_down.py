@@ -1,0 +1,296 @@
+"""Never down, read from the code: what can end something stands in one list with its reason, and nowhere else."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from fleetctl.documents.plan import Action, Plan
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "fleetctl"
+
+ENDING = {
+    "__ray_terminate__", "_exit", "abort", "drain_node", "end_processes", "exit_actor", "kill", "kill_tree", "killpg",
+    "pidfd_send_signal", "pthread_kill", "remove_placement_group", "send_signal", "shutdown", "signal_all", "take_back",
+    "terminate", "tgkill",
+}
+"""Names that end a process, an actor or a placement group, wherever they are mentioned."""
+
+ENDING_CALLS = {"cancel", "delete", "patch", "stop"}
+"""Names with an innocent meaning, too: these count where they are called."""
+
+ENDING_TEXT = re.compile(r"^(DELETE|PATCH|stop)$|/stop\b|\bray (?:job )?stop\b|\bpkill\b|\bkillall\b|\bkill -")
+
+ALLOWED = {
+    "agent/apply.py": {
+        "Run.finish": "the job's own process, when its summary is written",
+        "run_apply": "a hint: the command to end the job that holds the lock",
+    },
+    "agent/attempt.py": {
+        "<module>": "imports what takes back",
+        "_wait_for_worker": "takes back what this run created a moment ago and Ray gave no worker",
+    },
+    "agent/create.py": {
+        "take_back": "ends only a CreatedHere, which only create() builds",
+    },
+    "agent/evict.py": {
+        "run_evict": "the explicit verb: ends the one replica it names",
+    },
+    "agent/engine.py": {
+        "EngineProcess._follow": "the engine's own processes, when its supervisor was killed",
+        "EngineProcess.stop": "the engine's own processes",
+        "EngineProcess.watch": "an engine whose liveness probe fails is down; Ray restarts the replica",
+    },
+    "agent/probes.py": {"exec_check": "the probe's own process, when it did not answer in time"},
+    "agent/gang.py": {
+        "<module>": "imports what gives back a placement group",
+        "GangCoordinator._give_back": "its own placement group, when its start failed or from an earlier life",
+        "GangCoordinator._end_with_members": "the gang's own process, when a member has ended",
+        "GangMember._follow": "the member's own engine, when it did not become ready",
+    },
+    "agent/replica.py": {
+        "ModelActor._start": "the replica's own engine, when it did not become ready",
+        "ModelActor._end_with_engine": "the replica's own process, when its engine has ended",
+        "fail_start": "the replica's own process, when a restart failed",
+    },
+    "agent/supervisor.py": {
+        "signal_all": "processes below the engine's guard",
+        "kill_tree": "processes below the engine's guard",
+        "become_guard": "itself, when its parent has gone",
+        "guard": "processes below it, when the engine has ended or it was told to",
+        "exit_like": "itself",
+        "run_engine": "itself, when the engine cannot be started",
+    },
+    "apply/jobs.py": {
+        "stop": "stops a job of the agent, never a replica",
+    },
+    "apply/run.py": {
+        "follow": "the first Ctrl-C stops the job; what it created goes on",
+        "_lock_held": "a hint: the command to end the job that holds the lock",
+    },
+    "render/apply_progress.py": {
+        "LiveProgress.__exit__": "stops drawing",
+    },
+    "demo/*": {
+        "*": "the demo's own cluster and stub engines, found by its mark",
+    },
+}
+
+Mention = tuple[str, int, str]
+
+
+def mentions(source: str) -> Iterator[Mention]:
+    """Yield (function, line, what) for everything in `source` that can end something."""
+    tree = ast.parse(source)
+    yield from _walk(tree, "<module>")
+
+
+def _walk(node: ast.AST, where: str) -> Iterator[Mention]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield from _walk(child, child.name if where == "<module>" else f"{where}.{child.name}")
+            continue
+        if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+            continue  # a docstring only tells
+        what = _ending(child)
+        if what:
+            yield where, child.lineno, what
+        yield from _walk(child, where)
+
+
+def _ending(node: ast.AST) -> str | None:
+    if isinstance(node, (ast.Attribute, ast.Name)):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id
+        return name if name in ENDING else None
+    if isinstance(node, ast.alias):
+        return node.name if node.name.rpartition(".")[2] in ENDING else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr if node.func.attr in ENDING_CALLS else None
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value if node.value in ENDING or ENDING_TEXT.search(node.value) else None
+    return None
+
+
+def found_in(path: Path) -> dict[str, list[str]]:
+    """By function: what can end something, with its line."""
+    found: dict[str, list[str]] = {}
+    for where, line, what in mentions(path.read_text(encoding="utf-8")):
+        found.setdefault(where, []).append(f"{path.relative_to(PACKAGE)}:{line} {what!r}")
+    return found
+
+
+SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if PACKAGE / "demo" not in path.parents]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_what_can_end_something_stands_in_the_list(path: Path) -> None:
+    allowed = ALLOWED.get(str(path.relative_to(PACKAGE)), {})
+    found = found_in(path)
+    new = [where for function, places in found.items() if function not in allowed for where in places]
+    assert new == [], "this can end something: is it never on the way from plan to apply? Then add it, with its reason"
+    assert [function for function in allowed if function not in found] == [], "the list names what is no longer there"
+
+
+@pytest.mark.parametrize("snippet", [
+    "ray.kill(actor)", "ray.kill(actor, no_restart=True)", "end = ray.kill", "from ray import kill", "os.kill(1, 9)",
+    "os.killpg(1, 9)", "process.terminate()", "process.send_signal(15)", "subprocess.Popen(['x']).kill()",
+    "ray.util.remove_placement_group(group)", "from ray.util.placement_group import remove_placement_group",
+    "from ray.util.placement_group import remove_placement_group as tidy", "ray.actor.exit_actor()",
+    "handle.__ray_terminate__.remote()", "getattr(handle, '__ray_terminate__')", "ray.cancel(ref)", "ray.shutdown()",
+    "client.request('DELETE', '/api/jobs/x')", "client.delete('/api/jobs/x')", "client.request('PATCH', path)",
+    "client.request('POST', f'/api/jobs/{job}/stop')", "jobs.stop(client, job)", "subprocess.run(['pkill', 'vllm'])",
+    "subprocess.run(['ray', 'stop'])", "os.system('kill -9 1')", "os._exit(1)", "signal.pthread_kill(1, 9)",
+    "take_back(found)", "def f():\n def g():\n  ray.kill(x)", "lambda: os.kill(1, 9)",
+    "class A:\n async def f(self):\n  await x.terminate()",
+    "@ray.kill\ndef f(): pass", "def f(end=ray.kill): pass",
+])
+def test_an_ending_is_found_wherever_it_is_put(snippet: str) -> None:
+    assert list(mentions(snippet)) != []
+
+
+@pytest.mark.parametrize("snippet", [
+    '"""Kill nothing; ray.kill is only a word here."""', "def f():\n 'os.kill'\n", "stop = threading.Event()",
+    "if run.stop.is_set(): pass", "killed = 3", "x = 'it was killed'", "client.request('POST', '/api/jobs/')",
+])
+def test_words_alone_are_no_ending(snippet: str) -> None:
+    assert list(mentions(snippet)) == []
+
+
+def test_the_start_script_ends_nothing() -> None:
+    script = (PACKAGE / "agent" / "start.sh").read_text()
+    assert re.findall(r"\b(?:kill|pkill|killall|stop)\b", script) == []
+
+
+def calls(path: Path, name: str) -> list[tuple[str, ast.Call]]:
+    """Every call of `name` in a file, with the function it stands in."""
+    found = []
+    for function in ast.walk(ast.parse(path.read_text())):
+        if isinstance(function, ast.FunctionDef):
+            found += [(function.name, node) for node in ast.walk(function) if isinstance(node, ast.Call)
+                      and (getattr(node.func, "id", None) == name or getattr(node.func, "attr", None) == name)]
+    return found
+
+
+def test_only_create_says_that_something_was_created_here() -> None:
+    builders = [(path.name, function) for path in SOURCES for function, _ in calls(path, "CreatedHere")]
+    assert builders == [("create.py", "create")]
+
+
+def test_only_what_was_created_here_can_be_taken_back() -> None:
+    """The one call takes its argument from its caller, which has it from create() in the line before."""
+    takers = [(path.name, function, call.args) for path in SOURCES for function, call in calls(path, "take_back")]
+    [(file, function, [argument])] = takers
+    assert (file, function, ast.unparse(argument)) == ("attempt.py", "_wait_for_worker", "created")
+    callers = [(path.name, function, call) for path in SOURCES for function, call in calls(path, "_wait_for_worker")]
+    [(file, function, call)] = callers
+    assert (file, function, ast.unparse(call.args[1])) == ("attempt.py", "attempt", "created")
+    tree = ast.parse((PACKAGE / "agent" / "attempt.py").read_text())
+    assigned = [ast.unparse(node.value) for node in ast.walk(tree) if isinstance(node, ast.Assign)
+                and any(ast.unparse(target) == "created" for target in node.targets)]
+    assert assigned == ["create(replica)"]
+
+
+def modules_reached(start: str) -> set[str]:
+    """All modules of ours that importing `start` can bring in, imports inside functions included."""
+    seen, todo = set(), [start]
+    while todo:
+        module = todo.pop()
+        path = ROOT / Path(*module.split(".")).with_suffix(".py")
+        if module in seen or not path.exists():
+            continue
+        seen.add(module)
+        package = module.rpartition(".")[0]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                todo += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = package if node.level else ""
+                target = ".".join(part for part in (base, node.module) if part)
+                todo += [target, *(f"{target}.{alias.name}" for alias in node.names)]
+    return seen
+
+
+@pytest.mark.parametrize("start", [
+    "fleetctl.agent.apply", "fleetctl.apply.run", "fleetctl.cli.apply", "fleetctl.cli.plan",
+])
+def test_the_way_of_an_apply_never_meets_evict(start: str) -> None:
+    reached = modules_reached(start)
+    assert len(reached) > 5
+    assert [module for module in reached if "evict" in module] == []
+
+
+def test_the_reach_is_really_followed() -> None:
+    assert "fleetctl.agent.evict" in modules_reached("fleetctl.agent.__main__")
+    assert "fleetctl.apply.evict" in modules_reached("fleetctl.cli.evict")
+
+
+def test_a_plan_knows_no_operation_but_create() -> None:
+    assert get_args(Action.model_fields["op"].annotation) == ("create",)
+    schema = json.loads((ROOT / "schemas" / "plan.schema.json").read_text())
+    assert schema["$defs"]["Action"]["properties"]["op"]["const"] == "create"
+    lists = {name for name, field in Plan.model_fields.items() if "list[" in str(field.annotation)}
+    assert lists == {"models", "actions", "holds", "blocked", "drift", "unmanaged", "lost"}
+
+
+def requests(folder: str) -> set[tuple[str, str]]:
+    """Every request that the code of a folder sends: the method, and the path with its gaps as {}."""
+    sent = set()
+    for path in sorted((PACKAGE / folder).rglob("*.py")):
+        for _, call in calls(path, "request"):
+            method, where = call.args[:2]
+            sent.add((ast.unparse(method), template(where, path)))
+    return sent
+
+
+def template(node: ast.expr, path: Path) -> str:
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    if isinstance(node, ast.Name):
+        assigned = [other.value for other in ast.walk(ast.parse(path.read_text())) if isinstance(other, ast.Assign)
+                    and ast.unparse(other.targets[0]) == node.id]
+        if len(assigned) == 1:
+            return template(assigned[0], path)
+    return f"<{ast.unparse(node)}>"
+
+
+def test_reading_a_cluster_sends_nothing_but_gets() -> None:
+    """`client.py` hands on what it is told; the only one in its folder who tells it anything says GET."""
+    assert requests("inventory") == {("method", "<self.base_url + path>"), ("'GET'", "<path>")}
+
+
+def test_an_apply_writes_packages_and_jobs_and_stops_jobs() -> None:
+    assert {sent for sent in requests("apply") if sent[0] != "'GET'"} == {
+        ("'PUT'", "/api/packages/gcs/{}"), ("'POST'", "/api/jobs/"), ("'POST'", "/api/jobs/{}/stop")}
+
+
+@pytest.mark.parametrize("folder", ["cli", "render", "planner", "spec", "documents"])
+def test_nobody_else_sends_anything(folder: str) -> None:
+    assert requests(folder) == set()
+
+
+def test_only_the_client_speaks_http() -> None:
+    speakers = [str(path.relative_to(PACKAGE)) for path in SOURCES
+                if imported(path) & {"httpx", "requests", "urllib3", "aiohttp", "urllib.request"}]
+    assert speakers == ["inventory/client.py"]
+
+
+def imported(path: Path) -> set[str]:
+    """The modules a file brings in when it runs; those for types alone stay out."""
+    tree, found = ast.parse(path.read_text()), set()
+    typed = {id(child) for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+             for child in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and id(node) not in typed:
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and id(node) not in typed:
+            found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
