@@ -141,20 +141,28 @@ def wait_worker(replica: Mapping[str, Any], handle: Any, stopped: Stopped) -> Op
 
 
 def wait_ready(replica: Mapping[str, Any], handle: Any, stopped: Stopped) -> Dict[str, Any]:
-    """Wait until the actor is ALIVE, which is readiness, or DEAD, with the engine's last words.
+    """Wait until the actor is up, which is readiness, or DEAD, with the engine's last words.
 
-    Its state is asked for, not the actor itself: a call to an actor that is just being restarted fails, and the actor
-    comes back all the same.
+    Its state is asked for first: a call to an actor that is just being restarted fails, and the actor comes back all
+    the same. Then the actor itself: Ray says ALIVE for a moment even when the constructor has raised.
     """
     deadline = time.monotonic() + float(replica["lifecycle"]["startupTimeout"]) + MARGIN_S
     while not stopped() and time.monotonic() < deadline:
         state = world.actor_record(handle._actor_id.hex()).get("State", "DEAD")
-        if state == "ALIVE":
+        if state == "ALIVE" and _answers(handle):
             return _with_address(outcome(replica, "ready"), handle)
         if state == "DEAD":
             return outcome(replica, "failed", *_cause_of_death(handle))
         time.sleep(POLL_S)
     return outcome(replica, "starting", "STILL_STARTING", "it goes on by itself; `fleetctl status` shows it")
+
+
+def _answers(handle: Any) -> bool:
+    try:
+        ray.get(handle.__ray_ready__.remote(), timeout=ANSWER_S)
+    except Exception:  # it died or is being restarted: its state tells
+        return False
+    return True
 
 
 def _cause_of_death(handle: Any) -> "tuple[str, str]":

@@ -168,6 +168,13 @@ def test_a_replica_that_is_being_restarted_is_waited_for_and_not_called_failed(h
     assert here.attempt()["outcome"] == "ready"
 
 
+def test_alive_counts_only_once_the_actor_answers(here: World) -> None:
+    here.states = ["PENDING_CREATION", "ALIVE", "DEAD"]
+    here.failure = RuntimeError(encode_failure("ENGINE_EXITED", "no weights"))
+    told = here.attempt()
+    assert (told["outcome"], told["code"]) == ("failed", "ENGINE_EXITED")
+
+
 def test_a_gang_gives_its_turn_away_only_when_its_placement_group_has_its_cards(here: World) -> None:
     here.states, here.group_granted_at = ["PENDING_CREATION"] * 30 + ["ALIVE"], 5.0
     granted_when: list[float] = []

@@ -14,8 +14,8 @@ from fleetctl.agent.mark import (
     injected_variables,
     mark_variables,
 )
-from fleetctl.inventory import names
 from fleetctl.inventory.marks import read_marks
+from fleetctl.inventory.names import ReplicaName, parse_actor_name
 
 MEMBER = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "node": "node-a", "slot": 0,
           "gpus": 2_500, "vram": 7 << 30, "cpus": 0, "memory": 0, "log": "x.log", "supervisor": "source",
@@ -33,8 +33,7 @@ RuntimeError: {}
 
 def test_the_name_of_an_actor_is_one_the_inventory_reads_back() -> None:
     for model in ("m", "org/m", "org/m:1", "a#b{c}", "ModelActor:x"):
-        assert actor_name(model, 12) == names.actor_name(model, 12)
-        assert names.parse_actor_name(actor_name(model, 12)) == names.ReplicaName(model, 12)
+        assert parse_actor_name(actor_name(model, 12)) == ReplicaName(model, 12)
 
 
 def test_a_starting_replica_tells_fleet_hash_and_planned_members() -> None:
