@@ -1,7 +1,7 @@
 """A real HTTP server that stands in for a Ray dashboard: nodes and actors to read, packages and jobs to write.
 
-It keeps what it is sent, as Ray does, and writes down every request. What the agent would do in the cluster is played by
-`plays`: for each submitted job a list of (status, log so far), one step per look at the job.
+It keeps what it is sent, as Ray does, and writes down every request. What the agent would do in the cluster is played:
+`on_submit` returns steps for a submitted job, each a status and the log so far, and every look at the job takes one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, urlsplit
 from fleetctl.agent.mark import actor_name, describe, mark_variables
 
 Steps = list[tuple[str, str]]
-Play = Callable[[dict[str, Any]], Steps]
 Answer = tuple[int, str]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fleetctl.documents.inventory import Inventory
@@ -39,10 +40,11 @@ def node(name: str, gpus: int = 8) -> dict[str, Any]:
     return {"id": f"id-{name}", "name": name, "resources": {"total": {"GPU": gpus, "CPU": 16, "memory": 1 << 40}}}
 
 
-def small_plan(*nodes: str, fleet: str = FLEET, replicas: list[dict[str, Any]] | None = None, **facts: Any) -> Plan:
-    """Plan `fleet` on empty nodes of 8 GPUs, on which `replicas` run."""
+def small_plan(*nodes: str, fleet: str = FLEET, replicas: list[dict[str, Any]] | None = None,
+               dead: Sequence[str] = (), options: PlanOptions | None = None, **facts: Any) -> Plan:
+    """Plan `fleet` on empty nodes of 8 GPUs, on which `replicas` run; `dead` nodes are listed as such."""
     inventory = Inventory.model_validate({
-        "observedAt": "2026-03-04T12:00:00Z", "source": "a test", "nodes": [node(name) for name in nodes],
-        "replicas": replicas or []})
+        "observedAt": "2026-03-04T12:00:00Z", "source": "a test", "replicas": replicas or [],
+        "nodes": [*(node(name) for name in nodes), *({**node(name), "state": "DEAD"} for name in dead)]})
     resolved = load_fleet(["-"], stdin=fleet.encode)
-    return make_plan(resolved, inventory, PlanOptions(), PlanFacts(**{"tool_version": "0.1.0", **facts}))
+    return make_plan(resolved, inventory, options or PlanOptions(), PlanFacts(**{"tool_version": "0.1.0", **facts}))

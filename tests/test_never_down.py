@@ -73,6 +73,8 @@ ALLOWED = {
     },
     "apply/run.py": {
         "follow": "the first Ctrl-C stops the job; what it created goes on",
+    },
+    "apply/outcome.py": {
         "_lock_held": "a hint: the command to end the job that holds the lock",
     },
     "render/apply_progress.py": {

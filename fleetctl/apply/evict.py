@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fleetctl.apply import jobs
-from fleetctl.apply.follow import Follower
+from fleetctl.apply.follow import EVICTION, Follower
+from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.package import job_package
 from fleetctl.apply.request import evict_request
 from fleetctl.documents.events import RunSummary
-from fleetctl.errors import ApplyError, LockHeld
+from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
 
 PATIENCE_S = 120.0
@@ -21,11 +22,9 @@ def run_evict(
     request = evict_request(fleet, namespace, *replica, submission_id, who, lock_timeout_s)
     metadata = {"fleet": fleet, "who": who, "replica": f"{replica[0]}/{replica[1]}"}
     jobs.submit(client, submission_id, "evict", job_package(request), metadata)
-    for event in Follower(client, submission_id, wait_timeout_s=PATIENCE_S + lock_timeout_s).events():
+    follower = Follower(client, submission_id, EVICTION, wait_timeout_s=PATIENCE_S + lock_timeout_s)
+    for event in follower.events():
         if isinstance(event, RunSummary):
-            if event.exit_code == 5:
-                raise LockHeld(event.message, hint="wait for it with --lock-timeout 10m")
-            if event.exit_code != 0:
-                raise ApplyError(event.message)
+            raise_if_refused(event)
             return event.message
     raise ApplyError("the agent's events ended without a summary")

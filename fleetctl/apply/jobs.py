@@ -135,5 +135,12 @@ def log_of(client: DashboardClient, submission_id: str) -> str | None:
 
 
 def stop(client: DashboardClient, submission_id: str) -> None:
-    """Ask Ray to stop the job: SIGTERM now, SIGKILL three seconds later."""
-    client.request("POST", f"/api/jobs/{submission_id}/stop")
+    """Ask Ray to stop the job: SIGTERM now, SIGKILL three seconds later. One that has ended already is fine.
+
+    Raises ApplyError when the cluster did not take the request.
+    """
+    try:
+        _require_ok(client.request("POST", f"/api/jobs/{submission_id}/stop"), "the request to stop it")
+    except (ApplyError, InventoryError) as error:
+        raise ApplyError(f"job {submission_id} was not stopped and goes on: {error.message}",
+                         hint=f"stop it with `ray job stop {submission_id}`") from None

@@ -1,11 +1,33 @@
-"""The result of an apply: one row per replica, and the exit code that text, JSON and the process share."""
+"""The result of a run: a row per replica, and the one exit code that text, JSON and the process share.
+
+The agent reports facts. What they come to is decided here and nowhere else in the client.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from fleetctl.apply.used import used_by
 from fleetctl.documents.events import ReplicaOutcome, RunSummary
 from fleetctl.documents.plan import Plan
+from fleetctl.errors import ApplyError, LockHeld, PlanUsed
+
+FINE, PARTIAL, INTERRUPTED = 0, 3, 130
+
+
+def final_exit_code(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool) -> int:
+    """Return 130 when the run was interrupted, else 0 if nothing that is wanted is missing, else 3.
+
+    Whether anything was started does not matter.
+    """
+    if interrupted:
+        return INTERRUPTED
+    return FINE if all(_is_fine(row) for row in outcomes) else PARTIAL
+
+
+def _is_fine(row: ReplicaOutcome) -> bool:
+    """Whether the replica is ready, or not needed any more because others have reached the target meanwhile."""
+    return row.outcome == "ready" or (row.outcome == "skipped" and row.code == "TARGET_REACHED")
 
 
 def blocked_outcomes(plan: Plan) -> list[ReplicaOutcome]:
@@ -17,13 +39,28 @@ def blocked_outcomes(plan: Plan) -> list[ReplicaOutcome]:
     ]
 
 
-def final_exit_code(outcomes: Sequence[ReplicaOutcome]) -> int:
-    """Return 0 only if every wanted replica is ready, else 3, whether or not anything was started."""
-    return 0 if all(row.outcome == "ready" for row in outcomes) else 3
-
-
 def all_outcomes(plan: Plan | None, summary: RunSummary | None) -> list[ReplicaOutcome]:
     """Return every replica's outcome, blocked ones included; without a summary nothing was submitted."""
     if summary is not None:
         return list(summary.outcomes)
     return blocked_outcomes(plan) if plan else []
+
+
+def raise_if_refused(summary: RunSummary) -> None:
+    """Raise LockHeld or PlanUsed when the agent ended before any action, ApplyError when it could not even begin."""
+    extra = summary.model_extra or {}
+    if summary.exit_code == LockHeld.exit_code:
+        raise _lock_held(summary.message, extra.get("holder") or {})
+    if summary.exit_code == PlanUsed.exit_code:
+        raise used_by(str(extra.get("usedBy", "unknown")))
+    if summary.exit_code == ApplyError.exit_code:
+        raise ApplyError(summary.message)
+
+
+def _lock_held(message: str, holder: Mapping[str, str]) -> LockHeld:
+    who = f", started by {holder['who']}" if holder.get("who") else ""
+    ways = "wait for it with --lock-timeout 10m, or follow it with `fleetctl apply --attach`"
+    if job := holder.get("job"):
+        ways = (f"wait for it with --lock-timeout 10m, follow it with `fleetctl apply --attach {job}`, "
+                f"or stop it with `ray job stop {job}`")
+    return LockHeld(f"{message}{who}", hint=ways)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.apply.log_name import log_name
+from fleetctl.apply.prepare import awaited
 from fleetctl.documents.plan import Plan
+from fleetctl.inventory.log_name import log_name
 from fleetctl.version import __version__
-
-DEFAULT_STARTUP_S = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +20,8 @@ class ApplyOptions:
     single_use: bool = False
 
 
-def apply_request(
-    plan: Plan, job: str, who: str, options: ApplyOptions, startup_timeouts_s: Mapping[str, float]
-) -> dict[str, Any]:
-    """Return the request for `apply`. `startup_timeouts_s` by model, for the replicas that start already."""
+def apply_request(plan: Plan, job: str, who: str, options: ApplyOptions) -> dict[str, Any]:
+    """Return the request for `apply`."""
     return {
         "plan": plan.model_dump(mode="json", by_alias=True),
         "namespace": plan.fleet.namespace,
@@ -36,8 +32,7 @@ def apply_request(
         "lockTimeout": options.lock_timeout_s,
         "singleUse": options.single_use,
         "await": [
-            {"key": row.key, "lifecycle": {"startupTimeout": startup_timeouts_s.get(row.key, DEFAULT_STARTUP_S)}}
-            for row in plan.models if row.wanted > 0 and row.starting > 0
+            {"key": row.key, "lifecycle": {"startupTimeout": row.startup_timeout}} for row in awaited(plan)
         ],
         "logs": {
             f"{action.id}|{member.group}|{member.copy_index}|{member.rank}": log_name(

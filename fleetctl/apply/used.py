@@ -7,6 +7,8 @@ from fleetctl.documents.plan import Plan
 from fleetctl.errors import PlanUsed
 from fleetctl.inventory.client import DashboardClient
 
+AGAIN = "make a new one: fleetctl plan -f FLEET --out FILE"
+
 
 def refuse_used(client: DashboardClient, plan: Plan) -> None:
     """Raise PlanUsed when the cluster's list of jobs shows that this plan was applied before."""
@@ -19,5 +21,4 @@ def refuse_used(client: DashboardClient, plan: Plan) -> None:
 
 def used_by(submission_id: str) -> PlanUsed:
     """Return the error for a plan that job `submission_id` has applied."""
-    return PlanUsed(f"this plan was already applied by job {submission_id}",
-                    hint="make a new one: fleetctl plan -f FLEET --out FILE")
+    return PlanUsed(f"this plan was already applied by job {submission_id}", hint=AGAIN)

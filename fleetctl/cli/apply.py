@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fleetctl.cli.apply_output import ApplyFormat, ApplyOutput
 from fleetctl.cli.help import epilog
 from fleetctl.cli.options import (
     AddressOption,
     AdoptFromOption,
     ExcludeOption,
+    FilesOrPlanOption,
     LockTimeoutOption,
     NamespaceOption,
     ParallelismOption,
@@ -21,7 +24,7 @@ from fleetctl.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from fleetctl.apply.session import ApplyTask
+    from fleetctl.apply.prepare import ApplyTask
     from fleetctl.documents.plan import Plan
 
 EPILOG = epilog(
@@ -33,29 +36,16 @@ EPILOG = epilog(
     ],
     exit_codes="0 every wanted replica is ready, 1 error before any action, 3 partial: something is blocked,\n"
                "  failed or still starting, 5 another apply holds the lock, 6 the saved plan is stale or used,\n"
-               "  7 --wait-timeout passed, 64 usage, 130 interrupted",
+               "  7 --wait-timeout passed, 64 usage, 130 interrupted, 143 terminated",
 )
-
-
-class ApplyFormat(str, Enum):
-    """What apply prints on standard output."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
 
 
 FormatOption = Annotated[
     ApplyFormat, typer.Option("--format", help="table, json (the result), or jsonl (every event, then the result).")
 ]
-FleetFilesOption = Annotated[
-    list[str] | None,
-    typer.Option("--file", "-f", metavar="PATH", show_default=False,
-                 help="Fleet file, a folder of them, or - for standard input; repeatable."),
-]
 PlanArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[PLAN]", show_default=False,
+    typer.Argument(metavar="PLAN", show_default=False,
                    help="A plan saved by `plan --out`; with --attach the job to follow."),
 ]
 
@@ -67,7 +57,7 @@ def register(app: typer.Typer) -> None:
 
 def apply(
     plan_file: PlanArgument = None,
-    files: FleetFilesOption = None,
+    files: FilesOrPlanOption = None,
     address: AddressOption = None,
     namespace: NamespaceOption = None,
     yes: YesOption = False,
@@ -80,7 +70,7 @@ def apply(
     lock_timeout: LockTimeoutOption = 0,
     wait_timeout: WaitTimeoutOption = None,
 ) -> int:
-    """Start what is missing, as far as it fits, and wait until it is ready.
+    """Start what is missing, as far as it fits, until it is ready.
 
     Nothing that runs is removed, shrunk, moved or restarted. Closing this command does not stop the apply; Ctrl-C once
     does (nothing more is begun), twice only lets go of it.
@@ -89,17 +79,23 @@ def apply(
     from fleetctl.cli.apply_follow import attach_to, carry_out
 
     _check_arguments(plan_file, files, attach)
-    options = ApplyOptions(parallelism, lock_timeout, single_use=plan_file is not None)
-    if attach:
-        return attach_to(plan_file, files, address, output_format.value, wait_timeout)
-    if plan_file is not None:
-        task = _task_from_plan(plan_file, address)
-    else:
-        task = _task_from_files(files or [], address, namespace, (target, exclude, adopt_from))
-    _show_plan(task.plan, output_format)
-    if task.has_work and not _agreed(task.plan, yes):
-        return 1
-    return carry_out(task, options, output_format.value, wait_timeout)
+    if plan_file is not None or attach:
+        _refuse_choices(
+            {"--target": target, "--exclude": exclude, "--adopt-from": adopt_from, "--namespace": namespace})
+    output = ApplyOutput(output_format)
+    with output.ends_with_summary():
+        if attach:
+            return attach_to(plan_file, files, address, output, wait_timeout)
+        options = ApplyOptions(parallelism, lock_timeout, single_use=plan_file is not None)
+        planned = (_task_from_plan(plan_file, address) if plan_file is not None
+                   else _task_from_files(files or [], address, namespace, (target, exclude, adopt_from)))
+        with planned as task:
+            output.plan = task.plan
+            asks = bool(task.plan.actions) and not yes
+            _show_plan(task.plan, output_format, asks=asks)
+            if asks and not _agreed(task.plan):
+                return 1
+            return carry_out(task, options, output, wait_timeout)
 
 
 def _check_arguments(plan_file: str | None, files: list[str] | None, attach: bool) -> None:
@@ -111,14 +107,25 @@ def _check_arguments(plan_file: str | None, files: list[str] | None, attach: boo
         raise UsageError("nothing to apply", hint="give -f FLEET, a saved PLAN, or --attach")
 
 
+def _refuse_choices(choices: dict[str, object]) -> None:
+    """Refuse flags that shape a plan where the plan is made already: heeding them in silence would be worse."""
+    from fleetctl.errors import UsageError
+
+    given = [flag for flag, value in choices.items() if value]
+    if given:
+        raise UsageError(f"{', '.join(given)}: this plan is made already, and applied as it is",
+                         hint="give them to `fleetctl plan`, or to `fleetctl apply -f FLEET`")
+
+
+@contextmanager
 def _task_from_files(
     files: list[str], address: str | None, namespace: str | None,
     choice: tuple[list[str] | None, list[str] | None, str | None],
-) -> ApplyTask:
+) -> Iterator[ApplyTask]:
     """Plan afresh; such an apply is never stale."""
-    from fleetctl.apply.session import ApplyTask
+    from fleetctl.apply.prepare import ApplyTask
     from fleetctl.cli.connect import open_dashboard, read_stdin
-    from fleetctl.cli.plan import plan_fleet
+    from fleetctl.cli.planning import plan_fleet
     from fleetctl.planner.options import PlanOptions
     from fleetctl.spec.load import load_fleet
 
@@ -126,46 +133,38 @@ def _task_from_files(
     targets, excludes, adopt_from = choice
     options = PlanOptions(targets=tuple(targets or ()), excludes=tuple(excludes or ()), adopt_from=adopt_from)
     made = plan_fleet(fleet, options, inventory=None, address=address, namespace=namespace)
-    timeouts = {model.key: model.startup_timeout_s for model in fleet.models}
-    return ApplyTask(open_dashboard(address, fleet.cluster), made, timeouts)
+    with open_dashboard(address, fleet.cluster.address) as client:
+        yield ApplyTask(client, made)
 
 
-def _task_from_plan(plan_file: str, address: str | None) -> ApplyTask:
-    """Load a saved plan and check that what it relies on still holds; raises PlanStale and PlanUsed."""
-    from fleetctl.apply.session import ApplyTask
-    from fleetctl.apply.used import refuse_used
-    from fleetctl.cli.connect import inventory_source, now_text, open_dashboard
-    from fleetctl.cli.saved_plan import read_saved_plan, refuse_expired, refuse_stale
-    from fleetctl.inventory.read import read_inventory
-    from fleetctl.inventory.require import require_complete
+@contextmanager
+def _task_from_plan(plan_file: str, address: str | None) -> Iterator[ApplyTask]:
+    """Load a saved plan and check that what it relies on still holds."""
+    from fleetctl.apply.prepare import prepare_saved
+    from fleetctl.cli.connect import now_text, open_dashboard
+    from fleetctl.cli.saved_plan import read_saved_plan
 
     plan = read_saved_plan(plan_file)
-    where = address or plan.inventory.address
-    client = open_dashboard(where, None)
-    refuse_used(client, plan)
-    refuse_expired(plan, now_text())
-    seen = read_inventory(inventory_source(None, where, plan.fleet.namespace, None))
-    require_complete(seen)
-    refuse_stale(plan, seen)
-    return ApplyTask(client, plan, {})
+    with open_dashboard(address, plan.inventory.address) as client:
+        yield prepare_saved(client, plan, now_text())
 
 
-def _show_plan(plan: Plan, output_format: ApplyFormat) -> None:
-    if output_format is ApplyFormat.TABLE:
-        from fleetctl.cli.console import result_console
-        from fleetctl.render.plan_table import render_plan_table
+def _show_plan(plan: Plan, output_format: ApplyFormat, *, asks: bool) -> None:
+    """Show the plan as part of the result; in a format for programs only to the person who is asked."""
+    from fleetctl.cli.console import message_console, result_console
+    from fleetctl.render.plan_table import render_plan_table
 
-        console = result_console()
+    if output_format is ApplyFormat.TABLE or asks:
+        console = result_console() if output_format is ApplyFormat.TABLE else message_console()
         render_plan_table(plan, console)
         console.print()
 
 
-def _agreed(plan: Plan, yes: bool) -> bool:
+def _agreed(plan: Plan) -> bool:
     from fleetctl.cli.console import confirm, say
 
     count = len(plan.actions)
-    question = f"Create {count} replica{'' if count == 1 else 's'}?" if count else "Wait for what is starting?"
-    if confirm(question, yes=yes or not count):
+    if confirm(f"Create {count} replica{'' if count == 1 else 's'}?", yes=False):
         return True
     say("note", "nothing was done")
     return False

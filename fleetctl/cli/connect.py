@@ -1,4 +1,4 @@
-"""Which cluster: the flag, then the environment, then the fleet file; and how to read it.
+"""Which cluster: the flag, then the environment, then the fleet file or the saved plan; and how to read it.
 
 Environment, home folder and clock enter the program here.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,18 +18,35 @@ if TYPE_CHECKING:
     from fleetctl.documents.fleet import Cluster
     from fleetctl.inventory.client import DashboardClient
     from fleetctl.inventory.read import InventorySource
+    from fleetctl.spec.resolved import ResolvedFleet
 
 ADDRESS_VARIABLE = "FLEETCTL_ADDRESS"
 NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"
-DEFAULT_NAMESPACE = "fleet"
 
 
-def resolve_address(flag: str | None, environ: Mapping[str, str], cluster: Cluster | None) -> str:
-    """Return the cluster's address as a person wrote it: --address, FLEETCTL_ADDRESS, spec.cluster.address.
+def fleet_of(files: Sequence[str] | None) -> ResolvedFleet | None:
+    """Return the fleet in the files; None where no file is given. Raises FleetFileError when they have problems."""
+    if not files:
+        return None
+    from fleetctl.spec.load import load_fleet
 
-    Raises InventoryError, naming all three, when none is set.
+    return load_fleet(files, stdin=read_stdin)
+
+
+def cluster_of(files: Sequence[str] | None) -> Cluster:
+    """Return what the fleet files say about the cluster, and the defaults where no file is given; see `fleet_of`."""
+    from fleetctl.documents.fleet import Cluster
+
+    fleet = fleet_of(files)
+    return fleet.cluster if fleet else Cluster()
+
+
+def resolve_address(flag: str | None, environ: Mapping[str, str], written: str | None) -> str:
+    """Return the cluster's address as a person gave it: --address, FLEETCTL_ADDRESS, what the fleet or the plan says.
+
+    Raises InventoryError, naming the ways to give one, when there is none.
     """
-    address = flag or environ.get(ADDRESS_VARIABLE) or (cluster.address if cluster else None)
+    address = flag or environ.get(ADDRESS_VARIABLE) or written
     if address:
         return address
     raise InventoryError(
@@ -39,13 +56,13 @@ def resolve_address(flag: str | None, environ: Mapping[str, str], cluster: Clust
     )
 
 
-def resolve_namespace(flag: str | None, environ: Mapping[str, str], cluster: Cluster | None) -> str:
-    """Return the Ray namespace of the replicas: --namespace, FLEETCTL_NAMESPACE, spec.cluster.namespace, `fleet`."""
-    return flag or environ.get(NAMESPACE_VARIABLE) or (cluster.namespace if cluster else DEFAULT_NAMESPACE)
+def resolve_namespace(flag: str | None, environ: Mapping[str, str], cluster: Cluster) -> str:
+    """Return the Ray namespace of the replicas: --namespace, FLEETCTL_NAMESPACE, spec.cluster.namespace."""
+    return flag or environ.get(NAMESPACE_VARIABLE) or cluster.namespace
 
 
-def open_dashboard(address: str | None, cluster: Cluster | None) -> DashboardClient:
-    """Return a client for the cluster's dashboard, with the token Ray itself would use.
+def open_dashboard(address: str | None, written: str | None) -> DashboardClient:
+    """Return a client for the cluster's dashboard, with the token Ray itself would use; see `resolve_address`.
 
     Raises InventoryError for an address or a token that cannot be used.
     """
@@ -53,19 +70,19 @@ def open_dashboard(address: str | None, cluster: Cluster | None) -> DashboardCli
     from fleetctl.inventory.client import DashboardClient
     from fleetctl.inventory.token import find_token
 
-    url = dashboard_url(resolve_address(address, os.environ, cluster), os.environ)
+    url = dashboard_url(resolve_address(address, os.environ, written), os.environ)
     return DashboardClient(url, find_token(os.environ, home_folder()))
 
 
 def inventory_source(
-    inventory: str | None, address: str | None, namespace: str | None, cluster: Cluster | None
+    inventory: str | None, address: str | None, namespace: str | None, cluster: Cluster
 ) -> InventorySource:
-    """Return where to read the inventory: the document `--inventory` names, or else the cluster."""
+    """Return where to read the inventory: the document `--inventory` names, or else the cluster. To be closed."""
     from fleetctl.inventory.read import Live, Snapshot
 
     if inventory:
         return Snapshot(inventory, stdin=read_stdin)
-    return Live(open_dashboard(address, cluster), now_text(), resolve_namespace(namespace, os.environ, cluster))
+    return Live(open_dashboard(address, cluster.address), now_text(), resolve_namespace(namespace, os.environ, cluster))
 
 
 def refuse_two_readers(files: list[str], inventory: str | None) -> None:

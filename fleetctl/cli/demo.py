@@ -26,7 +26,7 @@ EPILOG = epilog(
 def register(app: typer.Typer) -> None:
     """Add the command group."""
     group = typer.Typer(
-        help="A local Ray of four nodes with pretended GPUs, on this machine alone.",
+        help="A local Ray with pretended GPUs, on this machine alone.",
         epilog=EPILOG,
         rich_markup_mode=None,
     )

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from fleetctl.cli.help import epilog
-from fleetctl.cli.inventory import FleetFilesOption
-from fleetctl.cli.options import AddressOption, LockTimeoutOption, NamespaceOption, YesOption
-from fleetctl.cli.replica_argument import ReplicaArgument, parse_replica
+from fleetctl.cli.options import AddressOption, ClusterFilesOption, LockTimeoutOption, NamespaceOption, YesOption
+from fleetctl.cli.replica_argument import ReplicaArgument, absent, parse_replica
 
 if TYPE_CHECKING:
     from fleetctl.documents.inventory import Inventory, Replica
@@ -27,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 def evict(
     replica: ReplicaArgument,
-    files: FleetFilesOption = None,
+    files: ClusterFilesOption = None,
     address: AddressOption = None,
     namespace: NamespaceOption = None,
     yes: YesOption = False,
@@ -40,30 +39,31 @@ def evict(
     import os
 
     from fleetctl.apply.evict import run_evict
-    from fleetctl.cli.connect import now_text, open_dashboard, read_stdin, resolve_namespace
+    from fleetctl.cli.connect import cluster_of, now_text, open_dashboard, resolve_namespace
     from fleetctl.cli.console import confirm, say, write_result
     from fleetctl.cli.who import new_job_id, who
     from fleetctl.inventory.read import Live, read_inventory
 
     model, replica_id = parse_replica(replica)
-    cluster = None
-    if files:
-        from fleetctl.spec.load import load_fleet
-
-        cluster = load_fleet(files, stdin=read_stdin).cluster
-    client, space = open_dashboard(address, cluster), resolve_namespace(namespace, os.environ, cluster)
-    seen = read_inventory(Live(client, now_text(), space))
-    found = _ours(seen, model, replica_id, replica)
-    if not confirm(f"End {replica} ({_describe(found, seen)})?", yes=yes):
-        say("note", "nothing was done")
-        return 1
-    said = run_evict(client, found.fleet or "", space, (model, replica_id), new_job_id("evict"), who(), lock_timeout)
+    cluster = cluster_of(files)
+    space = resolve_namespace(namespace, os.environ, cluster)
+    with open_dashboard(address, cluster.address) as client:
+        seen = read_inventory(Live(client, now_text(), space))
+        found = _ours(seen, model, replica_id, replica)
+        if not confirm(f"End {replica} ({_describe(found, seen)})?", yes=yes):
+            say("note", "nothing was done")
+            return 1
+        job = new_job_id("evict")
+        said = run_evict(client, found.fleet or "", space, (model, replica_id), job, who(), lock_timeout)
     write_result(said + "\n")
     return 0
 
 
 def _ours(seen: Inventory, model: str, replica_id: int, name: str) -> Replica:
-    """Return the managed replica of that name; raises FleetctlError when there is none or it is not ours to end."""
+    """Return the managed replica of that name.
+
+    Raises FleetctlError when there is none or it is not ours to end, InventoryError when nobody knows.
+    """
     from fleetctl.errors import FleetctlError
 
     for replica in seen.replicas:
@@ -71,10 +71,13 @@ def _ours(seen: Inventory, model: str, replica_id: int, name: str) -> Replica:
             if replica.fleet is None:
                 raise FleetctlError(f"{name} carries no fleet's mark: fleetctl did not start it and does not end it")
             return replica
-    raise FleetctlError(f"there is no {name}", hint="`fleetctl status` lists what runs")
+    raise absent(seen, f"there is no {name}", hint="`fleetctl status` lists what runs")
 
 
 def _describe(replica: Replica, seen: Inventory) -> str:
-    names = {node.id: node.name for node in seen.nodes}
-    nodes = dict.fromkeys(names.get(member.node_id or "", "?") for member in replica.members)
-    return f"fleet {replica.fleet}, {replica.state}, on {', '.join(nodes) or 'no node'}"
+    from fleetctl.documents.inventory import dead_node_ids
+    from fleetctl.render.replica_text import node_text, status_word
+    from fleetctl.render.visible import visible
+
+    nodes = node_text(replica, {node.id: node.name for node in seen.nodes})
+    return f"fleet {visible(replica.fleet or '')}, {status_word(replica, dead_node_ids(seen))}, on {nodes}"

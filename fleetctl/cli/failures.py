@@ -37,8 +37,11 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
         sys.stderr.write(message + "\n")
         return exit_code
     context = getattr(error, "ctx", None)
+    command = getattr(context, "command_path", "fleetctl")
     say("error", message.replace("Value error, ", ""))  # pydantic's wording, which typer hands on
-    say("hint", f"see `{getattr(context, 'command_path', 'fleetctl')} --help`")
+    if message.startswith("Missing argument") and (files := getattr(context, "params", {}).get("files")):
+        say("hint", f"-f takes a fleet file; what it was given may be the argument: {command} {files[-1]}")
+    say("hint", f"see `{command} --help`")
     return exit_code
 
 

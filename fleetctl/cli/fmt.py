@@ -55,14 +55,14 @@ def fmt(
 
 def _write(formatted: list[Formatted]) -> None:
     from fleetctl.cli.console import write_result
-    from fleetctl.cli.replace import replace_text
+    from fleetctl.cli.write_file import write_file
     from fleetctl.spec.sources import STDIN_NAME
 
     for one in formatted:
         if one.file == STDIN_NAME:
             write_result(one.after)
         elif one.changed:
-            replace_text(Path(one.file), one.after)
+            write_file(Path(one.file), one.after, mode=None)
 
 
 def _print_diffs(changed: list[Formatted]) -> None:

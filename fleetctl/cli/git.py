@@ -18,8 +18,12 @@ TIMEOUT_S = 5.0
 
 
 def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | None:
-    """Return commit and branch of the first file's repository, or None; `dirty` is about the fleet files alone."""
-    paths = [Path(file).absolute() for file in files if file != "-"]
+    """Return commit and branch of the first file's repository, or None where there is none or all came from
+    standard input; `dirty` is about the fleet files alone.
+    """
+    from fleetctl.spec.sources import STDIN_NAME
+
+    paths = [Path(file).absolute() for file in files if file != STDIN_NAME]
     if not paths:
         return None
     command = ["git", "-C", str(paths[0].parent), "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch",

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from fleetctl.cli.help import epilog
-from fleetctl.cli.options import AddressOption, FormatOption, InventoryOption, NamespaceOption, OutputFormat
+from fleetctl.cli.options import (
+    AddressOption,
+    ClusterFilesOption,
+    FormatOption,
+    InventoryOption,
+    NamespaceOption,
+    OutputFormat,
+)
 
 if TYPE_CHECKING:
-    from fleetctl.documents.fleet import Cluster
     from fleetctl.documents.inventory import Inventory
 
 EPILOG = epilog(
@@ -23,14 +29,6 @@ EPILOG = epilog(
     exit_codes="0 read whole, 1 error, or something could not be read, 64 usage",
 )
 
-FleetFilesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--file", "-f", metavar="PATH", show_default=False,
-        help="Fleet file that names the cluster and its namespace; repeatable.",
-    ),
-]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -38,34 +36,25 @@ def register(app: typer.Typer) -> None:
 
 
 def inventory(
-    files: FleetFilesOption = None,
+    files: ClusterFilesOption = None,
     address: AddressOption = None,
     namespace: NamespaceOption = None,
     inventory: InventoryOption = None,
     output_format: FormatOption = OutputFormat.TABLE,
 ) -> int:
-    """Show the nodes, their cards and who holds them, and every live replica.
+    """Show the nodes, who holds their cards, and all replicas.
 
     Reads the Ray dashboard, or an inventory document. What could not be read is named on standard error, what could is
     shown all the same.
     """
-    from fleetctl.cli.connect import inventory_source, refuse_two_readers
+    from fleetctl.cli.connect import cluster_of, inventory_source, refuse_two_readers
     from fleetctl.inventory.read import read_inventory
 
     refuse_two_readers(files or [], inventory)
-    with closing(inventory_source(inventory, address, namespace, _cluster(files))) as source:
+    with closing(inventory_source(inventory, address, namespace, cluster_of(files))) as source:
         seen = read_inventory(source)
     _show(seen, output_format)
     return 0 if seen.complete else 1
-
-
-def _cluster(files: list[str] | None) -> Cluster | None:
-    if not files:
-        return None
-    from fleetctl.cli.connect import read_stdin
-    from fleetctl.spec.load import load_fleet
-
-    return load_fleet(files, stdin=read_stdin).cluster
 
 
 def _show(seen: Inventory, output_format: OutputFormat) -> None:

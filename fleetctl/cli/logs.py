@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetctl.cli.help import epilog
-from fleetctl.cli.inventory import FleetFilesOption
-from fleetctl.cli.options import AddressOption, NamespaceOption
-from fleetctl.cli.replica_argument import ReplicaArgument, parse_replica
+from fleetctl.cli.options import AddressOption, ClusterFilesOption, NamespaceOption
+from fleetctl.cli.replica_argument import ReplicaArgument, absent, parse_replica
 
 if TYPE_CHECKING:
-    from fleetctl.apply.engine_log import EngineLog
-    from fleetctl.documents.fleet import Cluster
+    from fleetctl.documents.inventory import Inventory
     from fleetctl.inventory.client import DashboardClient
+    from fleetctl.inventory.engine_log import EngineLog
 
 EPILOG = epilog(
     examples=["fleetctl logs openai-community/gpt2/0", "fleetctl logs Qwen/Qwen3-Coder-480B/0 --rank 1 --tail 50"],
@@ -38,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 def logs(
     replica: ReplicaArgument,
-    files: FleetFilesOption = None,
+    files: ClusterFilesOption = None,
     address: AddressOption = None,
     namespace: NamespaceOption = None,
     tail: TailOption = 1000,
@@ -46,48 +45,42 @@ def logs(
     copy: CopyOption = None,
     rank: RankOption = None,
 ) -> int:
-    """Show what the engines of one replica wrote, members one after another.
+    """Show what the engines of one replica wrote.
 
-    A replica that failed to start or was evicted keeps its log on its node as long as the cluster's session lives.
+    Members come one after another. A replica that failed to start or was evicted keeps its log on its node as long as
+    the cluster's session lives.
     """
     import os
 
-    from fleetctl.cli.connect import open_dashboard, resolve_namespace
-    from fleetctl.errors import FleetctlError
+    from fleetctl.cli.connect import cluster_of, now_text, open_dashboard, resolve_namespace
+    from fleetctl.inventory.read import Live, read_inventory
 
     model, replica_id = parse_replica(replica)
-    cluster = _cluster(files)
-    client = open_dashboard(address, cluster)
-    found = [log for log in _find(client, model, replica_id, resolve_namespace(namespace, os.environ, cluster))
-             if group in (None, log.group) and copy in (None, log.copy_index) and rank in (None, log.rank)]
-    if not _show(client, found, tail):
-        raise FleetctlError(f"there is no log of {replica}", hint="`fleetctl status` lists what runs")
+    cluster = cluster_of(files)
+    space = resolve_namespace(namespace, os.environ, cluster)
+    with open_dashboard(address, cluster.address) as client:
+        seen = read_inventory(Live(client, now_text(), space))
+        found = [log for log in _find(client, seen, space, model, replica_id)
+                 if group in (None, log.group) and copy in (None, log.copy_index) and rank in (None, log.rank)]
+        shown = _show(client, found, tail)
+    if not shown:
+        raise absent(seen, f"there is no log of {replica}", hint="`fleetctl status` lists what runs")
     return 0
 
 
-def _cluster(files: list[str] | None) -> Cluster | None:
-    if not files:
-        return None
-    from fleetctl.cli.connect import read_stdin
-    from fleetctl.spec.load import load_fleet
+def _find(
+    client: DashboardClient, seen: Inventory, namespace: str, model: str, replica_id: int
+) -> list[EngineLog]:
+    from fleetctl.inventory.engine_log import logs_of, search_logs
 
-    return load_fleet(files, stdin=read_stdin).cluster
-
-
-def _find(client: DashboardClient, model: str, replica_id: int, namespace: str) -> list[EngineLog]:
-    from fleetctl.apply.engine_log import logs_of, search_logs
-    from fleetctl.cli.connect import now_text
-    from fleetctl.inventory.read import Live, read_inventory
-
-    seen = read_inventory(Live(client, now_text(), namespace))
     return logs_of(seen, namespace, model, replica_id) or list(
         search_logs(client, seen, namespace, model, replica_id))
 
 
 def _show(client: DashboardClient, found: list[EngineLog], tail: int) -> bool:
     """Print each log, headed by its member where there are several; returns whether anything was there."""
-    from fleetctl.apply.engine_log import read_log
     from fleetctl.cli.console import write_result
+    from fleetctl.inventory.engine_log import read_log
 
     texts = [(log.label, read_log(client, log, tail)) for log in found]
     # raylets that share a host serve the same file

@@ -36,11 +36,17 @@ def duration(value: str | float) -> float:
         raise typer.BadParameter(f"{value!r} is not {DURATION_ALLOWED}") from None
 
 
-FilesOption = Annotated[
-    list[str],
+_FLEET_FILES = typer.Option(
+    "--file", "-f", metavar="PATH", show_default=False,
+    help="Fleet file, a folder of them, or - for standard input; repeatable.",
+)
+FilesOption = Annotated[list[str], _FLEET_FILES]
+FilesOrPlanOption = Annotated[list[str] | None, _FLEET_FILES]
+ClusterFilesOption = Annotated[
+    list[str] | None,
     typer.Option(
         "--file", "-f", metavar="PATH", show_default=False,
-        help="Fleet file, a folder of them, or - for standard input; repeatable.",
+        help="Fleet file that names the cluster and its namespace; repeatable.",
     ),
 ]
 AddressOption = Annotated[
@@ -55,6 +61,13 @@ NamespaceOption = Annotated[
     typer.Option(
         "--namespace", metavar="NAME", show_default=False,
         help="Ray namespace of the replicas. [env: FLEETCTL_NAMESPACE; else spec.cluster.namespace, else fleet]",
+    ),
+]
+OwnFilesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--file", "-f", metavar="PATH", show_default=False,
+        help="Fleet file that names the cluster and its namespace; show only its replicas. Repeatable.",
     ),
 ]
 InventoryOption = Annotated[
@@ -97,7 +110,7 @@ AdoptFromOption = Annotated[
     str | None,
     typer.Option(
         "--adopt-from", metavar="FLEET", show_default=False,
-        help="Count the replicas of this fleet as ours: for a fleet that was renamed.",
+        help="The fleet was called FLEET: count its replicas as ours. Needed until each of them has been replaced.",
     ),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -107,14 +120,14 @@ ParallelismOption = Annotated[
 LockTimeoutOption = Annotated[
     float,
     typer.Option(
-        "--lock-timeout", metavar="DURATION", parser=duration, show_default="0s",
-        help="How long to wait while another apply of this fleet runs.",
+        "--lock-timeout", metavar="DURATION", parser=duration, show_default=False,
+        help="How long to wait while another apply of this fleet runs. [default: 0s]",
     ),
 ]
 WaitTimeoutOption = Annotated[
     float | None,
     typer.Option(
-        "--wait-timeout", metavar="DURATION", parser=duration, show_default="no limit",
-        help="How long to follow; after that exit 7, and the apply goes on in the cluster.",
+        "--wait-timeout", metavar="DURATION", parser=duration, show_default=False,
+        help="How long to follow; after that exit 7, and the apply goes on in the cluster. [default: no limit]",
     ),
 ]

@@ -23,10 +23,7 @@ from fleetctl.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from fleetctl.documents.inventory import Inventory
     from fleetctl.documents.plan import Plan
-    from fleetctl.planner.options import PlanFacts, PlanOptions
-    from fleetctl.spec.resolved import ResolvedFleet
 
 EPILOG = epilog(
     examples=[
@@ -63,6 +60,7 @@ def plan(
     wanted is held.
     """
     from fleetctl.cli.connect import read_stdin, refuse_two_readers
+    from fleetctl.cli.planning import plan_fleet
     from fleetctl.planner.options import PlanOptions
     from fleetctl.spec.load import load_fleet
 
@@ -74,61 +72,6 @@ def plan(
         _save(made, out)
     _show(made, output_format)
     return made.exit_code if detailed_exitcode else 0
-
-
-def plan_fleet(
-    fleet: ResolvedFleet, options: PlanOptions, *, inventory: str | None, address: str | None, namespace: str | None
-) -> Plan:
-    """Read the inventory the flags point to and plan on it.
-
-    Raises InventoryError when it could not be read whole, UsageError when --target or --exclude name no model.
-    """
-    import os
-
-    from fleetctl.cli.connect import inventory_source, resolve_namespace
-    from fleetctl.inventory.read import read_inventory
-    from fleetctl.inventory.require import require_complete
-    from fleetctl.planner.plan import make_plan
-
-    seen = read_inventory(inventory_source(inventory, address, namespace, fleet.cluster))
-    require_complete(seen)
-    _warn(seen)
-    return make_plan(fleet, seen, options, _facts(fleet, seen, resolve_namespace(namespace, os.environ, fleet.cluster)))
-
-
-def expiry(observed_at: str) -> str | None:
-    """Return when a plan made at `observed_at` (RFC 3339) expires: a day later; None where that is no time."""
-    from datetime import datetime, timedelta
-
-    try:
-        moment = datetime.fromisoformat(observed_at.replace("Z", "+00:00"))
-        return (moment + timedelta(days=1)).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError):
-        return None
-
-
-def _facts(fleet: ResolvedFleet, inventory: Inventory, namespace: str) -> PlanFacts:
-    import os
-
-    from fleetctl.cli.git import git_facts
-    from fleetctl.planner.options import PlanFacts
-    from fleetctl.version import __version__
-
-    return PlanFacts(
-        tool_version=__version__,
-        git=git_facts([source.path for source in fleet.files], os.environ),
-        expires_at=expiry(inventory.observed_at),
-        namespace=namespace,
-        address=inventory.cluster.address,
-    )
-
-
-def _warn(inventory: Inventory) -> None:
-    if inventory.warnings:
-        from fleetctl.cli.console import say
-
-        for warning in inventory.warnings:
-            say("warning", warning)
 
 
 def _show(made: Plan, output_format: OutputFormat) -> None:
@@ -145,13 +88,20 @@ def _show(made: Plan, output_format: OutputFormat) -> None:
 
 
 def _save(made: Plan, out: Path) -> None:
+    from fleetctl.apply.prepare import has_expired
+    from fleetctl.cli.connect import now_text
     from fleetctl.cli.console import say
-    from fleetctl.cli.save import save_private
+    from fleetctl.cli.write_file import write_file
     from fleetctl.errors import UsageError
     from fleetctl.render.plan_json import saved_plan_json
 
     if str(out) == "-":
         raise UsageError("--out needs a file: a saved plan holds env values", hint="--format json prints it, masked")
-    save_private(out, saved_plan_json(made))
+    write_file(out, saved_plan_json(made), mode=0o600)
+    if has_expired(made, now_text()):
+        say("saved", str(out))
+        say("warning", f"`fleetctl apply` will refuse it: its inventory is of {made.inventory.observed_at}, "
+                       f"so it expired at {made.expires_at}")
+        return
     until = f" until {made.expires_at}" if made.expires_at else ""
     say("saved", f"{out}; run it with `fleetctl apply {out}`{until}")

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.help import epilog
-from fleetctl.cli.inventory import FleetFilesOption
-from fleetctl.cli.options import AddressOption, FormatOption, InventoryOption, NamespaceOption, OutputFormat
+from fleetctl.cli.options import (
+    AddressOption,
+    FormatOption,
+    InventoryOption,
+    NamespaceOption,
+    OutputFormat,
+    OwnFilesOption,
+)
+from fleetctl.cli.replica_argument import absent
 
 if TYPE_CHECKING:
     from fleetctl.documents.inventory import Inventory, Replica
@@ -17,7 +25,7 @@ if TYPE_CHECKING:
 
 EPILOG = epilog(
     examples=["fleetctl status", "fleetctl status -f fleets/prod.yaml", "fleetctl status openai-community/gpt2"],
-    exit_codes="0 shown, 1 error, or something could not be read, 64 usage",
+    exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage",
 )
 
 
@@ -27,32 +35,48 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", show_default=False, help="Only this model.",
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, help="Only this model.",
                                                 autocompletion=complete_model_keys)] = None,
-    files: FleetFilesOption = None,
+    files: OwnFilesOption = None,
     address: AddressOption = None,
     namespace: NamespaceOption = None,
     inventory: InventoryOption = None,
     output_format: FormatOption = OutputFormat.TABLE,
 ) -> int:
-    """Show every replica: is it ready, where it stands, where it answers.
+    """Show every replica: how it is, where it stands, its address.
 
-    With -f only the replicas of that fleet. `lost` = its node is dead; it is not counted and not removed.
+    With -f only those that carry the fleet's mark: one that was adopted with --adopt-from carries the old fleet's until
+    it is replaced. `lost` = its node is dead; it is not counted and not removed.
     """
-    from fleetctl.cli.connect import inventory_source, read_stdin, refuse_two_readers
+    from fleetctl.cli.connect import fleet_of, inventory_source, refuse_two_readers
+    from fleetctl.documents.fleet import Cluster
     from fleetctl.inventory.read import read_inventory
 
     refuse_two_readers(files or [], inventory)
-    fleet: ResolvedFleet | None = None
-    if files:
-        from fleetctl.spec.load import load_fleet
-
-        fleet = load_fleet(files, stdin=read_stdin)
-    seen = read_inventory(inventory_source(inventory, address, namespace, fleet.cluster if fleet else None))
-    chosen = [replica for replica in seen.replicas
-              if model in (None, replica.model) and (fleet is None or replica.fleet == fleet.name)]
+    fleet = fleet_of(files)
+    with closing(inventory_source(inventory, address, namespace, fleet.cluster if fleet else Cluster())) as source:
+        seen = read_inventory(source)
+    ours = [replica for replica in seen.replicas if fleet is None or replica.fleet == fleet.name]
+    chosen = [replica for replica in ours if model in (None, replica.model)]
+    if model is not None and not chosen:
+        _tell_none(model, fleet, seen, {replica.model for replica in ours})
     _show(seen, chosen, output_format)
     return 0 if seen.complete else 1
+
+
+def _tell_none(model: str, fleet: ResolvedFleet | None, seen: Inventory, running: set[str]) -> None:
+    """Say that nothing runs of a model the fleet has; raises FleetctlError for a key that nobody knows."""
+    from difflib import get_close_matches
+
+    from fleetctl.cli.console import say
+
+    wanted = {one.key: one.replicas for one in fleet.models} if fleet else {}
+    if model in wanted:
+        say("note", f"no replica of {model} runs; the fleet file wants {wanted[model]}")
+        return
+    near = get_close_matches(model, sorted(running | wanted.keys()), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else "`fleetctl status` lists what runs"
+    raise absent(seen, f"there is no replica of {model}{f' in fleet {fleet.name}' if fleet else ''}", hint)
 
 
 def _show(seen: Inventory, chosen: list[Replica], output_format: OutputFormat) -> None:
@@ -63,10 +87,11 @@ def _show(seen: Inventory, chosen: list[Replica], output_format: OutputFormat) -
 
         write_result(render_inventory_json(seen.model_copy(update={"replicas": chosen})))
     else:
+        from fleetctl.documents.inventory import dead_node_ids
         from fleetctl.render.status_table import render_status
 
-        dead = frozenset(node.id for node in seen.nodes if node.state == "DEAD")
-        render_status(chosen, {node.id: node.name for node in seen.nodes}, dead, result_console())
+        names = {node.id: node.name for node in seen.nodes}
+        render_status(chosen, names, dead_node_ids(seen), result_console())
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:

@@ -1,1 +1,1 @@
-"""The documents people and machines exchange: fleet file, inventory, plan, events. Models and their schemas, nothing else."""
+"""The documents people and machines exchange: fleet file, inventory, plan, events. Models and schemas, nothing else."""

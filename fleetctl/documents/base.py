@@ -6,10 +6,38 @@ an unknown key is ignored.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+import re
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 FORMAT_VERSION = "1.0"
+
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
+
+
+def _moment(text: str) -> str:
+    """Refuse a time without a zone: compared with one that has a zone it would mean nothing."""
+    try:
+        if _MOMENT.fullmatch(text):
+            as_datetime(text)
+            return text
+    except ValueError:
+        pass  # a thirteenth month has the right form, too
+    raise PydanticCustomError("moment", "expected RFC 3339 with a zone, such as 2026-03-04T12:00:00Z")
+
+
+Moment = Annotated[str, AfterValidator(_moment), Field(json_schema_extra={"format": "date-time"})]
+"""A point in time, RFC 3339 with a zone, kept as written."""
+
+
+def as_datetime(moment: str) -> datetime:
+    """Return a `Moment` as a value that can be compared, to the second; raises ValueError for anything else."""
+    # Python 3.10 reads neither Z nor every number of decimals
+    return datetime.fromisoformat(re.sub(r"\.[0-9]+", "", moment).replace("Z", "+00:00"))
 
 
 class Authored(BaseModel):

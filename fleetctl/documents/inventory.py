@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from math import isfinite
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
 ReplicaState = Literal["DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING", "DEAD"]
@@ -38,7 +39,7 @@ class Amounts(Stored):
 class NodeResources(Stored):
     """Total, and what Ray has granted; `used` absent = what the listed replicas claim."""
 
-    total: Amounts = Field(default_factory=lambda: Amounts())
+    total: Amounts = Field(default_factory=Amounts)
     used: Amounts | None = None
 
 
@@ -61,7 +62,7 @@ class Node(Stored):
     ip: str | None = None
     state: NodeState = "ALIVE"
     labels: dict[str, str] = Field(default_factory=dict)
-    resources: NodeResources = Field(default_factory=lambda: NodeResources())
+    resources: NodeResources = Field(default_factory=NodeResources)
     gpus: list[Gpu] = Field(default_factory=list)
 
 
@@ -104,10 +105,37 @@ class Inventory(Stored):
 
     format_version: str = FORMAT_VERSION
     kind: Literal["Inventory"] = "Inventory"
-    observed_at: str = Field(description="RFC 3339, UTC")
+    observed_at: Moment = Field(description="RFC 3339 with a zone")
     source: str = Field(description="where it was read: a dashboard URL or a file")
     complete: bool = True
     warnings: list[str] = Field(default_factory=list)
-    cluster: ClusterIdentity = Field(default_factory=lambda: ClusterIdentity())
+    cluster: ClusterIdentity = Field(default_factory=ClusterIdentity)
     nodes: list[Node] = Field(default_factory=list)
     replicas: list[Replica] = Field(default_factory=list)
+
+
+def dead_node_ids(inventory: Inventory) -> frozenset[str]:
+    """Return the ids of the nodes that are DEAD for Ray, the `dead` of `is_lost`."""
+    return frozenset(node.id for node in inventory.nodes if node.state == "DEAD")
+
+
+def is_lost(replica: Replica, dead: Set[str]) -> bool:
+    """Tell whether the replica is lost: its actor is live, but a node of it is among the `dead` ones.
+
+    Only a node that is listed as DEAD is dead. Ray forgets dead nodes after a while (the 1,000 latest are kept), so a
+    node that is not listed may be dead; but it may as well be alive and missing from a list, and a replica counted
+    once too often costs a wait, while one counted too seldom is started twice.
+    """
+    return replica.state in LIVE_STATES and any(member.node_id in dead for member in replica.members)
+
+
+def card_indices(member: ReplicaMember, cards: Sequence[Gpu]) -> list[int]:
+    """Return which of its node's `cards` a member holds, each once, as the node counts them; empty where unknown.
+
+    By UUID where the node knows all of the member's, as a container may count its cards differently; else by index.
+    """
+    by_uuid = {card.uuid: card.index for card in cards if card.uuid}
+    if member.gpu_uuids and all(uuid in by_uuid for uuid in member.gpu_uuids):
+        return list(dict.fromkeys(by_uuid[uuid] for uuid in member.gpu_uuids))
+    known = {card.index for card in cards}
+    return [index for index in dict.fromkeys(member.gpu_indices) if index in known]

@@ -1,6 +1,6 @@
 """The plan: what would be created where, what is held, what is blocked and why. There is no operation that removes.
 
-Bytes are integers; `gpus` and `cpus` are integers of 1/10000. Lists are in a fixed order: equal input gives equal bytes.
+Bytes are integers; `gpus` and `cpus` are integers of 1/10000. Lists have a fixed order: equal input gives equal bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
 
 
 class FleetSource(Stored):
@@ -39,7 +39,7 @@ class PlanFleet(Stored):
 class PlanInventory(Stored):
     """The inventory this plan was made from."""
 
-    observed_at: str
+    observed_at: Moment
     source: str
     address: str | None = None
     session_id: str | None = None
@@ -86,6 +86,7 @@ class ModelRow(Stored):
     create: int
     blocked: int
     surplus: int
+    startup_timeout: float = Field(description="seconds a replica may take to become ready")
     reason: str
     source: Position | None = None
 
@@ -169,7 +170,7 @@ class Drift(Stored):
 
 
 class Unmanaged(Stored):
-    """Capacity in use by what is not this fleet's to count: another fleet, a foreign scheme, a model not in the file."""
+    """Capacity in use that is not this fleet's to count: another fleet, a foreign scheme, a model not in the file."""
 
     model: str
     replica_id: int | None = None
@@ -198,7 +199,7 @@ class Plan(Stored):
     tool_version: str
     fleet: PlanFleet
     inventory: PlanInventory
-    expires_at: str | None = None
+    expires_at: Moment | None = None
     summary: Summary
     certificate: Certificate
     models: list[ModelRow]

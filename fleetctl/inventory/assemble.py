@@ -15,7 +15,7 @@ from fleetctl.inventory.nodes import FoundNode, unique_names
 from fleetctl.inventory.placement_groups import PlacementGroup
 from fleetctl.inventory.replicas import FoundReplica
 from fleetctl.inventory.shares import granted_by_card, reports_its_cards, with_shares
-from fleetctl.inventory.used import used_by_node
+from fleetctl.inventory.used import groups_of_gangs, used_by_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ def _members_by_node(replicas: Sequence[FoundReplica]) -> Mapping[str, Sequence[
 
 def _known_by_slot_only(parts: Parts) -> frozenset[str]:
     """Return the actors whose cards no replica reports; a gang reports for the actors in its placement group, too."""
-    reporting = [found.actor for found in parts.replicas if reports_its_cards(found.replica)]
-    ids, names = {actor.actor_id for actor in reporting}, {actor.name for actor in reporting}
-    gang_groups = {group.group_id for group in parts.groups if group.name in names}
+    reporting = {found.actor.actor_id for found in parts.replicas if reports_its_cards(found.replica)}
+    groups = {group.group_id for actor_id, group in groups_of_gangs(parts.replicas, parts.groups).items()
+              if actor_id in reporting}
     return frozenset(actor.actor_id for actor in parts.actors
-                     if actor.actor_id not in ids and actor.placement_group_id not in gang_groups)
+                     if actor.actor_id not in reporting and actor.placement_group_id not in groups)
 
 
 def _cards(parts: Parts, node: FoundNode, members: Sequence[ReplicaMember], by_slot: frozenset[str],
@@ -76,9 +76,25 @@ def _cards(parts: Parts, node: FoundNode, members: Sequence[ReplicaMember], by_s
     return with_shares(cards, granted, used_gpus)
 
 
+def contradictions(parts: Parts) -> Iterator[str]:
+    """Say where the list of nodes lacks one that is surely alive: then it is not whole, and no picture of the cluster.
+
+    An actor that is ALIVE is proof, as Ray ends or restarts the actors of a dead node before it forgets the node.
+    """
+    known = {node.node_id for node in parts.nodes}
+    if not known:
+        return  # that nodes could not be read at all is told elsewhere, once
+    for node_id in sorted(parts.summary.keys() - known):
+        if parts.summary[node_id]["raylet"].get("state") == "ALIVE":
+            yield f"node {node_id} is alive in the dashboard's node summary but not in the cluster's list of nodes"
+    in_use = {actor.node_id for actor in parts.actors if actor.node_id and actor.state == "ALIVE"}
+    for node_id in sorted(in_use - known):
+        yield f"actors run on node {node_id}, which is not in the cluster's list of nodes"
+
+
 def consistency_warnings(parts: Parts) -> list[str]:
-    """Say where the parts disagree or cannot be read; none of this makes the reading incomplete."""
-    return [*_unreadable_replicas(parts), *_missing_nodes(parts), *_card_warnings(parts)]
+    """Say what is odd or cannot be read; none of this makes the reading incomplete."""
+    return [*_unreadable_replicas(parts), *_waiting_for_nobody(parts), *_missing_cards(parts), *_card_warnings(parts)]
 
 
 def _unreadable_replicas(parts: Parts) -> Iterator[str]:
@@ -87,18 +103,23 @@ def _unreadable_replicas(parts: Parts) -> Iterator[str]:
             yield f"replica {found.actor.name}: {problem}"
 
 
-def _missing_nodes(parts: Parts) -> Iterator[str]:
+def _waiting_for_nobody(parts: Parts) -> Iterator[str]:
+    """Name replicas that are not up and mean to be on a node Ray does not list: perhaps one that died long ago."""
     known = {node.node_id for node in parts.nodes}
+    for found in parts.replicas if known else ():
+        if found.actor.state == "ALIVE":
+            continue
+        for node_id in sorted({member.node_id for member in found.replica.members if member.node_id} - known):
+            advice = "; if that node is gone for good, evict the replica" if found.replica.fleet else ""
+            yield (f"replica {found.actor.name} is {found.actor.state} and meant for node {node_id}, which the cluster "
+                   f"does not list: it stays counted{advice}")
+
+
+def _missing_cards(parts: Parts) -> Iterator[str]:
     names = unique_names(parts.nodes)
     for node in parts.nodes:
         if node.state != "DEAD" and parts.summary and node.node_id not in parts.summary:
             yield f"{names[node.node_id]} is not in the dashboard's node summary: its cards are not known"
-    for node_id in sorted(parts.summary.keys() - known):
-        raylet = parts.summary[node_id]["raylet"]
-        if raylet.get("state") == "ALIVE":
-            yield f"node {node_id} is in the dashboard's node summary but not in the cluster's list of nodes"
-    for node_id in sorted({actor.node_id for actor in parts.actors if actor.node_id} - known):
-        yield f"actors run on node {node_id}, which is not in the cluster's list of nodes"
 
 
 def _card_warnings(parts: Parts) -> Iterator[str]:

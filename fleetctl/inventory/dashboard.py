@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from fleetctl.documents.inventory import ClusterIdentity, Inventory
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError
 from fleetctl.inventory.actors import LiveActor, list_live_actors, read_actor
-from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings
+from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.nodes import FoundNode, read_node
 from fleetctl.inventory.placement_groups import list_placement_groups, read_placement_group
@@ -48,7 +48,7 @@ def read_dashboard(client: DashboardClient, *, observed_at: str, namespace: str 
              if (node := read_node(row, _raylet(answers.summary.get(str(row.get("node_id")), {})))) is not None]
     groups = [group for row in answers.groups.rows if (group := read_placement_group(row)) is not None]
     parts = Parts(nodes, actors, groups, find_replicas(actors, namespace), answers.summary)
-    failures = [*answers.failures, *_unusable(answers, nodes, actors), *_hidden_marks(parts)]
+    failures = [*answers.failures, *_unusable(answers, nodes, actors), *_hidden_marks(parts), *contradictions(parts)]
     return Inventory(
         observed_at=observed_at,
         source=client.base_url,

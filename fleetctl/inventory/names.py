@@ -23,11 +23,6 @@ class ReplicaName:
     replica_id: int | None
 
 
-def actor_name(model: str, replica_id: int) -> str:
-    """Return the name of the actor that is this replica."""
-    return f"{_PREFIX}{model}:{replica_id}"
-
-
 def parse_actor_name(name: str) -> ReplicaName | None:
     """Return what an actor's name says, or None when it is not the name of a replica of any known scheme."""
     if match := _OURS.fullmatch(name):

@@ -14,6 +14,8 @@ from fleetctl.inventory.state_api import Row
 NAME_LABEL = "fleet.io/node"
 """The label that names a node where its host name and IP do not, as with several Ray nodes on one machine."""
 
+_STATES: Mapping[str, NodeState] = {"ALIVE": "ALIVE", "DEAD": "DEAD"}
+
 
 @dataclass(frozen=True, slots=True)
 class FoundNode:
@@ -31,7 +33,8 @@ class FoundNode:
 def read_node(row: Row, record: Mapping[str, Any]) -> FoundNode | None:
     """Return the node of one row; `record` is the dashboard's own record of it, which knows its host name, or empty.
 
-    That a node is draining stands in neither; only the agent can tell.
+    That a node is draining stands in neither; only the agent can tell. A state that is neither ALIVE nor DEAD counts
+    as draining: such a node offers nothing, and what runs on it is not taken for lost.
     """
     node_id = row.get("node_id")
     if not isinstance(node_id, str) or not node_id:
@@ -40,7 +43,7 @@ def read_node(row: Row, record: Mapping[str, Any]) -> FoundNode | None:
     return FoundNode(
         node_id=node_id,
         ip=_text(row.get("node_ip")),
-        state="ALIVE" if row.get("state") == "ALIVE" else "DEAD",
+        state=_STATES.get(str(row.get("state")), "DRAINING"),
         labels={str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
         total=read_claim(row.get("resources_total")),
         called=_called(row, record),

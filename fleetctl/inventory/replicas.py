@@ -28,7 +28,8 @@ class FoundReplica:
 def find_replicas(actors: Sequence[LiveActor], namespace: str) -> list[FoundReplica]:
     """Return the replicas among `actors`, ordered by model, id and name.
 
-    Only in `namespace` can a replica be ours; elsewhere, and under foreign schemes, it is capacity in use.
+    Only in `namespace` can a replica be ours; elsewhere, and under foreign schemes, it is capacity in use. What it says
+    of its members is believed everywhere: where it stands, or will stand, is no question of whose it is.
     """
     found = []
     for actor in actors:
@@ -40,14 +41,14 @@ def find_replicas(actors: Sequence[LiveActor], namespace: str) -> list[FoundRepl
 
 
 def _replica(actor: LiveActor, name: ReplicaName, *, ours: bool) -> FoundReplica:
-    marks = read_marks(actor.environment, actor.repr_name) if ours else Marks()
+    marks = read_marks(actor.environment, actor.repr_name)
     replica = Replica(
         model=name.model,
         replica_id=name.replica_id if ours else None,
         foreign_id=None if ours else actor.name,
         state=actor.state,
-        fleet=marks.fleet,
-        spec_hash=marks.spec_hash,
+        fleet=marks.fleet if ours else None,
+        spec_hash=marks.spec_hash if ours else None,
         actor_id=actor.actor_id,
         members=list(_members(actor, marks)),
         error=_error(actor),

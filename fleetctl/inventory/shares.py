@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fleetctl.documents.inventory import Gpu, Replica, ReplicaMember
+from fleetctl.documents.inventory import Gpu, Replica, ReplicaMember, card_indices
 from fleetctl.documents.quantity import SHARE
 
 _GPU_SLOTS = re.compile(r"GPU(?:Group[0-9A-Za-z]{36})?")
@@ -42,7 +42,7 @@ def granted_by_card(cards: Sequence[Gpu], members: Sequence[ReplicaMember], work
     """
     granted: defaultdict[int, int] = defaultdict(int)
     for member in members:
-        for index in _indices(member, cards):
+        for index in card_indices(member, cards):
             granted[index] += min(member.gpus, SHARE)
     if len(cards) == declared_gpus // SHARE:
         for slot, share in _slots(workers, live_actors):
@@ -54,14 +54,6 @@ def granted_by_card(cards: Sequence[Gpu], members: Sequence[ReplicaMember], work
 def reports_its_cards(replica: Replica) -> bool:
     """Tell whether the replica says which cards its members hold."""
     return all(not member.gpus or member.gpu_uuids or member.gpu_indices for member in replica.members)
-
-
-def _indices(member: ReplicaMember, cards: Sequence[Gpu]) -> list[int]:
-    """The member's cards by UUID where the node reports UUIDs, as an index may be counted differently inside."""
-    by_uuid = {card.uuid: card.index for card in cards if card.uuid}
-    if member.gpu_uuids and all(uuid in by_uuid for uuid in member.gpu_uuids):
-        return [by_uuid[uuid] for uuid in member.gpu_uuids]
-    return [index for index in member.gpu_indices if any(card.index == index for card in cards)]
 
 
 def _slots(workers: Sequence[Any], live_actors: frozenset[str]) -> Iterator[tuple[int, int]]:

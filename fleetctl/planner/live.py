@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fleetctl.documents.inventory import LIVE_STATES, STARTING_STATES, Inventory, Replica, ReplicaMember
+from fleetctl.documents.inventory import (
+    LIVE_STATES,
+    STARTING_STATES,
+    Inventory,
+    Replica,
+    ReplicaMember,
+    dead_node_ids,
+    is_lost,
+)
 from fleetctl.documents.plan import Lost, Unmanaged
 
 
@@ -54,18 +62,15 @@ class LiveState:
 def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from: str | None = None) -> LiveState:
     """Sort the replicas of `inventory` out for `fleet`, whose file has the models `keys`.
 
-    Live = a live actor state and no node DEAD or gone. `adopt_from` = a fleet whose replicas of our models count as
-    ours.
+    Live = a live actor state and not lost. `adopt_from` = a fleet whose replicas of our models count as ours.
     """
-    node_states = {node.id: node.state for node in inventory.nodes}
+    dead = dead_node_ids(inventory)
     names = {node.id: node.name for node in inventory.nodes}
-    gone = {replica_node for replica in inventory.replicas for replica_node in _node_ids(replica)
-            if node_states.get(replica_node, "DEAD") == "DEAD"}
     state = LiveState({key: ModelState() for key in keys}, {}, [], [])
     for replica in sorted(inventory.replicas, key=_fixed_order):
         if replica.state not in LIVE_STATES:
             continue
-        lost = bool(gone.intersection(_node_ids(replica)))
+        lost = is_lost(replica, dead)
         ours = replica.fleet == fleet or (replica.fleet is not None and replica.fleet == adopt_from
                                           and replica.model in keys)
         _file(state, replica, names, ours=ours and replica.replica_id is not None, lost=lost)

@@ -5,13 +5,10 @@ from __future__ import annotations
 NOTHING_TO_DO = 0
 CHANGES = 2
 PARTIAL = 3
-REFUSED = 4
 
 
-def detailed_exit_code(*, actions: int, blocked: int, refused: bool = False) -> int:
-    """Return 4 when a policy refuses, else 3 when anything is blocked, else 2 when there are actions, else 0."""
-    if refused:
-        return REFUSED
+def detailed_exit_code(*, actions: int, blocked: int) -> int:
+    """Return 3 when anything is blocked, else 2 when there are actions, else 0."""
     if blocked:
         return PARTIAL
     return CHANGES if actions else NOTHING_TO_DO

@@ -19,8 +19,8 @@ from fleetctl.documents.plan import (
     Reason,
     Summary,
 )
-from fleetctl.errors import InventoryError
 from fleetctl.planner.actions import actions_for
+from fleetctl.planner.complete import require_complete
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.live import LiveState, ModelState, sort_out
 from fleetctl.planner.opening import open_ledger
@@ -56,10 +56,7 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
 
     Raises InventoryError when the inventory is not complete, UsageError when an option names an unknown model.
     """
-    if not inventory.complete:
-        reasons = "; ".join(inventory.warnings) or "no reason was recorded"
-        raise InventoryError(f"the inventory from {inventory.source} is not complete: {reasons}",
-                             hint="Nothing is planned on a partial view. Read the inventory again.")
+    require_complete(inventory)
     check_options(options, {model.key for model in fleet.models})
     return _write(_decide(fleet, inventory, options), inventory, options, facts)
 

@@ -14,6 +14,7 @@ def model_row(
     return ModelRow(
         key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting, create=create,
         blocked=blocked.replicas if blocked else 0, surplus=max(0, len(state.live) - model.replicas),
+        startup_timeout=model.startup_timeout_s,
         reason=left_out or _reason(model, state, create, blocked), source=model.source,
     )
 

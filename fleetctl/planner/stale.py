@@ -60,7 +60,9 @@ def _nodes(plan: Plan, ledger: Ledger) -> Iterator[str]:
 
 
 def _member(plan: Plan, action: Action, member: ActionMember, place: int | None, ledger: Ledger) -> str | None:
-    if place is None or ledger.nodes[place].state == "DEAD":
+    if place is None:
+        return "was alive when planned, is not listed now"
+    if ledger.nodes[place].state == "DEAD":
         return "was alive when planned, is dead now"
     node = ledger.nodes[place]
     if node.state != "ALIVE":

@@ -73,7 +73,7 @@ class LiveProgress:
             state = event.type.removeprefix("replica").lower()
             self._begun.setdefault(key, self._clock())
             self._states[key] = (state, ", ".join(map(str, extra.get("nodes") or ())))
-        elif event.type in ("lockWaiting", "lockAcquired", "interrupted"):
+        elif event.type in ("lockWaiting", "lockAcquired"):
             self._note = event.message
 
     def _render(self) -> RenderableType:

@@ -9,8 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica, ReplicaMember
+from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica, ReplicaMember, card_indices, dead_node_ids
 from fleetctl.documents.quantity import SHARE, format_bytes, format_share
+from fleetctl.render.replica_text import STYLES, replica_name, status_word
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NODE_STYLES = {"ALIVE": "", "DRAINING": "yellow", "DEAD": "red"}
-REPLICA_STYLES = {"ALIVE": "green", "RESTARTING": "red"}
 UNKNOWN = "?"
 
 Holders = Mapping[tuple[str, int | None], Sequence[str]]
@@ -60,13 +60,6 @@ def totals_line(inventory: Inventory) -> str:
             f"{_count(len(inventory.replicas), 'replica')} live ({up} up)")
 
 
-def replica_label(replica: Replica) -> str:
-    """Return what people call the replica: MODEL/ID, or its own name under a foreign scheme."""
-    if replica.replica_id is None:
-        return visible(replica.foreign_id or replica.model)
-    return visible(f"{replica.model}/{replica.replica_id}")
-
-
 def _node_table(inventory: Inventory) -> Table:
     from rich.text import Text
 
@@ -94,16 +87,21 @@ def _replica_table(inventory: Inventory) -> Table:
 
     names = {node.id: node.name for node in inventory.nodes}
     notes = any(replica.error for replica in inventory.replicas)
-    table = _table("REPLICA", "STATE", "FLEET", "WHERE", *(["NOTE"] if notes else []))
+    table = _table("REPLICA", "STATUS", "FLEET", "WHERE", *(["NOTE"] if notes else []))
+    dead = dead_node_ids(inventory)
     for replica in inventory.replicas:
+        word = status_word(replica, dead)
         where = "\n".join(_where(member, names, alone=len(replica.members) == 1) for member in replica.members)
         table.add_row(
-            Text(replica_label(replica), "bold"),
-            Text(replica.state, REPLICA_STYLES.get(replica.state, "yellow")),
+            Text(_name(replica), "bold"), Text(word, STYLES[word]),
             Text(visible(replica.fleet or "-")), Text(where),
             *([Text(visible(replica.error or ""), "dim")] if notes else []),
         )
     return table
+
+
+def _name(replica: Replica) -> str:
+    return replica_name(replica.model, replica.replica_id, replica.foreign_id)
 
 
 def _table(*heads: str, numeric: frozenset[str] | set[str] = frozenset()) -> Table:
@@ -121,20 +119,11 @@ def _holders(replicas: Sequence[Replica], cards: Mapping[str, Sequence[Gpu]]) ->
         for member in replica.members:
             if member.node_id is None:
                 continue
-            for index in _held_indices(member, cards.get(member.node_id, ())) or [None]:
-                label = replica_label(replica)
+            for index in (*card_indices(member, cards.get(member.node_id, ())),) or (None,):
+                label = _name(replica)
                 if label not in holders[member.node_id, index]:
                     holders[member.node_id, index].append(label)
     return holders
-
-
-def _held_indices(member: ReplicaMember, cards: Sequence[Gpu]) -> list[int | None]:
-    """Return the indices of the member's cards as this node counts them; by UUID where both know it."""
-    by_uuid = {card.uuid: card.index for card in cards if card.uuid}
-    if member.gpu_uuids and all(uuid in by_uuid for uuid in member.gpu_uuids):
-        return [by_uuid[uuid] for uuid in member.gpu_uuids]
-    known = {card.index for card in cards}
-    return [index for index in member.gpu_indices if index in known]
 
 
 def _folded(node: Node, holders: Holders) -> Iterator[tuple[Gpu, int]]:

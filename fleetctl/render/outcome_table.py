@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.events import ReplicaOutcome
+from fleetctl.render.replica_text import replica_name
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible, visible_lines
 
@@ -27,7 +28,7 @@ def render_outcomes(outcomes: Sequence[ReplicaOutcome], console: Console) -> Non
         table.add_column(head, overflow="fold", justify="right" if head == "TIME" else "left")
     for row in outcomes:
         table.add_row(
-            Text(replica_name(row), "bold"), Text(row.outcome, STYLES[row.outcome]),
+            Text(_name(row), "bold"), Text(row.outcome, STYLES[row.outcome]),
             Text(visible(", ".join(row.nodes)) or "-"), Text(visible(row.address or "-")),
             "-" if row.seconds is None else f"{row.seconds:.1f}s",
         )
@@ -41,13 +42,6 @@ def render_outcomes(outcomes: Sequence[ReplicaOutcome], console: Console) -> Non
     print_trimmed(Text(totals(outcomes), "bold"), console)
 
 
-def replica_name(row: ReplicaOutcome) -> str:
-    """Return `model/id`, or the model with a count where the replicas have no ids yet."""
-    if row.replica_id is not None:
-        return visible(f"{row.model}/{row.replica_id}")
-    return visible(f"{row.model} (x{row.replicas})" if row.replicas > 1 else row.model)
-
-
 def totals(outcomes: Sequence[ReplicaOutcome]) -> str:
     """Return the counts in one line; it never counts a removal because there is none."""
     counts: Counter[str] = Counter()
@@ -57,11 +51,16 @@ def totals(outcomes: Sequence[ReplicaOutcome]) -> str:
     return f"Apply: {', '.join(parts) if parts else 'nothing to do'}, 0 removed"
 
 
+def _name(row: ReplicaOutcome) -> str:
+    """Name the replica; several that have no ids yet are the model with their count."""
+    return replica_name(row.model, row.replica_id) + (f" (x{row.replicas})" if row.replicas > 1 else "")
+
+
 def _print_reason(row: ReplicaOutcome, console: Console) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
     console.print()
-    head = Text.assemble((replica_name(row), "bold"), f" {row.outcome}", f" ({row.code})" if row.code else "")
+    head = Text.assemble((_name(row), "bold"), f" {row.outcome}", f" ({row.code})" if row.code else "")
     print_trimmed(head, console)
     print_trimmed(Padding(Text(visible_lines(row.message)), (0, 0, 0, 2)), console)

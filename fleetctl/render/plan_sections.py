@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fleetctl.documents.plan import Blocked, Plan, Reason
 from fleetctl.render.place_text import group_alike, ids_text
+from fleetctl.render.replica_text import replica_name
 from fleetctl.render.visible import visible
 
 CREATE_LINES, BLOCKED_MODELS, REPORT_LINES = 200, 50, 20
@@ -52,22 +53,21 @@ def blocked_section(plan: Plan) -> Section:
 
 def drift_section(plan: Plan) -> Section:
     """List replicas that run but not as the file says."""
-    lines = [Line(f"{visible(drift.model)}/{drift.replica_id}: {visible(drift.message)}") for drift in plan.drift]
+    lines = [Line(f"{replica_name(drift.model, drift.replica_id)}: {visible(drift.message)}") for drift in plan.drift]
     return Section(f"Drift: {len(plan.drift)} (reported, never acted on)", _cut(lines, REPORT_LINES))
 
 
 def unmanaged_section(plan: Plan) -> Section:
     """List what uses capacity but is not this fleet's to count."""
-    lines = []
-    for item in plan.unmanaged:
-        name = item.foreign_id or (item.model if item.replica_id is None else f"{item.model}/{item.replica_id}")
-        lines.append(Line(f"{visible(name)}: {visible(item.message)}"))
+    lines = [Line(f"{replica_name(item.model, item.replica_id, item.foreign_id)}: {visible(item.message)}")
+             for item in plan.unmanaged]
     return Section(f"Unmanaged: {len(plan.unmanaged)} (capacity in use, left alone)", _cut(lines, REPORT_LINES))
 
 
 def lost_section(plan: Plan) -> Section:
     """List replicas whose node is dead."""
-    lines = [Line(f"{visible(lost.model)}/{lost.replica_id}: {visible(lost.message)}", "yellow") for lost in plan.lost]
+    lines = [Line(f"{replica_name(lost.model, lost.replica_id)}: {visible(lost.message)}", "yellow")
+             for lost in plan.lost]
     return Section(f"Lost: {len(plan.lost)} (the node is dead; not counted)", _cut(lines, REPORT_LINES))
 
 

@@ -67,11 +67,12 @@ def symbol(row: ModelRow) -> str:
 
 def certificate_sentence(certificate: Certificate) -> str:
     """Say how much of what is missing was placed, and how much could have been."""
-    missing = "the missing replica" if certificate.wanted == 1 else f"the {certificate.wanted} missing replicas"
-    if certificate.placed == certificate.wanted:
-        return f"Places {'' if certificate.wanted == 1 else 'all of '}{missing}."
+    count, one = certificate.wanted, certificate.wanted == 1
+    if certificate.placed == count:
+        return "Places the missing replica." if one else f"Places all {count} missing replicas."
+    missing = "the missing replica" if one else f"the {count} missing replicas"
     start = f"Places {certificate.placed or 'none'} of {missing}; "
-    if certificate.wanted == 1:
+    if one:
         start = f"Cannot place {missing}; "
     if certificate.status == "optimal":
         return f"{start}no plan can place more ({visible(certificate.method)})."

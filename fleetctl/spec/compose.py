@@ -37,7 +37,7 @@ class Composed:
     broken: bool = False
 
 
-class _Broken(Exception):  # noqa: N818 (no error of its own: it carries a problem out of the loop)
+class _Broken(Exception):  # no error of its own: it carries a problem out of the loop
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem

@@ -14,7 +14,9 @@ from fleetctl.spec.nodes import Value
 from fleetctl.spec.problems import Problem
 from fleetctl.spec.raw import Raw
 
-MAX_MEMBERS_PER_REPLICA = 4096
+MAX_MEMBERS_PER_REPLICA = 256
+"""A replica's actor carries all its planned members, about 240 bytes each, in one variable of its environment, where
+Linux takes no string of more than 128 KiB."""
 _CLAIMS = ("gpus", "vram", "cpus")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from cluster_stand_in import ClusterStandIn, event, ready, summary
 
-from fleetctl.apply.follow import UNREACHABLE_S, Follower, parse_line
+from fleetctl.apply.follow import APPLY, EVICTION, UNREACHABLE_S, Follower, parse_line
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.errors import ApplyError, ClusterRefused, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
@@ -38,7 +38,7 @@ class Clock:
 
 def follow(client: DashboardClient, clock: Clock | None = None, wait_timeout_s: float | None = None) -> list[Event]:
     clock = clock or Clock()
-    return list(Follower(client, "j", wait_timeout_s=wait_timeout_s, clock=clock, sleep=clock.sleep).events())
+    return list(Follower(client, "j", APPLY, wait_timeout_s=wait_timeout_s, clock=clock, sleep=clock.sleep).events())
 
 
 def types(events: list[Event]) -> list[str]:
@@ -94,7 +94,7 @@ def test_an_agent_that_died_without_a_summary_is_told_with_rays_reason(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.add_job("j", ("RUNNING", VERSION), ("FAILED", VERSION + LOCKED)).message = "killed by signal 9"
-    follower = Follower(client, "j", sleep=lambda _: None).events()
+    follower = Follower(client, "j", APPLY, sleep=lambda _: None).events()
     assert [next(follower).type, next(follower).type] == ["version", "lockAcquired"]
     with pytest.raises(ApplyError, match=r"ended without a summary \(FAILED: killed by signal 9\)") as caught:
         next(follower)
@@ -129,7 +129,7 @@ def test_a_dashboard_that_stays_away_is_given_up_and_the_apply_is_not(
     cluster.add_job("j", ("RUNNING", VERSION))
     cluster.refusals["GET", "/api/jobs/j"] = [AWAY] * 10_000
     clock = Clock()
-    with pytest.raises(ApplyError, match="lost sight of the apply.*503") as caught:
+    with pytest.raises(ApplyError, match=r"lost sight of the apply.*503") as caught:
         follow(client, clock)
     assert "goes on in the cluster" in (caught.value.hint or "")
     assert UNREACHABLE_S < clock.now < UNREACHABLE_S + 10
@@ -193,6 +193,23 @@ def test_a_quiet_run_is_asked_about_less_often(cluster: ClusterStandIn, client: 
     assert 290 < clock.waits < 330, "every two seconds once it is quiet"
 
 
-@pytest.mark.parametrize("line", ["", "text", "null", "{", '{"seq": "x"}', '{"type": "runSummary"}', '{"a": ' + "[" * 9_000])
+@pytest.mark.parametrize("line", [
+    "", "text", "null", "{", '{"seq": "x"}', '{"type": "runSummary"}', '{"a": ' + "[" * 9_000,
+])
 def test_a_line_that_is_no_event_is_none(line: str) -> None:
     assert parse_line(line) is None
+
+
+def test_following_goes_on_where_it_was_interrupted(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    """What was read already and not handed on is neither lost nor told twice."""
+    cluster.add_job("j", ("RUNNING", VERSION + LOCKED), ("SUCCEEDED", VERSION + LOCKED + READY + SUMMARY))
+    follower = Follower(client, "j", APPLY, sleep=lambda _: None)
+    assert next(follower.events()).type == "version"
+    assert types(list(follower.events())) == ["lockAcquired", "replicaReady", "runSummary"]
+
+
+def test_an_eviction_is_called_one(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    cluster.add_job("j", ("RUNNING", VERSION))
+    with pytest.raises(WaitTimeout, match="the eviction goes on") as caught:
+        list(Follower(client, "j", EVICTION, wait_timeout_s=0).events())
+    assert "apply" not in (caught.value.hint or "")

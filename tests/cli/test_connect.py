@@ -18,7 +18,7 @@ CLUSTER = Cluster.model_validate({"address": "http://file:8265", "namespace": "f
 def test_the_address_comes_from_flag_then_environment_then_file(
     flag: str | None, environ: dict[str, str], address: str
 ) -> None:
-    assert resolve_address(flag, environ, CLUSTER) == address
+    assert resolve_address(flag, environ, CLUSTER.address) == address
 
 
 def test_without_an_address_the_error_names_every_way_to_give_one() -> None:
@@ -31,10 +31,10 @@ def test_without_an_address_the_error_names_every_way_to_give_one() -> None:
     ("flag", {"FLEETCTL_NAMESPACE": "env"}, CLUSTER, "flag"),
     (None, {"FLEETCTL_NAMESPACE": "env"}, CLUSTER, "env"),
     (None, {}, CLUSTER, "from-file"),
-    (None, {}, None, "fleet"),
+    (None, {}, Cluster(), "fleet"),
 ])
 def test_the_namespace_comes_from_flag_then_environment_then_file(
-    flag: str | None, environ: dict[str, str], cluster: Cluster | None, namespace: str
+    flag: str | None, environ: dict[str, str], cluster: Cluster, namespace: str
 ) -> None:
     assert resolve_namespace(flag, environ, cluster) == namespace
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from fleetctl import errors
 
 ROOT = Path(__file__).parent.parent.parent
@@ -33,3 +35,31 @@ def test_every_flag_of_plan_is_on_its_page() -> None:
         "--file", "--yes", "--parallelism", "--lock-timeout", "--wait-timeout",
     }
     assert [flag for flag in sorted(flags) if flag not in page] == []
+
+
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as the usual renderers make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    dead = []
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        target, _, anchor = link.partition("#")
+        if "://" in target:
+            continue
+        there = (page.parent / target).resolve() if target else page
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            dead.append(link)
+    assert dead == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    linked = set(LINK.findall((ROOT / "docs" / "index.md").read_text(encoding="utf-8")))
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - linked == {"index.md"}

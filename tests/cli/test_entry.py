@@ -174,6 +174,19 @@ def test_the_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureF
     assert "Exit codes:" in text
 
 
+def test_the_help_of_every_command_begins_with_a_line_that_fits_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    entry.run(["--help"])
+    listed = capsys.readouterr().out.partition("Commands:")[2].partition("Examples:")[0]
+    assert [line for line in listed.splitlines() if line.endswith("...")] == []
+
+
+@pytest.mark.parametrize("command", app.COMMAND_MODULES)
+def test_no_help_has_a_bracket_too_many(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    entry.run([command, "--help"])
+    text = capsys.readouterr().out
+    assert [odd for odd in ("[[", "]]", "(0s)", "(no limit)") if odd in text] == []
+
+
 def _fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(_arguments: object) -> int:
         raise error

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.git import git_facts
+from fleetctl.spec.sources import STDIN_NAME
 
 
 @pytest.fixture
@@ -58,10 +59,19 @@ def test_whatever_is_wrong_the_plan_goes_on_without_git(tmp_path: Path, environ:
     (tmp_path / "empty").mkdir()
     assert git_facts([str(tmp_path / "fleet.yaml")], environ) is None
     assert git_facts([str(tmp_path / "missing" / "fleet.yaml")], environ) is None
-    assert git_facts(["-"], environ) is None
     assert git_facts([str(tmp_path / "fleet.yaml")], {**environ, "PATH": str(tmp_path / "empty")}) is None
 
 
 def test_a_repository_without_a_commit_has_no_facts(tmp_path: Path, environ: dict[str, str]) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], env=environ, check=True)
     assert git_facts([str(tmp_path / "fleet.yaml")], environ) is None
+
+
+def test_what_comes_from_standard_input_stands_in_no_repository(
+    repository: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository)
+    assert git_facts([STDIN_NAME], environ) is None
+    facts = git_facts([STDIN_NAME, "fleet.yaml"], environ)
+    assert facts is not None
+    assert facts.dirty is False

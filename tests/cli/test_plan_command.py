@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.entry import run
-from fleetctl.cli.plan import expiry
+from fleetctl.cli.planning import expiry
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.loading import load_plan
 from fleetctl.errors import DocumentError
@@ -214,3 +214,18 @@ def test_a_saved_plan_can_be_loaded_and_a_printed_one_says_why_not(
     assert load_plan(out.read_text(), where=str(out)).exit_code == 3
     with pytest.raises(DocumentError, match="masked"):
         load_plan(capsys.readouterr().out, where="standard input")
+
+
+def test_a_plan_that_is_expired_when_it_is_made_is_saved_with_a_warning(
+    fleet_file: Path, snapshot_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "lab.fleetplan"
+    assert plan(fleet_file, snapshot_file, "--out", str(out)) == 0
+    err = capsys.readouterr().err
+    assert "`fleetctl apply` will refuse it" in err
+    assert "expired at 2026-03-05T12:00:00Z" in err
+    assert "run it with" not in err
+    fresh = json.loads(snapshot_file.read_text()) | {"observedAt": "2126-03-04T12:00:00Z"}
+    snapshot_file.write_text(json.dumps(fresh))
+    plan(fleet_file, snapshot_file, "--out", str(out))
+    assert f"run it with `fleetctl apply {out}` until 2126-03-05T12:00:00Z" in capsys.readouterr().err

@@ -31,7 +31,7 @@ def cut_off_after(address: str, limit: int) -> Iterator[str]:
 
     def pump(client: socket.socket) -> None:
         with client, socket.create_connection((target.hostname, target.port)) as upstream:
-            upstream.sendall(client.recv(65536))
+            upstream.sendall(client.recv(65536).replace(b"keep-alive", b"close"))
             left = limit
             while left > 0 and (data := upstream.recv(min(left, 65536))):
                 client.sendall(data)

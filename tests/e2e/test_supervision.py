@@ -56,7 +56,7 @@ def test_whoever_is_killed_no_process_of_the_engine_is_left_and_the_replica_come
 
 
 def test_an_apply_that_meets_a_replica_being_restarted_waits_for_it(world: World) -> None:
-    world.write(model("one", 1, member("--plain", node="a"), restart={"max": 3, "backoff": "4s"}))
+    world.write(model("one", 1, member("--plain", node="a"), restart={"max": 3, "backoff": "9s"}))
     assert world.apply_result()["exitCode"] == 0
     os.kill(world.engines()[0], signal.SIGKILL)
     eventually(lambda: world.actors()["ModelActor:one:0"]["state"] == "RESTARTING", "it is being restarted")

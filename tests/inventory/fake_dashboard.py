@@ -76,7 +76,7 @@ def serve(**behaviours: Behaviour) -> Iterator[FakeDashboard]:
             else:
                 answer(self, 404, b"404: Not Found")
 
-        do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET  # noqa: N815  the names http.server calls
+        do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET  # the names http.server calls
 
         def log_message(self, *_: object) -> None:
             pass

@@ -8,7 +8,7 @@ from fake_dashboard import PARTS, FakeDashboard, cut_off, hang_up, redirect, ser
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import read_dashboard
-from fleetctl.inventory.require import require_complete
+from fleetctl.planner.complete import require_complete
 
 BUT_NODES = [part for part in PARTS if part != "nodes"]
 FAILURES = {

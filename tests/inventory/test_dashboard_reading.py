@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from fake_dashboard import FakeDashboard
+from copy import deepcopy
+from typing import Any
 
-from fleetctl.documents.inventory import Inventory, Node, Replica
+from fake_dashboard import FakeDashboard, status
+
+from fleetctl.documents.inventory import Inventory, Node, Replica, dead_node_ids, is_lost
 from fleetctl.documents.loading import load_document
 from fleetctl.render.inventory_json import render_inventory_json
 
 MI = 1 << 20
+P1 = "8184334e3588e8311b4f3d36354966dc0ae0f0d6f4ba180f7e8e426e"
 
 
 def node(inventory: Inventory, pool: str) -> Node:
@@ -134,6 +138,13 @@ def test_in_another_namespace_nothing_is_ours(read):
     inventory = read(namespace="fleet")
     assert {r.fleet for r in inventory.replicas} == {None}
     assert {r.replica_id for r in inventory.replicas} == {None}
+    assert {r.spec_hash for r in inventory.replicas} == {None}
+
+
+def test_in_another_namespace_as_much_is_in_use_and_on_the_same_cards(read):
+    ours, theirs = read(), read(namespace="fleet")
+    assert [(n.resources.used, n.gpus) for n in theirs.nodes] == [(n.resources.used, n.gpus) for n in ours.nodes]
+    assert sorted(r.members[0].node_id for r in theirs.replicas) == sorted(r.members[0].node_id for r in ours.replicas)
 
 
 def test_a_dead_node_is_kept_and_keeps_its_replicas(read, dashboard: FakeDashboard):
@@ -167,20 +178,67 @@ def test_the_same_card_on_two_nodes_is_noticed(read, dashboard: FakeDashboard):
         for index in range(2)]
 
 
-def test_parts_that_disagree_about_nodes_are_named(read, dashboard: FakeDashboard):
-    summary = dashboard.bodies["summary"]["data"]["summary"]
-    gone = next(entry for entry in summary if entry["raylet"]["labels"]["fleet.io/pool"] == "p2")
-    gone["raylet"]["nodeId"] = "f" * 56
-    warnings = read().warnings
-    assert any("is not in the dashboard's node summary" in warning for warning in warnings)
-    assert any("f" * 56 in warning and "not in the cluster's list" in warning for warning in warnings)
+def summary_entry(dashboard: FakeDashboard, pool: str) -> dict[str, Any]:
+    entries: list[dict[str, Any]] = dashboard.bodies["summary"]["data"]["summary"]
+    return next(entry for entry in entries if entry["raylet"]["labels"]["fleet.io/pool"] == pool)
 
 
-def test_actors_on_an_unlisted_node_are_named(read, dashboard: FakeDashboard):
+def test_a_node_whose_cards_are_not_reported_is_named(read, dashboard: FakeDashboard):
+    dashboard.bodies["summary"]["data"]["summary"].remove(summary_entry(dashboard, "p2"))
+    inventory = read()
+    assert inventory.complete
+    assert inventory.warnings == ["192.0.2.2 is not in the dashboard's node summary: its cards are not known"]
+
+
+def test_a_node_alive_in_the_summary_alone_makes_the_reading_incomplete(read, dashboard: FakeDashboard):
+    stray = deepcopy(summary_entry(dashboard, "p2"))
+    stray["raylet"]["nodeId"] = "f" * 56
+    dashboard.bodies["summary"]["data"]["summary"].append(stray)
+    inventory = read()
+    assert not inventory.complete
+    assert inventory.warnings == [
+        f"node {'f' * 56} is alive in the dashboard's node summary but not in the cluster's list of nodes"]
+
+
+def test_a_node_dead_in_the_summary_alone_says_nothing(read, dashboard: FakeDashboard):
+    stray = deepcopy(summary_entry(dashboard, "p2"))
+    stray["raylet"] |= {"nodeId": "f" * 56, "state": "DEAD"}
+    dashboard.bodies["summary"]["data"]["summary"].append(stray)
+    assert read().complete
+
+
+def unlist(dashboard: FakeDashboard, pool: str) -> None:
+    """Take a node out of both lists, as when Ray has forgotten it."""
+    dashboard.bodies["summary"]["data"]["summary"].remove(summary_entry(dashboard, pool))
     listing = dashboard.listing("nodes")
-    listing["result"] = [row for row in listing["result"] if row["labels"]["fleet.io/pool"] != "p1"]
-    listing |= {"total": 3, "num_after_truncation": 3, "num_filtered": 3}
-    assert any(warning.startswith("actors run on node 818433") for warning in read().warnings)
+    listing["result"] = [row for row in listing["result"] if row["labels"]["fleet.io/pool"] != pool]
+    count = len(listing["result"])
+    listing |= {"total": count, "num_after_truncation": count, "num_filtered": count}
+
+
+def test_actors_that_run_on_an_unlisted_node_make_the_reading_incomplete(read, dashboard: FakeDashboard):
+    unlist(dashboard, "p1")
+    inventory = read()
+    assert not inventory.complete
+    assert inventory.warnings[0].startswith("actors run on node 818433")
+
+
+def test_a_replica_that_waits_for_an_unlisted_node_is_counted_and_named(read, dashboard: FakeDashboard):
+    unlist(dashboard, "p1")
+    for part in ("actors_alive", "placement_groups"):
+        dashboard.rows(part).clear()
+        dashboard.listing(part).update({"total": 0, "num_after_truncation": 0, "num_filtered": 0})
+    inventory = read()
+    assert inventory.complete
+    assert inventory.warnings == [
+        (f"replica ModelActor:org/slow:0 is PENDING_CREATION and meant for node {P1}, which the cluster does not list: "
+         "it stays counted; if that node is gone for good, evict the replica")]
+    assert not is_lost(replica(inventory, "org/slow", 0), dead_node_ids(inventory))
+
+
+def test_nodes_that_could_not_be_read_are_not_called_unlisted(read, dashboard: FakeDashboard):
+    dashboard.behaviours["nodes"] = status(500)
+    assert not any("list of nodes" in warning or "does not list" in warning for warning in read().warnings)
 
 
 def test_unreadable_marks_are_named_and_break_nothing(read, dashboard: FakeDashboard):

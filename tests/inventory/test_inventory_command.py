@@ -89,7 +89,7 @@ def test_the_table_names_cards_and_who_holds_them():
     held = next(line for line in lines if "card 0" in line)
     assert held.split()[2:] == ["NVIDIA", "L4", "0.5", "of", "1", "3Gi", "of", "24Gi", "org/a/0"]
     assert next(line for line in lines if line.startswith("org/a/0")).split() == [
-        "org/a/0", "ALIVE", "lab", "node-a", "GPU", "0", "(0.5", "GPU)", "10.0.0.1:4000"]
+        "org/a/0", "ready", "lab", "node-a", "GPU", "0", "(0.5", "GPU)", "10.0.0.1:4000"]
     assert lines[-1] == "1 node alive (1 not), 0.5 of 2 GPUs in use, 1 replica live (1 up)"
 
 
@@ -107,3 +107,9 @@ def test_what_a_cluster_says_cannot_steer_the_terminal():
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_table_fits_its_width(width: int):
     assert all(len(line) <= width for line in shown(small(), width).splitlines())
+
+
+def test_a_replica_on_a_dead_node_is_lost_in_the_table_too():
+    there = small().replicas[0].members[0].model_copy(update={"node_id": "b"})
+    lost = small().model_copy(update={"replicas": [Replica(model="org/a", replica_id=0, fleet="lab", members=[there])]})
+    assert next(line for line in shown(lost).splitlines() if line.startswith("org/a/0")).split()[1] == "lost"

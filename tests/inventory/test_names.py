@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.inventory.names import ReplicaName, actor_name, parse_actor_name
+from fleetctl.inventory.names import ReplicaName, parse_actor_name
 
 UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 keys = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(":/#{}"), min_size=1)
@@ -14,7 +14,7 @@ keys = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(":/#{}
 
 @given(keys, st.integers(min_value=0, max_value=10**17))
 def test_any_key_comes_back_from_its_name(key: str, replica_id: int):
-    assert parse_actor_name(actor_name(key, replica_id)) == ReplicaName(key, replica_id)
+    assert parse_actor_name(f"ModelActor:{key}:{replica_id}") == ReplicaName(key, replica_id)
 
 
 @given(keys.filter(lambda key: ":" not in key), st.sampled_from(["0a1b2", UUID, UUID.replace("-", "")]))

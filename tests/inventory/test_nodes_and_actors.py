@@ -29,9 +29,10 @@ def test_names_are_unique_and_a_live_node_keeps_its_own():
     assert sorted(unique_names([node("a"), node("b")]).values()) == ["10.0.0.1-aaaaaa", "10.0.0.1-bbbbbb"]
 
 
-def test_a_node_of_any_state_but_alive_offers_nothing():
+def test_only_what_ray_calls_dead_is_dead_and_an_unknown_state_offers_nothing():
     assert node("a", state="DEAD").state == "DEAD"
-    assert node("a", state="SOMETHING_NEW").state == "DEAD"
+    assert node("a", state="SOMETHING_NEW").state == "DRAINING"
+    assert node("a", state=None).state == "DRAINING"
 
 
 def test_a_bare_row_of_an_actor_is_read():

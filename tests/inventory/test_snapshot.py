@@ -51,6 +51,7 @@ def test_unknown_keys_of_a_newer_minor_version_are_ignored(tmp_path: Path):
 @pytest.mark.parametrize(("data", "words"), [
     (b"\xff\xfe{}", "is not UTF-8 text (byte 0)"),
     (MINIMAL.replace("id: a", "id: a, gpus: [{index: -x}]"), "nodes[0].gpus[0].index"),
+    (MINIMAL.replace("00:00Z", "00:00"), "observedAt: expected RFC 3339 with a zone"),
     (MINIMAL.replace("GPU: 8", "GPU: .nan"), "nodes[0].resources.total.GPU"),
     (MINIMAL.replace("replicas:", "- {id: a, name: node-b}\nreplicas:"), "two nodes with the id 'a'"),
     (MINIMAL.replace("replicas:", "- {id: b, name: node-a}\nreplicas:"), "two nodes with the name 'node-a'"),

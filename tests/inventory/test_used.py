@@ -14,13 +14,13 @@ GROUP = "6cc62b5954bc6ec6371e0225445406000000"
 
 
 def actor(name: str = "", *, gpus: int = 0, node: str | None = None, group: str | None = None, state: str = "ALIVE",
-          planned: list[tuple[str, int]] | None = None) -> LiveActor:
+          planned: list[tuple[str, int]] | None = None, namespace: str = "fleet") -> LiveActor:
     members = [{"group": "main", "copy": 0, "role": "Worker", "rank": rank, "nodeId": where, "gpus": share, "vram": 0,
                 "cpus": 0, "memory": 0} for rank, (where, share) in enumerate(planned or [])]
     marks = {"FLEETCTL_FLEET": "lab", "FLEETCTL_MEMBERS": json.dumps(members)} if planned else {}
-    return LiveActor(actor_id=f"id-{name}-{node}-{gpus}", name=name, namespace="fleet", state=state, node_id=node,
-                     placement_group_id=group, claim=Claim(gpus), environment=marks, repr_name="", restarts=0,
-                     last_words=None)
+    return LiveActor(actor_id=f"id-{name}-{node}-{gpus}-{namespace}", name=name, namespace=namespace, state=state,
+                     node_id=node, placement_group_id=group, claim=Claim(gpus), environment=marks, repr_name="",
+                     restarts=0, last_words=None)
 
 
 def used(actors: list[LiveActor], *groups: PlacementGroup) -> dict[str, int]:
@@ -29,7 +29,7 @@ def used(actors: list[LiveActor], *groups: PlacementGroup) -> dict[str, int]:
 
 
 def group(name: str, state: str, *bundles: tuple[str, int]) -> PlacementGroup:
-    return PlacementGroup(GROUP, name, state, tuple((node, Claim(gpus)) for node, gpus in bundles))
+    return PlacementGroup(f"{GROUP}-{state}", name, state, tuple((node, Claim(gpus)) for node, gpus in bundles))
 
 
 def test_a_running_actor_counts_on_its_node():
@@ -59,6 +59,31 @@ def test_a_gang_counts_by_its_plan_until_its_group_is_granted():
     assert used([coordinator], group("ModelActor:m:0", "PENDING")) == {"a": 10000, "b": 20000}
     assert used([coordinator], group("ModelActor:m:0", "RESCHEDULING", ("a", 10000))) == {"a": 10000, "b": 20000}
     assert used([coordinator], group("ModelActor:m:0", "CREATED", *GANG)) == {"a": 10000, "b": 20000}
+
+
+def test_a_group_of_the_same_name_on_other_nodes_is_of_another_namespace():
+    """Ray's list of placement groups does not tell namespaces apart; a starting gang must not pass for granted."""
+    coordinator = actor("ModelActor:m:0", node="a", state="PENDING_CREATION", planned=GANG)
+    theirs = group("ModelActor:m:0", "CREATED", ("c", 10000), ("d", 10000))
+    assert used([coordinator], theirs) == {"a": 10000, "b": 20000, "c": 10000, "d": 10000}
+    granting = group("ModelActor:m:0", "PENDING", ("c", 10000))
+    assert used([coordinator], granting) == {"a": 10000, "b": 20000, "c": 10000}
+
+
+def test_gangs_of_the_same_name_in_two_namespaces_count_both():
+    ours = actor("ModelActor:m:0", node="a", state="PENDING_CREATION", planned=GANG)
+    theirs = actor("ModelActor:m:0", node="a", planned=GANG, namespace="other")
+    twice = {"a": 20000, "b": 40000}
+    assert used([ours, theirs]) == twice
+    assert used([ours, theirs], group("ModelActor:m:0", "CREATED", *GANG)) == twice
+    assert used([theirs, ours], group("ModelActor:m:0", "PENDING", ("a", 10000)),
+                group("ModelActor:m:0", "CREATED", *GANG)) == twice
+
+
+def test_a_starting_replica_of_another_namespace_counts_where_it_was_planned():
+    single = actor("ModelActor:m:0", gpus=5000, state="PENDING_CREATION", planned=[("a", 5000)], namespace="other")
+    gang = actor("ModelActor:g:0", state="PENDING_CREATION", planned=GANG, namespace="other")
+    assert used([single, gang]) == {"a": 15000, "b": 20000}
 
 
 def test_a_gang_that_restarts_keeps_its_room():

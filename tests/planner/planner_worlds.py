@@ -2,9 +2,9 @@
 
 Short forms (amounts as in a fleet file): a node has `name`, `gpus` (how many cards), `vram` (memory of each; absent =
 unknown), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `used` {GPU, CPU,
-memory}. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `slot`, `state`,
-`fleet`, `hash`. A model has `key`, `replicas`, and either `workers` in full or `gpus`, `vram`, `cpus`, `memory`,
-`selector`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
+memory}. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `uuids`, `slot`,
+`state`, `fleet`, `hash`. A model has `key`, `replicas`, and either `workers` in full or `gpus`, `vram`, `cpus`,
+`memory`, `selector`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def short_replica(replica: dict[str, Any]) -> Replica:
          "role": "Standalone" if len(nodes) == 1 else ("Worker" if rank else "Leader"),
          "gpus": parse_gpus(replica.get("gpus", 1)), "vram": _bytes(replica.get("vram")),
          "cpus": parse_cpus(replica.get("cpus", 0)), "memory": _bytes(replica.get("memory")),
-         "gpuIndices": replica.get("cards", []), "slot": replica.get("slot")}
+         "gpuIndices": replica.get("cards", []), "gpuUuids": replica.get("uuids", []), "slot": replica.get("slot")}
         for rank, node in enumerate(nodes)
     ]
     return Replica.model_validate({

@@ -24,10 +24,10 @@ def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
 
 
 def live_replicas(inventory: Inventory) -> list[Replica]:
-    """Return replicas in a live state with no member on a dead or unknown node."""
-    up = {node.id for node in inventory.nodes if node.state != "DEAD"}
+    """Return replicas in a live state with no member on a dead node; a node that is not listed is not dead."""
+    down = {node.id for node in inventory.nodes if node.state == "DEAD"}
     return [replica for replica in inventory.replicas if replica.state in LIVE
-            and all(member.node_id is None or member.node_id in up for member in replica.members)]
+            and all(member.node_id not in down for member in replica.members)]
 
 
 @dataclass

@@ -37,8 +37,8 @@ def test_a_new_live_replica_of_a_planned_model_is_told() -> None:
 
 
 def test_a_lost_replica_moves_only_the_highest_id() -> None:
-    assert moved(made(), replicas=[{"model": "m", "id": 0, "node": "gone"}]) == [
-        "m: highest id none when planned, 0 now"]
+    assert moved(made(), nodes=[*NODES, {"name": "gone", "state": "DEAD"}],
+                 replicas=[{"model": "m", "id": 0, "node": "gone"}]) == ["m: highest id none when planned, 0 now"]
 
 
 def test_models_the_plan_does_not_act_on_may_change() -> None:
@@ -52,7 +52,7 @@ def test_a_target_node_that_died_is_told() -> None:
 
 
 def test_a_target_node_that_is_gone_is_told() -> None:
-    assert moved(made(), nodes=[NODES[1]]) == ["node a: was alive when planned, is dead now"]
+    assert moved(made(), nodes=[NODES[1]]) == ["node a: was alive when planned, is not listed now"]
 
 
 def test_a_draining_target_node_is_told() -> None:

@@ -38,6 +38,11 @@ def test_known_indices_go_to_their_cards() -> None:
     assert not offer.empty
 
 
+def test_cards_known_by_uuid_are_those_whatever_index_the_member_saw() -> None:
+    """A container may count its only card as 0, whichever it is on the node."""
+    assert shares(offered({"gpus": 2, "vram": "24Gi"}, {"gpus": 1, "cards": [0], "uuids": ["GPU-a-1"]})) == [10_000, 0]
+
+
 def test_a_grant_without_index_is_laid_where_ray_would_lay_it() -> None:
     assert shares(offered({"gpus": 3}, {"gpus": 0.5, "cards": [2]}, {"gpus": 0.25})) == [10_000, 10_000, 2500]
     assert shares(offered({"gpus": 3}, {"gpus": 2})) == [0, 0, 10_000]

@@ -19,7 +19,7 @@ from fleetctl.documents.plan import (
 
 def row(key: str, wanted: int, live: int, **counts: Any) -> ModelRow:
     return ModelRow(**{"key": key, "wanted": wanted, "live": live, "starting": 0, "create": 0, "blocked": 0,
-                       "surplus": 0, "reason": "because", **counts})
+                       "surplus": 0, "startup_timeout": 1800, "reason": "because", **counts})
 
 
 def member(node: str, *, gpus: int = 0, cpus: int = 0, rank: int = 0) -> ActionMember:

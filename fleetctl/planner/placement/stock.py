@@ -1,7 +1,7 @@
 """What a node has left, from what the inventory says about it.
 
-Some of what is granted is known per card (indices of a live member, `share` of a card); the rest is laid on cards the
-way Ray would have done it, on those cards first whose measured use shows that somebody is there.
+Some of what is granted is known per card (the cards a live member names, `share` of a card); the rest is laid on cards
+the way Ray would have done it, on those cards first whose measured use shows that somebody is there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fleetctl.documents.inventory import Gpu, Node, ReplicaMember
+from fleetctl.documents.inventory import Gpu, Node, ReplicaMember, card_indices
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.cards import Card, Offer
 from fleetctl.planner.placement.policies import EffectivePolicy
@@ -88,8 +88,9 @@ def offer_of(node: Node, members: Sequence[ReplicaMember], policy: EffectivePoli
     gpus_used = round(used.gpu * SHARE) if used else 0
     cpus_used = max(round(used.cpu * SHARE) if used else 0, sum(member.cpus for member in members))
     memory_used = max(used.memory if used else 0, sum(member.memory for member in members))
-    bench = _Bench(_bare_cards(node, gpus_total // SHARE, policy))
-    _lay_members(bench, members)
+    bare = _all_cards(node, gpus_total // SHARE)
+    bench = _Bench([_bare_card(card, policy) for card in bare])
+    _lay_members(bench, members, bare)
     laid = sum(card.share + card.told for card in bench.cards)
     if gpus_used > laid:
         bench.lay(gpus_used - laid, 0)
@@ -103,12 +104,12 @@ def offer_of(node: Node, members: Sequence[ReplicaMember], policy: EffectivePoli
     )
 
 
-def _bare_cards(node: Node, count: int, policy: EffectivePolicy) -> list[_Laid]:
-    listed = [_bare_card(gpu, policy) for gpu in sorted(node.gpus, key=lambda gpu: gpu.index)]
-    taken = {card.index for card in listed}
-    missing = [index for index in range(count + len(listed)) if index not in taken][: max(0, count - len(listed))]
-    listed += [_Laid(index, policy.gpu_memory, 0) for index in missing]
-    return sorted(listed, key=lambda card: card.index)
+def _all_cards(node: Node, count: int) -> list[Gpu]:
+    """Return the node's cards by index; those it has but does not list are filled in, with nothing known of them."""
+    taken = {card.index for card in node.gpus}
+    free = [index for index in range(count + len(taken)) if index not in taken]
+    unlisted = [Gpu(index=index) for index in free[: max(0, count - len(node.gpus))]]
+    return sorted([*node.gpus, *unlisted], key=lambda card: card.index)
 
 
 def _bare_card(gpu: Gpu, policy: EffectivePolicy) -> _Laid:
@@ -116,11 +117,11 @@ def _bare_card(gpu: Gpu, policy: EffectivePolicy) -> _Laid:
     return _Laid(gpu.index, memory, gpu.memory_used or 0, told=round((gpu.share or 0) * SHARE))
 
 
-def _lay_members(bench: _Bench, members: Sequence[ReplicaMember]) -> None:
+def _lay_members(bench: _Bench, members: Sequence[ReplicaMember], cards: Sequence[Gpu]) -> None:
     by_index = {card.index: card for card in bench.cards}
     unplaced: list[ReplicaMember] = []
     for member in members:
-        known = [by_index[index] for index in member.gpu_indices if index in by_index]
+        known = [by_index[index] for index in card_indices(member, cards)]
         if member.gpus and len(known) * SHARE >= member.gpus:
             for card in known:
                 card.grant(min(SHARE, member.gpus), member.vram)

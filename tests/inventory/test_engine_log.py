@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cluster_stand_in import ClusterStandIn
+from cluster_stand_in import ClusterStandIn, serve
 
-from fleetctl.apply.engine_log import EngineLog, logs_of, read_log, search_logs
-from fleetctl.apply.log_name import log_name
 from fleetctl.documents.inventory import Inventory
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.engine_log import EngineLog, logs_of, read_log, search_logs
+from fleetctl.inventory.log_name import log_name
 
 NAME = log_name("fleet", "org/m:1", 3, "main", 0, 0)
+
+
+@pytest.fixture
+def cluster() -> Iterator[ClusterStandIn]:
+    with serve(ClusterStandIn()) as stand_in:
+        yield stand_in
+
+
+@pytest.fixture
+def client(cluster: ClusterStandIn) -> Iterator[DashboardClient]:
+    with DashboardClient(cluster.url, sleep=lambda _: None) as dashboard:
+        yield dashboard
 
 
 def inventory(*replicas: dict[str, Any], **nodes: str) -> Inventory:

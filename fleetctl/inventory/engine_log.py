@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fleetctl.apply.log_name import log_name
 from fleetctl.documents.inventory import Inventory
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.log_name import log_name
+
+if TYPE_CHECKING:
+    import httpx
+
+_MEMBER = re.compile(r"(.+)-([0-9]+)-([0-9]+)\.log")
+"""What follows the replica in a log's name: group, copy, rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +54,18 @@ def search_logs(
     for node in seen.nodes:
         if node.state == "DEAD":
             continue
-        answer = client.get("/api/v0/logs", {"node_id": node.id, "glob": pattern})
-        if answer.status_code != 200:
-            continue
-        names = answer.json().get("data", {}).get("result", {})
-        for file_name in sorted({name for group in names.values() for name in group if name.startswith(prefix)}):
-            group, copy_index, rank = file_name.removeprefix(prefix).removesuffix(".log").rsplit("-", 2)
-            yield EngineLog(group, int(copy_index), int(rank), file_name, (node.id,))
+        for file_name in _listed(client.get("/api/v0/logs", {"node_id": node.id, "glob": pattern})):
+            if file_name.startswith(prefix) and (match := _MEMBER.fullmatch(file_name.removeprefix(prefix))):
+                yield EngineLog(match[1], int(match[2]), int(match[3]), file_name, (node.id,))
+
+
+def _listed(answer: httpx.Response) -> list[str]:
+    """Return the file names of one node's answer, which sorts them by what Ray takes them for; none when it failed."""
+    try:
+        kinds = answer.json()["data"]["result"] if answer.status_code == 200 else None
+    except (ValueError, KeyError, TypeError):
+        kinds = None
+    return sorted({name for names in kinds.values() for name in names}) if isinstance(kinds, dict) else []
 
 
 def read_log(client: DashboardClient, log: EngineLog, lines: int) -> str | None:

@@ -1,0 +1,133 @@
+"""What `fleetctl apply` writes on standard output: tables, the result as JSON, or every event as a line.
+
+In the formats for programs the last line is a `runSummary` however the run ended; only usage errors have none.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.errors import FleetctlError, UsageError
+
+if TYPE_CHECKING:
+    from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
+    from fleetctl.documents.plan import Plan
+
+
+class ApplyFormat(str, Enum):
+    """What apply prints on standard output."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+class ApplyOutput:
+    """Standard output of one apply. `plan` is set as soon as it is known."""
+
+    def __init__(self, chosen: ApplyFormat) -> None:
+        self.format = chosen
+        self.plan: Plan | None = None
+        self._last_seq = -1
+        self._told: RunSummary | None = None
+
+    @contextmanager
+    def ends_with_summary(self) -> Iterator[None]:
+        """Write the last line for an error too, and let the error go on."""
+        try:
+            yield
+        except UsageError:
+            raise
+        except FleetctlError as error:
+            self._write_last(error.message, error.exit_code, level="error")
+            raise
+
+    def relay(self, event: Event) -> None:
+        """Take one event of the agent's; its summary waits for `finish` or for the error it stands for."""
+        from fleetctl.documents.events import RunSummary
+
+        if isinstance(event, RunSummary):
+            self._told = event
+        elif self.format is ApplyFormat.JSONL:
+            self._write(event)
+
+    def finish(self, summary: RunSummary | None) -> int:
+        """Show the result in the asked form and return its exit code; without a summary nothing was submitted."""
+        from fleetctl.apply.outcome import all_outcomes, final_exit_code
+        from fleetctl.render.outcome_table import totals
+
+        self._told = summary
+        outcomes = all_outcomes(self.plan, summary)
+        code = final_exit_code(outcomes, interrupted=summary is not None and summary.interrupted)
+        # an interrupted run may have left no report, so that there is nothing to count
+        note = summary.message if summary is not None and summary.interrupted and not outcomes else None
+        if self.format is ApplyFormat.TABLE:
+            _show(outcomes, note)
+        self._write_last(note or totals(outcomes), code, outcomes)
+        return code
+
+    def let_go(self, note: str) -> int:
+        """Say that the run is left to itself after an interrupt, and return the exit code."""
+        from fleetctl.apply.outcome import INTERRUPTED
+        from fleetctl.cli.console import say
+
+        say("note", note)
+        self._write_last(note, INTERRUPTED)
+        return INTERRUPTED
+
+    def _write_last(
+        self, message: str, code: int, outcomes: Sequence[ReplicaOutcome] = (), *, level: str | None = None
+    ) -> None:
+        """Write the summary that tells the whole result, with whatever else the agent said in its own."""
+        from fleetctl.apply.outcome import INTERRUPTED
+        from fleetctl.cli.connect import now_text
+        from fleetctl.documents.events import RunSummary
+
+        if self.format is ApplyFormat.TABLE:
+            return
+        if self.format is ApplyFormat.JSONL and self._last_seq < 0:
+            self._write(_version(self.plan))
+        told: dict[str, Any] = {"interrupted": code == INTERRUPTED}
+        if self._told is not None:
+            told = self._told.model_dump(by_alias=True)
+        if self.plan is not None:
+            told["planId"] = self.plan.plan_id
+        self._write(RunSummary.model_validate(told | {
+            "seq": max(self._last_seq + 1, told.get("seq", 0)), "time": told.get("time") or now_text(),
+            "type": "runSummary", "level": level or ("info" if code == 0 else "warning"), "message": message,
+            "exitCode": code, "outcomes": [row.model_dump(by_alias=True, exclude_none=True) for row in outcomes],
+        }))
+
+    def _write(self, event: Event) -> None:
+        from fleetctl.cli.console import write_result
+
+        write_result(event.model_dump_json(by_alias=True, exclude_none=True) + "\n")
+        self._last_seq = event.seq
+
+
+def _show(outcomes: Sequence[ReplicaOutcome], note: str | None) -> None:
+    from fleetctl.cli.console import result_console, say
+    from fleetctl.render.outcome_table import render_outcomes
+
+    if note:
+        say("note", note)
+    else:
+        render_outcomes(outcomes, result_console())
+    sys.stdout.flush()
+
+
+def _version(plan: Plan | None) -> Event:
+    """Return the event that opens a run, for one that needs no agent."""
+    from fleetctl.cli.connect import now_text
+    from fleetctl.documents.base import FORMAT_VERSION
+    from fleetctl.documents.events import Event
+    from fleetctl.version import __version__
+
+    return Event.model_validate({
+        "seq": 0, "time": now_text(), "type": "version", "message": f"fleetctl {__version__}, events {FORMAT_VERSION}",
+        "version": FORMAT_VERSION, "toolVersion": __version__, **({"planId": plan.plan_id} if plan else {}),
+    })

@@ -1,0 +1,30 @@
+"""A replica in words: how it is called, how it is doing, where it stands. One wording for every table and sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from fleetctl.documents.inventory import Replica, is_lost
+from fleetctl.render.visible import visible
+
+WORDS = {
+    "ALIVE": "ready", "PENDING_CREATION": "starting", "DEPENDENCIES_UNREADY": "starting", "RESTARTING": "restarting",
+    "DEAD": "dead",
+}
+STYLES = {"ready": "green", "starting": "cyan", "restarting": "yellow", "lost": "bold red", "dead": "red"}
+
+
+def replica_name(model: str, replica_id: int | None, foreign_id: str | None = None) -> str:
+    """Return `model/id`, or the actor's own name where it is not in our scheme."""
+    return visible(f"{model}/{replica_id}" if replica_id is not None else foreign_id or model)
+
+
+def status_word(replica: Replica, dead: Set[str]) -> str:
+    """Return ready, starting, restarting, lost or dead; `dead` = the ids of dead nodes."""
+    return "lost" if is_lost(replica, dead) else WORDS[replica.state]
+
+
+def node_text(replica: Replica, names: Mapping[str, str]) -> str:
+    """Return the names of its nodes, each once, the leader's first; `?` = on no node yet. `names` by node id."""
+    nodes = dict.fromkeys(names.get(member.node_id or "", member.node_id or "?") for member in replica.members)
+    return visible(", ".join(nodes)) or "-"

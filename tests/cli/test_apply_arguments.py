@@ -1,0 +1,101 @@
+"""What `fleetctl apply` does not take, and whom it asks before it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn
+
+
+@pytest.mark.parametrize("arguments", [
+    [],
+    ["PLAN", "-f", "FLEET"],
+    ["PLAN", "--target", "org/one"],
+    ["PLAN", "--exclude", "org/one"],
+    ["PLAN", "--adopt-from", "old"],
+    ["PLAN", "--namespace", "other"],
+    ["--attach", "--target", "org/one"],
+    ["--attach", "--exclude", "org/one"],
+    ["--attach", "--adopt-from", "old"],
+    ["-f", "FLEET", "--parallelism", "0"],
+    ["-f", "FLEET", "--lock-timeout", "soon"],
+    ["-f", "FLEET", "--wait-timeout", "-3s"],
+    ["-f", "FLEET", "--format", "yaml"],
+    ["-f", "FLEET", "--target", "org/onee"],
+    ["-f", "FLEET", "--force"],
+    ["-f", "FLEET", "--prune"],
+    ["PLAN", "PLAN"],
+], ids=" ".join)
+def test_arguments_that_do_not_go_together_are_64_and_nothing_is_written(
+    cli, cluster: ClusterStandIn, fleet_file: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    saved = tmp_path / "lab.fleetplan"
+    assert cli("plan", "-f", fleet_file, "--out", saved).code == 0
+    names = {"FLEET": fleet_file, "PLAN": saved}
+    shown = cli("apply", *[names.get(argument, argument) for argument in arguments])
+    assert shown.code == 64
+    assert shown.err.startswith("error: ")
+    assert cluster.writes() == []
+
+
+def test_an_argument_that_a_saved_plan_cannot_heed_is_named(cli, fleet_file: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "lab.fleetplan"
+    cli("plan", "-f", fleet_file, "--out", saved)
+    shown = cli("apply", saved, "--target", "org/one", "--namespace", "other")
+    assert "--target, --namespace" in shown.err
+
+
+def test_without_a_terminal_nothing_is_begun_unless_yes_was_said(
+    cli, cluster: ClusterStandIn, fleet_file: Path
+) -> None:
+    shown = cli("apply", "-f", fleet_file)
+    assert shown.code == 64
+    assert "there is no terminal to ask on" in shown.err
+    assert "--yes" in shown.err
+    assert cluster.writes() == []
+
+
+@pytest.mark.parametrize("typed", ["n\n", "\n", "", "yep\n"])
+def test_a_person_who_does_not_say_yes_changes_nothing(
+    cli, cluster: ClusterStandIn, fleet_file: Path, typed: str
+) -> None:
+    shown = cli("apply", "-f", fleet_file, typed=typed)
+    assert shown.code == 1
+    assert "Create 3 replicas? [y/N]" in shown.err
+    assert "nothing was done" in shown.err
+    assert cluster.writes() == []
+
+
+def test_the_plan_is_shown_before_the_question(cli, fleet_file: Path) -> None:
+    shown = cli("apply", "-f", fleet_file, typed="n\n")
+    assert "Plan: 3 to create, 1 blocked, 0 held, 0 to remove" in shown.out
+    assert "hush-hush" not in shown.out + shown.err
+
+
+@pytest.mark.parametrize("output", ["json", "jsonl"])
+def test_who_is_asked_sees_the_plan_in_every_format(cli, fleet_file: Path, output: str) -> None:
+    shown = cli("apply", "-f", fleet_file, "--format", output, typed="n\n")
+    assert shown.out == ""
+    assert "Plan: 3 to create" in shown.err
+
+
+def test_yes_from_a_person_is_enough(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+    assert cli("apply", "-f", fleet_file, typed="yes\n").code == 3
+    assert len(cluster.jobs) == 1
+
+
+def test_nobody_is_asked_where_there_is_nothing_to_create(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+    fleet_file.write_text(fleet_file.read_text().replace("replicas: 3", "replicas: 0").replace(": 1\n", ": 0\n"))
+    shown = cli("apply", "-f", fleet_file)
+    assert shown.code == 0
+    assert "?" not in shown.err
+
+
+@pytest.mark.parametrize("text", ["", "a: [", "apiVersion: fleetctl/v1\n", "\x00"])
+def test_a_broken_or_empty_file_means_no_action_and_no_request(
+    cli, cluster: ClusterStandIn, fleet_file: Path, text: str
+) -> None:
+    fleet_file.write_text(text)
+    assert cli("apply", "-f", fleet_file, "--yes").code == 1
+    assert cluster.requests == []

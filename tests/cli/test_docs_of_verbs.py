@@ -1,0 +1,88 @@
+"""The pages about applying and looking name what the code has: flags, codes, events, and every place of the walk."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "fleetctl"
+PAGES = {"apply": "apply.md", "status": "status-logs-evict.md", "logs": "status-logs-evict.md",
+         "evict": "status-logs-evict.md"}
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def flags_of(command: str) -> set[str]:
+    import typer.main
+
+    from fleetctl.cli.app import build_app
+
+    group = typer.main.get_command(build_app())
+    return {flag for parameter in group.commands[command].params for flag in parameter.opts if flag.startswith("--")}
+
+
+@pytest.mark.parametrize("command", PAGES)
+def test_every_flag_stands_on_its_page(command: str) -> None:
+    text = page(PAGES[command])
+    flags = flags_of(command)
+    assert "--address" in flags
+    assert [flag for flag in sorted(flags) if f"{flag}`" not in text and f"{flag} " not in text] == []
+
+
+NO_CODES = {"DEPENDENCIES_UNREADY", "PENDING_CREATION"}  # Ray's states
+
+
+def agent_source() -> str:
+    return "".join(path.read_text() for path in sorted((PACKAGE / "agent").glob("*.py")))
+
+
+def test_every_code_of_the_agent_is_explained() -> None:
+    words = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', agent_source())) - NO_CODES
+    variables = re.compile(r"^(RAY|FLEETCTL|CUDA)_|_(DEVICES|MODULES|CORES|CHIPS|SELECTOR)$")
+    codes = {word for word in words if not variables.search(word)}
+    assert {"ENGINE_EXITED", "NODE_TAKEN", "TARGET_REACHED"} <= codes
+    assert [code for code in sorted(codes) if f"`{code}`" not in page("apply.md")] == []
+
+
+def test_every_code_that_is_explained_exists() -> None:
+    explained = re.findall(r"^\| `([A-Z_]+)` \|", page("apply.md"), re.MULTILINE)
+    assert len(explained) > 12
+    assert [code for code in explained if f'"{code}"' not in agent_source()] == []
+
+
+def test_every_event_of_the_agent_is_explained() -> None:
+    kinds = set(re.findall(r'emit\(\s*"(\w+)"', agent_source())) - {"replica"}
+    assert {"version", "runSummary", "lockWaiting"} <= kinds
+    outcomes = {f"replica{kind.capitalize()}" for kind in ("ready", "starting", "failed", "blocked", "skipped")}
+    assert [kind for kind in sorted(kinds | outcomes) if f"`{kind}`" not in page("apply.md")] == []
+
+
+PLACES = re.findall(r"`([\w/]+\.(?:py|sh))(?::([\w.]+))?`", page("walk.md"))
+
+
+def test_the_walk_names_places() -> None:
+    assert len(PLACES) > 35
+
+
+@pytest.mark.parametrize(("file", "name"), PLACES, ids=":".join)
+def test_every_place_of_the_walk_exists(file: str, name: str) -> None:
+    path = ROOT / file if file.startswith("tests/") else PACKAGE / file
+    assert path.is_file()
+    if name:
+        assert name in names_in(path)
+
+
+def names_in(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return found

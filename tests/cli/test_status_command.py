@@ -1,0 +1,131 @@
+"""`fleetctl status`: a row per replica, whatever its state; reads only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from cluster_stand_in import ClusterStandIn
+
+from fleetctl.documents.schemas import json_schema
+
+
+@pytest.fixture
+def busy(cluster: ClusterStandIn) -> ClusterStandIn:
+    """A replica in every state, one of another fleet, and one without a mark."""
+    first, second = (node["node_id"] for node in cluster.nodes)
+    cluster.add_replica("org/one", 0, first)
+    cluster.add_replica("org/one", 1, second, state="RESTARTING")
+    cluster.add_replica("org/two:x", 0, second, state="PENDING_CREATION", gpus=2_500)
+    cluster.add_replica("other", 7, second, fleet="theirs")
+    cluster.add_replica("odd", 0, second, fleet=None)
+    return cluster
+
+
+def rows(out: str) -> dict[str, list[str]]:
+    return {line.split()[0]: line.split()[1:] for line in out.splitlines()[1:] if line and "/" in line.split()[0]}
+
+
+def test_every_replica_has_a_row_with_state_place_and_address(cli, busy: ClusterStandIn) -> None:
+    shown = cli("status")
+    assert shown.code == 0
+    found = rows(shown.out)
+    assert found["org/one/0"] == ["ready", "node-a", "8", "10.0.0.7:7001", "lab"]
+    assert found["org/one/1"][:3] == ["restarting", "node-b", "8"]
+    assert found["org/two:x/0"][:3] == ["starting", "node-b", "0.25"]
+    assert found["other/7"][-1] == "theirs"
+    assert found["odd/0"][-1] == "(unmanaged)"
+    assert shown.out.splitlines()[-1] == "Replicas: 3 ready, 1 restarting, 1 starting"
+
+
+def test_why_a_replica_is_not_up_stands_beside_it(cli, busy: ClusterStandIn) -> None:
+    assert "it ended and is being restarted (restart 1)" in cli("status").out
+
+
+def test_a_replica_on_a_dead_node_is_lost(cli, busy: ClusterStandIn) -> None:
+    busy.nodes[0]["state"] = "DEAD"
+    shown = cli("status")
+    assert rows(shown.out)["org/one/0"][0] == "lost"
+    assert "1 lost" in shown.out.splitlines()[-1]
+
+
+def test_a_model_or_a_fleet_narrows_it_down(cli, busy: ClusterStandIn, fleet_file: Path) -> None:
+    assert set(rows(cli("status", "org/one").out)) == {"org/one/0", "org/one/1"}
+    assert set(rows(cli("status", "-f", fleet_file).out)) == {"org/one/0", "org/one/1", "org/two:x/0"}
+
+
+def test_json_is_an_inventory_of_the_chosen_replicas(cli, busy: ClusterStandIn) -> None:
+    shown = cli("status", "org/one", "--format", "json")
+    document = json.loads(shown.out)
+    jsonschema.validate(document, json_schema("inventory"))
+    assert [replica["replicaId"] for replica in document["replicas"]] == [0, 1]
+    assert len(document["nodes"]) == 2
+
+
+def test_nothing_is_written(cli, busy: ClusterStandIn) -> None:
+    cli("status")
+    assert busy.writes() == []
+
+
+def test_a_view_that_is_not_whole_is_shown_and_said_and_is_1(cli, busy: ClusterStandIn) -> None:
+    busy.refusals["GET", "/api/v0/placement_groups"] = [(500, "")] * 10
+    shown = cli("status")
+    assert shown.code == 1
+    assert "org/one/0" in shown.out
+    assert "not complete" in shown.err
+
+
+def test_a_snapshot_can_be_looked_at_without_a_cluster(
+    cli, busy: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = tmp_path / "inventory.json"
+    snapshot.write_text(cli("inventory", "--format", "json").out)
+    expected = cli("status").out
+    monkeypatch.delenv("FLEETCTL_ADDRESS")
+    assert cli("status", "--inventory", snapshot).out == expected
+
+
+def test_standard_input_is_read_once(cli) -> None:
+    assert cli("status", "-f", "-", "--inventory", "-").code == 64
+
+
+def test_a_name_cannot_command_the_terminal(cli, cluster: ClusterStandIn) -> None:
+    cluster.add_replica("\x1b[2Jm", 0, cluster.nodes[0]["node_id"], fleet="\x1b[31mf")
+    out = cli("status").out
+    assert "\x1b" not in out
+    assert "\\x1b[2Jm/0" in out
+
+
+@pytest.mark.parametrize("flags", [[], ["-f"]], ids=["alone", "with a file"])
+def test_a_model_that_nobody_knows_is_1_with_the_nearest_key(
+    cli, busy: ClusterStandIn, fleet_file: Path, flags: list[str]
+) -> None:
+    shown = cli("status", "org/onee", *flags, *([fleet_file] if flags else []))
+    assert (shown.code, shown.out) == (1, "")
+    assert "there is no replica of org/onee" in shown.err
+    assert "did you mean org/one?" in shown.err
+    assert ("in fleet lab" in shown.err) is bool(flags)
+
+
+def test_a_model_that_is_like_no_other_is_1(cli, busy: ClusterStandIn) -> None:
+    shown = cli("status", "zzz")
+    assert shown.code == 1
+    assert "`fleetctl status` lists what runs" in shown.err
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_model_of_the_file_that_does_not_run_is_said_and_0(
+    cli, cluster: ClusterStandIn, fleet_file: Path, output: str
+) -> None:
+    shown = cli("status", "org/one", "-f", fleet_file, "--format", output)
+    assert shown.code == 0
+    assert "no replica of org/one runs; the fleet file wants 3" in shown.err
+
+
+def test_a_model_is_not_called_absent_where_not_all_could_be_read(cli, busy: ClusterStandIn) -> None:
+    busy.refusals["GET", "/api/v0/placement_groups"] = [(500, "")] * 10
+    shown = cli("status", "org/onee")
+    assert shown.code == 1
+    assert "that is not all: " in shown.err

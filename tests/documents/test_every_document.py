@@ -1,0 +1,119 @@
+"""What the program writes fits the schemas it publishes: nothing is missing, and no key is left undescribed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from cluster_stand_in import ClusterStandIn, serve
+from small_plans import small_plan
+
+from fleetctl.agent.events import EventStream
+from fleetctl.documents.plan import GitFacts, Plan
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.read import Live, read_inventory
+from fleetctl.render.inventory_json import render_inventory_json
+from fleetctl.render.plan_json import render_plan_json, saved_plan_json
+
+SCHEMAS = Path(__file__).parents[2] / "schemas"
+
+
+def closed(schema: Any) -> Any:
+    """The published schema, but with every key that it does not describe forbidden."""
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    stricter = {key: closed(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
+        stricter["additionalProperties"] = False
+    return stricter
+
+
+def problems(name: str, document: Any, *, strict: bool = True) -> list[str]:
+    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    validator = jsonschema.Draft7Validator(closed(schema) if strict else schema)
+    return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in validator.iter_errors(document)]
+
+
+def replica(model: str, number: int, node: str, **more: Any) -> dict[str, Any]:
+    return {"model": model, "replicaId": number, "fleet": "lab", "specHash": "an-older-one",
+            "members": [{"group": "main", "nodeId": node, "gpus": 80_000, "slot": 0}], **more}
+
+
+PLANS = {
+    "nothing fits": small_plan(),
+    "partial": small_plan("a", "b"),
+    "all fits": small_plan(
+        "a", "b", "c", git=GitFacts(commit="c" * 40, branch="main"), expires_at="2026-03-05T12:00:00Z"),
+    "held, drifted, lost, unmanaged": small_plan("a", "b", "c", "d", dead=["gone"], replicas=[
+        *(replica("org/one:1", number, f"id-{name}") for number, name in enumerate("abcd")),
+        replica("org/one:1", 9, "id-gone"), replica("foreign", 0, "id-a", fleet=None, members=[{"nodeId": "id-a"}]),
+        {"model": "odd", "foreignId": "ab12c:ModelActor:odd", "members": [{"nodeId": "id-b"}]}]),
+    "claimed by another fleet": small_plan("a", replicas=[replica("org/gang", 0, "id-a", fleet="theirs")]),
+}
+
+
+def test_the_plans_here_hold_something_of_everything() -> None:
+    for part in ("actions", "holds", "blocked", "drift", "unmanaged", "lost", "specs"):
+        assert any(getattr(plan, part) for plan in PLANS.values()), part
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_a_plan_fits_its_schema_saved_and_shown(plan: Plan) -> None:
+    assert problems("plan", json.loads(saved_plan_json(plan))) == []
+    shown = json.loads(render_plan_json(plan))
+    shown.pop("masked", None)  # only what is shown says so, and nothing reads it but our refusal
+    assert problems("plan", shown) == []
+
+
+@pytest.mark.parametrize("key", [
+    "planId", "formatVersion", "kind", "fleet", "inventory", "actions", "blocked", "exitCode",
+])
+def test_every_plan_has_what_a_reader_counts_on(key: str) -> None:
+    assert all(key in json.loads(saved_plan_json(plan)) for plan in PLANS.values())
+
+
+def test_an_inventory_that_was_read_fits_its_schema() -> None:
+    cluster = ClusterStandIn()
+    first, second = cluster.add_node("node-a", **{"fleet.io/pool": "l4"}), cluster.add_node("node-b", state="DEAD")
+    cluster.add_replica("org/one", 0, first)
+    cluster.add_replica("org/one", 1, second, state="RESTARTING")
+    cluster.add_replica("odd", 0, first, fleet=None, gpus=0)
+    with serve(cluster), DashboardClient(cluster.url) as client:
+        seen = read_inventory(Live(client, "2026-03-04T12:00:00Z"))
+    assert len(seen.replicas) == 3
+    assert problems("inventory", json.loads(render_inventory_json(seen))) == []
+
+
+def test_the_agents_events_fit_their_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    from fleetctl.agent.attempt import outcome
+
+    members = [{"node": "node-a"}, {"node": "node-b"}, {"node": "node-a"}]
+    rows = [outcome({"model": "m", "replicaId": number, "members": members}, kind, code, "words")
+            for number, (kind, code) in enumerate([
+                ("ready", None), ("failed", "ENGINE_EXITED"), ("starting", "STILL_STARTING"),
+                ("skipped", "INTERRUPTED"), ("blocked", "NODE_TAKEN")])]
+    assert rows[0]["nodes"] == ["node-a", "node-b"]
+    rows[0] |= {"address": None, "seconds": 1.5}
+    rows.append({"model": "m", "outcome": "blocked", "code": "INSUFFICIENT_GPU", "message": "needs 8", "replicas": 2})
+    events = EventStream()
+    events.emit("version", "fleetctl agent", version="1.0")
+    events.emit("lockHeld", "held", level="error", holder={"job": "j"})
+    events.emit("runSummary", "1 of 6 ready", level="warning", outcomes=rows, exitCode=3, interrupted=False)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [problem for line in lines for problem in problems("event", line, strict=False)] == []
+    definitions = json.loads((SCHEMAS / "event.schema.json").read_text())["$defs"]
+    described = set(definitions["ReplicaOutcome"]["properties"])
+    assert all(set(row) <= described for row in lines[-1]["outcomes"])
+
+
+def test_a_document_that_does_not_fit_is_noticed() -> None:
+    """The check itself: a missing key, a wrong type and an undescribed key are all found."""
+    plan = json.loads(saved_plan_json(PLANS["partial"]))
+    assert problems("plan", {**plan, "news": 1}) != []
+    assert problems("plan", {**plan, "actions": [{**plan["actions"][0], "wanted": "3"}]}) != []
+    assert problems("plan", {key: value for key, value in plan.items() if key != "summary"}) != []

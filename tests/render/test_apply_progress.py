@@ -1,0 +1,124 @@
+"""Progress of an apply: plain lines for logs, a table that moves for a terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from render_plans import create, member, plan
+from rich.console import Console
+
+from fleetctl.documents.events import Event
+from fleetctl.render.apply_progress import SHOWN_ROWS, LiveProgress, PlainProgress
+
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def event(kind: str, message: str = "", level: str = "info", **more: Any) -> Event:
+    return Event.model_validate(
+        {"seq": 1, "time": "2026-03-04T12:34:56.789Z", "type": kind, "level": level, "message": message, **more})
+
+
+def plain(*events: Event) -> str:
+    out = io.StringIO()
+    with PlainProgress(Console(file=out, width=40)) as progress:
+        for one in events:
+            progress.relay(one)
+    return out.getvalue()
+
+
+def test_a_log_gets_one_line_per_event_with_its_time() -> None:
+    text = plain(event("lockAcquired", "lock of lab acquired"), event("progress", "1 of 3 done"))
+    assert text == "12:34:56 lock of lab acquired\n12:34:56 1 of 3 done\n"
+
+
+def test_version_and_summary_are_told_elsewhere() -> None:
+    assert plain(event("version", "v"), event("runSummary", "s")) == ""
+
+
+def test_an_event_of_an_unknown_type_is_told_by_its_message() -> None:
+    assert "a card was repaired" in plain(event("cardRepaired", "a card was repaired"))
+
+
+@pytest.mark.parametrize("message", ["two\nlines", "\x1b[2J", "a\rb", "[bold]x[/bold]", "long " * 30])
+def test_an_event_is_one_line_whatever_it_says(message: str) -> None:
+    text = plain(event("replicaFailed", message))
+    assert text.count("\n") == 1
+    assert "\x1b" not in text
+    assert "\r" not in text
+
+
+class Watched:
+    """A live table on a terminal, drawn by hand; `now` is the time its rows count with."""
+
+    def __init__(self, *replicas: str) -> None:
+        self.now = 0.0
+        self.out = io.StringIO()
+        self.console = Console(file=self.out, force_terminal=True, width=100, color_system=None)
+        actions = [create(*name.rsplit("/", 1), member(f"node-{name[-1]}")) for name in replicas]
+        self.progress = LiveProgress(self.console, plan(actions=actions), clock=lambda: self.now)
+
+    def lines(self) -> list[str]:
+        before = self.out.tell()
+        self.console.print(self.progress._render())
+        return [line.rstrip() for line in self.out.getvalue()[before:].splitlines() if line.strip()]
+
+
+def test_every_planned_replica_waits_on_its_node_until_something_happens() -> None:
+    watched = Watched("org/m/0", "org/m/1")
+    lines = watched.lines()
+    assert [line.split() for line in lines[:2]] == [
+        ["org/m/0", "waiting", "node-0"], ["org/m/1", "waiting", "node-1"]]
+    assert lines[-1].endswith("0 of 2 done")
+
+
+def test_a_replica_that_is_being_started_counts_its_seconds_and_a_ready_one_leaves() -> None:
+    watched = Watched("org/m/0", "org/m/1")
+    watched.progress.relay(event("replicaCreated", model="org/m", replicaId=0, nodes=["node-0"]))
+    watched.now = 7.0
+    assert watched.lines()[0].split() == ["org/m/0", "created", "node-0", "7s"]
+    watched.progress.relay(event("replicaReady", model="org/m", replicaId=0, nodes=["node-0"]))
+    lines = watched.lines()
+    assert not [line for line in lines if line.startswith("org/m/0")]
+    assert lines[-1].endswith("1 of 2 done")
+
+
+def test_what_failed_stays_in_sight() -> None:
+    watched = Watched("org/m/0")
+    watched.progress.relay(event("replicaFailed", model="org/m", replicaId=0, nodes=["node-0"]))
+    lines = watched.lines()
+    assert lines[0].split()[:2] == ["org/m/0", "failed"]
+    assert lines[-1].endswith("1 of 1 done")
+
+
+def test_who_is_waited_for_is_said() -> None:
+    watched = Watched("org/m/0")
+    watched.progress.relay(event("lockWaiting", "the lock of lab is held by job j9"))
+    assert watched.lines()[-1].endswith("the lock of lab is held by job j9")
+
+
+def test_a_long_list_is_cut_with_what_is_busy_first() -> None:
+    watched = Watched(*(f"org/m/{number}" for number in range(SHOWN_ROWS + 10)))
+    last = SHOWN_ROWS + 9
+    watched.progress.relay(event("replicaCreated", model="org/m", replicaId=last, nodes=["n"]))
+    lines = watched.lines()
+    assert len(lines) == SHOWN_ROWS + 1
+    assert lines[0].startswith(f"org/m/{last} ")
+
+
+def test_a_run_without_a_plan_shows_what_it_hears_of() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True)
+    with LiveProgress(console, None, clock=lambda: 0.0) as progress:
+        progress.relay(event("replicaReady", model="org/m", replicaId=0, nodes=[]))
+        progress.relay(event("cardRepaired", "a card was repaired"))
+
+
+def test_the_table_leaves_nothing_behind() -> None:
+    watched = Watched("org/m/0")
+    with watched.progress:
+        watched.progress.relay(event("replicaCreated", "\x1b]0;x\x07", model="org/m", replicaId=0, nodes=["node-0"]))
+    drawn = watched.out.getvalue()
+    assert "\x1b]0;" not in drawn
+    assert CONTROL.sub("", drawn.rpartition("\x1b[2K")[2]).strip() == "", "the last thing drawn is erased"

@@ -1,0 +1,74 @@
+"""The table that ends an apply: a row per replica, a reason for what is not ready, and totals."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fleetctl.documents.events import ReplicaOutcome
+from fleetctl.render.outcome_table import ORDER, STYLES, render_outcomes, totals
+
+
+def row(kind: str = "ready", **more: Any) -> ReplicaOutcome:
+    return ReplicaOutcome.model_validate({"model": "org/m:1", "outcome": kind, **more})
+
+
+def shown(*rows: ReplicaOutcome, width: int = 100, **console: Any) -> str:
+    out = io.StringIO()
+    render_outcomes(rows, Console(file=out, width=width, **console))
+    return out.getvalue()
+
+
+def test_a_ready_replica_tells_where_it_answers_and_how_long_it_took() -> None:
+    text = shown(row(replicaId=3, nodes=["node-a", "node-b"], address="10.0.0.7:7001", seconds=12.345))
+    assert text.splitlines()[1].split() == ["org/m:1/3", "ready", "node-a,", "node-b", "10.0.0.7:7001", "12.3s"]
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    assert shown(row("skipped", replicaId=3)).splitlines()[1].split() == ["org/m:1/3", "skipped", "-", "-", "-"]
+
+
+def test_whatever_is_not_ready_has_its_reason_below() -> None:
+    text = shown(row(replicaId=0, message="fine"),
+                 row("failed", replicaId=1, code="ENGINE_EXITED", message="no\nweights"),
+                 row("blocked", replicas=2, code="INSUFFICIENT_GPU", message="needs 8 free GPUs"))
+    assert "fine" not in text
+    assert "\norg/m:1/1 failed (ENGINE_EXITED)\n  no\n  weights\n" in text
+    assert "\norg/m:1 (x2) blocked (INSUFFICIENT_GPU)\n  needs 8 free GPUs\n" in text
+
+
+@pytest.mark.parametrize(("rows", "line"), [
+    ([], "Apply: nothing to do, 0 removed"),
+    ([row()], "Apply: 1 ready, 0 removed"),
+    ([row("blocked", replicas=3), row(), row("failed"), row()], "Apply: 2 ready, 1 failed, 3 blocked, 0 removed"),
+    ([row(kind) for kind in ORDER], "Apply: 1 ready, 1 starting, 1 failed, 1 blocked, 1 skipped, 0 removed"),
+])
+def test_the_last_line_counts_replicas(rows: list[ReplicaOutcome], line: str) -> None:
+    assert totals(rows) == line
+    assert shown(*rows).splitlines()[-1] == line
+
+
+def test_every_outcome_there_is_has_its_place_and_colour() -> None:
+    from typing import get_args
+
+    from fleetctl.documents.events import Outcome
+
+    assert set(ORDER) == set(STYLES) == set(get_args(Outcome))
+
+
+@pytest.mark.parametrize("width", [50, 80, 200])
+def test_no_line_is_wider_than_the_console_or_ends_in_blanks(width: int) -> None:
+    long = row("failed", model="m" * 90, replicaId=1, nodes=[f"node-{n}" for n in range(30)], message="why " * 60)
+    lines = shown(long, width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_an_engines_words_cannot_command_the_terminal_or_become_markup() -> None:
+    odd = row("failed", model="\x1b[2Jm", replicaId=0, nodes=["\x1b]0;x\x07"], message="\x1b[31m[bold]red[/bold]\r")
+    text = shown(odd, force_terminal=True, color_system=None)
+    assert "\x1b" not in text
+    assert "[bold]red[/bold]" in text

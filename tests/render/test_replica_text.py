@@ -1,0 +1,49 @@
+"""A replica in words, the same in every table."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from fleetctl.documents.inventory import Replica, ReplicaState
+from fleetctl.render.replica_text import STYLES, WORDS, node_text, replica_name, status_word
+
+
+def replica(**more: Any) -> Replica:
+    return Replica.model_validate({"model": "m", "replicaId": 0, **more})
+
+
+def test_every_state_of_ray_has_a_word_and_every_word_a_colour() -> None:
+    assert set(WORDS) == set(get_args(ReplicaState))
+    assert {*WORDS.values(), "lost"} == set(STYLES)
+
+
+@pytest.mark.parametrize(("state", "word"), [
+    ("ALIVE", "ready"), ("PENDING_CREATION", "starting"), ("DEPENDENCIES_UNREADY", "starting"),
+    ("RESTARTING", "restarting"), ("DEAD", "dead"),
+])
+def test_states_are_told_in_words(state: str, word: str) -> None:
+    assert status_word(replica(state=state, members=[{"nodeId": "a"}]), frozenset("b")) == word
+
+
+def test_one_dead_node_makes_a_live_replica_lost_whatever_ray_says() -> None:
+    gang = [{"nodeId": "a"}, {"nodeId": "b", "rank": 1}]
+    assert status_word(replica(members=gang), frozenset("b")) == "lost"
+    assert status_word(replica(members=gang, state="DEAD"), frozenset("b")) == "dead"
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    (("org/m:1", 3), "org/m:1/3"), (("m", 0, "ab12c:ModelActor:m"), "m/0"), (("m", None), "m"),
+    (("m", None, "ab12c:ModelActor:m"), "ab12c:ModelActor:m"), (("\x1b[2J", 0), "\\x1b[2J/0"),
+])
+def test_a_replica_is_called_by_model_and_id_or_by_its_own_name(name: tuple[Any, ...], text: str) -> None:
+    assert replica_name(*name) == text
+
+
+@pytest.mark.parametrize(("nodes", "text"), [
+    (["a", "b", "a"], "node-a, node-b"), (["c"], "c"), ([None], "?"), ([], "-"),
+])
+def test_nodes_are_named_once_each(nodes: list[str | None], text: str) -> None:
+    members = [{"nodeId": node} for node in nodes]
+    assert node_text(replica(members=members), {"a": "node-a", "b": "node-b"}) == text
