@@ -99,6 +99,7 @@ class EngineProcess:
         self._hosts = tuple(dict.fromkeys((LOOPBACK, address)))
         self.pid: Optional[int] = None
         self.exit_code: Optional[int] = None
+        self._started = threading.Event()
         self._ended = threading.Event()
         self._process: Optional[subprocess.Popen[bytes]] = None
 
@@ -129,6 +130,7 @@ class EngineProcess:
         for line in self._process.stdout:
             report = json.loads(line)
             self.pid = report.get("started", self.pid)
+            self._started.set()
             self.exit_code = report.get("exited", self.exit_code)
         self._process.wait()
         if self.exit_code is None:
@@ -137,6 +139,7 @@ class EngineProcess:
         if self._fresh_dir:
             shutil.rmtree(self._fresh_dir, ignore_errors=True)
         self._ended.set()
+        self._started.set()
 
     def ended(self) -> bool:
         """Tell whether the engine has ended; `exit_code` says how."""
@@ -174,6 +177,7 @@ class EngineProcess:
         check = self._build(probe) if probe else None
         period_s = float(probe.get("period", 1)) if probe else DEFAULT_READY_S
         seen: Optional[str] = "not probed yet"
+        self._started.wait(max(0.0, deadline - time.monotonic()))  # "alive for 5 s" counts from here
         while True:
             seen = check() if check else seen
             if seen is None and not self.ended():

@@ -15,7 +15,7 @@ from fleetctl.documents.events import Event, RunSummary
 from fleetctl.errors import ApplyError, InventoryError, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
 
-QUICK_S, SLOW_S = 0.4, 2.0
+QUICK_S, SLOW_S = 0.4, 1.0
 UNREACHABLE_S = 60.0
 """How long the dashboard may be away before following gives up; the run itself does not depend on it."""
 

@@ -72,7 +72,7 @@ def run(tmp_path: Path, mark: str) -> Iterator[Run]:
         with process.stdin as stdin:
             stdin.write(json.dumps({
                 "member": member, "injected": INJECTED, "visible": "", "log": str(log), "port": 0,
-                "startupTimeout": 60, "aliveFor": 0.2, **(order or {})}) + "\n")
+                "startupTimeout": 60, "aliveFor": 1.0, **(order or {})}) + "\n")
         started.append(Actor(process, log, temp))
         return started[-1]
 
@@ -245,7 +245,7 @@ def test_an_engine_is_down_when_liveness_fails_so_many_times_in_a_row(run: Run, 
 
 
 def test_with_liveness_an_engine_that_ends_by_itself_is_told_as_such(run: Run) -> None:
-    actor = run("sh", "-c", "sleep 0.5; exit 4", liveness={"exec": {"command": ["true"]}, "period": 0.02})
+    actor = run("sh", "-c", "sleep 3; exit 4", liveness={"exec": {"command": ["true"]}, "period": 0.02})
     assert actor.hear("down") == "the engine exited with code 4; it wrote nothing"
 
 
