@@ -70,13 +70,11 @@ def certificate_sentence(certificate: Certificate) -> str:
     count, one = certificate.wanted, certificate.wanted == 1
     if certificate.placed == count:
         return "Places the missing replica." if one else f"Places all {count} missing replicas."
-    missing = "the missing replica" if one else f"the {count} missing replicas"
-    start = f"Places {certificate.placed or 'none'} of {missing}; "
+    proven, method = certificate.status == "optimal", visible(certificate.method)
     if one:
-        start = f"Cannot place {missing}; "
-    if certificate.status == "optimal":
-        return f"{start}no plan can place more ({visible(certificate.method)})."
-    return f"{start}no plan can place more than {certificate.upper_bound} ({visible(certificate.method)})."
+        return f"The missing replica {'fits nowhere' if proven else 'was not placed'} ({method})."
+    start = f"Places {certificate.placed or 'none'} of the {count} missing replicas; no plan can place more"
+    return f"{start} ({method})." if proven else f"{start} than {certificate.upper_bound} ({method})."
 
 
 def totals_line(plan: Plan) -> str:
