@@ -46,7 +46,7 @@ def _global_options(
 ) -> None:
     console.choose_color(color)
     if version:
-        from fleetctl.cli.entry import VERSION_LINE
+        from fleetctl.version import VERSION_LINE
 
         typer.echo(VERSION_LINE)
         raise typer.Exit

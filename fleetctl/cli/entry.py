@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from fleetctl.version import __version__
+from fleetctl.version import VERSION_LINE
 
-VERSION_LINE = f"fleetctl {__version__} (model replicas on a Ray/GPU fleet)"
 USAGE, INTERRUPTED, TERMINATED = 64, 130, 143
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli import app, entry
-from fleetctl.cli.entry import VERSION_LINE
 from fleetctl.errors import FleetctlError, LockHeld, PlanStale
+from fleetctl.version import VERSION_LINE
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
