@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+
+# A runner that a shell started in the background ignores Ctrl-C, and so would every command a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FLEET = """\
 apiVersion: fleetctl/v1

@@ -126,8 +126,8 @@ def run_engine(config: Dict[str, Any]) -> None:
     """Become the engine; what cannot be started is said in the engine's own log."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)  # whatever was ignored where Ray was started
     log = os.open(config["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
