@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set
 import ray
 
 from . import world
-from .attempt import attempt, outcome, wait_ready, wait_worker
+from .attempt import attempt, mistake, outcome, wait_ready, wait_worker
 from .events import EVENT_VERSION, EventStream
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
@@ -72,7 +72,7 @@ class Run:
                 result = attempt(replica, self.not_counted(replica["model"]), self.ours,
                                  lambda: turns.done(replica["id"]), self.events.emit, self.stop.is_set)
         except Exception as error:
-            result = outcome(replica, "failed", "AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
+            result = mistake(replica, error)
         finally:
             turns.done(replica["id"])
         self._report(replica["id"], result)
@@ -105,7 +105,7 @@ class Run:
         except ValueError:
             result = outcome(replica, "failed", "REPLICA_DIED", "it was starting and is gone")
         except Exception as error:
-            result = outcome(replica, "failed", "AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
+            result = mistake(replica, error)
         self._report(replica["id"], result)
 
     def _heartbeat(self, futures: List[Future[None]]) -> None:

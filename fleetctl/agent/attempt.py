@@ -34,6 +34,11 @@ def outcome(replica: Mapping[str, Any], kind: str, code: Optional[str] = None, m
     return result
 
 
+def mistake(replica: Mapping[str, Any], error: Exception) -> Dict[str, Any]:
+    """Return the outcome of an error that nobody expected: it is this replica's alone."""
+    return outcome(replica, "failed", "AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
+
+
 def attempt(
     replica: Dict[str, Any], not_counted: Set[int], ours: Collection[str], scheduled: Callable[[], None], emit: Emit,
     stopped: Stopped,

@@ -83,27 +83,32 @@ class GangCoordinator:
         if restarted:
             node.back_off(replica["lifecycle"])
         try:
-            self._give_back(actor_name(replica["model"], replica["replicaId"]))
+            self._give_back()
             self._members = self._seat_members(self._take_group())
             self._start_engines()
             self._wait_ready()
             self._ask(self._members, "serve")
         except Exception as error:
-            self._give_back(actor_name(replica["model"], replica["replicaId"]))
+            self._give_back()
             fail_start(replica, start_failure(error), restarted)
         threading.Thread(target=self._end_with_members, name="fleetctl-watch", daemon=True).start()
+
+    def _name(self) -> str:
+        """Return the name of this actor, which is that of its placement group, too."""
+        return actor_name(self._replica["model"], self._replica["replicaId"])
 
     def _take_group(self) -> PlacementGroup:
         """Ask for one bundle per member, each pinned to its node."""
         return placement_group(
             [bundle_for(member) for member in self._replica["members"]],
             strategy="PACK",
-            name=actor_name(self._replica["model"], self._replica["replicaId"]),
+            name=self._name(),
             bundle_label_selector=[{"ray.io/node-id": member["nodeId"]} for member in self._replica["members"]],
         )
 
-    def _give_back(self, name: str) -> None:
+    def _give_back(self) -> None:
         """Remove our own placement group, of this incarnation or an earlier one, and wait until its name is free."""
+        name = self._name()
         deadline = time.monotonic() + GIVE_BACK_S
         while time.monotonic() < deadline:
             try:
