@@ -15,8 +15,10 @@ pytestmark = pytest.mark.ray
 def test_a_saved_plan_is_applied_once_and_refused_when_stale(world: World) -> None:
     world.write(model("one", 1, member("--plain", gpus=1, node="a")))
     first, second = world.tmp_path / "first.json", world.tmp_path / "second.json"
-    for out in (first, second):
-        assert world.run("plan", "-f", world.file, "--out", out).returncode == 0
+    assert world.run("plan", "-f", world.file, "--out", first).returncode == 0
+    with world.file.open("a") as file:  # other bytes, so another plan: two of the same second would be one and the same
+        file.write("# looked at again\n")
+    assert world.run("plan", "-f", world.file, "--out", second).returncode == 0
 
     world.cluster.add(names=["f"])  # an unrelated node does not stale a plan
     done = world.run("apply", first, "--yes")
