@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from fleetctl.documents.plan import Action, ActionMember, Lifecycle
 from fleetctl.planner.live import ModelState
+from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.ledger import Ledger
-from fleetctl.planner.placement.pack import Placed
 from fleetctl.planner.placement.replica import Stand
 from fleetctl.spec.resolved import ResolvedModel
 

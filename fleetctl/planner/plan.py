@@ -28,8 +28,9 @@ from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
 from fleetctl.planner.outcome import detailed_exit_code
 from fleetctl.planner.placement.bound import Bound, upper_bound
 from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
+from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger import Ledger
-from fleetctl.planner.placement.pack import Demand, Placed, pack
+from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons import explain
 from fleetctl.planner.placement.replica import Placer
 from fleetctl.planner.rows import model_row

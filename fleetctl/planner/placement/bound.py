@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.cards import Offer, share_of
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape
+from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.ledger import Ledger
-from fleetctl.planner.placement.pack import Demand
 from fleetctl.planner.placement.replica import Placer
 
 

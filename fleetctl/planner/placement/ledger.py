@@ -6,7 +6,7 @@ or time. Nodes stand in one fixed order (name, id), so that the order of the inv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.documents.inventory import NodeState
@@ -93,6 +93,10 @@ class Ledger:
     def slots(self, node: int, key: str) -> Slots:
         """Return the slots that replicas of a model hold on a node."""
         return self._slots.get((node, key), frozenset())
+
+    def slots_held(self) -> Iterable[tuple[tuple[int, str], Slots]]:
+        """Return the slots in use by (node, model), in no particular order."""
+        return self._slots.items()
 
     def take_slot(self, node: int, key: str) -> int:
         """Take the lowest free slot of a model on a node and return it."""

@@ -9,30 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.replica import Placer, Stand
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What one model asks for: `missing` new replicas. `place` is its place in the fleet file."""
-
-    shape: ReplicaShape
-    missing: int
-    live: int
-    priority: int
-    place: int
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """One new replica and where its members stand."""
-
-    demand: Demand
-    stands: tuple[Stand, ...]
-
+from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.replica import Placer
 
 Order = Callable[[Demand], tuple[int, ...]]
 Score = tuple[int, int, int, int]

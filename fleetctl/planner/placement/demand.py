@@ -1,0 +1,27 @@
+"""What is asked of the packer, and what it answers: demands of models, and replicas with a place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.replica import Stand
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one model asks for: `missing` new replicas. `place` is its place in the fleet file."""
+
+    shape: ReplicaShape
+    missing: int
+    live: int
+    priority: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One new replica and where its members stand."""
+
+    demand: Demand
+    stands: tuple[Stand, ...]

@@ -1,0 +1,212 @@
+"""The placement problem in small: equal demands and equal nodes stand together as classes.
+
+A fleet of 1,000 models and 10,000 nodes is often a few hundred classes of demand over a few dozen classes of nodes. The
+bound, the exact tier and the patterns all work on this; only the ledger knows single nodes. Classes are ordered by what
+they are and never by where they stand in a file, so that reordering a fleet file cannot change how much is placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fleetctl.planner.placement.cards import Offer
+from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
+from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.policies import NO_CAP
+
+Kind = tuple[Claim, Selector]
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """A group of a replica: `copies` gangs, each of `parts` (kind number, members of that kind in one gang)."""
+
+    parts: tuple[tuple[int, int], ...]
+    copies: int
+    domain_label: str | None
+    """All members of one gang lie in one value of this label; None = anywhere. Always None for a gang of one."""
+    per_node: int
+    """Members of one gang that may share a node; no limit that matters for a gang of one."""
+
+    @property
+    def size(self) -> int:
+        """Number of ranks in one gang."""
+        return sum(count for _, count in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class DemandClass:
+    """Models whose replicas are interchangeable: one shape, one priority, no cap that tells them apart."""
+
+    demands: tuple[Demand, ...]
+    priority: int
+    gangs: tuple[Gang, ...]
+    gpu_units: int
+    """GPU share of one replica in 1/10000; VRAM-only members count 0."""
+    capped: bool
+    """Some node caps the replicas of a model; such a class is one model."""
+
+    @property
+    def shape(self) -> ReplicaShape:
+        """The shape of one replica, as the first of its models gives it."""
+        return self.demands[0].shape
+
+    @property
+    def missing(self) -> int:
+        """New replicas asked for."""
+        return sum(demand.missing for demand in self.demands)
+
+    @property
+    def unserved(self) -> int:
+        """Models among them without any live replica."""
+        return sum(demand.live == 0 and demand.missing > 0 for demand in self.demands)
+
+    def members(self) -> dict[int, int]:
+        """Return how many members of each kind one replica has."""
+        counts: dict[int, int] = {}
+        for gang in self.gangs:
+            for kind, count in gang.parts:
+                counts[kind] = counts.get(kind, 0) + count * gang.copies
+        return counts
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClass:
+    """Open nodes that are equal for everything demanded: same offer, same kinds allowed, same domains, same caps."""
+
+    nodes: tuple[int, ...]
+    number: int
+    """Number of their offer in the ledger."""
+    offer: Offer
+    allowed: frozenset[int]
+    """Kinds whose selector lets them stand here."""
+    domains: tuple[tuple[str, str | None], ...]
+    """(label, value) for every label that some gang is bound to."""
+    caps: tuple[int, int]
+    """Slot cap for models without and with GPU or VRAM; NO_CAP = none."""
+    held: tuple[tuple[str, int], ...]
+    """(model key, slots in use) of the capped models that hold some here."""
+
+    def free_slots(self, demand: DemandClass) -> int:
+        """Return how many more replicas of a class may touch each of these nodes."""
+        cap = self.caps[demand.shape.wants_cards]
+        return cap if cap >= NO_CAP else max(0, cap - dict(self.held).get(demand.shape.key, 0))
+
+    def domain(self, label: str) -> str | None:
+        """Return the value of a domain label here; None when the nodes do not have it."""
+        return dict(self.domains).get(label)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Classes of demand, highest priority first, over classes of nodes, on a ledger as it stands."""
+
+    ledger: Ledger
+    kinds: tuple[Kind, ...]
+    demands: tuple[DemandClass, ...]
+    nodes: tuple[NodeClass, ...]
+
+
+def state_problem(demands: Sequence[Demand], ledger: Ledger) -> Problem:
+    """Group demands with something missing, and the open nodes of `ledger`, into classes."""
+    wanted = [demand for demand in demands if demand.missing > 0]
+    kinds = tuple(sorted({kind for demand in wanted for group in demand.shape.groups for kind in group.classes()},
+                         key=_kind_order))
+    number_of = {kind: number for number, kind in enumerate(kinds)}
+    classes = _demand_classes(wanted, number_of, ledger)
+    return Problem(ledger, kinds, classes, _node_classes(kinds, classes, ledger))
+
+
+def _kind_order(kind: Kind) -> tuple[object, ...]:
+    claim, selector = kind
+    return claim.gpus, claim.vram, claim.cpus, claim.memory, selector
+
+
+class _Alike(NamedTuple):
+    """What makes demands one class; sorts by what they are."""
+
+    minus_priority: int
+    gangs: tuple[Gang, ...]
+    capped_key: str | None
+
+
+class _Equal(NamedTuple):
+    """What makes nodes one class."""
+
+    number: int
+    allowed: bytes
+    domains: tuple[tuple[str, str | None], ...]
+    caps: tuple[int, int]
+    held: tuple[tuple[str, int], ...]
+
+
+def _demand_classes(
+    wanted: Sequence[Demand], number_of: Mapping[Kind, int], ledger: Ledger
+) -> tuple[DemandClass, ...]:
+    capped = [any(node.policy.cap_for(cards).limit < NO_CAP for node in ledger.nodes if node.open)
+              for cards in (False, True)]
+    together: dict[_Alike, list[Demand]] = {}
+    for demand in wanted:
+        key = demand.shape.key if capped[demand.shape.wants_cards] else None
+        together.setdefault(_Alike(-demand.priority, _gangs(demand.shape, number_of), key), []).append(demand)
+    return tuple(
+        DemandClass(tuple(sorted(group, key=lambda one: (one.place, one.shape.key))), group[0].priority,
+                    alike.gangs, group[0].shape.gpu_units, alike.capped_key is not None)
+        for alike, group in sorted(together.items(), key=lambda item: _class_order(item[0]))
+    )
+
+
+def _class_order(alike: _Alike) -> tuple[object, ...]:
+    return alike.minus_priority, tuple(_gang_order(gang) for gang in alike.gangs), alike.capped_key or ""
+
+
+def _gang_order(gang: Gang) -> tuple[object, ...]:
+    return gang.parts, gang.copies, gang.domain_label or "", gang.per_node
+
+
+def _gangs(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> tuple[Gang, ...]:
+    gangs = []
+    for group in shape.groups:
+        parts = tuple(sorted((number_of[kind], count) for kind, count in group.classes().items()))
+        label, per_node = (None, 1) if group.size == 1 else (shape.same_label, shape.ranks_per_node)
+        gangs.append(Gang(parts, group.copies, label, per_node))
+    return tuple(sorted(gangs, key=_gang_order))
+
+
+def _node_classes(
+    kinds: Sequence[Kind], demands: Sequence[DemandClass], ledger: Ledger
+) -> tuple[NodeClass, ...]:
+    selectors = sorted({selector for _, selector in kinds})
+    allows = np.zeros((len(ledger.nodes), len(selectors)), dtype=bool)
+    for number, selector in enumerate(selectors):
+        allows[list(ledger.selected(selector)), number] = True
+    packed = np.packbits(allows, axis=1)
+    labels = sorted({gang.domain_label for demand in demands for gang in demand.gangs if gang.domain_label})
+    held = _held({demand.shape.key for demand in demands if demand.capped}, ledger)
+    together: dict[_Equal, list[int]] = {}
+    for place, node in enumerate(ledger.nodes):
+        if node.open:
+            caps = node.policy.cap_for(False).limit, node.policy.cap_for(True).limit
+            domains = tuple((label, node.labels.get(label)) for label in labels)
+            equal = _Equal(ledger.offer_number(place), packed[place].tobytes(), domains, caps, held.get(place, ()))
+            together.setdefault(equal, []).append(place)
+    column = {selector: number for number, selector in enumerate(selectors)}
+    columns = [column[selector] for _, selector in kinds]
+    return tuple(
+        NodeClass(tuple(places), equal.number, ledger.offer(places[0]),
+                  frozenset(np.flatnonzero(allows[places[0]][columns]).tolist()), equal.domains, equal.caps, equal.held)
+        for equal, places in together.items()
+    )
+
+
+def _held(keys: set[str], ledger: Ledger) -> dict[int, tuple[tuple[str, int], ...]]:
+    by_node: dict[int, list[tuple[str, int]]] = {}
+    for (place, key), slots in ledger.slots_held():
+        if key in keys and slots:
+            by_node.setdefault(place, []).append((key, len(slots)))
+    return {place: tuple(sorted(held)) for place, held in by_node.items()}
