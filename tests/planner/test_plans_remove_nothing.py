@@ -14,7 +14,8 @@ from fleetctl.documents.plan import Action, Plan
 
 SOURCES = sorted(Path(fleetctl.planner.__path__[0]).rglob("*.py"))
 PURE = {
-    "__future__", "bisect", "collections", "collections.abc", "dataclasses", "difflib", "functools", "typing",
+    "__future__", "bisect", "collections", "collections.abc", "dataclasses", "difflib", "functools", "heapq",
+    "itertools", "math", "numpy", "numpy.typing", "operator", "scipy.optimize", "scipy.sparse", "typing",
     "fleetctl.documents", "fleetctl.errors", "fleetctl.planner", "fleetctl.spec",
 }
 

@@ -51,7 +51,7 @@ def _gangs_alone(shape: ReplicaShape, group: GroupShape, wanted: int, placer: Pl
     per_node = shape.ranks_per_node if group.size > 1 else 1
     domains: list[frozenset[int] | None] = [None]
     if shape.same_label is not None and group.size > 1:
-        domains = [*placer.domains(shape.same_label).values()]
+        domains = [domain.nodes for domain in placer.domains(shape.same_label).by_value.values()]
     most = wanted
     for (claim, selector), count in group.classes().items():
         per_replica = count * group.copies

@@ -1,21 +1,22 @@
 """The nodes that can take one kind of member, best first; follows the ledger instead of being rebuilt.
 
 Best first means: the card Ray will pick is certain; no empty node is broken; the smallest card that does; the tightest
-fit.
+fit. Nodes with equal offers are judged once; a node that changed is filed anew when it is next asked for, and its old
+entry is dropped when it is next seen.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.planner.placement.cards import Offer, Taken
-from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger import Ledger
 
 FitKey = tuple[int, ...]
-Kind = tuple[Claim, Selector]
+NOWHERE = -1
 
 
 def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
@@ -33,76 +34,130 @@ def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
 
 @dataclass(slots=True)
 class Candidates:
-    """Fitting nodes of one kind (claim and selector), bucketed by how well they fit."""
+    """Those of `places` that can take one claim, bucketed by how well they fit."""
 
     ledger: Ledger
-    kind: Kind
-    _cursor: int = -1
-    _key_of: dict[int, FitKey] = field(default_factory=dict)
-    _buckets: dict[FitKey, set[int]] = field(default_factory=dict)
+    claim: Claim
+    places: Sequence[int]
+    """Node numbers, ascending."""
+    _cursor: int = NOWHERE
+    _filed: dict[int, int] = field(default_factory=dict)
+    """Node -> number of the offer under which it was filed; only nodes that fit."""
+    _among: frozenset[int] = frozenset()
+    _buckets: dict[FitKey, list[int]] = field(default_factory=dict)
+    """Nodes of one fit, negated and ascending, so that the first node is popped from the end."""
     _order: list[FitKey] = field(default_factory=list)
-    _known: dict[int, FitKey | None] = field(default_factory=dict)
+    _key_of: dict[int, FitKey | None] = field(default_factory=dict)
+    """By number of the offer; None = does not fit."""
 
     def __len__(self) -> int:
         self._follow()
-        return len(self._key_of)
+        return len(self._filed)
 
     def __iter__(self) -> Iterator[int]:
         """Yield the fitting nodes in no particular order."""
         self._follow()
-        return iter(self._key_of)
+        return iter(self._filed)
 
-    def best(self, allowed: Callable[[int], bool], spread: Callable[[int], int]) -> int | None:
+    def best(self, allowed: Callable[[int], bool] | None, spread: Callable[[int], int]) -> int | None:
         """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
         self._follow()
-        for key in self._order:
-            fitting = [node for node in self._buckets[key] if allowed(node)]
-            if fitting:
-                return min(fitting, key=lambda node: (spread(node), node))
+        at = 0
+        while at < len(self._order):
+            key = self._order[at]
+            chosen, least = NOWHERE, 0
+            for node in self._in_bucket(key):
+                if allowed is not None and not allowed(node):
+                    continue
+                crowd = spread(node)
+                if chosen == NOWHERE or crowd < least:
+                    chosen, least = node, crowd
+                if not least:
+                    break
+            if chosen != NOWHERE:
+                return chosen
+            at += at < len(self._order) and self._order[at] == key
         return None
 
     def ranked(self, allowed: Callable[[int], bool], spread: Callable[[int], int]) -> list[int]:
         """Return all nodes that `allowed` accepts, best first."""
         self._follow()
-        return list(self._ranked(allowed, spread))
+        ranked: list[int] = []
+        for key in list(self._order):
+            ranked += sorted(filter(allowed, self._in_bucket(key)), key=lambda node: (spread(node), node))
+        return ranked
 
-    def _ranked(self, allowed: Callable[[int], bool], spread: Callable[[int], int]) -> Iterator[int]:
-        for key in self._order:
-            yield from sorted(filter(allowed, self._buckets[key]), key=lambda node: (spread(node), node))
+    def _in_bucket(self, key: FitKey) -> Iterator[int]:
+        """Yield the nodes of one fit in ledger order; entries of nodes that have changed are dropped on the way."""
+        bucket = self._buckets[key]
+        place = len(bucket) - 1
+        while place >= 0:
+            node = -bucket[place]
+            filed = self._filed.get(node, NOWHERE)
+            if filed != NOWHERE and self._key_of[filed] == key:
+                yield node
+            else:
+                del bucket[place]
+            place -= 1
+        if not bucket:
+            del self._buckets[key]
+            del self._order[bisect_left(self._order, key)]
 
     def _follow(self) -> None:
         changes = self.ledger.changes
-        selected = self.ledger.selected(self.kind[1])
-        if self._cursor < 0 or len(changes) - self._cursor > len(selected):
-            stale: Iterator[int] | set[int] = iter(selected)
-        elif self._cursor == len(changes):
+        behind = len(changes) - self._cursor
+        if self._cursor == NOWHERE:
+            self._among = frozenset(self.places)
+            self._build()
+        elif not behind:
             return
+        elif behind > len(self.places):
+            self._build()
         else:
-            stale = set(changes[self._cursor:]).intersection(selected)
+            for node in set(changes[self._cursor:]):
+                if node in self._among:
+                    self._refile(node)
         self._cursor = len(changes)
-        for node in stale:
-            self._refresh(node)
 
-    def _refresh(self, node: int) -> None:
-        number = self.ledger.offer_number(node)
-        if number not in self._known:
-            taken = self.ledger.peek(node, self.kind[0])
-            self._known[number] = None if taken is None else fit_key(self.ledger.offer(node), taken, self.kind[0])
-        key, old = self._known[number], self._key_of.get(node)
-        if key == old:
+    def _build(self) -> None:
+        """File all nodes anew; equal offers are judged once."""
+        numbers, key_of = self.ledger.numbers, self._key_of
+        buckets: dict[FitKey, list[int]] = {}
+        filed: dict[int, int] = {}
+        for node in reversed(self.places):
+            number = numbers[node]
+            key = key_of[number] if number in key_of else self._judge(number)
+            if key is not None:
+                filed[node] = number
+                if key in buckets:
+                    buckets[key].append(-node)
+                else:
+                    buckets[key] = [-node]
+        self._filed, self._buckets, self._order = filed, buckets, sorted(buckets)
+
+    def _judge(self, number: int) -> FitKey | None:
+        offer = self.ledger.numbered(number)
+        key = None
+        if offer.free_cpus >= self.claim.cpus and offer.free_gpus >= self.claim.gpus:
+            taken = self.ledger.peek_number(number, self.claim)
+            key = None if taken is None else fit_key(offer, taken, self.claim)
+        self._key_of[number] = key
+        return key
+
+    def _refile(self, node: int) -> None:
+        number, before = self.ledger.numbers[node], self._filed.get(node, NOWHERE)
+        key = self._key_of[number] if number in self._key_of else self._judge(number)
+        if key is None:
+            self._filed.pop(node, None)
             return
-        if old is not None:
-            self._remove(node, old)
-        if key is not None:
-            if key not in self._buckets:
-                self._buckets[key] = set()
-                insort(self._order, key)
-            self._buckets[key].add(node)
-            self._key_of[node] = key
-
-    def _remove(self, node: int, key: FitKey) -> None:
-        del self._key_of[node]
-        self._buckets[key].discard(node)
-        if not self._buckets[key]:
-            del self._buckets[key]
-            del self._order[bisect_left(self._order, key)]
+        self._filed[node] = number
+        if before != NOWHERE and self._key_of[before] == key:
+            return
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            self._buckets[key] = [-node]
+            insort(self._order, key)
+            return
+        at = bisect_left(bucket, -node)
+        if at == len(bucket) or bucket[at] != -node:
+            bucket.insert(at, -node)

@@ -8,7 +8,7 @@ Source of the rule: Ray's per-instance resource allocation (`NodeInstanceSet`), 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim
@@ -36,7 +36,7 @@ class Card:
     def less(self, share: int, vram: int) -> Card:
         """Return this card with a share and some memory taken."""
         left = None if self.free_vram is None else max(0, self.free_vram - vram)
-        return replace(self, free_share=self.free_share - share, free_vram=left)
+        return Card(self.index, self.free_share - share, left, self.memory, self.dirty)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ def explain_gang(missing: Shortfall, placer: Placer) -> Explanation:
 
 def _explain_domain(missing: Shortfall, label: str, placer: Placer) -> Explanation:
     fitting = missing.fitting
-    counts = {value: sum(place in members for place in fitting) for value, members in placer.domains(label).items()}
+    counts = {value: sum(place in domain.nodes for place in fitting)
+              for value, domain in placer.domains(label).by_value.items()}
     need = nodes(missing.nodes_needed) + with_claim(missing.seat.claim)
     best, most = "none", 0
     if counts:

@@ -2,11 +2,14 @@
 
 A trial is a cheap overlay: place a whole replica, then keep it or undo to a mark. Nothing here knows about Ray, files
 or time. Nodes stand in one fixed order (name, id), so that the order of the inventory cannot matter.
+
+Equal offers are stored once and known by number. What a claim makes of an offer is worked out once per (number, claim),
+so that 50,000 replicas on 10,000 nodes cost as many dictionary lookups and only a few thousand computations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.documents.inventory import NodeState
@@ -16,6 +19,9 @@ from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
 
 Slots = frozenset[int]
+NO_SLOTS: Slots = frozenset()
+Change = tuple[int, int] | tuple[int, str, Slots]
+"""What undo puts back: (node, number of its offer before), or (node, model key, its slots before)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +42,19 @@ class LedgerNode:
 
 @dataclass(slots=True)
 class Ledger:
-    """Offers and slots of all nodes. Equal offers are stored once and known by number, so that answers can be kept."""
+    """Offers and slots of all nodes."""
 
     nodes: Sequence[LedgerNode]
     changes: list[int] = field(default_factory=list)
     """Every node that changed, in order, also by undoing: readers keep a cursor into it."""
+    numbers: list[int] = field(default_factory=list)
+    """The number of each node's offer, by node; read-only for everybody else."""
     _offers: list[Offer] = field(default_factory=list)
-    _numbers: dict[Offer, int] = field(default_factory=dict)
-    _at: list[int] = field(default_factory=list)
-    _slots: dict[tuple[int, str], Slots] = field(default_factory=dict)
-    _journal: list[Callable[[], None]] = field(default_factory=list)
-    _fits: dict[tuple[int, Claim], Taken | None] = field(default_factory=dict)
+    _number_of: dict[Offer, int] = field(default_factory=dict)
+    _slots: dict[str, dict[int, Slots]] = field(default_factory=dict)
+    _journal: list[Change] = field(default_factory=list)
+    _fits: dict[Claim, dict[int, Taken | None]] = field(default_factory=dict)
+    _left: dict[Claim, dict[int, int]] = field(default_factory=dict)
     _counts: dict[Claim, dict[int, int]] = field(default_factory=dict)
     _selected: dict[Selector, tuple[int, ...]] = field(default_factory=dict)
 
@@ -55,55 +63,69 @@ class Ledger:
         cls, nodes: Sequence[LedgerNode], offers: Sequence[Offer], slots: Mapping[tuple[int, str], Slots]
     ) -> Ledger:
         """Open a ledger over `nodes` with their first offers and the slots live replicas hold, by (node, model)."""
-        ledger = cls(nodes, _slots=dict(slots))
-        ledger._at = [ledger._number(offer) for offer in offers]
+        ledger = cls(nodes)
+        for (node, key), held in slots.items():
+            ledger._slots.setdefault(key, {})[node] = held
+        ledger.numbers = [ledger._number(offer) for offer in offers]
         return ledger
 
     def offer(self, node: int) -> Offer:
         """Return what a node still offers."""
-        return self._offers[self._at[node]]
+        return self._offers[self.numbers[node]]
 
     def offer_number(self, node: int) -> int:
         """Return the number of a node's offer; equal offers have equal numbers."""
-        return self._at[node]
+        return self.numbers[node]
+
+    def numbered(self, number: int) -> Offer:
+        """Return the offer with a number."""
+        return self._offers[number]
 
     def peek(self, node: int, claim: Claim) -> Taken | None:
         """Return what taking `claim` on a node would leave, or None when it does not fit; changes nothing."""
-        kind = (self._at[node], claim)
-        if kind not in self._fits:
-            self._fits[kind] = take(self._offers[kind[0]], claim)
-        return self._fits[kind]
+        return self.peek_number(self.numbers[node], claim)
+
+    def peek_number(self, number: int, claim: Claim) -> Taken | None:
+        """Return what taking `claim` from the offer with a number would leave, or None when it does not fit."""
+        known = self._fits.setdefault(claim, {})
+        if number not in known:
+            known[number] = take(self._offers[number], claim)
+        return known[number]
 
     def most(self, node: int, claim: Claim) -> int:
         """Return a number of equal claims that can never be exceeded on a node as it stands."""
-        number, known = self._at[node], self._counts.setdefault(claim, {})
+        number, known = self.numbers[node], self._counts.setdefault(claim, {})
         if number not in known:
             known[number] = count_fits(self._offers[number], claim)
         return known[number]
 
     def take(self, node: int, claim: Claim) -> Taken | None:
         """Take `claim` on a node; None, and no change, when it does not fit."""
-        taken = self.peek(node, claim)
+        before = self.numbers[node]
+        taken = self.peek_number(before, claim)
         if taken is not None:
-            before = self._at[node]
-            self._journal.append(lambda: self._set(node, before))
-            self._set(node, self._number(taken.left))
+            left = self._left.setdefault(claim, {})
+            number = left.get(before)
+            if number is None:
+                number = left[before] = self._number(taken.left)
+            self._journal.append((node, before))
+            self._set(node, number)
         return taken
 
     def slots(self, node: int, key: str) -> Slots:
         """Return the slots that replicas of a model hold on a node."""
-        return self._slots.get((node, key), frozenset())
+        return self._slots.get(key, {}).get(node, NO_SLOTS)
 
-    def slots_held(self) -> Iterable[tuple[tuple[int, str], Slots]]:
-        """Return the slots in use by (node, model), in no particular order."""
-        return self._slots.items()
+    def slots_of(self, key: str) -> Mapping[int, Slots]:
+        """Return the slots that replicas of a model hold, by node; the mapping follows later changes."""
+        return self._slots.setdefault(key, {})
 
     def take_slot(self, node: int, key: str) -> int:
         """Take the lowest free slot of a model on a node and return it."""
         before = self.slots(node, key)
         slot = next(index for index in range(len(before) + 1) if index not in before)
-        self._journal.append(lambda: self._slots.__setitem__((node, key), before))
-        self._slots[node, key] = before | {slot}
+        self._journal.append((node, key, before))
+        self._slots.setdefault(key, {})[node] = before | {slot}
         return slot
 
     def free_slots(self, node: int, key: str, *, wants_cards: bool) -> int:
@@ -118,23 +140,43 @@ class Ledger:
     def undo(self, mark: int) -> None:
         """Throw away everything taken since `mark`."""
         while len(self._journal) > mark:
-            self._journal.pop()()
+            change = self._journal.pop()
+            if len(change) == 2:
+                self._set(*change)
+            else:
+                node, key, before = change
+                self._put_back(node, key, before)
 
     def selected(self, selector: Selector) -> tuple[int, ...]:
         """Return the open nodes a selector allows, in ledger order."""
         if selector not in self._selected:
-            wanted = dict(selector)
-            self._selected[selector] = tuple(
-                place for place, node in enumerate(self.nodes) if node.open and matches(wanted, node.labels)
-            )
+            self._selected[selector] = tuple(self._select(dict(selector)))
         return self._selected[selector]
 
+    def _select(self, wanted: Mapping[str, str]) -> Iterator[int]:
+        """Yield open nodes that match; nodes that agree on the labels asked for are matched once."""
+        known: dict[tuple[str | None, ...], bool] = {}
+        for place, node in enumerate(self.nodes):
+            if not node.open:
+                continue
+            values = tuple(map(node.labels.get, wanted))
+            if values not in known:
+                known[values] = matches(wanted, node.labels)
+            if known[values]:
+                yield place
+
+    def _put_back(self, node: int, key: str, before: Slots) -> None:
+        if before:
+            self._slots[key][node] = before
+        else:
+            del self._slots[key][node]
+
     def _set(self, node: int, number: int) -> None:
-        self._at[node] = number
+        self.numbers[node] = number
         self.changes.append(node)
 
     def _number(self, offer: Offer) -> int:
-        number = self._numbers.setdefault(offer, len(self._offers))
+        number = self._number_of.setdefault(offer, len(self._offers))
         if number == len(self._offers):
             self._offers.append(offer)
         return number

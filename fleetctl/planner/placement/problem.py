@@ -206,7 +206,7 @@ def _node_classes(
 
 def _held(keys: set[str], ledger: Ledger) -> dict[int, tuple[tuple[str, int], ...]]:
     by_node: dict[int, list[tuple[str, int]]] = {}
-    for (place, key), slots in ledger.slots_held():
-        if key in keys and slots:
+    for key in sorted(keys):
+        for place, slots in ledger.slots_of(key).items():
             by_node.setdefault(place, []).append((key, len(slots)))
-    return {place: tuple(sorted(held)) for place, held in by_node.items()}
+    return {place: tuple(held) for place, held in by_node.items()}

@@ -7,17 +7,20 @@ members are then taken once more in the order in which they will be created: Ray
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fleetctl.planner.placement.candidates import Candidates, Kind
-from fleetctl.planner.placement.claims import GroupShape, ReplicaShape, Seat
-from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.candidates import Candidates
+from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Seat, Selector
+from fleetctl.planner.placement.domains import Domain, Domains
+from fleetctl.planner.placement.ledger import NO_SLOTS, Ledger
+from fleetctl.planner.placement.policies import NO_CAP
 
 NODE_ID_LABEL = "ray.io/node-id"
 SEARCH_STEPS = 300
 SEARCH_SEATS = 64
 
+Kind = tuple[Claim, Selector]
 SeatNodes = dict[tuple[str, int, int], int]
 """Node number by (group, copy, rank)."""
 
@@ -38,16 +41,15 @@ class _Gang:
 
     seats: list[Seat]
     ranks_per_node: int
-    domain: frozenset[int] | None
-    has_slot: Callable[[int], bool]
+    domain: Domain | None
+    has_slot: Callable[[int], bool] | None
     spread: Callable[[int], int]
     steps: int = SEARCH_STEPS
     nodes: list[int] = field(default_factory=list)
     ranks: Counter[int] = field(default_factory=Counter)
 
     def accepts(self, node: int) -> bool:
-        inside = self.domain is None or node in self.domain
-        return inside and self.ranks[node] < self.ranks_per_node and self.has_slot(node)
+        return self.ranks[node] < self.ranks_per_node and (self.has_slot is None or self.has_slot(node))
 
     def stand(self, node: int) -> None:
         self.nodes.append(node)
@@ -62,58 +64,85 @@ class Placer:
     """Places replicas on one ledger, and keeps what is known about fitting nodes between them."""
 
     ledger: Ledger
-    _candidates: dict[Kind, Candidates] = field(default_factory=dict)
-    _domains: dict[str, dict[str, frozenset[int]]] = field(default_factory=dict)
+    _candidates: dict[tuple[Kind, Domain | None], Candidates] = field(default_factory=dict)
+    _domains: dict[str, Domains] = field(default_factory=dict)
+    _capped: dict[bool, bool] = field(default_factory=dict)
 
-    def candidates(self, kind: Kind) -> Candidates:
-        """Return the nodes that can take one kind of member now."""
-        if kind not in self._candidates:
-            self._candidates[kind] = Candidates(self.ledger, kind)
-        return self._candidates[kind]
+    def candidates(self, kind: Kind, domain: Domain | None = None) -> Candidates:
+        """Return the nodes, all or those of a domain, that can take one kind of member now."""
+        found = self._candidates.get((kind, domain))
+        if found is None:
+            places = self.ledger.selected(kind[1])
+            if domain is not None:
+                places = tuple(place for place in places if place in domain.nodes)
+            found = self._candidates[kind, domain] = Candidates(self.ledger, kind[0], places)
+        return found
 
     def place(self, shape: ReplicaShape) -> tuple[Stand, ...] | None:
         """Take one whole replica from the ledger; None, and no change, when it does not fit."""
+        if shape.size == 1:
+            return next(self.place_singles(shape, 1), None)
         if not all(self._may_fit(shape, group) for group in shape.groups):
             return None
         gangs = [list(group.seats(copy)) for group in shape.groups for copy in range(group.copies)]
         scarce_first = sorted(gangs, key=lambda seats: min(len(self.candidates(_kind(seat))) for seat in seats))
         for order in (scarce_first, gangs) if scarce_first != gangs else (gangs,):
             nodes = self._place_gangs(shape, order)
-            stands = None if nodes is None else self._take_in_order(shape, nodes)
+            stands = None if nodes is None else self.take_at(shape, nodes)
             if stands is not None:
                 return stands
         return None
 
+    def place_singles(self, shape: ReplicaShape, count: int) -> Iterator[tuple[Stand, ...]]:
+        """Take up to `count` replicas of a shape with one member, one after the other, each at its best node."""
+        seat, ledger = shape.seats[0], self.ledger
+        candidates = self.candidates(_kind(seat))
+        has_slot = self._has_slot(shape, frozenset())
+        spread = self.spread_of(shape)
+        for _ in range(count):
+            node = candidates.best(has_slot, spread)
+            taken = None if node is None else ledger.take(node, seat.claim)
+            if node is None or taken is None:
+                return
+            yield (Stand(seat, node, taken.gpus, ledger.take_slot(node, shape.key)),)
+
     def retake(self, shape: ReplicaShape, stands: Sequence[Stand]) -> None:
         """Take a replica again where it was placed before, after an undo to the same state."""
-        self._take_in_order(shape, {(s.seat.group, s.seat.copy, s.seat.rank): s.node for s in stands})
+        self.take_at(shape, {(s.seat.group, s.seat.copy, s.seat.rank): s.node for s in stands})
 
-    def domains(self, label: str) -> dict[str, frozenset[int]]:
+    def domains(self, label: str) -> Domains:
         """Return the nodes of each value of a label."""
         if label not in self._domains:
-            values: dict[str, set[int]] = {}
-            for place, node in enumerate(self.ledger.nodes):
-                if label in node.labels:
-                    values.setdefault(node.labels[label], set()).add(place)
-            self._domains[label] = {value: frozenset(nodes) for value, nodes in sorted(values.items())}
+            self._domains[label] = Domains(self.ledger, label)
         return self._domains[label]
 
     def spread_of(self, shape: ReplicaShape) -> Callable[[int], int]:
         """Return how crowded a node is with replicas of this model, by its spread label first."""
-        ledger, key = self.ledger, shape.key
+        held = self.ledger.slots_of(shape.key)
         if shape.spread is None or shape.spread == NODE_ID_LABEL:
-            return lambda node: len(ledger.slots(node, key))
-        crowd = {node: sum(len(ledger.slots(other, key)) for other in nodes)
-                 for nodes in self.domains(shape.spread).values() for node in nodes}
-        return lambda node: crowd.get(node, 0) * 1_000_000 + len(ledger.slots(node, key))
+            return lambda node: len(held.get(node, NO_SLOTS))
+        domain_of = self.domains(shape.spread).of
+        crowd: Counter[Domain | None] = Counter()
+        for node, slots in held.items():
+            crowd[domain_of(node)] += len(slots)
+        return lambda node: crowd[domain_of(node)] * 1_000_000 + len(held.get(node, NO_SLOTS))
+
+    def _has_slot(self, shape: ReplicaShape, touched: frozenset[int]) -> Callable[[int], bool] | None:
+        """Return which nodes a replica may touch; None where no policy caps anything."""
+        cards = shape.wants_cards
+        if cards not in self._capped:
+            self._capped[cards] = any(node.policy.cap_for(cards).limit < NO_CAP for node in self.ledger.nodes)
+        if not self._capped[cards]:
+            return None
+        return lambda node: node in touched or self.ledger.free_slots(node, shape.key, wants_cards=cards) > 0
 
     def _may_fit(self, shape: ReplicaShape, group: GroupShape) -> bool:
         for kind, count in group.classes().items():
             candidates = self.candidates(kind)
-            if shape.size == 1 or not len(candidates):
-                return len(candidates) > 0
             most = group.copies * (shape.ranks_per_node if group.size > 1 else 1)
             short = count * group.copies
+            if len(candidates) * most < short:
+                return False
             for node in candidates:
                 short -= min(most, self.ledger.most(node, kind[0]))
                 if short <= 0:
@@ -124,11 +153,7 @@ class Placer:
 
     def place_gang(self, shape: ReplicaShape, seats: list[Seat], touched: frozenset[int]) -> SeatNodes | None:
         """Take one gang (or one Standalone) from the ledger; `touched` = nodes this replica already stands on."""
-
-        def has_slot(node: int) -> bool:
-            return node in touched or self.ledger.free_slots(node, shape.key, wants_cards=shape.wants_cards) > 0
-
-        spread = self.spread_of(shape)
+        has_slot, spread = self._has_slot(shape, touched), self.spread_of(shape)
         ordered = sorted(seats, key=lambda seat: (len(self.candidates(_kind(seat))), -seat.claim.gpus, seat.rank))
         for domain in self._domains_for(shape, seats):
             gang = _Gang(ordered, shape.ranks_per_node if len(seats) > 1 else 1, domain, has_slot, spread)
@@ -150,19 +175,17 @@ class Placer:
         self.ledger.undo(mark)
         return nodes
 
-    def _domains_for(self, shape: ReplicaShape, seats: list[Seat]) -> list[frozenset[int] | None]:
+    def _domains_for(self, shape: ReplicaShape, seats: list[Seat]) -> Iterable[Domain | None]:
         """Return the domains a gang may use, tightest first; one None where any node will do."""
         if shape.same_label is None or len(seats) == 1:
             return [None]
         fewest = -(-len(seats) // shape.ranks_per_node)
-        values = [(value, nodes) for value, nodes in self.domains(shape.same_label).items() if len(nodes) >= fewest]
-        values.sort(key=lambda item: (sum(self.ledger.offer(node).free_gpus for node in item[1]), item[0]))
-        return [nodes for _, nodes in values]
+        return self.domains(shape.same_label).with_room(sum(seat.claim.gpus for seat in seats), fewest)
 
     def _greedy(self, gang: _Gang) -> bool:
         mark = self.ledger.mark()
         for seat in gang.seats:
-            node = self.candidates(_kind(seat)).best(gang.accepts, gang.spread)
+            node = self.candidates(_kind(seat), gang.domain).best(gang.accepts, gang.spread)
             if node is None or self.ledger.take(node, seat.claim) is None:
                 self.ledger.undo(mark)
                 while gang.nodes:
@@ -175,7 +198,7 @@ class Placer:
         if len(gang.nodes) == len(gang.seats):
             return True
         seat = gang.seats[len(gang.nodes)]
-        for node in self.candidates(_kind(seat)).ranked(gang.accepts, gang.spread):
+        for node in self.candidates(_kind(seat), gang.domain).ranked(gang.accepts, gang.spread):
             gang.steps -= 1
             if gang.steps < 0:
                 return False
@@ -188,9 +211,8 @@ class Placer:
             self.ledger.undo(mark)
         return False
 
-    def _take_in_order(
-        self, shape: ReplicaShape, nodes: SeatNodes
-    ) -> tuple[Stand, ...] | None:
+    def take_at(self, shape: ReplicaShape, nodes: SeatNodes) -> tuple[Stand, ...] | None:
+        """Take one replica at given nodes, members in order of creation; None, and no change, when one does not fit."""
         mark, slots = self.ledger.mark(), dict[int, int]()
         stands: list[Stand] = []
         for seat in shape.seats:

@@ -1,0 +1,100 @@
+"""A mixed-integer linear model, built row by row and solved by HiGHS through SciPy; the only file that loads SciPy.
+
+Runs without a time limit and with a limit on branch-and-bound nodes, so that the answer depends on the model alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+SAFE = 1e-6
+"""Added before a bound on an integer is rounded down: the solver's own tolerance must not cost a whole replica."""
+
+Vector = NDArray[np.float64]
+
+
+class Answer(NamedTuple):
+    """`bound`: no integer point has a larger objective. `values`: the best point found; None without one."""
+
+    bound: int
+    values: Vector | None
+
+
+class InfeasibleError(Exception):
+    """No point satisfies all rows."""
+
+
+@dataclass(slots=True)
+class LinearModel:
+    """Columns with limits, rows `low <= sum(coefficient * column) <= high`. All columns are at least 0."""
+
+    highs: list[float] = field(default_factory=list)
+    lows: list[float] = field(default_factory=list)
+    whole: list[bool] = field(default_factory=list)
+    row_lows: list[float] = field(default_factory=list)
+    row_highs: list[float] = field(default_factory=list)
+    _rows: list[int] = field(default_factory=list)
+    _columns: list[int] = field(default_factory=list)
+    _values: list[float] = field(default_factory=list)
+
+    def column(self, high: float, *, whole: bool = True) -> int:
+        """Add a column between 0 and `high`; return its number."""
+        self.highs.append(high)
+        self.lows.append(0)
+        self.whole.append(whole)
+        return len(self.highs) - 1
+
+    def row(self, terms: Iterable[tuple[int, float]], low: float, high: float) -> None:
+        """Add a row over (column, coefficient) pairs."""
+        number = len(self.row_lows)
+        for column, value in terms:
+            self._rows.append(number)
+            self._columns.append(column)
+            self._values.append(value)
+        self.row_lows.append(low)
+        self.row_highs.append(high)
+
+    def at_most(self, terms: list[tuple[int, float]], high: float) -> None:
+        """Add a row with an upper side, unless the limits of its columns already keep it."""
+        if sum(value * self.highs[column] for column, value in terms) > high:
+            self.row(terms, -np.inf, high)
+
+    @property
+    def integers(self) -> int:
+        """Number of columns that must be whole."""
+        return sum(self.whole)
+
+    def maximise(self, objective: Mapping[int, int], *, relaxed: bool, node_limit: int) -> Answer:
+        """Return the largest value of an integer objective; `relaxed` = as a linear program.
+
+        Raises InfeasibleError. When the solver gives up for another reason, the bound is what the column limits allow.
+        """
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import csr_array
+
+        size = len(self.highs)
+        cost = np.zeros(size)
+        for column, value in objective.items():
+            cost[column] = -value
+        matrix = csr_array((self._values, (self._rows, self._columns)), shape=(len(self.row_lows), size))
+        result: Any = milp(
+            cost, bounds=Bounds(np.array(self.lows), np.array(self.highs)),
+            integrality=np.zeros(size) if relaxed else np.array(self.whole, dtype=float),
+            constraints=[LinearConstraint(matrix, self.row_lows, self.row_highs)] if self.row_lows else [],
+            options={"mip_rel_gap": 0.0, "node_limit": node_limit},
+        )
+        if result.status == 2:
+            raise InfeasibleError
+        return Answer(self._bound(result, objective, relaxed), result.x)
+
+    def _bound(self, result: Any, objective: Mapping[int, int], relaxed: bool) -> int:
+        value = result.fun if relaxed or result.status == 0 else result.mip_dual_bound
+        trivial = sum(value * self.highs[column] for column, value in objective.items())
+        if value is None or not np.isfinite(value):
+            return int(trivial)
+        return int(min(trivial, np.floor(-value * (1 + 1e-12) + SAFE)))

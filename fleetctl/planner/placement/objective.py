@@ -1,0 +1,61 @@
+"""What makes one packing better than another, in the order a fleet wants it.
+
+For every priority, high to low: models with at least one live or placed replica, GPU units placed, replicas placed;
+over all of them: fewest empty nodes broken. Python compares tuples just so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.ledger import Ledger
+
+
+class Level(NamedTuple):
+    """What was reached at one priority: models newly served, GPU units in 1/10000 of a card, replicas."""
+
+    served: int
+    units: int
+    replicas: int
+
+
+Score = tuple[tuple[Level, ...], int]
+"""A level per priority, high to low; then minus the number of empty nodes broken."""
+
+
+def priorities(demands: Sequence[Demand]) -> tuple[int, ...]:
+    """Return the priorities at which something is missing, high to low."""
+    return tuple(sorted({demand.priority for demand in demands if demand.missing > 0}, reverse=True))
+
+
+def wanted_levels(demands: Sequence[Demand]) -> tuple[Level, ...]:
+    """Return what would be reached if everything were placed."""
+    return _levels({demand.place: demand for demand in demands}, {demand.place: demand.missing for demand in demands},
+                   priorities(demands))
+
+
+def placed_levels(placed: Sequence[Placed], levels: Sequence[int]) -> tuple[Level, ...]:
+    """Return what a packing reaches at each of `levels` (priorities, high to low)."""
+    demands = {one.demand.place: one.demand for one in placed}
+    return _levels(demands, Counter(one.demand.place for one in placed), levels)
+
+
+def score(placed: Sequence[Placed], levels: Sequence[int], ledger: Ledger) -> Score:
+    """Rate a packing, on the ledger as it was before it."""
+    nodes = {stand.node for one in placed for stand in one.stands}
+    return placed_levels(placed, levels), -sum(ledger.offer(node).empty for node in nodes)
+
+
+def _levels(demands: Mapping[int, Demand], counts: Mapping[int, int], levels: Sequence[int]) -> tuple[Level, ...]:
+    sums = {priority: [0, 0, 0] for priority in levels}
+    for place, count in counts.items():
+        if count:
+            demand = demands[place]
+            level = sums[demand.priority]
+            level[0] += demand.live == 0
+            level[1] += demand.shape.gpu_units * count
+            level[2] += count
+    return tuple(Level(*sums[priority]) for priority in levels)

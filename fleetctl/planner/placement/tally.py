@@ -1,0 +1,141 @@
+"""What the node classes of a problem hold, as arrays: one row per class, one entry per card of a class.
+
+The bound and the relaxation ask the same few questions of thousands of node classes (how many of this claim at most,
+how many whole cards with this much memory); here they are answered for all classes at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.policies import NO_CAP
+from fleetctl.planner.placement.problem import DemandClass, Problem
+
+Amounts = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NO_LIMIT = 1 << 30
+NO_MEMORY = -1
+
+
+@dataclass(frozen=True)
+class Cards:
+    """All cards that a new member may use (clean, with something free), one entry per card of a node class."""
+
+    node: Amounts
+    """Row of the node class."""
+    share: Amounts
+    """Free share in 1/10000."""
+    vram: Amounts
+    """Free bytes; -1 = unknown."""
+    memory: Amounts
+    """Bytes of the card; -1 = unknown."""
+
+    def shares_of(self, claim: Claim) -> Amounts:
+        """Return the share a claim below one card takes on each card; more than a card where it cannot be known."""
+        if claim.gpus:
+            return np.full(len(self.share), claim.gpus, dtype=np.int64)
+        known = np.maximum(self.memory, 1)
+        return np.where(self.memory > 0, -(-claim.vram * SHARE // known), SHARE + 1)
+
+    def counts_of(self, claim: Claim) -> Amounts:
+        """Return how many equal claims below one card each card holds at most."""
+        counts = self.share // self.shares_of(claim)
+        return np.minimum(counts, np.maximum(self.vram, 0) // claim.vram) if claim.vram else counts
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The node classes of a problem; build it with `count_up`."""
+
+    problem: Problem
+    nodes: Amounts
+    """Number of nodes in each class."""
+    cpus: Amounts
+    memory: Amounts
+    gpus: Amounts
+    """Free per node, as Ray sums it up: CPU and GPU in 1/10000, bytes."""
+    cards: Cards
+    _allowed: dict[Selector, Flags] = field(default_factory=dict)
+    _on_cards: dict[tuple[int, int], Amounts] = field(default_factory=dict)
+    _most: dict[int, Amounts] = field(default_factory=dict)
+
+    @cached_property
+    def _first(self) -> Amounts:
+        return np.array([one.nodes[0] for one in self.problem.nodes], dtype=np.int64)
+
+    def allowed(self, selector: Selector) -> Flags:
+        """Tell for each class whether a selector allows its nodes."""
+        if selector not in self._allowed:
+            flags = np.zeros(len(self.problem.ledger.nodes), dtype=bool)
+            flags[list(self.problem.ledger.selected(selector))] = True
+            self._allowed[selector] = flags[self._first]
+        return self._allowed[selector]
+
+    def whole_cards(self, vram: int) -> Amounts:
+        """Return the fully free cards with at least `vram` bytes on one node of each class, as far as Ray has them."""
+        fitting = (self.cards.share == SHARE) & (self.cards.vram >= vram if vram else True)
+        count = np.bincount(self.cards.node[fitting], minlength=len(self.nodes))
+        return np.minimum(count, np.maximum(self.gpus, 0) // SHARE)
+
+    def most(self, kind: int) -> Amounts:
+        """Return how many members of a kind (its number) one node of each class can never exceed; see `cards`."""
+        if kind not in self._most:
+            claim, selector = self.problem.kinds[kind]
+            limit = self._on_node_cards(claim)
+            if claim.cpus:
+                limit = np.minimum(limit, self.cpus // claim.cpus)
+            if claim.memory:
+                limit = np.minimum(limit, self.memory // claim.memory)
+            self._most[kind] = np.where(self.allowed(selector), np.maximum(limit, 0), 0)
+        return self._most[kind]
+
+    def slots(self, demand: DemandClass) -> Amounts | None:
+        """Return how many more replicas of a class may touch each node; None when no node has a cap for it."""
+        if not demand.capped:
+            return None
+        free = np.array([node.free_slots(demand) for node in self.problem.nodes], dtype=np.int64)
+        return np.minimum(free, NO_CAP)
+
+    def _on_node_cards(self, claim: Claim) -> Amounts:
+        """Count by cards alone; models share many of these answers, since few claims differ in GPU and VRAM."""
+        key = (claim.gpus, claim.vram)
+        if key not in self._on_cards:
+            self._on_cards[key] = self._count_on_cards(claim)
+        return self._on_cards[key]
+
+    def _count_on_cards(self, claim: Claim) -> Amounts:
+        if not claim.wants_card:
+            return np.full(len(self.nodes), NO_LIMIT, dtype=np.int64)
+        if claim.whole_cards:
+            return self.whole_cards(claim.vram) // claim.whole_cards
+        per_card = np.bincount(self.cards.node, weights=self.cards.counts_of(claim), minlength=len(self.nodes))
+        count = per_card.astype(np.int64)
+        return np.minimum(count, np.maximum(self.gpus, 0) // claim.gpus) if claim.gpus else count
+
+
+def count_up(problem: Problem) -> Tally:
+    """Lay the node classes of a problem out as arrays."""
+    offers = [one.offer for one in problem.nodes]
+    cards = [(row, card.free_share, _known(card.free_vram), _known(card.memory))
+             for row, offer in enumerate(offers) for card in offer.cards if card.free_share > 0 and not card.dirty]
+    columns = np.array(cards, dtype=np.int64).reshape(-1, 4).T
+    return Tally(
+        problem, _column([len(one.nodes) for one in problem.nodes]), _column([offer.free_cpus for offer in offers]),
+        _column([offer.free_memory for offer in offers]), _column([offer.free_gpus for offer in offers]),
+        Cards(*columns),
+    )
+
+
+def _known(amount: int | None) -> int:
+    return NO_MEMORY if amount is None else amount
+
+
+def _column(values: list[int]) -> Amounts:
+    return np.array(values, dtype=np.int64)
