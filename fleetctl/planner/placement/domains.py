@@ -24,6 +24,8 @@ class Domains:
     ledger: Ledger
     label: str
     by_value: dict[str, Domain] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    """By value: how often a node of the domain was seen to change; after `with_room` it is up to date."""
     _of: dict[int, Domain] = field(default_factory=dict)
     _known: dict[int, int] = field(default_factory=dict)
     """Node -> its free GPU share as it was last counted."""
@@ -37,6 +39,7 @@ class Domains:
             if self.label in node.labels:
                 values.setdefault(node.labels[self.label], set()).add(place)
         self.by_value = {value: Domain(value, frozenset(nodes)) for value, nodes in sorted(values.items())}
+        self.versions = dict.fromkeys(self.by_value, 0)
         self._of = {place: domain for domain in self.by_value.values() for place in domain.nodes}
         self._known = {place: self.ledger.offer(place).free_gpus for place in self._of}
         self._free = {value: sum(self._known[place] for place in domain.nodes)
@@ -60,6 +63,7 @@ class Domains:
             domain = self._of.get(node)
             if domain is None:
                 continue
+            self.versions[domain.value] += 1
             free = self.ledger.offer(node).free_gpus
             if free != self._known[node]:
                 self._refile(domain.value, self._free[domain.value] + free - self._known[node])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetctl.planner.placement.cards import Offer
-from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
+from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.ledger import Ledger
 from fleetctl.planner.placement.policies import NO_CAP
@@ -110,6 +110,13 @@ class Problem:
     kinds: tuple[Kind, ...]
     demands: tuple[DemandClass, ...]
     nodes: tuple[NodeClass, ...]
+    number_of: Mapping[Kind, int]
+    """The number of each kind."""
+
+
+def group_of(shape: ReplicaShape, gang: int, problem: Problem) -> GroupShape:
+    """Return the group of a shape that is gang number `gang` of its class."""
+    return _in_class_order(shape, problem.number_of)[gang][1]
 
 
 def state_problem(demands: Sequence[Demand], ledger: Ledger) -> Problem:
@@ -119,7 +126,7 @@ def state_problem(demands: Sequence[Demand], ledger: Ledger) -> Problem:
                          key=_kind_order))
     number_of = {kind: number for number, kind in enumerate(kinds)}
     classes = _demand_classes(wanted, number_of, ledger)
-    return Problem(ledger, kinds, classes, _node_classes(kinds, classes, ledger))
+    return Problem(ledger, kinds, classes, _node_classes(kinds, classes, ledger), number_of)
 
 
 def _kind_order(kind: Kind) -> tuple[object, ...]:
@@ -170,12 +177,16 @@ def _gang_order(gang: Gang) -> tuple[object, ...]:
 
 
 def _gangs(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> tuple[Gang, ...]:
+    return tuple(gang for gang, _ in _in_class_order(shape, number_of))
+
+
+def _in_class_order(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> list[tuple[Gang, GroupShape]]:
     gangs = []
     for group in shape.groups:
         parts = tuple(sorted((number_of[kind], count) for kind, count in group.classes().items()))
         label, per_node = (None, 1) if group.size == 1 else (shape.same_label, shape.ranks_per_node)
-        gangs.append(Gang(parts, group.copies, label, per_node))
-    return tuple(sorted(gangs, key=_gang_order))
+        gangs.append((Gang(parts, group.copies, label, per_node), group))
+    return sorted(gangs, key=lambda pair: _gang_order(pair[0]))
 
 
 def _node_classes(

@@ -67,6 +67,8 @@ class Placer:
     _candidates: dict[tuple[Kind, Domain | None], Candidates] = field(default_factory=dict)
     _domains: dict[str, Domains] = field(default_factory=dict)
     _capped: dict[bool, bool] = field(default_factory=dict)
+    _refused: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """(model, group, value of its domain label) -> version of the domain in which a gang found no place."""
 
     def candidates(self, kind: Kind, domain: Domain | None = None) -> Candidates:
         """Return the nodes, all or those of a domain, that can take one kind of member now."""
@@ -155,8 +157,9 @@ class Placer:
         """Take one gang (or one Standalone) from the ledger; `touched` = nodes this replica already stands on."""
         has_slot, spread = self._has_slot(shape, touched), self.spread_of(shape)
         ordered = sorted(seats, key=lambda seat: (len(self.candidates(_kind(seat))), -seat.claim.gpus, seat.rank))
+        per_node = shape.ranks_per_node if len(seats) > 1 else 1
         for domain in self._domains_for(shape, seats):
-            gang = _Gang(ordered, shape.ranks_per_node if len(seats) > 1 else 1, domain, has_slot, spread)
+            gang = _Gang(ordered, per_node, domain, has_slot, spread)
             if self._greedy(gang) or (1 < len(seats) <= SEARCH_SEATS and self._search(gang)):
                 return {(seat.group, seat.copy, seat.rank): node
                         for seat, node in zip(ordered, gang.nodes, strict=True)}
@@ -179,8 +182,21 @@ class Placer:
         """Return the domains a gang may use, tightest first; one None where any node will do."""
         if shape.same_label is None or len(seats) == 1:
             return [None]
+        return self._domains_with_room(shape, shape.same_label, seats)
+
+    def _domains_with_room(self, shape: ReplicaShape, label: str, seats: list[Seat]) -> Iterator[Domain]:
+        """Yield domains that may hold a gang; one that refused it and has not changed since is not asked again."""
+        domains = self.domains(label)
+        kinds = Counter(_kind(seat) for seat in seats)
+        slots_matter = self._has_slot(shape, frozenset()) is not None
         fewest = -(-len(seats) // shape.ranks_per_node)
-        return self.domains(shape.same_label).with_room(sum(seat.claim.gpus for seat in seats), fewest)
+        for domain in domains.with_room(sum(seat.claim.gpus for seat in seats), fewest):
+            memo, version = (shape.key, seats[0].group, domain.value), domains.versions[domain.value]
+            if not slots_matter and self._refused.get(memo) == version:
+                continue
+            if all(len(self.candidates(kind, domain)) * shape.ranks_per_node >= count for kind, count in kinds.items()):
+                yield domain
+            self._refused[memo] = version
 
     def _greedy(self, gang: _Gang) -> bool:
         mark = self.ledger.mark()

@@ -1,0 +1,151 @@
+"""From a layout to replicas: deals the members of each class out to gangs and models, and takes them on the ledger.
+
+The ledger has the last word: a replica it refuses is left out. Replicas of one member are created node by node in the
+layout's order, since Ray's choice of cards depends on it; among the nodes, higher priorities go first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from fleetctl.planner.placement.claims import GroupShape
+from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.layout import Layout, Piece
+from fleetctl.planner.placement.problem import DemandClass, Gang, Problem, group_of
+from fleetctl.planner.placement.replica import Placer, SeatNodes
+
+GangNodes = dict[int, list[int]]
+"""One gang: nodes by kind number, one entry per member."""
+Members = Counter[tuple[int, int]]
+"""How many members of (node, kind)."""
+
+
+def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
+    """Take the replicas of a layout on the ledger; the result is in order of creation."""
+    singles = [_is_single(demand) for demand in problem.demands]
+    stand_of = _index(layout, singles)
+    demands_of = [_by_turn(demand, count) for demand, count in zip(problem.demands, layout.replicas, strict=True)]
+    placed: list[Placed] = []
+    for number, demand in enumerate(problem.demands):
+        if not singles[number]:
+            dealt = [_deal(gang, stand_of[number, place], problem) for place, gang in enumerate(demand.gangs)]
+            placed += _place_whole(problem, demand, dealt, demands_of[number], placer)
+    for piece, node in _in_turn(layout, singles):
+        model = next(demands_of[piece.demand], None)
+        if model is None:
+            continue
+        seat = model.shape.seats[0]
+        stands = placer.take_at(model.shape, {(seat.group, seat.copy, seat.rank): node})
+        if stands is not None:
+            placed.append(Placed(model, stands))
+    return placed
+
+
+def _is_single(demand: DemandClass) -> bool:
+    return len(demand.gangs) == 1 and demand.gangs[0].copies == 1 and demand.gangs[0].size == 1
+
+
+def _by_turn(demand: DemandClass, count: int) -> Iterator[Demand]:
+    """Yield the model of each of `count` replicas: a first one for every model without any, then file order."""
+    left = {model.place: model.missing for model in demand.demands}
+    for model in demand.demands:
+        if model.live == 0 and count:
+            left[model.place] -= 1
+            count -= 1
+            yield model
+    for model in demand.demands:
+        for _ in range(min(count, left[model.place])):
+            yield model
+        count -= min(count, left[model.place])
+
+
+def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, int]]:
+    """Yield the pieces of one-member replicas: on each node in the layout's order, over all by class of demand."""
+    queues = {node: [piece for piece in reversed(pieces) if singles[piece.demand]]
+              for node, pieces in sorted(layout.stands.items())}
+    heap = [(queue[-1].demand, node) for node, queue in queues.items() if queue]
+    heapq.heapify(heap)
+    while heap:
+        _, node = heap[0]
+        yield queues[node].pop(), node
+        if queues[node]:
+            heapq.heapreplace(heap, (queues[node][-1].demand, node))
+        else:
+            heapq.heappop(heap)
+
+
+def _index(layout: Layout, singles: Sequence[bool]) -> dict[tuple[int, int], Members]:
+    """Count the members of replicas with more than one, by class and gang."""
+    index: dict[tuple[int, int], Members] = defaultdict(Counter)
+    for node, pieces in layout.stands.items():
+        for piece in pieces:
+            if not singles[piece.demand]:
+                index[piece.demand, piece.gang][node, piece.kind] += 1
+    return index
+
+
+def _place_whole(
+    problem: Problem, demand: DemandClass, dealt: Sequence[Sequence[GangNodes]], models: Iterator[Demand],
+    placer: Placer,
+) -> Iterator[Placed]:
+    """Put the gangs of one class together to replicas and take each, whole or not at all."""
+    for turn, model in enumerate(models):
+        nodes: SeatNodes = {}
+        for place, gang in enumerate(demand.gangs):
+            mine = dealt[place][turn * gang.copies:(turn + 1) * gang.copies]
+            if len(mine) < gang.copies:
+                return
+            group = group_of(model.shape, place, problem)
+            for copy, members in enumerate(mine):
+                nodes |= _seat_nodes(group, copy, members, problem)
+        stands = placer.take_at(model.shape, nodes)
+        if stands is not None:
+            yield Placed(model, stands)
+
+
+def _seat_nodes(group: GroupShape, copy: int, members: GangNodes, problem: Problem) -> SeatNodes:
+    left = {kind: list(nodes) for kind, nodes in members.items()}
+    return {(seat.group, seat.copy, seat.rank): left[problem.number_of[seat.claim, seat.selector]].pop(0)
+            for seat in group.seats(copy)}
+
+
+def _deal(gang: Gang, members: Members, problem: Problem) -> list[GangNodes]:
+    """Deal the members of one gang's class out to gangs: distinct nodes, one domain each.
+
+    A node with many members goes first, each to the gang that still needs most: feasible whenever any deal is, for
+    members of one kind (Gale and Ryser 1957).
+    """
+    label = gang.domain_label
+    if label is None:
+        return _deal_domain(gang, members)
+    by_domain: dict[str, Members] = defaultdict(Counter)
+    for (node, kind), count in members.items():
+        by_domain[problem.ledger.nodes[node].labels.get(label, "")][node, kind] += count
+    return [dealt for value in sorted(by_domain) for dealt in _deal_domain(gang, by_domain[value])]
+
+
+def _deal_domain(gang: Gang, members: Members) -> list[GangNodes]:
+    needs = dict(gang.parts)
+    counts = Counter[int]()
+    on_node = Counter[int]()
+    for (node, kind), count in members.items():
+        counts[kind] += count
+        on_node[node] += count
+    whole = min((counts[kind] // need for kind, need in needs.items()), default=0)
+    gangs: list[GangNodes] = [{kind: [] for kind in needs} for _ in range(whole)]
+    stand = [Counter[int]() for _ in range(whole)]
+    left = [Counter(needs) for _ in range(whole)]
+    for node, kind in sorted(members, key=lambda item: (-on_node[item[0]], item)):
+        for _ in range(members[node, kind]):
+            free = [turn for turn in range(whole)
+                    if left[turn][kind] and (gang.size == 1 or stand[turn][node] < gang.per_node)]
+            if not free:
+                break
+            turn = max(free, key=lambda one: (left[one].total(), -one))
+            gangs[turn][kind].append(node)
+            stand[turn][node] += 1
+            left[turn][kind] -= 1
+    return [members for turn, members in enumerate(gangs) if not left[turn].total()]
+

@@ -1,0 +1,77 @@
+"""From a layout to replicas: gangs are dealt to distinct nodes, models get their first replica first, order is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from planner_worlds import short_inventory, short_model
+
+from fleetctl.planner.live import sort_out
+from fleetctl.planner.opening import open_ledger
+from fleetctl.planner.placement.claims import replica_shape
+from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.layout import Layout, Piece
+from fleetctl.planner.placement.problem import Problem, state_problem
+from fleetctl.planner.placement.realize import realize
+from fleetctl.planner.placement.replica import Placer
+
+
+def problem_of(nodes: list[dict[str, Any]], models: list[dict[str, Any]]) -> Problem:
+    inventory = short_inventory({"nodes": nodes})
+    ledger = open_ledger(inventory, (), sort_out(inventory, "lab", ()))
+    demands = [Demand(replica_shape(short_model(model)), model["replicas"], 0, model.get("priority", 0), place)
+               for place, model in enumerate(models)]
+    return state_problem(demands, ledger)
+
+
+def nodes_of(placed: Placed, problem: Problem) -> list[str]:
+    return [problem.ledger.nodes[stand.node].name for stand in placed.stands]
+
+
+@given(st.data())
+def test_members_are_dealt_to_gangs_on_distinct_nodes(data: st.DataObject) -> None:
+    """Any spread with no more members on a node than there are gangs can be dealt out whole."""
+    gangs, workers = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
+    ranks = [node for gang in range(gangs)
+             for node in data.draw(st.permutations(range(6)), label=f"gang {gang}")[: workers + 1]]
+    problem = problem_of([{"name": f"n{number}", "gpus": 8} for number in range(6)],
+                         [{"key": "m", "replicas": gangs, "gang": {"gpus": 1, "workers": workers}}])
+    stands = {node: (Piece(0, 0, 0),) * count for node, count in Counter(ranks).items()}
+    placed = realize(problem, Layout((gangs,), stands), Placer(problem.ledger))
+    assert len(placed) == gangs
+    assert all(len(set(nodes_of(one, problem))) == workers + 1 for one in placed)
+    assert Counter(stand.node for one in placed for stand in one.stands) == Counter(ranks)
+
+
+def test_gangs_bound_to_a_label_stay_inside_one_value() -> None:
+    nodes = [{"name": name, "gpus": 2, "labels": {"rack": name[0]}} for name in ("a1", "a2", "b1", "b2")]
+    problem = problem_of(nodes, [{"key": "m", "replicas": 4, "sameLabel": "rack", "gang": {"gpus": 1, "workers": 1}}])
+    stands = {node: (Piece(0, 0, 0),) * 2 for node in range(4)}
+    placed = realize(problem, Layout((4,), stands), Placer(problem.ledger))
+    assert sorted(nodes_of(one, problem) for one in placed) == [["a1", "a2"]] * 2 + [["b1", "b2"]] * 2
+
+
+def test_every_model_of_a_class_gets_a_first_replica_before_others_get_more() -> None:
+    problem = problem_of([{"name": "a", "gpus": 3}],
+                         [{"key": key, "replicas": 3, "gpus": 1} for key in ("x", "y")])
+    placed = realize(problem, Layout((3,), {0: (Piece(0, 0, 0),) * 3}), Placer(problem.ledger))
+    assert [one.demand.shape.key for one in placed] == ["x", "y", "x"]
+
+
+def test_shares_are_created_in_the_order_the_layout_gives_them() -> None:
+    """0.6 + 0.4 and 0.5 + 0.5 fill two cards only if each card's shares come one after the other."""
+    problem = problem_of([{"name": "a", "gpus": 2}], [
+        {"key": key, "replicas": count, "gpus": share} for key, count, share in
+        (("four", 1, 0.4), ("five", 2, 0.5), ("six", 1, 0.6))])
+    order = [Piece(0, 0, 0), Piece(2, 0, 2), Piece(1, 0, 1), Piece(1, 0, 1)]
+    placed = realize(problem, Layout((1, 2, 1), {0: tuple(order)}), Placer(problem.ledger))
+    assert [one.demand.shape.key for one in placed] == ["four", "six", "five", "five"]
+
+
+def test_what_the_ledger_refuses_is_left_out() -> None:
+    problem = problem_of([{"name": "a", "gpus": 1}], [{"key": "m", "replicas": 2, "gpus": 1}])
+    placed = realize(problem, Layout((2,), {0: (Piece(0, 0, 0),) * 2}), Placer(problem.ledger))
+    assert [one.demand.shape.key for one in placed] == ["m"]
