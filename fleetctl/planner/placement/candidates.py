@@ -40,6 +40,8 @@ class Candidates:
     claim: Claim
     places: Sequence[int]
     """Node numbers, ascending."""
+    prices: Sequence[int] | None = None
+    """By node: cheap ones go first, before everything else about a fit."""
     _cursor: int = NOWHERE
     _filed: dict[int, int] = field(default_factory=dict)
     """Node -> number of the offer under which it was filed; only nodes that fit."""
@@ -48,7 +50,7 @@ class Candidates:
     """Nodes of one fit, negated and ascending, so that the first node is popped from the end."""
     _order: list[FitKey] = field(default_factory=list)
     _key_of: dict[int, FitKey | None] = field(default_factory=dict)
-    """By number of the offer; None = does not fit."""
+    """By number of the offer; None = does not fit. Without the price."""
 
     def __len__(self) -> int:
         self._follow()
@@ -94,7 +96,7 @@ class Candidates:
         while place >= 0:
             node = -bucket[place]
             filed = self._filed.get(node, NOWHERE)
-            if filed != NOWHERE and self._key_of[filed] == key:
+            if filed != NOWHERE and self._is(node, filed, key):
                 yield node
             else:
                 del bucket[place]
@@ -129,6 +131,7 @@ class Candidates:
             key = key_of[number] if number in key_of else self._judge(number)
             if key is not None:
                 filed[node] = number
+                key = self._priced(node, key)
                 if key in buckets:
                     buckets[key].append(-node)
                 else:
@@ -144,6 +147,13 @@ class Candidates:
         self._key_of[number] = key
         return key
 
+    def _is(self, node: int, number: int, key: FitKey) -> bool:
+        known = self._key_of[number]
+        return known is not None and self._priced(node, known) == key
+
+    def _priced(self, node: int, key: FitKey) -> FitKey:
+        return key if self.prices is None else (key[0], self.prices[node], *key[1:])
+
     def _refile(self, node: int) -> None:
         number, before = self.ledger.numbers[node], self._filed.get(node, NOWHERE)
         key = self._key_of[number] if number in self._key_of else self._judge(number)
@@ -153,6 +163,7 @@ class Candidates:
         self._filed[node] = number
         if before != NOWHERE and self._key_of[before] == key:
             return
+        key = self._priced(node, key)
         bucket = self._buckets.get(key)
         if bucket is None:
             self._buckets[key] = [-node]

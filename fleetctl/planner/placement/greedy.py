@@ -18,11 +18,14 @@ from fleetctl.planner.placement.replica import Placer
 Rank = Callable[[DemandClass], tuple[int, ...]]
 
 
-def pack_greedily(problem: Problem, placer: Placer) -> list[Placed]:
-    """Place as much as the best order manages at each priority; the result, in order of creation, stays taken."""
+def pack_greedily(problem: Problem, placers: Sequence[Placer]) -> list[Placed]:
+    """Place as much as the best order manages at each priority; the result, in order of creation, stays taken.
+
+    `placers` choose nodes in different ways, on the same ledger.
+    """
     result: list[Placed] = []
     for priority in sorted({demand.priority for demand in problem.demands}, reverse=True):
-        result += _pack_level([demand for demand in problem.demands if demand.priority == priority], problem, placer)
+        result += _pack_level([demand for demand in problem.demands if demand.priority == priority], problem, placers)
     return result
 
 
@@ -86,24 +89,25 @@ def _orders(problem: Problem, placer: Placer) -> list[tuple[Rank, Rank]]:
             (small_first, small_first)]
 
 
-def _pack_level(level: list[DemandClass], problem: Problem, placer: Placer) -> list[Placed]:
-    ledger = placer.ledger
+def _pack_level(level: list[DemandClass], problem: Problem, placers: Sequence[Placer]) -> list[Placed]:
+    ledger = problem.ledger
     everything = sum(demand.missing for demand in level)
     levels = [level[0].priority]
     best: list[Placed] = []
     best_score: tuple[tuple[Level, ...], int] | None = None
     mark = ledger.mark()
-    for first, rest in _orders(problem, placer):
-        placed = _fill(sorted(level, key=first), sorted(level, key=rest), placer)
-        if best_score is None and (len(placed) == everything or len(level) == 1):
-            return placed
-        ledger.undo(mark)
-        reached = score(placed, levels, ledger)
-        if best_score is None or reached > best_score:
-            best, best_score = placed, reached
-        if len(best) == everything:
-            break
-    take_again(best, placer)
+    for placer in placers:
+        for first, rest in _orders(problem, placer):
+            placed = _fill(sorted(level, key=first), sorted(level, key=rest), placer)
+            if best_score is None and len(placed) == everything:
+                return placed
+            ledger.undo(mark)
+            reached = score(placed, levels, ledger)
+            if best_score is None or reached > best_score:
+                best, best_score = placed, reached
+            if len(best) == everything:
+                break
+    take_again(best, placers[0])
     return best
 
 

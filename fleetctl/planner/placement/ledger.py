@@ -9,8 +9,8 @@ so that 50,000 replicas on 10,000 nodes cost as many dictionary lookups and only
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from fleetctl.documents.inventory import NodeState
 from fleetctl.documents.selector import matches
@@ -102,15 +102,34 @@ class Ledger:
     def take(self, node: int, claim: Claim) -> Taken | None:
         """Take `claim` on a node; None, and no change, when it does not fit."""
         before = self.numbers[node]
-        taken = self.peek_number(before, claim)
-        if taken is not None:
-            left = self._left.setdefault(claim, {})
-            number = left.get(before)
-            if number is None:
-                number = left[before] = self._number(taken.left)
-            self._journal.append((node, before))
-            self._set(node, number)
-        return taken
+        number = self.after(before, claim)
+        if number is None:
+            return None
+        self._journal.append((node, before))
+        self._set(node, number)
+        return self._fits[claim][before]
+
+    def after(self, number: int, claim: Claim) -> int | None:
+        """Return the number of the offer that taking `claim` from an offer leaves, or None when it does not fit."""
+        taken = self.peek_number(number, claim)
+        if taken is None:
+            return None
+        left = self._left.setdefault(claim, {})
+        after = left.get(number)
+        if after is None:
+            after = left[number] = self._number(taken.left)
+        return after
+
+    def shift(self, node: int, number: int) -> None:
+        """Let a node offer another numbered offer, for new replicas that are lifted off it again; can be undone."""
+        self._journal.append((node, self.numbers[node]))
+        self._set(node, number)
+
+    def lift_slot(self, node: int, key: str, slot: int) -> None:
+        """Give back a slot that was taken for a new replica; can be undone."""
+        before = self.slots(node, key)
+        self._journal.append((node, key, before))
+        self._slots[key][node] = before - {slot}
 
     def slots(self, node: int, key: str) -> Slots:
         """Return the slots that replicas of a model hold on a node."""
@@ -146,6 +165,24 @@ class Ledger:
             else:
                 node, key, before = change
                 self._put_back(node, key, before)
+
+    def supposing(
+        self, *, dead: int, offers: Mapping[int, Offer], ended: Iterable[tuple[str, int]]
+    ) -> Ledger:
+        """Return a ledger of its own in which one node is dead, and some others offer something else.
+
+        `ended` = (model, node) of replicas that hold no slot any more. What is known of single offers is shared.
+        """
+        nodes = list(self.nodes)
+        nodes[dead] = replace(nodes[dead], state="DEAD")
+        other = replace(self, nodes=nodes, changes=[], numbers=list(self.numbers), _journal=[], _selected={},
+                        _slots={key: dict(held) for key, held in self._slots.items()})
+        for place, offer in offers.items():
+            other.numbers[place] = other._number(offer)
+        for key, place in ended:
+            held = other.slots(place, key)
+            other._slots.setdefault(key, {})[place] = held - {max(held, default=0)}
+        return other
 
     def selected(self, selector: Selector) -> tuple[int, ...]:
         """Return the open nodes a selector allows, in ledger order."""

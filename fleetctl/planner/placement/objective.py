@@ -49,6 +49,11 @@ def score(placed: Sequence[Placed], levels: Sequence[int], ledger: Ledger) -> Sc
     return placed_levels(placed, levels), -sum(ledger.offer(node).empty for node in nodes)
 
 
+def levels_of(demands: Mapping[int, Demand], counts: Mapping[int, int]) -> tuple[Level, ...]:
+    """Return what so many new replicas of each model (by place) reach."""
+    return _levels(demands, counts, priorities(list(demands.values())))
+
+
 def _levels(demands: Mapping[int, Demand], counts: Mapping[int, int], levels: Sequence[int]) -> tuple[Level, ...]:
     sums = {priority: [0, 0, 0] for priority in levels}
     for place, count in counts.items():

@@ -64,6 +64,8 @@ class Placer:
     """Places replicas on one ledger, and keeps what is known about fitting nodes between them."""
 
     ledger: Ledger
+    prices: Sequence[int] | None = None
+    """By node: how contested it is; the cheap ones are taken first."""
     _candidates: dict[tuple[Kind, Domain | None], Candidates] = field(default_factory=dict)
     _domains: dict[str, Domains] = field(default_factory=dict)
     _capped: dict[bool, bool] = field(default_factory=dict)
@@ -77,7 +79,7 @@ class Placer:
             places = self.ledger.selected(kind[1])
             if domain is not None:
                 places = tuple(place for place in places if place in domain.nodes)
-            found = self._candidates[kind, domain] = Candidates(self.ledger, kind[0], places)
+            found = self._candidates[kind, domain] = Candidates(self.ledger, kind[0], places, self.prices)
         return found
 
     def place(self, shape: ReplicaShape) -> tuple[Stand, ...] | None:
