@@ -115,10 +115,12 @@ class Candidates:
             return
         elif behind > len(self.places):
             self._build()
+        elif behind == 1:
+            if changes[-1] in self._among:
+                self._refile(changes[-1])
         else:
-            for node in set(changes[self._cursor:]):
-                if node in self._among:
-                    self._refile(node)
+            for node in self._among.intersection(changes[self._cursor:]):
+                self._refile(node)
         self._cursor = len(changes)
 
     def _build(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from fleetctl.documents.fleet import Member, WorkerGroup
 from fleetctl.documents.quantity import SHARE
@@ -16,8 +17,7 @@ from fleetctl.spec.resolved import ResolvedModel
 Selector = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """What one member takes on its node: `gpus`, `cpus` in 1/10000; `vram` in bytes on each card; `memory` in bytes."""
 
     gpus: int = 0

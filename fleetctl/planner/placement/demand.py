@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.replica import Stand
@@ -19,8 +20,7 @@ class Demand:
     place: int
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """One new replica and where its members stand."""
 
     demand: Demand

@@ -20,6 +20,7 @@ from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
 
 Slots = frozenset[int]
 NO_SLOTS: Slots = frozenset()
+FIRST_SLOT: Slots = frozenset({0})
 Change = tuple[int, int] | tuple[int, str, Slots]
 """What undo puts back: (node, number of its offer before), or (node, model key, its slots before)."""
 
@@ -87,7 +88,9 @@ class Ledger:
 
     def peek_number(self, number: int, claim: Claim) -> Taken | None:
         """Return what taking `claim` from the offer with a number would leave, or None when it does not fit."""
-        known = self._fits.setdefault(claim, {})
+        known = self._fits.get(claim)
+        if known is None:
+            known = self._fits[claim] = {}
         if number not in known:
             known[number] = take(self._offers[number], claim)
         return known[number]
@@ -111,12 +114,14 @@ class Ledger:
 
     def after(self, number: int, claim: Claim) -> int | None:
         """Return the number of the offer that taking `claim` from an offer leaves, or None when it does not fit."""
-        taken = self.peek_number(number, claim)
-        if taken is None:
-            return None
-        left = self._left.setdefault(claim, {})
+        left = self._left.get(claim)
+        if left is None:
+            left = self._left[claim] = {}
         after = left.get(number)
         if after is None:
+            taken = self.peek_number(number, claim)
+            if taken is None:
+                return None
             after = left[number] = self._number(taken.left)
         return after
 
@@ -141,10 +146,11 @@ class Ledger:
 
     def take_slot(self, node: int, key: str) -> int:
         """Take the lowest free slot of a model on a node and return it."""
-        before = self.slots(node, key)
-        slot = next(index for index in range(len(before) + 1) if index not in before)
+        held = self._slots.setdefault(key, {})
+        before = held.get(node, NO_SLOTS)
+        slot = next(index for index in range(len(before) + 1) if index not in before) if before else 0
         self._journal.append((node, key, before))
-        self._slots.setdefault(key, {})[node] = before | {slot}
+        held[node] = before | {slot} if before else FIRST_SLOT
         return slot
 
     def free_slots(self, node: int, key: str, *, wants_cards: bool) -> int:

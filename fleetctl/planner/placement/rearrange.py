@@ -163,7 +163,7 @@ class _Walk:
         ranks: list[Callable[[Demand], tuple[int, ...]]] = [
             lambda demand: (-demand.priority, -_largest(demand)),
             lambda demand: (-_largest(demand), -demand.priority),
-            lambda demand: (self._draw(1000),),
+            lambda demand: (self._draw(1000), demand.place),
         ]
         for demand in sorted(involved, key=ranks[self._draw(3)]):
             if demand.live == 0 and not self.counts[demand.place]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fleetctl.planner.placement.candidates import Candidates
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Seat, Selector
@@ -25,8 +26,7 @@ SeatNodes = dict[tuple[str, int, int], int]
 """Node number by (group, copy, rank)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stand:
+class Stand(NamedTuple):
     """A member on its node: the GPU share really claimed there, and the replica's slot."""
 
     seat: Seat
