@@ -1,22 +1,25 @@
 """The nodes that can take one kind of member, best first; follows the ledger instead of being rebuilt.
 
-Best first means: the card Ray will pick is certain; no empty node is broken; the smallest card that does; the tightest
-fit. Nodes with equal offers are judged once; a node that changed is filed anew when it is next asked for, and its old
-entry is dropped when it is next seen.
+Best first means: the card Ray will pick is certain; the node is not contested; no empty node is broken; the smallest
+card that does; the tightest fit. Over all nodes the search goes by cells of equal nodes; inside one domain, which is
+small, by nodes.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from abc import ABC, abstractmethod
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.planner.placement.cards import Offer, Taken
-from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.cells import NOWHERE, Cells
+from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger import Ledger
 
 FitKey = tuple[int, ...]
-NOWHERE = -1
+Allowed = Callable[[int], bool]
+Spread = Callable[[int], int]
 
 
 def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
@@ -32,145 +35,169 @@ def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
             left.free_cpus)
 
 
+class Candidates(ABC):
+    """Nodes that can take one claim now."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[int]:
+        """Yield the fitting nodes, good ones first."""
+
+    @abstractmethod
+    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
+        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
+
+    @abstractmethod
+    def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
+        """Return all nodes that `allowed` accepts, best first."""
+
+
 @dataclass(slots=True)
-class Candidates:
-    """Those of `places` that can take one claim, bucketed by how well they fit."""
+class Fits:
+    """How well one claim fits each numbered offer; None = not at all. Worked out once per offer."""
 
     ledger: Ledger
     claim: Claim
-    places: Sequence[int]
-    """Node numbers, ascending."""
-    prices: Sequence[int] | None = None
-    """By node: cheap ones go first, before everything else about a fit."""
-    _cursor: int = NOWHERE
-    _filed: dict[int, int] = field(default_factory=dict)
-    """Node -> number of the offer under which it was filed; only nodes that fit."""
-    _among: frozenset[int] = frozenset()
-    _buckets: dict[FitKey, list[int]] = field(default_factory=dict)
-    """Nodes of one fit, negated and ascending, so that the first node is popped from the end."""
-    _order: list[FitKey] = field(default_factory=list)
-    _key_of: dict[int, FitKey | None] = field(default_factory=dict)
-    """By number of the offer; None = does not fit. Without the price."""
+    _known: dict[int, FitKey | None] = field(default_factory=dict)
+
+    def of(self, number: int) -> FitKey | None:
+        """Return the rank of a fit on the offer with a number."""
+        if number not in self._known:
+            taken = self.ledger.peek_number(number, self.claim)
+            offer = self.ledger.numbered(number)
+            self._known[number] = None if taken is None else fit_key(offer, taken, self.claim)
+        return self._known[number]
+
+
+@dataclass(slots=True)
+class FleetCandidates(Candidates):
+    """Candidates among all open nodes that a selector allows."""
+
+    cells: Cells
+    claim: Claim
+    selector: Selector
+    fits: Fits
+    _age: int = NOWHERE
+    _cursor: int = 0
+    _order: list[tuple[FitKey, int]] = field(default_factory=list)
+    """Fit and cell, best first; cells that were left by all nodes are dropped when they are next seen."""
+    _listed: set[int] = field(default_factory=set)
 
     def __len__(self) -> int:
         self._follow()
-        return len(self._filed)
+        return sum(self.cells.count(cell) for _, cell in self._order)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the fitting nodes in no particular order."""
+        """Yield the fitting nodes, good ones first."""
         self._follow()
-        return iter(self._filed)
+        for _, cell in list(self._order):
+            yield from self.cells.nodes(cell)
 
-    def best(self, allowed: Callable[[int], bool] | None, spread: Callable[[int], int]) -> int | None:
+    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
         """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
         self._follow()
-        at = 0
-        while at < len(self._order):
-            key = self._order[at]
-            chosen, least = NOWHERE, 0
-            for node in self._in_bucket(key):
-                if allowed is not None and not allowed(node):
+        order, at = self._order, 0
+        while at < len(order):
+            key = order[at][0]
+            chosen: tuple[int, int] | None = None
+            while at < len(order) and order[at][0] == key:
+                cell = order[at][1]
+                if not self.cells.count(cell):
+                    del order[at]
+                    self._listed.discard(cell)
                     continue
-                crowd = spread(node)
-                if chosen == NOWHERE or crowd < least:
-                    chosen, least = node, crowd
-                if not least:
-                    break
-            if chosen != NOWHERE:
-                return chosen
-            at += at < len(self._order) and self._order[at] == key
+                found = _least_crowded(self.cells.nodes(cell), allowed, spread)
+                if found is not None and (chosen is None or found < chosen):
+                    chosen = found
+                at += 1
+            if chosen is not None:
+                return chosen[1]
         return None
 
-    def ranked(self, allowed: Callable[[int], bool], spread: Callable[[int], int]) -> list[int]:
+    def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
         """Return all nodes that `allowed` accepts, best first."""
         self._follow()
-        ranked: list[int] = []
-        for key in list(self._order):
-            ranked += sorted(filter(allowed, self._in_bucket(key)), key=lambda node: (spread(node), node))
-        return ranked
-
-    def _in_bucket(self, key: FitKey) -> Iterator[int]:
-        """Yield the nodes of one fit in ledger order; entries of nodes that have changed are dropped on the way."""
-        bucket = self._buckets[key]
-        place = len(bucket) - 1
-        while place >= 0:
-            node = -bucket[place]
-            filed = self._filed.get(node, NOWHERE)
-            if filed != NOWHERE and self._is(node, filed, key):
-                yield node
-            else:
-                del bucket[place]
-            place -= 1
-        if not bucket:
-            del self._buckets[key]
-            del self._order[bisect_left(self._order, key)]
+        found = [(key, spread(node), node) for key, cell in self._order for node in self.cells.nodes(cell)
+                 if allowed(node)]
+        return [node for _, _, node in sorted(found)]
 
     def _follow(self) -> None:
-        changes = self.ledger.changes
-        behind = len(changes) - self._cursor
-        if self._cursor == NOWHERE:
-            self._among = frozenset(self.places)
-            self._build()
-        elif not behind:
+        cells = self.cells
+        cells.follow()
+        if self._age == cells.age and self._cursor == len(cells.awake):
             return
-        elif behind > len(self.places):
+        if self._age != cells.age or len(cells.awake) - self._cursor > len(cells.alive):
             self._build()
-        elif behind == 1:
-            if changes[-1] in self._among:
-                self._refile(changes[-1])
         else:
-            for node in self._among.intersection(changes[self._cursor:]):
-                self._refile(node)
-        self._cursor = len(changes)
+            for cell in cells.awake[self._cursor:]:
+                if cell not in self._listed and cells.allows(self.selector, cell):
+                    self._list(cell)
+        self._cursor = len(cells.awake)
 
     def _build(self) -> None:
-        """File all nodes anew; equal offers are judged once."""
-        numbers, key_of = self.ledger.numbers, self._key_of
-        buckets: dict[FitKey, list[int]] = {}
-        filed: dict[int, int] = {}
-        for node in reversed(self.places):
-            number = numbers[node]
-            key = key_of[number] if number in key_of else self._judge(number)
+        self._age = self.cells.age
+        found = []
+        for cell in self.cells.holding(self.claim, self.selector):
+            key = self.fits.of(self.cells.number[cell])
             if key is not None:
-                filed[node] = number
-                key = self._priced(node, key)
-                if key in buckets:
-                    buckets[key].append(-node)
-                else:
-                    buckets[key] = [-node]
-        self._filed, self._buckets, self._order = filed, buckets, sorted(buckets)
+                found.append((self._priced(key, cell), cell))
+        self._order = sorted(found)
+        self._listed = {cell for _, cell in found}
 
-    def _judge(self, number: int) -> FitKey | None:
-        offer = self.ledger.numbered(number)
-        key = None
-        if offer.free_cpus >= self.claim.cpus and offer.free_gpus >= self.claim.gpus:
-            taken = self.ledger.peek_number(number, self.claim)
-            key = None if taken is None else fit_key(offer, taken, self.claim)
-        self._key_of[number] = key
-        return key
+    def _list(self, cell: int) -> None:
+        key = self.fits.of(self.cells.number[cell])
+        if key is not None:
+            insort(self._order, (self._priced(key, cell), cell))
+            self._listed.add(cell)
 
-    def _is(self, node: int, number: int, key: FitKey) -> bool:
-        known = self._key_of[number]
-        return known is not None and self._priced(node, known) == key
+    def _priced(self, key: FitKey, cell: int) -> FitKey:
+        return (key[0], self.cells.price[cell], *key[1:])
 
-    def _priced(self, node: int, key: FitKey) -> FitKey:
-        return key if self.prices is None else (key[0], self.prices[node], *key[1:])
 
-    def _refile(self, node: int) -> None:
-        number, before = self.ledger.numbers[node], self._filed.get(node, NOWHERE)
-        key = self._key_of[number] if number in self._key_of else self._judge(number)
-        if key is None:
-            self._filed.pop(node, None)
-            return
-        self._filed[node] = number
-        if before != NOWHERE and self._key_of[before] == key:
-            return
-        key = self._priced(node, key)
-        bucket = self._buckets.get(key)
-        if bucket is None:
-            self._buckets[key] = [-node]
-            insort(self._order, key)
-            return
-        at = bisect_left(bucket, -node)
-        if at == len(bucket) or bucket[at] != -node:
-            bucket.insert(at, -node)
+@dataclass(slots=True)
+class DomainCandidates(Candidates):
+    """Candidates among a few nodes: those of one domain that a selector allows, ascending."""
+
+    ledger: Ledger
+    places: Sequence[int]
+    fits: Fits
+    prices: Sequence[int] | None = None
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the fitting nodes in ledger order."""
+        numbers = self.ledger.numbers
+        return (node for node in self.places if self.fits.of(numbers[node]) is not None)
+
+    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
+        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
+        found = min(self._ranked(allowed, spread), default=None)
+        return None if found is None else found[2]
+
+    def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
+        """Return all nodes that `allowed` accepts, best first."""
+        return [node for _, _, node in sorted(self._ranked(allowed, spread))]
+
+    def _ranked(self, allowed: Allowed | None, spread: Spread) -> Iterator[tuple[FitKey, int, int]]:
+        for node in self.places:
+            key = self.fits.of(self.ledger.numbers[node])
+            if key is not None and (allowed is None or allowed(node)):
+                price = 0 if self.prices is None else self.prices[node]
+                yield (key[0], price, *key[1:]), spread(node), node
+
+
+def _least_crowded(nodes: Iterator[int], allowed: Allowed | None, spread: Spread) -> tuple[int, int] | None:
+    best: tuple[int, int] | None = None
+    for node in nodes:
+        if allowed is not None and not allowed(node):
+            continue
+        found = spread(node), node
+        if not found[0]:
+            return found
+        if best is None or found < best:
+            best = found
+    return best

@@ -23,6 +23,8 @@ def pack_greedily(problem: Problem, placers: Sequence[Placer]) -> list[Placed]:
 
     `placers` choose nodes in different ways, on the same ledger.
     """
+    for placer in placers:
+        placer.expect([selector for _, selector in problem.kinds])
     result: list[Placed] = []
     for priority in sorted({demand.priority for demand in problem.demands}, reverse=True):
         result += _pack_level([demand for demand in problem.demands if demand.priority == priority], problem, placers)

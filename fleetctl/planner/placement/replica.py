@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fleetctl.planner.placement.candidates import Candidates
+from fleetctl.planner.placement.candidates import Candidates, DomainCandidates, Fits, FleetCandidates
+from fleetctl.planner.placement.cells import Cells
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Seat, Selector
 from fleetctl.planner.placement.domains import Domain, Domains
 from fleetctl.planner.placement.ledger import NO_SLOTS, Ledger
@@ -66,7 +67,9 @@ class Placer:
     ledger: Ledger
     prices: Sequence[int] | None = None
     """By node: how contested it is; the cheap ones are taken first."""
+    _cells: Cells | None = None
     _candidates: dict[tuple[Kind, Domain | None], Candidates] = field(default_factory=dict)
+    _fits: dict[Claim, Fits] = field(default_factory=dict)
     _domains: dict[str, Domains] = field(default_factory=dict)
     _capped: dict[bool, bool] = field(default_factory=dict)
     _refused: dict[tuple[str, str, str], int] = field(default_factory=dict)
@@ -76,11 +79,22 @@ class Placer:
         """Return the nodes, all or those of a domain, that can take one kind of member now."""
         found = self._candidates.get((kind, domain))
         if found is None:
-            places = self.ledger.selected(kind[1])
-            if domain is not None:
-                places = tuple(place for place in places if place in domain.nodes)
-            found = self._candidates[kind, domain] = Candidates(self.ledger, kind[0], places, self.prices)
+            found = self._candidates[kind, domain] = self._look(*kind, domain)
         return found
+
+    def expect(self, selectors: Sequence[Selector]) -> Cells:
+        """Prepare for members with these selectors; saves telling the nodes apart anew for each."""
+        if self._cells is None:
+            self._cells = Cells(self.ledger, self.prices)
+        self._cells.expect(selectors)
+        return self._cells
+
+    def _look(self, claim: Claim, selector: Selector, domain: Domain | None) -> Candidates:
+        fits = self._fits.setdefault(claim, Fits(self.ledger, claim))
+        if domain is not None:
+            places = sorted(domain.nodes.intersection(self.ledger.selected(selector)))
+            return DomainCandidates(self.ledger, places, fits, self.prices)
+        return FleetCandidates(self.expect([selector]), claim, selector, fits)
 
     def place(self, shape: ReplicaShape) -> tuple[Stand, ...] | None:
         """Take one whole replica from the ledger; None, and no change, when it does not fit."""
