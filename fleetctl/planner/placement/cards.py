@@ -35,8 +35,9 @@ class Card:
 
     def less(self, share: int, vram: int) -> Card:
         """Return this card with a share and some memory taken."""
-        left = None if self.free_vram is None else max(0, self.free_vram - vram)
-        return Card(self.index, self.free_share - share, left, self.memory, self.dirty)
+        left = self.free_share - share
+        free = None if self.free_vram is None else max(0, self.free_vram - vram) if left else 0
+        return Card(self.index, left, free, self.memory, self.dirty)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,11 @@ class Ledger:
         ledger.numbers = [ledger._number(offer) for offer in offers]
         return ledger
 
+    def open_anew(self, offers: Sequence[Offer], other: Ledger) -> None:
+        """Let every node offer `offers` instead, with the slots that are held on another ledger."""
+        self.numbers = [self._number(offer) for offer in offers]
+        self._slots = {key: dict(held) for key, held in other._slots.items()}
+
     def offer(self, node: int) -> Offer:
         """Return what a node still offers."""
         return self._offers[self.numbers[node]]
@@ -136,6 +141,18 @@ class Ledger:
         self._journal.append((node, key, before))
         self._slots[key][node] = before - {slot}
 
+    def take_all(self, claims: Iterable[tuple[int, Claim]]) -> bool:
+        """Take many claims, (node, claim), in order on each node; False, and no change, when one does not fit."""
+        offers: dict[int, Offer] = {}
+        for node, claim in claims:
+            taken = take(offers.get(node) or self.offer(node), claim)
+            if taken is None:
+                return False
+            offers[node] = taken.left
+        for node, offer in offers.items():
+            self.shift(node, self._number(offer))
+        return True
+
     def slots(self, node: int, key: str) -> Slots:
         """Return the slots that replicas of a model hold on a node."""
         return self._slots.get(key, {}).get(node, NO_SLOTS)
@@ -195,6 +212,10 @@ class Ledger:
         if selector not in self._selected:
             self._selected[selector] = tuple(self._select(dict(selector)))
         return self._selected[selector]
+
+    def select(self, selector: Selector, places: Sequence[int]) -> None:
+        """Let a selector that no node's labels are asked about stand for these nodes."""
+        self._selected[selector] = tuple(places)
 
     def _select(self, wanted: Mapping[str, str]) -> Iterator[int]:
         """Yield open nodes that match; nodes that agree on the labels asked for are matched once."""
