@@ -39,7 +39,7 @@ bench: setup ## what loading, planning and starting up cost; the last line of ea
 	done
 
 schemas: setup ## write schemas/*.json anew from the models
-	@for name in fleet inventory plan event; do \
+	@for name in fleet inventory plan event capacity what-if placement-map; do \
 		$(BIN)/fleetctl schema $$name > schemas/$$name.schema.json.new && \
 		mv schemas/$$name.schema.json.new schemas/$$name.schema.json || exit 1; \
 	done

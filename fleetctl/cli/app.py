@@ -14,7 +14,12 @@ import typer
 from fleetctl.cli import console
 from fleetctl.cli.console import ColorChoice
 
-COMMAND_MODULES = ("validate", "fmt", "schema", "inventory", "plan", "apply", "status", "logs", "evict", "demo")
+COMMAND_MODULES = (
+    "validate", "fmt", "schema", "inventory", "plan", "capacity", "what_if", "map", "apply", "status", "logs", "evict",
+    "demo",
+)
+COMMANDS = tuple(name.replace("_", "-") for name in COMMAND_MODULES)
+"""The commands as they are typed."""
 
 TAGLINE = """GitOps for model replicas on a Ray/GPU fleet.
 

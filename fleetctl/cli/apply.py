@@ -14,9 +14,9 @@ from fleetctl.cli.options import (
     AddressOption,
     AdoptFromOption,
     ExcludeOption,
-    FilesOrPlanOption,
     LockTimeoutOption,
     NamespaceOption,
+    OptionalFilesOption,
     ParallelismOption,
     TargetOption,
     WaitTimeoutOption,
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
 
 def apply(
     plan_file: PlanArgument = None,
-    files: FilesOrPlanOption = None,
+    files: OptionalFilesOption = None,
     address: AddressOption = None,
     namespace: NamespaceOption = None,
     yes: YesOption = False,

@@ -41,7 +41,7 @@ _FLEET_FILES = typer.Option(
     help="Fleet file, a folder of them, or - for standard input; repeatable.",
 )
 FilesOption = Annotated[list[str], _FLEET_FILES]
-FilesOrPlanOption = Annotated[list[str] | None, _FLEET_FILES]
+OptionalFilesOption = Annotated[list[str] | None, _FLEET_FILES]
 ClusterFilesOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -22,6 +22,9 @@ class SchemaName(str, Enum):
     INVENTORY = "inventory"
     PLAN = "plan"
     EVENT = "event"
+    CAPACITY = "capacity"
+    WHAT_IF = "what-if"
+    PLACEMENT_MAP = "placement-map"
 
 
 def register(app: typer.Typer) -> None:

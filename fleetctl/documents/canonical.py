@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Mapping
 from typing import Any
+
+_SPELLED_OTHERWISE = re.compile(rb":-?(?:0\.0000|[0-9.]+e)")
 
 
 def canonical_json(value: object) -> bytes:
@@ -12,11 +16,28 @@ def canonical_json(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
+def canonical_json_of_sorted(value: object) -> bytes:
+    """Return the canonical JSON of a value whose keys are sorted already: the same bytes, three times as fast.
+
+    Lists in it hold no fractions.
+    """
+    from pydantic_core import to_json
+
+    data = to_json(value)
+    # only numbers that have an exponent somewhere are spelled otherwise (1e-6 for 1e-06, 0.00001 for 1e-05)
+    return canonical_json(value) if _SPELLED_OTHERWISE.search(data) else data
+
+
 def sha256_hex(data: bytes) -> str:
     """Return the SHA-256 of `data` as 64 hex digits."""
     return hashlib.sha256(data).hexdigest()
 
 
-def plan_id(document: dict[str, Any]) -> str:
-    """Return the id of a plan document: the hash of everything in it but the id itself."""
-    return sha256_hex(canonical_json({key: value for key, value in document.items() if key != "planId"}))
+def plan_id(document: Mapping[str, Any], ready: Mapping[str, bytes] | None = None) -> str:
+    """Return the id of a plan document: the hash of everything in it but the id itself.
+
+    `ready` = what the document does not hold because its canonical JSON is known already, by key.
+    """
+    parts = {key: canonical_json(value) for key, value in document.items() if key != "planId"} | dict(ready or {})
+    body = b",".join(canonical_json(key) + b":" + parts[key] for key in sorted(parts))
+    return sha256_hex(b"{" + body + b"}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from math import isfinite
 from typing import Annotated, Literal
 
@@ -134,8 +134,13 @@ def card_indices(member: ReplicaMember, cards: Sequence[Gpu]) -> list[int]:
 
     By UUID where the node knows all of the member's, as a container may count its cards differently; else by index.
     """
-    by_uuid = {card.uuid: card.index for card in cards if card.uuid}
-    if member.gpu_uuids and all(uuid in by_uuid for uuid in member.gpu_uuids):
-        return list(dict.fromkeys(by_uuid[uuid] for uuid in member.gpu_uuids))
-    known = {card.index for card in cards}
+    return indices_among(member, {card.uuid: card.index for card in cards if card.uuid}, {card.index for card in cards})
+
+
+def indices_among(member: ReplicaMember, by_uuid: Mapping[str, int], known: Set[int]) -> list[int]:
+    """Return what `card_indices` does, for cards given as indices by UUID and all indices: for many members at once."""
+    if member.gpu_uuids:
+        found = [by_uuid.get(uuid) for uuid in member.gpu_uuids]
+        if None not in found:
+            return [index for index in dict.fromkeys(found) if index is not None]
     return [index for index in dict.fromkeys(member.gpu_indices) if index in known]

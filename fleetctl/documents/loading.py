@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION, Stored
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.plan import Plan
@@ -16,6 +17,7 @@ from fleetctl.errors import DocumentError
 Document = TypeVar("Document", bound=Stored)
 
 SHOWN_PROBLEMS = 5
+_JSON_START = re.compile(r"[\ufeff \t\r\n]*[{\[]")
 _VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 
 
@@ -25,7 +27,8 @@ def load_document(text: str, cls: type[Document], *, where: str) -> Document:
     Raises DocumentError when the text is cut off, holds another kind of document, is of a format this version does
     not know, or does not fit the model.
     """
-    return _validated(_checked(_parsed(text, where), cls, where), cls, where)
+    with collector_paused():
+        return _at_once(text, cls, where) or _validated(_checked(_parsed(text, where), cls, where), cls, where)
 
 
 def load_plan(text: str, where: str) -> Plan:
@@ -40,12 +43,29 @@ def load_plan(text: str, where: str) -> Plan:
     return _validated(raw, Plan, where)
 
 
+def _at_once(text: str, cls: type[Document], where: str) -> Document | None:
+    """Return the document in a JSON text without building plain values first: half the time for a large inventory.
+
+    None where anything at all is unusual: then the long way finds out what, and says it.
+    """
+    if not text.startswith("{") or "NaN" in text or "Infinity" in text:
+        return None
+    try:
+        document = cls.model_validate_json(text)
+    except ValueError:
+        return None
+    if not {"kind", "format_version"} <= document.model_fields_set:
+        return None
+    _check_version(getattr(document, "format_version", None), where)
+    return document
+
+
 def _parsed(text: str, where: str) -> object:
     """Parse JSON where the text begins like it, otherwise YAML."""
-    if not text.strip():
+    if not text or text.isspace():
         raise DocumentError(f"{where} is empty", hint="was it written whole?")
     try:
-        if text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
+        if _JSON_START.match(text):
             return json.loads(text.lstrip("\ufeff"), parse_constant=_no_constant)
         return _parse_yaml(text, where)
     except json.JSONDecodeError as error:

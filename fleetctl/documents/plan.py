@@ -63,9 +63,12 @@ class Certificate(Stored):
 
     placed: int = Field(description="new replicas this plan places")
     wanted: int = Field(description="new replicas the targets ask for")
-    upper_bound: int = Field(description="no plan can place more new replicas than this")
-    status: Literal["optimal", "feasible"]
+    upper_bound: int = Field(description="no plan that keeps the order of priorities places more new replicas than this")
+    status: Literal["optimal", "feasible"] = Field(description="optimal = proven: no plan serves the priorities better")
     method: str
+    repacked_bound: int | None = Field(
+        None, description="the same bound if what runs could be moved, where that is more; null = it is not, or not known"
+    )
 
 
 class Position(Stored):
@@ -150,14 +153,68 @@ class Reason(Stored):
     examples: list[str] = Field(default_factory=list, description="at most five node names")
 
 
+class Counted(Stored):
+    """What was counted for the member that finds no place, with everything in this plan placed."""
+
+    nodes: int = Field(description="nodes that are not dead")
+    selected: int = Field(description="of those, allowed by its selector")
+    usable: int = Field(description="of those, neither cordoned nor draining, and with a free slot for the model")
+    fitting: int = Field(description="of those, able to take one such member")
+    free_gpus: int = Field(description="1/10000 GPU free on the usable nodes: in whole cards where it asks for those")
+    on_nodes: int = Field(description="usable nodes that have some of it")
+    most_on_one: int = Field(description="the most of it that one node has")
+
+
+class InTheWay(Stored):
+    """A replica without which there would be room. Told, never done: fleetctl takes nothing away by itself."""
+
+    replica: str = Field(description="<model>/<replicaId>, or the actor's own name in a foreign scheme")
+    model: str
+    replica_id: int | None = None
+    nodes: list[str] = Field(description="names of the nodes on which it makes room")
+    frees: int = Field(description="1/10000 GPU it holds there")
+    planned: bool = Field(False, description="it does not run yet: this plan would create it")
+    surplus: bool = Field(False, description="of this fleet, but beyond its model's target or not in the file")
+    owner: Literal["fleet", "otherFleet", "foreign"] = Field(
+        description="this fleet; another one; or nobody's mark: only the first is this file's to decide"
+    )
+    fleet: str | None = None
+    priority: int | None = Field(None, description="of its model in this file; null = not in it")
+
+
+class Addition(Stored):
+    """Nodes of one shape that would have to be added, empty. Amounts are per node; the smallest that was found."""
+
+    nodes: int = Field(description="for one more replica")
+    nodes_for_all: int = Field(description="for all replicas of the model that are blocked; so many always suffice")
+    shape: str = Field(description="in words, such as 8xH200")
+    like: str | None = Field(None, description="a node of this shape; null = no node has it, the claim is all there is")
+    gpus: int = Field(0, description="1/10000")
+    vram: int | None = Field(None, description="bytes of each card; null = not known")
+    cpus: int = Field(0, description="1/10000")
+    memory: int = 0
+    labels: dict[str, str] = Field(default_factory=dict, description="it needs, beside those of `like`")
+
+
 class Blocked(Stored):
-    """Replicas of one model that could not be placed, for one reason."""
+    """Replicas of one model that could not be placed, for one reason, and what would help.
+
+    What would help is said for this model alone: two blocked models may be told of the same room.
+    """
 
     model: str
     replicas: int
     code: str
     message: str
     reasons: list[Reason] = Field(default_factory=list)
+    counted: Counted | None = None
+    make_room: list[InTheWay] = Field(
+        default_factory=list, description="without all of these one more would fit; empty = no such set is known"
+    )
+    would_fit: list[Addition] = Field(
+        default_factory=list, description="all of these together would do; empty = no such addition is known"
+    )
+    no_remedy: str = Field("", description="why makeRoom or wouldFit is empty, where that can be said")
 
 
 class Drift(Stored):

@@ -8,10 +8,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from fleetctl.documents.capacity import Capacity
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.fleet import FleetDocument
 from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import Plan
+from fleetctl.documents.what_if import WhatIf
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
 
@@ -20,7 +23,7 @@ Mode = Literal["validation", "serialization"]
 
 
 def json_schema(name: str) -> JsonSchema:
-    """Return the schema of `fleet`, `inventory`, `plan` or `event`; raises KeyError for another name."""
+    """Return the schema of one of `schema_names()`; raises KeyError for another name."""
     return {"$schema": DIALECT, **_GENERATORS[name]()}
 
 
@@ -71,4 +74,7 @@ _GENERATORS: dict[str, Callable[[], JsonSchema]] = {
     "inventory": lambda: _of(Inventory, "fleetctl inventory", "serialization"),
     "plan": lambda: _of(Plan, "fleetctl plan", "serialization"),
     "event": _event,
+    "capacity": lambda: _of(Capacity, "fleetctl capacity", "serialization"),
+    "what-if": lambda: _of(WhatIf, "fleetctl what-if", "serialization"),
+    "placement-map": lambda: _of(PlacementMap, "fleetctl map", "serialization"),
 }

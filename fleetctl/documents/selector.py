@@ -45,7 +45,10 @@ def parse_requirement(expression: str) -> Requirement:
 
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     """Tell whether `labels` satisfy every key of `selector`; an empty selector matches every node."""
-    return all(parse_requirement(expression).allows(labels.get(key)) for key, expression in selector.items())
+    for key, expression in selector.items():  # noqa: SIM110  a loop: asked a million times for a large fleet
+        if not parse_requirement(expression).allows(labels.get(key)):
+            return False
+    return True
 
 
 def _check_expression(expression: str) -> str:

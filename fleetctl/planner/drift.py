@@ -2,39 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
-from fleetctl.documents.inventory import Replica, ReplicaMember
+from fleetctl.documents.inventory import Replica
 from fleetctl.documents.plan import Drift
 from fleetctl.documents.selector import matches
+from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger import LedgerNode
+from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.spec.resolved import ResolvedModel
+
+Seats = Mapping[tuple[str | None, str], Sequence[Mapping[str, str]]]
+"""The selectors a live member may be held to, by group and role; none when the file has no such seat any more."""
 
 
 def find_drift(
-    model: ResolvedModel, shape: ReplicaShape, live: Sequence[Replica], nodes: Mapping[str, LedgerNode]
+    models: Sequence[ResolvedModel], shapes: Mapping[str, ReplicaShape], states: Mapping[str, ModelState],
+    nodes: Sequence[LedgerNode],
 ) -> list[Drift]:
-    """Return how the live replicas of one model differ from the file, by replica id; `nodes` by node id."""
-    above = _above_cap(shape, live, nodes)
+    """Return how live replicas differ from the file: by model in file order, then by replica id."""
+    by_id = {node.id: node for node in nodes}
+    capped = {wants_cards: frozenset(node.id for node in nodes if node.policy.cap_for(wants_cards).limit < NO_CAP)
+              for wants_cards in (False, True)}
     found: list[Drift] = []
-    for replica in live:
-        number = replica.replica_id or 0
-        if replica.spec_hash is not None and replica.spec_hash != model.spec_hash:
-            found.append(Drift(model=model.key, replica_id=number, code="SPEC_CHANGED", message=(
-                f"runs spec {replica.spec_hash[:12]}, the file has {model.spec_hash[:12]}; kept as it is")))
-        moved = _left_selector(model, replica, nodes)
-        if moved:
-            found.append(Drift(model=model.key, replica_id=number, code="SELECTOR_NO_LONGER_MATCHES", message=moved))
-        if number in above:
-            found.append(Drift(model=model.key, replica_id=number, code="ABOVE_SLOT_CAP", message=above[number]))
+    for model in models:
+        shape, live = shapes[model.key], states[model.key].live
+        above = _above_cap(shape, live, by_id, capped[shape.wants_cards])
+        found += _of_model(model, live, above, by_id)
     return found
 
 
-def _left_selector(model: ResolvedModel, replica: Replica, nodes: Mapping[str, LedgerNode]) -> str | None:
+def _of_model(
+    model: ResolvedModel, live: Sequence[Replica], above: Mapping[int, str], nodes: Mapping[str, LedgerNode]
+) -> Iterator[Drift]:
+    seats = _seats(model)
+    for replica in live:
+        number = replica.replica_id or 0
+        if replica.spec_hash is not None and replica.spec_hash != model.spec_hash:
+            yield Drift(model=model.key, replica_id=number, code="SPEC_CHANGED", message=(
+                f"runs spec {replica.spec_hash[:12]}, the file has {model.spec_hash[:12]}; kept as it is"))
+        moved = _left_selector(seats, replica, nodes)
+        if moved:
+            yield Drift(model=model.key, replica_id=number, code="SELECTOR_NO_LONGER_MATCHES", message=moved)
+        if number in above:
+            yield Drift(model=model.key, replica_id=number, code="ABOVE_SLOT_CAP", message=above[number])
+
+
+def _seats(model: ResolvedModel) -> Seats:
+    seats: dict[tuple[str | None, str], list[Mapping[str, str]]] = {}
+    for group in model.workers:
+        for member in group.members:
+            seats.setdefault((group.name, member.role), []).append(member.node_selector)
+    return seats
+
+
+def _left_selector(seats: Seats, replica: Replica, nodes: Mapping[str, LedgerNode]) -> str | None:
     for member in replica.members:
         node = nodes.get(member.node_id or "")
-        selectors = _selectors_for(model, member)
+        selectors = seats.get((member.group, member.role))
         if node is None or not selectors or any(matches(selector, node.labels) for selector in selectors):
             continue
         wanted = ", ".join(f"{key}={value}" for key, value in sorted(selectors[0].items()))
@@ -42,17 +68,13 @@ def _left_selector(model: ResolvedModel, replica: Replica, nodes: Mapping[str, L
     return None
 
 
-def _selectors_for(model: ResolvedModel, member: ReplicaMember) -> list[dict[str, str]]:
-    """Return the selectors a live member may be held to; none when the file has no such group or role any more."""
-    return [wanted.node_selector for group in model.workers if group.name == member.group
-            for wanted in group.members if wanted.role == member.role]
-
-
-def _above_cap(shape: ReplicaShape, live: Sequence[Replica], nodes: Mapping[str, LedgerNode]) -> dict[int, str]:
+def _above_cap(
+    shape: ReplicaShape, live: Sequence[Replica], nodes: Mapping[str, LedgerNode], capped: Set[str]
+) -> dict[int, str]:
     """Return, by replica id, why a replica is above a node's slot cap; the lowest ids are those within it."""
     on_node: dict[str, list[int]] = {}
-    for replica in live:
-        for node_id in {member.node_id for member in replica.members if member.node_id in nodes}:
+    for replica in live if capped else ():
+        for node_id in {member.node_id for member in replica.members if member.node_id in capped}:
             on_node.setdefault(node_id or "", []).append(replica.replica_id or 0)
     above: dict[int, str] = {}
     for node_id, ids in sorted(on_node.items()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fleetctl.documents.inventory import (
@@ -67,10 +67,10 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
     dead = dead_node_ids(inventory)
     names = {node.id: node.name for node in inventory.nodes}
     state = LiveState({key: ModelState() for key in keys}, {}, [], [])
-    for replica in sorted(inventory.replicas, key=_fixed_order):
+    for replica in in_fixed_order(inventory.replicas):
         if replica.state not in LIVE_STATES:
             continue
-        lost = is_lost(replica, dead)
+        lost = bool(dead) and is_lost(replica, dead)
         ours = replica.fleet == fleet or (replica.fleet is not None and replica.fleet == adopt_from
                                           and replica.model in keys)
         _file(state, replica, names, ours=ours and replica.replica_id is not None, lost=lost)
@@ -81,9 +81,18 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
     return state
 
 
-def _fixed_order(replica: Replica) -> tuple[str, int, str, str, str]:
+def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:
+    """Yield replicas by model and id; model by model, as comparing 50,000 names with one another takes its time."""
+    by_model: dict[str, list[Replica]] = {}
+    for replica in replicas:
+        by_model.setdefault(replica.model, []).append(replica)
+    for _, found in sorted(by_model.items()):
+        yield from sorted(found, key=_fixed_order)
+
+
+def _fixed_order(replica: Replica) -> tuple[int, str, str, str]:
     number = -1 if replica.replica_id is None else replica.replica_id
-    return replica.model, number, replica.fleet or "", replica.foreign_id or "", replica.actor_id or ""
+    return number, replica.fleet or "", replica.foreign_id or "", replica.actor_id or ""
 
 
 def _file(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours: bool, lost: bool) -> None:

@@ -9,23 +9,22 @@ from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
 from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.cards import Offer
 from fleetctl.planner.placement.ledger import Ledger, LedgerNode, Slots
-from fleetctl.planner.placement.policies import effective_policy
+from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
 from fleetctl.planner.placement.replica import NODE_ID_LABEL
-from fleetctl.planner.placement.stock import offer_of
+from fleetctl.planner.placement.stock import Facts, facts_of, offer_from
 
 
 def open_ledger(inventory: Inventory, policies: Sequence[NodePolicy], state: LiveState) -> Ledger:
     """Open a ledger over all nodes of `inventory`, in order of name and id."""
     nodes = sorted(inventory.nodes, key=lambda node: (node.name, node.id))
-    facts = [_ledger_node(node, policies) for node in nodes]
-    offers = [_offer(node, fact, state.holding.get(node.id, ())) for node, fact in zip(nodes, facts, strict=True)]
+    facts = _ledger_nodes(nodes, policies)
     places = {node.id: place for place, node in enumerate(nodes)}
     slots: dict[tuple[int, str], Slots] = {}
     for key, model in state.models.items():
         for node_id, held in held_slots(model.live).items():
             if node_id in places:
                 slots[places[node_id], key] = held
-    return Ledger.opened(facts, offers, slots)
+    return Ledger.opened(facts, _offers(nodes, facts, state.holding), slots)
 
 
 def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
@@ -34,15 +33,19 @@ def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
     for replica in live:
         by_node: dict[str, int | None] = {}
         for member in replica.members:
-            if member.node_id is not None:
-                known = by_node.get(member.node_id)
-                by_node[member.node_id] = member.slot if known is None else known
+            if member.node_id is not None and by_node.get(member.node_id) is None:
+                by_node[member.node_id] = member.slot
         for node_id, slot in by_node.items():
-            told.setdefault(node_id, []).append(slot)
+            if node_id in told:
+                told[node_id].append(slot)
+            else:
+                told[node_id] = [slot]
     return {node_id: _settled(slots) for node_id, slots in told.items()}
 
 
 def _settled(slots: list[int | None]) -> Slots:
+    if len(slots) == 1:
+        return frozenset((slots[0] or 0,))
     held: set[int] = set()
     for slot in sorted(slots, key=lambda slot: slot is None):
         lowest = next(index for index in range(len(slots) + 1) if index not in held)
@@ -50,10 +53,34 @@ def _settled(slots: list[int | None]) -> Slots:
     return frozenset(held)
 
 
-def _ledger_node(node: Node, policies: Sequence[NodePolicy]) -> LedgerNode:
-    labels: Mapping[str, str] = {NODE_ID_LABEL: node.id, **node.labels}
-    return LedgerNode(node.id, node.name, node.state, labels, effective_policy(policies, labels))
+def _ledger_nodes(nodes: Sequence[Node], policies: Sequence[NodePolicy]) -> list[LedgerNode]:
+    """Policies are merged once per set of values of the labels that some policy asks for."""
+    asked = sorted({key for policy in policies for key in policy.selector})
+    known: dict[tuple[str | None, ...], EffectivePolicy] = {}
+    result: list[LedgerNode] = []
+    for node in nodes:
+        labels: Mapping[str, str] = {NODE_ID_LABEL: node.id, **node.labels}
+        values = tuple([labels.get(key) for key in asked])
+        policy = known.get(values)
+        if policy is None:
+            policy = known[values] = effective_policy(policies, labels)
+        result.append(LedgerNode(node.id, node.name, node.state, labels, policy))
+    return result
 
 
-def _offer(node: Node, fact: LedgerNode, members: Sequence[ReplicaMember]) -> Offer:
-    return offer_of(node, members, fact.policy) if node.state == "ALIVE" else Offer()
+def _offers(
+    nodes: Sequence[Node], ledger_nodes: Sequence[LedgerNode], holding: Mapping[str, Sequence[ReplicaMember]]
+) -> list[Offer]:
+    """Equal nodes are laid once."""
+    known: dict[tuple[Facts, EffectivePolicy], Offer] = {}
+    nothing, result = Offer(), list[Offer]()
+    for node, ledger_node in zip(nodes, ledger_nodes, strict=True):
+        if node.state != "ALIVE":
+            result.append(nothing)
+            continue
+        kind = facts_of(node, holding.get(node.id, ())), ledger_node.policy
+        offer = known.get(kind)
+        if offer is None:
+            offer = known[kind] = offer_from(*kind)
+        result.append(offer)
+    return result

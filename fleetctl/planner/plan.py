@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fleetctl.documents.canonical import plan_id
+from fleetctl.collector import collector_paused
+from fleetctl.documents.canonical import canonical_json_of_sorted, plan_id
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import (
     Blocked,
@@ -16,22 +17,22 @@ from fleetctl.documents.plan import (
     Plan,
     PlanFleet,
     PlanInventory,
-    Reason,
     Summary,
 )
-from fleetctl.planner.actions import actions_for
+from fleetctl.planner.actions import actions_for, read_actions
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.live import LiveState, ModelState, sort_out
+from fleetctl.planner.occupants import survey_site
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
 from fleetctl.planner.outcome import detailed_exit_code
-from fleetctl.planner.placement.bound import Bound, upper_bound
+from fleetctl.planner.placement.bound import Bound
 from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger import Ledger
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.placement.reasons import explain
+from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.placement.replica import Placer
 from fleetctl.planner.rows import model_row
 from fleetctl.spec.resolve import spec_document
@@ -59,7 +60,8 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
     """
     require_complete(inventory)
     check_options(options, {model.key for model in fleet.models})
-    return _write(_decide(fleet, inventory, options), inventory, options, facts)
+    with collector_paused():
+        return _write(_decide(fleet, inventory, options), inventory, options, facts)
 
 
 def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Decided:
@@ -69,10 +71,11 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     planned = [(place, model) for place, model in enumerate(fleet.models) if options.left_out(model.key) is None]
     demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
     free = [demand for demand in demands if not state.models[demand.shape.key].claimed_by]
-    bound = upper_bound(free, ledger)
     placer = Placer(ledger)
-    placed = pack(free, placer)
-    blocked = _blocked(demands, placed, state, placer)
+    packing = pack(free, placer)
+    placed, bound = packing.placed, Bound(packing.most, "linear relaxation")
+    inquiry = Inquiry(placer, lambda: survey_site(fleet, inventory, state, placed, ledger, options.adopt_from))
+    blocked = _blocked(demands, placed, state, inquiry)
     return _Decided(fleet, state, shapes, ledger, demands, placed, bound, blocked)
 
 
@@ -82,7 +85,7 @@ def _demand(place: int, model: ResolvedModel, state: ModelState, shape: ReplicaS
 
 
 def _blocked(
-    demands: Sequence[Demand], placed: Sequence[Placed], state: LiveState, placer: Placer
+    demands: Sequence[Demand], placed: Sequence[Placed], state: LiveState, inquiry: Inquiry
 ) -> list[Blocked]:
     created = _count_by_place(placed)
     result: list[Blocked] = []
@@ -92,17 +95,17 @@ def _blocked(
         if short <= 0:
             continue
         claimed_by = sorted(state.models[key].claimed_by)
-        code, message, reasons = _claimed(claimed_by) if claimed_by else explain(demand.shape, placer)
-        result.append(Blocked(model=key, replicas=short, code=code, message=message, reasons=reasons))
+        result.append(_claimed(key, short, claimed_by) if claimed_by
+                      else inquiry.blocked(demand.shape, short, demand.priority))
     return result
 
 
-def _claimed(fleets: Sequence[str]) -> tuple[str, str, list[Reason]]:
+def _claimed(key: str, replicas: int, fleets: Sequence[str]) -> Blocked:
     names = ", ".join(fleets)
     noun = "fleet" if len(fleets) == 1 else "fleets"
-    return "CLAIMED_BY_FLEET", (
+    return Blocked(model=key, replicas=replicas, code="CLAIMED_BY_FLEET", message=(
         f"this key is live under {noun} {names}; remove it there, or take it over with --adopt-from {fleets[0]}"
-    ), []
+    ))
 
 
 def _count_by_place(placed: Sequence[Placed]) -> dict[int, int]:
@@ -115,8 +118,8 @@ def _count_by_place(placed: Sequence[Placed]) -> dict[int, int]:
 def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
     fleet, state = decided.fleet, decided.state
     actions = actions_for(decided.placed, fleet.models, state.models, decided.ledger)
-    acted_on = {action.model for action in actions}
-    drift = _drift(decided)
+    acted_on = {action["model"] for action in actions}
+    drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes)
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
     plan = Plan(
@@ -131,7 +134,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         certificate=_certificate(decided),
         models=_rows(decided, options),
         specs={model.spec_hash: spec_document(model) for model in fleet.models if model.key in acted_on},
-        actions=actions,
+        actions=read_actions(actions),
         holds=holds,
         blocked=list(decided.blocked),
         drift=drift,
@@ -142,7 +145,8 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
                   for key in sorted(acted_on)},
         exit_code=detailed_exit_code(actions=len(actions), blocked=len(decided.blocked)),
     )
-    return plan.model_copy(update={"plan_id": plan_id(plan.model_dump(mode="json", by_alias=True))})
+    rest = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
+    return plan.model_copy(update={"plan_id": plan_id(rest, {"actions": canonical_json_of_sorted(actions)})})
 
 
 def _summary(decided: _Decided, holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
@@ -172,12 +176,6 @@ def _rows(decided: _Decided, options: PlanOptions) -> list[ModelRow]:
                   blocked=blocked.get(model.key), left_out=options.left_out(model.key))
         for place, model in enumerate(decided.fleet.models)
     ]
-
-
-def _drift(decided: _Decided) -> list[Drift]:
-    nodes = {node.id: node for node in decided.ledger.nodes}
-    return [drift for model in decided.fleet.models for drift in
-            find_drift(model, decided.shapes[model.key], decided.state.models[model.key].live, nodes)]
 
 
 def _options(options: PlanOptions) -> dict[str, object]:

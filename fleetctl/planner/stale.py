@@ -14,9 +14,9 @@ from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.selector import matches
 from fleetctl.planner.live import LiveState, sort_out
 from fleetctl.planner.opening import open_ledger
-from fleetctl.planner.placement.claims import Claim, Seat
+from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger import Ledger
-from fleetctl.planner.placement.verdict import judge
+from fleetctl.planner.placement.reasons.verdict import refusal
 
 
 def moved_since(plan: Plan, inventory: Inventory) -> list[str]:
@@ -73,10 +73,9 @@ def _member(plan: Plan, action: Action, member: ActionMember, place: int | None,
         return f"was relabelled; {action.id} needs {wanted}"
     known = all(card.memory is not None for card in ledger.offer(place).cards)
     claim = Claim(member.gpus, member.vram if known else 0, member.cpus, member.memory)
-    seat = Seat(member.group, member.copy_index, member.role, member.rank, claim, ())
-    verdict = judge(ledger, place, seat, action.model, wants_cards=True)
-    if verdict is not None:
-        return f"less is free than {action.id} claims: needs {verdict.need_text}, has {verdict.show(verdict.have)}"
+    refused = refusal(ledger.offer(place), claim)
+    if refused is not None:
+        return f"less is free than {action.id} claims: needs {refused[0]}, has {refused[1]}"
     ledger.take(place, claim)
     return None
 

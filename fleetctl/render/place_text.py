@@ -53,5 +53,10 @@ def ids_text(replica_ids: Sequence[int]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
+def gpus_text(units: int) -> str:
+    """Show an amount of 1/10000 GPU: `8 GPUs`, `0.25 GPU`."""
+    return _unit(units, "GPU")
+
+
 def _unit(share: int, unit: str) -> str:
     return f"{format_share(share)} {unit}{'s' if share > SHARE else ''}"

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import Literal
 
+from fleetctl.collector import collector_paused
+from fleetctl.documents.indented import indented_json
 from fleetctl.documents.plan import Plan
 from fleetctl.render.mask import mask_env
+
+
+class _Masked(Plan):
+    """A plan that must not be applied."""
+
+    masked: Literal[True] = True
 
 
 def render_plan_json(plan: Plan) -> str:
@@ -14,18 +21,13 @@ def render_plan_json(plan: Plan) -> str:
 
     Where there was nothing to mask the bytes are those of the saved document.
     """
-    document, masked = mask_env(_document(plan))
-    return _text({**document, "masked": True} if masked else document)
+    shown, masked = mask_env({"specs": plan.specs})
+    if not masked:
+        return saved_plan_json(plan)
+    return saved_plan_json(_Masked.model_construct(**{**dict(plan), **shown}))
 
 
 def saved_plan_json(plan: Plan) -> str:
     """Return the whole plan document, env values included: for a file only its owner can read."""
-    return _text(_document(plan))
-
-
-def _document(plan: Plan) -> dict[str, Any]:
-    return plan.model_dump(mode="json", by_alias=True)
-
-
-def _text(document: dict[str, Any]) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    with collector_paused():
+        return indented_json(plan)

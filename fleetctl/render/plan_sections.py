@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fleetctl.documents.plan import Blocked, Plan, Reason
 from fleetctl.render.place_text import group_alike, ids_text
+from fleetctl.render.remedy_text import remedy_lines
 from fleetctl.render.replica_text import replica_name
 from fleetctl.render.visible import visible
 
@@ -75,7 +76,8 @@ def _blocked_lines(blocked: Blocked) -> list[Line]:
     replicas = "1 replica" if blocked.replicas == 1 else f"{blocked.replicas} replicas"
     head = f"! {visible(blocked.model)}: {replicas}, {visible(blocked.code)}"
     return [Line(head, "red"), Line(visible(blocked.message), indent=4),
-            *(Line(_reason_text(reason, blocked.message), "dim", 6) for reason in blocked.reasons)]
+            *(Line(_reason_text(reason, blocked.message), "dim", 6) for reason in blocked.reasons),
+            *(Line(text, indent=4) for text in remedy_lines(blocked))]
 
 
 def _reason_text(reason: Reason, message: str) -> str:

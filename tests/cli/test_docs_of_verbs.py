@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "fleetctl"
 PAGES = {"apply": "apply.md", "status": "status-logs-evict.md", "logs": "status-logs-evict.md",
-         "evict": "status-logs-evict.md"}
+         "evict": "status-logs-evict.md", "capacity": "capacity.md", "what-if": "what-if.md", "map": "placement-map.md"}
 
 
 def page(name: str) -> str:

@@ -157,7 +157,7 @@ def test_no_color_and_force_color_are_heeded_and_the_flag_beats_them(
     assert "\x1b" not in run_cli("--color", "never", *command, env={"FORCE_COLOR": "1"}).stdout
 
 
-@pytest.mark.parametrize("command", app.COMMAND_MODULES)
+@pytest.mark.parametrize("command", app.COMMANDS)
 def test_the_help_of_every_command_has_an_example_and_its_exit_codes(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,7 +170,7 @@ def test_the_help_of_every_command_has_an_example_and_its_exit_codes(
 def test_the_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.run(["--help"]) == 0
     text = capsys.readouterr().out
-    assert [name for name in app.COMMAND_MODULES if f"\n  {name} " not in text] == []
+    assert [name for name in app.COMMANDS if f"\n  {name} " not in text] == []
     assert "Exit codes:" in text
 
 
@@ -180,7 +180,7 @@ def test_the_help_of_every_command_begins_with_a_line_that_fits_a_list(capsys: p
     assert [line for line in listed.splitlines() if line.endswith("...")] == []
 
 
-@pytest.mark.parametrize("command", app.COMMAND_MODULES)
+@pytest.mark.parametrize("command", app.COMMANDS)
 def test_no_help_has_a_bracket_too_many(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     entry.run([command, "--help"])
     text = capsys.readouterr().out

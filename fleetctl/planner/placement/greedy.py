@@ -1,7 +1,7 @@
 """The greedy portfolio (tier C): always there, often enough, and the incumbent the exact tiers have to beat.
 
-Priorities from high to low; inside one, models without a live replica get their first before others get more. Several
-orders of the classes of demand are tried on the ledger and the best is kept: big members first as in first-fit
+Priorities from high to low; inside one, models without a live replica get their first before others get more. There
+are several orders of the classes of demand: big members first as in first-fit
 decreasing (Johnson 1974; with sizes that divide one another and equal nodes that is optimal, Coffman, Garey and Johnson
 1987), scarce ones first, small ones first. No order looks at where a model stands in a file, except between equals.
 """
@@ -11,23 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.objective import Level, score
 from fleetctl.planner.placement.problem import DemandClass, Problem
 from fleetctl.planner.placement.replica import Placer
 
 Rank = Callable[[DemandClass], tuple[int, ...]]
 
 
-def pack_greedily(problem: Problem, placers: Sequence[Placer]) -> list[Placed]:
-    """Place as much as the best order manages at each priority; the result, in order of creation, stays taken.
+def pack_greedily(problem: Problem, placer: Placer) -> list[Placed]:
+    """Place as much as goes in one pass over the classes, biggest members first; the result stays taken."""
+    first, rest = orders(problem, placer)[0]
+    return fill(problem, first, rest, placer)
 
-    `placers` choose nodes in different ways, on the same ledger.
-    """
-    for placer in placers:
-        placer.expect([selector for _, selector in problem.kinds])
+
+def fill(problem: Problem, first: Rank, rest: Rank, placer: Placer) -> list[Placed]:
+    """Place as much as goes, priority by priority: first replicas in one order of the classes, the rest in another."""
+    placer.expect([selector for _, selector in problem.kinds])
     result: list[Placed] = []
     for priority in sorted({demand.priority for demand in problem.demands}, reverse=True):
-        result += _pack_level([demand for demand in problem.demands if demand.priority == priority], problem, placers)
+        level = [demand for demand in problem.demands if demand.priority == priority]
+        result += _fill(sorted(level, key=first), sorted(level, key=rest), placer)
     return result
 
 
@@ -70,8 +72,8 @@ def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:
         yield Placed(demand, found)
 
 
-def _orders(problem: Problem, placer: Placer) -> list[tuple[Rank, Rank]]:
-    """Pairs of orders: for first replicas, and for the rest."""
+def orders(problem: Problem, placer: Placer) -> list[tuple[Rank, Rank]]:
+    """Return pairs of orders: for first replicas, and for the rest."""
 
     def largest(demand: DemandClass) -> tuple[int, ...]:
         claims = [problem.kinds[kind][0] for kind in demand.members()]
@@ -89,28 +91,6 @@ def _orders(problem: Problem, placer: Placer) -> list[tuple[Rank, Rank]]:
 
     return [(largest, largest), (big_first, big_first), (scarce_first, scarce_first), (small_first, big_first),
             (small_first, small_first)]
-
-
-def _pack_level(level: list[DemandClass], problem: Problem, placers: Sequence[Placer]) -> list[Placed]:
-    ledger = problem.ledger
-    everything = sum(demand.missing for demand in level)
-    levels = [level[0].priority]
-    best: list[Placed] = []
-    best_score: tuple[tuple[Level, ...], int] | None = None
-    mark = ledger.mark()
-    for placer in placers:
-        for first, rest in _orders(problem, placer):
-            placed = _fill(sorted(level, key=first), sorted(level, key=rest), placer)
-            if best_score is None and len(placed) == everything:
-                return placed
-            ledger.undo(mark)
-            reached = score(placed, levels, ledger)
-            if best_score is None or reached > best_score:
-                best, best_score = placed, reached
-            if len(best) == everything:
-                break
-    take_again(best, placers[0])
-    return best
 
 
 def _fill(first: list[DemandClass], rest: list[DemandClass], placer: Placer) -> list[Placed]:

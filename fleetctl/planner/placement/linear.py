@@ -6,12 +6,14 @@ Runs without a time limit and with a limit on branch-and-bound nodes, so that th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+NODE_LIMIT = 2_000
+"""Branch-and-bound nodes of one solve."""
 SAFE = 1e-6
 """Added before a bound on an integer is rounded down: the solver's own tolerance must not cost a whole replica."""
 
@@ -61,18 +63,23 @@ class LinearModel:
 
     def at_most(self, terms: list[tuple[int, float]], high: float) -> None:
         """Add a row with an upper side, unless the limits of its columns already keep it."""
-        if sum(value * self.highs[column] for column, value in terms) > high:
+        if sum(value * self.highs[column] for column, value in terms if value > 0) > high:
             self.row(terms, -np.inf, high)
+
+    def copy(self) -> LinearModel:
+        """Return a model that can be added to while this one stays as it is."""
+        return LinearModel(*([*getattr(self, one.name)] for one in fields(self)))
 
     @property
     def integers(self) -> int:
         """Number of columns that must be whole."""
         return sum(self.whole)
 
-    def maximise(self, objective: Mapping[int, int], *, relaxed: bool, node_limit: int) -> Answer:
+    def maximise(self, objective: Mapping[int, int], *, relaxed: bool, gap: float = 0.0) -> Answer:
         """Return the largest value of an integer objective; `relaxed` = as a linear program.
 
-        Raises InfeasibleError. When the solver gives up for another reason, the bound is what the column limits allow.
+        `gap` = part of the bound by which the point may stay below it. Raises InfeasibleError. When the solver gives up
+        for another reason, the bound is what the column limits allow.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
@@ -86,15 +93,12 @@ class LinearModel:
             cost, bounds=Bounds(np.array(self.lows), np.array(self.highs)),
             integrality=np.zeros(size) if relaxed else np.array(self.whole, dtype=float),
             constraints=[LinearConstraint(matrix, self.row_lows, self.row_highs)] if self.row_lows else [],
-            options={"mip_rel_gap": 0.0, "node_limit": node_limit},
+            options={"mip_rel_gap": gap, "node_limit": NODE_LIMIT},
         )
         if result.status == 2:
             raise InfeasibleError
-        return Answer(self._bound(result, objective, relaxed), result.x)
-
-    def _bound(self, result: Any, objective: Mapping[int, int], relaxed: bool) -> int:
-        value = result.fun if relaxed or result.status == 0 else result.mip_dual_bound
-        trivial = sum(value * self.highs[column] for column, value in objective.items())
+        value = result.fun if relaxed else result.mip_dual_bound
+        trivial = sum(factor * self.highs[column] for column, factor in objective.items())
         if value is None or not np.isfinite(value):
-            return int(trivial)
-        return int(min(trivial, np.floor(-value * (1 + 1e-12) + SAFE)))
+            return Answer(int(trivial), result.x)
+        return Answer(int(min(trivial, np.floor(-value + SAFE + abs(value) * 1e-9))), result.x)

@@ -1,59 +1,161 @@
 """The packer: which replicas to place, where, and in which order to create them.
 
-Tiers, from cheap to dear, all serving one objective (objective.py). The greedy portfolio comes first; when it places
-everything, or reaches the bound, that is the answer. The order of the result is the order of creation.
+Tiers, from cheap to dear, all serving one objective (objective.py), on the slim problem (slim.py). The first greedy
+pass is the answer when it places everything. Otherwise the exact tier says how far one could get, often how, and the
+others go on until that is reached or their work is done: remove and reinsert, the greedy portfolio, patterns. Work is
+counted in steps, so that the answer does not depend on the machine. The result's order is the order of creation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.greedy import pack_greedily, take_again, top_up
+from fleetctl.planner.placement.exact import Examined, bound_replicas, examine
+from fleetctl.planner.placement.greedy import fill, orders, pack_greedily, take_again, top_up
+from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.ledger import Ledger
-from fleetctl.planner.placement.objective import Score, priorities, score, wanted_levels
+from fleetctl.planner.placement.objective import Level, Score, placed_levels, priorities, score, wanted_levels
+from fleetctl.planner.placement.patterns import pack_by_patterns
 from fleetctl.planner.placement.pressure import node_prices
-from fleetctl.planner.placement.problem import state_problem
+from fleetctl.planner.placement.problem import Problem, state_problem
+from fleetctl.planner.placement.realize import layout_of, realize
 from fleetctl.planner.placement.rearrange import rearrange
 from fleetctl.planner.placement.replica import Placer
 from fleetctl.planner.placement.slim import slim_down
 
-STEPS = 3000
+PORTFOLIO_WORK = 60_000
+"""Placements the greedy portfolio may try in all; a fleet of 50,000 replicas gets one pass, a small one all of them."""
+REARRANGE_STEPS = 3_000
+"""Placements that each round of remove and reinsert may try."""
+PATTERN_STEPS = 20_000
+"""Pricings of a class of nodes."""
 
 
-def pack(demands: Sequence[Demand], placer: Placer) -> list[Placed]:
-    """Place as much as fits, on the placer's ledger; the result is in order of creation."""
+class Packing(NamedTuple):
+    """New replicas in order of creation, and what is known of better packings."""
+
+    placed: list[Placed]
+    ceiling: tuple[Level, ...]
+    """No packing has higher levels, in the order of priorities."""
+    most: int
+    """No packing that keeps the order of priorities as far as it is proven has more new replicas."""
+
+
+def pack(demands: Sequence[Demand], placer: Placer) -> Packing:
+    """Place as much as fits, on the placer's ledger."""
     wanted = [demand for demand in demands if demand.missing > 0]
     if not wanted:
-        return []
+        return Packing([], (), 0)
     ledger = placer.ledger
     slim = slim_down(state_problem(wanted, ledger), wanted)
-    placed = slim.restored(_pack(slim.demands, slim.ledger))
+    packing = _pack(slim.demands, slim.ledger)
+    placed = slim.restored(packing.placed)
     if ledger.take_all((stand.node, stand.seat.claim) for one in placed for stand in one.stands):
         for one in placed:
             for node in dict.fromkeys(stand.node for stand in one.stands):
                 ledger.take_slot(node, one.demand.shape.key)
-        return placed
+        return packing._replace(placed=placed)
     return _pack(wanted, ledger)
 
 
-def _pack(wanted: Sequence[Demand], ledger: Ledger) -> list[Placed]:
+def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
     problem = state_problem(wanted, ledger)
-    by_rank = [demand for one in problem.demands for demand in one.demands]
-    levels = priorities(wanted)
-    mark = ledger.mark()
-    best: list[Placed] = []
-    best_score: Score | None = None
-    ways: list[Placer] = [Placer(ledger), Placer(ledger, node_prices(problem))]
-    for way in ways:
-        placed = pack_greedily(problem, [way])
-        top_up(by_rank, placed, ways[0])
-        if best_score is None and len(placed) == sum(demand.missing for demand in wanted):
-            return placed
-        ledger.undo(mark)
-        reached = score(placed, levels, ledger)
-        if best_score is None or reached > best_score:
-            best, best_score = placed, reached
-    opening = list(ledger.numbers)
-    take_again(best, ways[0])
-    return rearrange(by_rank, best, ways[0], opening=opening, steps=STEPS, enough=wanted_levels(wanted))
+    search = _Search(problem, wanted)
+    search.try_greedily()
+    if search.is_done:
+        return Packing(search.best, search.ceiling, len(search.best))
+    examined = search.examine()
+    for tier in (search.rearrange, search.try_portfolio, search.try_patterns, search.rearrange):
+        if search.is_done:
+            break
+        tier()
+    search.keep_best()
+    have = len(search.best)
+    most = have if search.is_done else max(have + 1, bound_replicas(examined, search.levels))
+    return Packing(search.best, search.ceiling, most)
+
+
+@dataclass(slots=True)
+class _Search:
+    """The best packing so far, and the ledger as it was at the start between any two tiers."""
+
+    problem: Problem
+    wanted: Sequence[Demand]
+    best: list[Placed] = field(default_factory=list)
+    levels: tuple[Level, ...] = ()
+    ceiling: tuple[Level, ...] = ()
+    placers: list[Placer] = field(default_factory=list)
+    _score: Score | None = None
+    _start: int = 0
+
+    def __post_init__(self) -> None:
+        self.ceiling = wanted_levels(self.wanted)
+        self._start = self.problem.ledger.mark()
+        self.placers = [Placer(self.problem.ledger)]
+
+    @property
+    def is_done(self) -> bool:
+        """Tell whether nothing can be better than the best packing found."""
+        return self.levels == self.ceiling
+
+    def try_greedily(self) -> None:
+        """One pass, biggest members first; the ledger keeps it when everything is placed."""
+        placed = pack_greedily(self.problem, self.placers[0])
+        if len(placed) == sum(demand.missing for demand in self.wanted):
+            self.best, self.levels = placed, self.ceiling
+        else:
+            self._offer(placed)
+
+    def examine(self) -> Examined:
+        """Ask the exact tier how far one could get, and try the layout it may have for that."""
+        examined = examine(self.problem, self.levels)
+        self.ceiling = tuple(Level(*level) for level in examined.levels)
+        if examined.layout is not None and not self.is_done:
+            self._try_layout(examined.layout)
+        return examined
+
+    def try_portfolio(self) -> None:
+        """Try the other greedy orders, with and without a price on contested nodes."""
+        self.placers.append(Placer(self.problem.ledger, node_prices(self.problem)))
+        work = PORTFOLIO_WORK
+        for placer in self.placers:
+            for first, rest in orders(self.problem, placer):
+                work -= max(1, len(self.best))
+                if self.is_done or work < 0:
+                    return
+                self._offer(fill(self.problem, first, rest, placer))
+
+    def try_patterns(self) -> None:
+        """Try column generation, from the best packing so far."""
+        layout = pack_by_patterns(self.problem, steps=PATTERN_STEPS, incumbent=layout_of(self.problem, self.best))
+        if layout is not None:
+            self._try_layout(layout)
+
+    def rearrange(self) -> None:
+        """Improve the best packing by removing and reinserting."""
+        opening = list(self.problem.ledger.numbers)
+        take_again(self.best, self.placers[0])
+        self._offer(rearrange(self._by_rank(), self.best, self.placers[0], opening=opening, steps=REARRANGE_STEPS,
+                              enough=self.ceiling))
+
+    def keep_best(self) -> None:
+        """Leave the best packing on the ledger."""
+        take_again(self.best, self.placers[0])
+
+    def _try_layout(self, layout: Layout) -> None:
+        self._offer(realize(self.problem, layout, self.placers[0]))
+
+    def _offer(self, placed: list[Placed]) -> None:
+        """Compare a packing that stands on the ledger with the best one; the ledger is cleared."""
+        top_up(self._by_rank(), placed, self.placers[0])
+        self.problem.ledger.undo(self._start)
+        levels = priorities(self.wanted)
+        reached = score(placed, levels, self.problem.ledger)
+        if self._score is None or reached > self._score:
+            self.best, self._score, self.levels = placed, reached, placed_levels(placed, levels)
+
+    def _by_rank(self) -> list[Demand]:
+        return [demand for one in self.problem.demands for demand in one.demands]

@@ -2,56 +2,65 @@
 
 Some of what is granted is known per card (the cards a live member names, `share` of a card); the rest is laid on cards
 the way Ray would have done it, on those cards first whose measured use shows that somebody is there.
+
+A node is first boiled down to the plain facts its offer depends on: nodes with equal facts are worked out once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
+from typing import NamedTuple
 
-from fleetctl.documents.inventory import Gpu, Node, ReplicaMember, card_indices
+from fleetctl.documents.inventory import Gpu, Node, ReplicaMember, indices_among
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.cards import Card, Offer
 from fleetctl.planner.placement.policies import EffectivePolicy
 
 GIB = 1 << 30
 
+BareCard = tuple[int, int | None, int, int]
+"""Index, memory (None = unknown), measured use, and the share the inventory reports without naming a holder."""
+Grant = tuple[int, int, tuple[int, ...]]
+"""What a live member holds: its share, its VRAM on each card, and the cards it is known to stand on."""
 
-@dataclass(slots=True)
-class _Laid:
-    """A card while what is granted is laid on it. `told` = share the inventory reports without naming a holder."""
 
-    index: int
-    memory: int | None
-    measured: int
-    told: int = 0
-    share: int = 0
-    vram: int = 0
+class Facts(NamedTuple):
+    """All that the offer of a node depends on beside its policy. GPUs and CPUs in 1/10000, bytes."""
 
-    @property
-    def free(self) -> int:
-        return SHARE - self.share - self.told
-
-    def grant(self, share: int, vram: int) -> None:
-        """Lay a member (or an unknown holder) here; without a memory claim it is granted its share of the memory."""
-        self.told -= min(self.told, share)
-        self.share = min(SHARE, self.share + share)
-        self.vram += vram or share * (self.memory or 0) // SHARE
-
-    def finish(self, reserve: int) -> Card:
-        """Return the card as the ledger sees it."""
-        if self.told:
-            self.grant(self.told, 0)
-        slack = max(GIB, (self.memory or 0) // 50)
-        free = None if self.memory is None else max(0, self.memory - max(self.measured, self.vram) - reserve)
-        return Card(self.index, SHARE - self.share, free, self.memory, dirty=self.measured > self.vram + slack)
+    cards: tuple[BareCard, ...]
+    grants: tuple[Grant, ...]
+    gpus_total: int
+    gpus_used: int
+    free_cpus: int
+    free_memory: int
+    held: bool
+    """A live member stands here, with or without a card."""
 
 
 @dataclass(slots=True)
 class _Bench:
-    """The cards of one node while they are being laid."""
+    """The cards of one node while what is granted is laid on them; all lists by place in `cards`.
 
-    cards: list[_Laid] = field(default_factory=list)
+    `told` = share the inventory reports without naming a holder, `share` and `vram` = what is laid.
+    """
+
+    cards: tuple[BareCard, ...]
+    told: list[int]
+    share: list[int]
+    vram: list[int]
+
+    def free(self, place: int) -> int:
+        return SHARE - self.share[place] - self.told[place]
+
+    def grant(self, place: int, share: int, vram: int) -> None:
+        """Lay a member, or an unknown holder, on a card; no memory claim = it is granted its share of the memory."""
+        if self.told[place]:
+            self.told[place] = max(0, self.told[place] - share)
+        self.share[place] = min(SHARE, self.share[place] + share)
+        self.vram[place] += vram or share * (self.cards[place][1] or 0) // SHARE
 
     def lay(self, share: int, vram: int) -> None:
         """Lay a grant whose card is not known: whole cards first, then the share below one card."""
@@ -62,70 +71,118 @@ class _Bench:
             self._lay_piece(part, vram)
 
     def _lay_piece(self, share: int, vram: int) -> None:
-        told = [card for card in self.cards if card.told >= share]
-        if told:
-            min(told, key=lambda card: (card.told, -card.measured, card.index)).grant(share, vram)
-            return
-        room = [card for card in self.cards if card.free >= share]
-        if room:
-            min(room, key=lambda card: (card.free, -card.measured, card.index)).grant(share, vram)
-            return
-        self._spill(share, vram)
+        places = range(len(self.cards))
+        if told := [place for place in places if self.told[place] >= share]:
+            self.grant(min(told, key=lambda place: (self.told[place], *self._likely(place))), share, vram)
+        elif room := [place for place in places if self.free(place) >= share]:
+            self.grant(min(room, key=lambda place: (self.free(place), *self._likely(place))), share, vram)
+        else:
+            self._spill(share, vram)
+
+    def _likely(self, place: int) -> tuple[int, int]:
+        index, _, measured, _ = self.cards[place]
+        return -measured, index
 
     def _spill(self, share: int, vram: int) -> None:
         """No single card holds it, so the layout is not as we think: take it from wherever something is free."""
-        for card in sorted(self.cards, key=lambda card: (-card.free, card.index)):
-            piece = min(share, card.free)
+        for place in sorted(range(len(self.cards)), key=lambda place: (-self.free(place), place)):
+            piece = min(share, self.free(place))
             if piece > 0:
-                card.grant(piece, vram)
+                self.grant(place, piece, vram)
                 share -= piece
+
+    def finish(self, reserve: int) -> tuple[Card, ...]:
+        """Return the cards as the ledger sees them; what is told and not laid counts as laid."""
+        for place, told in enumerate(self.told):
+            if told:
+                self.grant(place, told, 0)
+        return tuple([_finished(card, share, vram, reserve)
+                      for card, share, vram in zip(self.cards, self.share, self.vram, strict=True)])
+
+
+@lru_cache(maxsize=1 << 16)
+def _finished(card: BareCard, share: int, vram: int, reserve: int) -> Card:
+    index, memory, measured, _ = card
+    slack = max(GIB, (memory or 0) // 50)
+    free = None if memory is None else max(0, memory - max(measured, vram) - reserve)
+    return Card(index, SHARE - share, free, memory, dirty=measured > vram + slack)
 
 
 def offer_of(node: Node, members: Sequence[ReplicaMember], policy: EffectivePolicy) -> Offer:
     """Return what `node` still offers; `members` are the live members on it, in a fixed order."""
+    return offer_from(facts_of(node, members), policy)
+
+
+def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
+    """Return what the offer of `node` depends on; `members` are the live members on it, in a fixed order."""
     total, used = node.resources.total, node.resources.used
-    gpus_total = round(total.gpu * SHARE)
-    gpus_used = round(used.gpu * SHARE) if used else 0
-    cpus_used = max(round(used.cpu * SHARE) if used else 0, sum(member.cpus for member in members))
-    memory_used = max(used.memory if used else 0, sum(member.memory for member in members))
-    bare = _all_cards(node, gpus_total // SHARE)
-    bench = _Bench([_bare_card(card, policy) for card in bare])
-    _lay_members(bench, members, bare)
-    laid = sum(card.share + card.told for card in bench.cards)
-    if gpus_used > laid:
-        bench.lay(gpus_used - laid, 0)
-    cards = tuple(card.finish(policy.reserve_vram) for card in bench.cards)
-    return Offer(
-        cards,
-        free_gpus=max(0, gpus_total - max(gpus_used, laid)),
-        free_cpus=max(0, round(total.cpu * SHARE) - cpus_used),
-        free_memory=max(0, int(total.memory - memory_used)),
-        empty=not members and not gpus_used and not laid,
+    gpus_total, cpus_used, memory_used = round(total.gpu * SHARE), 0, 0
+    for member in members:
+        cpus_used += member.cpus
+        memory_used += member.memory
+    if used is not None:
+        cpus_used = max(round(used.cpu * SHARE), cpus_used)
+        memory_used = max(used.memory, memory_used)
+    cards = _bare_cards(node.gpus, gpus_total // SHARE)
+    return Facts(
+        cards, _grants(node.gpus, cards, members), gpus_total, round(used.gpu * SHARE) if used is not None else 0,
+        max(0, round(total.cpu * SHARE) - cpus_used), max(0, int(total.memory - memory_used)), bool(members),
     )
 
 
-def _all_cards(node: Node, count: int) -> list[Gpu]:
+def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
+    """Return what a node with these facts still offers under a policy."""
+    bench = _bench(facts.cards, policy.gpu_memory)
+    if facts.grants:
+        _lay_grants(bench, facts.grants)
+    laid = sum(bench.share) + sum(bench.told)
+    if facts.gpus_used > laid:
+        bench.lay(facts.gpus_used - laid, 0)
+    return Offer(
+        bench.finish(policy.reserve_vram),
+        max(0, facts.gpus_total - max(facts.gpus_used, laid)), facts.free_cpus, facts.free_memory,
+        empty=not facts.held and not facts.gpus_used and not laid,
+    )
+
+
+def _bench(cards: tuple[BareCard, ...], gpu_memory: int | None) -> _Bench:
+    if gpu_memory is not None:
+        cards = tuple([(index, memory or gpu_memory, measured, told) for index, memory, measured, told in cards])
+    return _Bench(cards, [card[3] for card in cards], [0] * len(cards), [0] * len(cards))
+
+
+def _bare_cards(gpus: Sequence[Gpu], count: int) -> tuple[BareCard, ...]:
     """Return the node's cards by index; those it has but does not list are filled in, with nothing known of them."""
-    taken = {card.index for card in node.gpus}
-    free = [index for index in range(count + len(taken)) if index not in taken]
-    unlisted = [Gpu(index=index) for index in free[: max(0, count - len(node.gpus))]]
-    return sorted([*node.gpus, *unlisted], key=lambda card: card.index)
+    cards: list[BareCard] = [
+        (gpu.index, gpu.memory_total or None, gpu.memory_used or 0, round(gpu.share * SHARE) if gpu.share else 0)
+        for gpu in gpus
+    ]
+    if len(cards) < count:
+        taken = {card[0] for card in cards}
+        free = [index for index in range(count + len(taken)) if index not in taken]
+        cards += [(index, None, 0, 0) for index in free[: count - len(cards)]]
+    cards.sort(key=itemgetter(0))
+    return tuple(cards)
 
 
-def _bare_card(gpu: Gpu, policy: EffectivePolicy) -> _Laid:
-    memory = gpu.memory_total or policy.gpu_memory
-    return _Laid(gpu.index, memory, gpu.memory_used or 0, told=round((gpu.share or 0) * SHARE))
+def _grants(gpus: Sequence[Gpu], cards: Sequence[BareCard], members: Sequence[ReplicaMember]) -> tuple[Grant, ...]:
+    claiming = [member for member in members if member.gpus]
+    if not claiming:
+        return ()
+    by_uuid = {gpu.uuid: gpu.index for gpu in gpus if gpu.uuid}
+    known = {card[0] for card in cards}
+    return tuple([(member.gpus, member.vram, tuple(indices_among(member, by_uuid, known))) for member in claiming])
 
 
-def _lay_members(bench: _Bench, members: Sequence[ReplicaMember], cards: Sequence[Gpu]) -> None:
-    by_index = {card.index: card for card in bench.cards}
-    unplaced: list[ReplicaMember] = []
-    for member in members:
-        known = [by_index[index] for index in card_indices(member, cards)]
-        if member.gpus and len(known) * SHARE >= member.gpus:
-            for card in known:
-                card.grant(min(SHARE, member.gpus), member.vram)
-        elif member.gpus:
-            unplaced.append(member)
-    for member in sorted(unplaced, key=lambda member: -member.gpus):
-        bench.lay(member.gpus, member.vram)
+def _lay_grants(bench: _Bench, grants: Sequence[Grant]) -> None:
+    place_of = {card[0]: place for place, card in enumerate(bench.cards)}
+    unplaced: list[Grant] = []
+    for grant in grants:
+        gpus, vram, indices = grant
+        if len(indices) * SHARE < gpus:
+            unplaced.append(grant)
+            continue
+        for index in indices:
+            bench.grant(place_of[index], min(SHARE, gpus), vram)
+    for gpus, vram, _ in sorted(unplaced, key=lambda grant: -grant[0]):
+        bench.lay(gpus, vram)

@@ -18,6 +18,7 @@ from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.problem import DemandClass, Problem
 
 Amounts = NDArray[np.int64]
+Counts = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 
 NO_LIMIT = 1 << 30
@@ -63,8 +64,9 @@ class Tally:
     """Free per node, as Ray sums it up: CPU and GPU in 1/10000, bytes."""
     cards: Cards
     _allowed: dict[Selector, Flags] = field(default_factory=dict)
+    _free_cards: dict[int, Amounts] = field(default_factory=dict)
     _on_cards: dict[tuple[int, int], Amounts] = field(default_factory=dict)
-    _most: dict[int, Amounts] = field(default_factory=dict)
+    _most: dict[int, Counts] = field(default_factory=dict)
 
     @cached_property
     def _first(self) -> Amounts:
@@ -78,13 +80,35 @@ class Tally:
             self._allowed[selector] = flags[self._first]
         return self._allowed[selector]
 
-    def whole_cards(self, vram: int) -> Amounts:
-        """Return the fully free cards with at least `vram` bytes on one node of each class, as far as Ray has them."""
-        fitting = (self.cards.share == SHARE) & (self.cards.vram >= vram if vram else True)
-        count = np.bincount(self.cards.node[fitting], minlength=len(self.nodes))
-        return np.minimum(count, np.maximum(self.gpus, 0) // SHARE)
+    def free_cards(self, vram: int) -> Amounts:
+        """Return the fully free cards with at least `vram` bytes on one node of each class."""
+        if vram not in self._free_cards:
+            fitting = (self.cards.share == SHARE) & (self.cards.vram >= vram if vram else True)
+            self._free_cards[vram] = np.bincount(self.cards.node[fitting], minlength=len(self.nodes)).astype(np.int64)
+        return self._free_cards[vram]
 
-    def most(self, kind: int) -> Amounts:
+    def whole_cards(self, vram: int) -> Amounts:
+        """Return `free_cards` as far as Ray has whole cards to give."""
+        whole: Amounts = np.maximum(self.gpus, 0) // SHARE
+        return np.minimum(self.free_cards(vram), whole)
+
+    @cached_property
+    def free_share(self) -> Amounts:
+        """The GPU share new members can have on one node of each class: that of its cards, as far as Ray has it."""
+        shares = np.bincount(self.cards.node, weights=self.cards.share, minlength=len(self.nodes)).astype(np.int64)
+        return np.minimum(shares, np.maximum(self.gpus, 0))
+
+    @cached_property
+    def _card_starts(self) -> Amounts:
+        return np.searchsorted(self.cards.node, np.arange(len(self.nodes) + 1))
+
+    def cards_on(self, rows: Amounts) -> Amounts:
+        """Return the entries in `cards` of some node classes."""
+        starts = self._card_starts
+        spans = [np.arange(starts[row], starts[row + 1]) for row in rows.tolist()]
+        return np.concatenate(spans) if spans else np.zeros(0, dtype=np.int64)
+
+    def most(self, kind: int) -> Counts:
         """Return how many members of a kind (its number) one node of each class can never exceed; see `cards`."""
         if kind not in self._most:
             claim, selector = self.problem.kinds[kind]
@@ -93,7 +117,7 @@ class Tally:
                 limit = np.minimum(limit, self.cpus // claim.cpus)
             if claim.memory:
                 limit = np.minimum(limit, self.memory // claim.memory)
-            self._most[kind] = np.where(self.allowed(selector), np.maximum(limit, 0), 0)
+            self._most[kind] = np.where(self.allowed(selector), np.maximum(limit, 0), 0).astype(np.int32)
         return self._most[kind]
 
     def slots(self, demand: DemandClass) -> Amounts | None:

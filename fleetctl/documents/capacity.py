@@ -1,0 +1,57 @@
+"""Capacity: how many more replicas would fit, where, and what ends it. Each row stands for itself: rows share the room.
+
+`now` is what fits beside what runs; `afterPlan` is what fits beside that and the plan's own new replicas.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.plan import PlanInventory
+
+
+class EqualNodes(Stored):
+    """Nodes of one kind that would take equally much."""
+
+    hardware: str = Field(description="what kind of nodes, such as 8xH200")
+    members_each: int = Field(description="members of new replicas on each of them; a replica of one member is one")
+    nodes: list[str] = Field(description="their names")
+
+
+class Room(Stored):
+    """How many more replicas fit, how many could at most, and what stands in the way of one more."""
+
+    fits: int
+    at_most: int = Field(description="no placement holds more than this")
+    status: Literal["optimal", "feasible"] = Field(description="optimal = as many fit as can")
+    method: str = Field(description="the argument behind atMost")
+    capped: bool = Field(False, description="counting stopped at the limit; more may fit")
+    code: str | None = Field(None, description="what stops one more; null where counting stopped at the limit")
+    message: str = Field("", description="the same with its arithmetic: need, best, short")
+    where: list[EqualNodes] = Field(default_factory=list)
+
+
+class CapacityRow(Stored):
+    """One model of the fleet, or one shape that somebody typed."""
+
+    model: str | None = None
+    shape: str | None = Field(None, description="as it was typed")
+    need: str = Field(description="what one replica takes")
+    create: int | None = Field(None, description="new replicas of the plan; null without a fleet")
+    blocked: int | None = Field(None, description="replicas the plan cannot place; null without a fleet")
+    now: Room
+    after_plan: Room | None = Field(None, description="null without a fleet")
+
+
+class Capacity(Stored):
+    """The answer to: how many more?"""
+
+    format_version: str = FORMAT_VERSION
+    kind: Literal["Capacity"] = "Capacity"
+    fleet: str | None = None
+    inventory: PlanInventory
+    limit: int = Field(description="counting stops here")
+    rows: list[CapacityRow]

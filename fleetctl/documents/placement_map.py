@@ -1,0 +1,80 @@
+"""The placement map: every node, its cards, and who holds which share of each. Pictures are made from this alone.
+
+Shares are integers of 1/10000 of a card, memory is in bytes. The pieces of a card and its free share fill it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.inventory import NodeState
+from fleetctl.documents.plan import PlanInventory
+
+Holder = Literal["live", "new", "foreign", "unknown"]
+
+
+class Piece(Stored):
+    """A share of one card, and who has it."""
+
+    holder: Holder = Field(
+        description="live = runs; new = the plan would create it; foreign = runs, not this fleet's; "
+                    "unknown = granted, but nobody says to whom"
+    )
+    share: int
+    model: str | None = None
+    replica: str | None = Field(None, description="model/id, or the actor's own name")
+    certain: bool = Field(True, description="false = which card it is was inferred from Ray's rule, not told")
+
+
+class MapCard(Stored):
+    """One card of a node."""
+
+    index: int
+    hardware: str | None = Field(None, description="the card's model, where it is known")
+    memory: int | None = None
+    free_share: int = 0
+    dirty: bool = Field(False, description="used beyond what is granted on it: not on offer")
+    pieces: list[Piece] = Field(default_factory=list)
+
+
+class Beside(Stored):
+    """A replica's member on a node that holds no card there."""
+
+    holder: Holder
+    model: str
+    replica: str
+
+
+class MapNode(Stored):
+    """One node. `cordonedBy` names the policy that keeps new replicas away."""
+
+    id: str
+    name: str
+    hardware: str
+    state: NodeState
+    cordoned_by: str | None = None
+    cards: list[MapCard] = Field(default_factory=list)
+    beside: list[Beside] = Field(default_factory=list)
+
+
+class LegendEntry(Stored):
+    """One model on the map."""
+
+    model: str
+    live: int = Field(0, description="replicas that run and are managed")
+    new: int = Field(0, description="replicas the plan would create")
+    foreign: int = Field(0, description="replicas that run and are not this fleet's, or nobody's")
+
+
+class PlacementMap(Stored):
+    """Who is where, and with a fleet also who would come."""
+
+    format_version: str = FORMAT_VERSION
+    kind: Literal["PlacementMap"] = "PlacementMap"
+    fleet: str | None = None
+    inventory: PlanInventory
+    legend: list[LegendEntry] = Field(default_factory=list, description="by what they hold, the largest first")
+    nodes: list[MapNode] = Field(default_factory=list, description="by name")

@@ -1,0 +1,128 @@
+"""What the free room of a node is worth: the best use of it that a fleet's expected members could make.
+
+Cards are filled by a knapsack each, CPU and memory are shared by all cards of the node. Taking the best over their
+prices, a bound by Lagrange, keeps that coupling without a search per node: worth(room) = least over the prices of
+(CPU and memory at their price + each card's best filling at what is left of the members' worth). Only members whose
+CPU alone fits count. All in integers: the answer is the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+import numpy.typing as npt
+
+from fleetctl.documents.quantity import SHARE
+
+Ints = npt.NDArray[np.int64]
+
+FINEST = 25
+"""Shares are told apart down to this step, in 1/10000 of a card."""
+CPU_PRICES = (0, 25, 50, 75, 100, 125, 150, 200, 300, 500)
+"""In percent of what a CPU costs if all CPUs together cost as much as all cards together."""
+MEMORY_PRICES = (0, 25, 50, 80)
+CPU_STEPS = 16
+NEVER = -(1 << 40)
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Free room of some nodes, one row each."""
+
+    ground: Ints
+    """Which kinds are allowed there: number of the table."""
+    shares: Ints
+    """Free share of each card, 0 for a card that is not there or not clean; shape (nodes, cards)."""
+    cpus: Ints
+    mib: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The expected members: CPUs in 1/10000, memory in MiB, worth in millionths of a card; each of shape (kinds,)."""
+
+    cpus: Ints
+    mib: Ints
+    worth: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWorth:
+    """Tables of the best filling of a card, and of several whole cards, per ground, CPU left, and prices."""
+
+    step: int
+    """Share of one level in 1/10000."""
+    cpu_prices: Ints
+    """Millionths of a card per CPU, shape (prices,)."""
+    mib_prices: Ints
+    """Millionths of a card per 1024 MiB, shape (prices,)."""
+    cpu_steps: Ints
+    card: npt.NDArray[np.int32]
+    """Shape (grounds, CPU steps, levels + 1, prices)."""
+    whole: npt.NDArray[np.int32]
+    """Shape (grounds, CPU steps, cards + 1, prices)."""
+
+    def of(self, room: Room) -> Ints:
+        """Return the worth of each row of `room` in millionths of a card, shape (nodes,)."""
+        step = np.maximum(np.searchsorted(self.cpu_steps, room.cpus, side="right") - 1, 0)
+        free = room.shares == SHARE
+        level = np.where(free, 0, room.shares // self.step)
+        total = room.cpus[:, None] * self.cpu_prices // SHARE + room.mib[:, None] * self.mib_prices // 1024
+        total += self.whole[room.ground, step, free.sum(axis=1)]
+        total += self.card[room.ground[:, None], step[:, None], level].sum(axis=1, dtype=np.int64)
+        worth: Ints = total.min(axis=1)
+        return worth
+
+
+def node_worth(members: Members, shares: Sequence[Ints], cards: int, cpu_price: int, mib_price: int) -> NodeWorth:
+    """Return the tables for the grounds `shares` describes.
+
+    `shares` per ground: GPU share by kind in 1/10000, 0 = takes no card, -1 = not allowed there. `cards` = most cards
+    of a node; the prices are those at which all CPUs (per CPU) or all memory (per 1024 MiB) cost as much as all cards.
+    """
+    sizes = sorted({int(share) for one in shares for share in one if 0 < share < SHARE})
+    step = max(FINEST, gcd(SHARE, *sizes))
+    cpu_grid = sorted({percent * cpu_price // 100 for percent in CPU_PRICES})
+    mib_grid = sorted({percent * mib_price // 100 for percent in MEMORY_PRICES})
+    cpu_prices = np.repeat(np.array(cpu_grid, np.int64), len(mib_grid))
+    mib_prices = np.tile(np.array(mib_grid, np.int64), len(cpu_grid))
+    left = members.worth[:, None] - members.cpus[:, None] * cpu_prices // SHARE \
+        - members.mib[:, None] * mib_prices // 1024
+    steps = _cpu_steps(members.cpus)
+    fits = members.cpus[:, None] <= steps
+    tables = [_filled(one, np.where(fits[:, :, None], left[:, None, :], NEVER), step, cards) for one in shares]
+    return NodeWorth(step, cpu_prices, mib_prices, steps, np.stack([card for card, _ in tables]),
+                     np.stack([whole for _, whole in tables]))
+
+
+def _cpu_steps(cpus: Ints) -> Ints:
+    """Return the amounts of CPU at which more kinds fit, thinned out evenly; the first is nothing at all."""
+    distinct = np.unique(np.append(cpus, -1))
+    places = np.arange(CPU_STEPS) * (len(distinct) - 1) // (CPU_STEPS - 1)
+    return np.unique(distinct[places])
+
+
+def _filled(
+    shares: Ints, worth: Ints, step: int, cards: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Fill one card level by level, then whole cards; `worth` has the shape (kinds, CPU steps, prices)."""
+    by_size = {int(size): worth[shares == size].max(axis=0) for size in np.unique(shares) if size > 0}
+    levels = SHARE // step
+    card = np.zeros((worth.shape[1], levels + 1, worth.shape[2]), np.int64)
+    small = [(max(1, size // step), best) for size, best in by_size.items() if size <= SHARE]
+    for level in range(1, levels + 1):
+        card[:, level] = card[:, level - 1]
+        for size, best in small:
+            if size <= level:
+                np.maximum(card[:, level], card[:, level - size] + best, out=card[:, level])
+    whole = np.zeros((worth.shape[1], cards + 1, worth.shape[2]), np.int64)
+    for count in range(1, cards + 1):
+        whole[:, count] = whole[:, count - 1] + card[:, levels]
+        for size, best in by_size.items():
+            if SHARE < size <= count * SHARE:
+                np.maximum(whole[:, count], whole[:, count - size // SHARE] + best, out=whole[:, count])
+    return card.astype(np.int32), whole.astype(np.int32)

@@ -1,0 +1,199 @@
+"""The smallest addition that would make a replica fit: how many empty nodes of which shape, tried before it is told.
+
+Shapes that exist in the inventory and match the selector come first, the smallest that does; where none does, a shape
+is derived from the claim. Counted for the model alone, on what this plan leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fleetctl.documents.plan import Addition
+from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.cards import take
+from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
+from fleetctl.planner.placement.policies import NO_CAP
+from fleetctl.planner.placement.reasons.gang import fitting_by_value
+from fleetctl.planner.placement.reasons.node_shapes import NodeShape, NodeShapes, names_a_node
+from fleetctl.planner.placement.reasons.shortfall import Shortfall
+from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, Fresh, count_placed, helpful_places
+
+Kind = tuple[Claim, Selector]
+MAX_TRIED_TOGETHER = 200
+"""For more members than this in all, the nodes of one replica are multiplied instead of being tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Nodes of one shape that an addition may have; `most` = one for each member they are for."""
+
+    shape: NodeShape
+    most: int
+
+
+@dataclass
+class _Seeker:
+    """One search for the addition that serves one shape of replica."""
+
+    shape: ReplicaShape
+    shapes: NodeShapes
+    label: tuple[str, str] | None
+    """What a new node must have so that a gang stays together."""
+
+    def parts(self, kinds: dict[Kind, int], missing: Kind) -> list[list[_Part]]:
+        """Return what to try: one shape for everything, one for the member that is missing, or one for each kind."""
+        each = {kind: self._shape_for(kind) for kind in kinds}
+        choices = []
+        one = self.shapes.smallest(tuple(kinds))
+        if one is not None:
+            choices.append([_Part(one, sum(kinds.values()))])
+        if (first := each[missing]) is not None:
+            choices.append([_Part(first, kinds[missing])])
+        known = [_Part(shape, kinds[kind]) for kind, shape in each.items() if shape is not None]
+        if len(known) == len(kinds) > 1:
+            choices.append(known)
+        return choices
+
+    def _shape_for(self, kind: Kind) -> NodeShape | None:
+        return self.shapes.smallest([kind]) or self.shapes.derived(*kind)
+
+    def places(self) -> list[int]:
+        """Return the nodes there are that could be of use beside new ones."""
+        return helpful_places(self.shape, self.shapes.table, value=self.label[1] if self.label else None)
+
+    def fewest(self, parts: Sequence[_Part], places: Sequence[int], replicas: int, most: Sequence[int],
+               least: Sequence[int]) -> list[int] | None:
+        """Return how many nodes of each part it takes, between `least` and `most`; None when `most` will not do."""
+        counts = list(most)
+
+        def enough(counts: Sequence[int]) -> bool:
+            fresh: list[Fresh] = []
+            for part, count in zip(parts, counts, strict=True):
+                fresh += part.shape.fresh(count, self.shapes.policies, self.label, start=len(fresh))
+            return count_placed(self.shape, self.shapes.table, places, fresh=fresh, replicas=replicas) == replicas
+
+        if not enough(counts):
+            return None
+        for number, low in enumerate(least):
+            def with_count(count: int, number: int = number) -> bool:
+                return enough([*counts[:number], count, *counts[number + 1:]])
+
+            counts[number] = _least(low, counts[number], with_count)
+        return counts
+
+
+def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
+    """Return the nodes that make one more replica of the shape fit, and how many make all `blocked` fit; or nothing."""
+    shape = missing.shape
+    if shape.size == 1:
+        return _for_one_member(missing, blocked, shapes)
+    if shape.size > MAX_MEMBERS:
+        return []
+    kinds: dict[Kind, int] = {}
+    for group in shape.groups:
+        for kind, count in group.classes().items():
+            kinds[kind] = kinds.get(kind, 0) + count * group.copies
+    value = _best_value(missing)
+    for label in dict.fromkeys([value, None]):
+        seeker = _Seeker(shape, shapes, label)
+        for parts in seeker.parts(kinds, (missing.claim, missing.selector)):
+            found = _try(seeker, parts, blocked)
+            if found:
+                return found
+    return []
+
+
+def _best_value(missing: Shortfall) -> tuple[str, str] | None:
+    """Return the domain in which most of the gang would fit already; a name for a new one where there is none."""
+    label = missing.shape.same_label
+    if label is None or missing.group.size == 1:
+        return None
+    values, counts = fitting_by_value(missing, label)
+    if len(counts) and counts.max():
+        return label, values[int(counts.argmax())]
+    return (label, "new") if not values else None
+
+
+def _try(seeker: _Seeker, parts: Sequence[_Part], blocked: int) -> list[Addition]:
+    most, none = [part.most for part in parts], [0] * len(parts)
+    places = seeker.places()
+    first = seeker.fewest(parts, places, 1, most, none)
+    if first is None or not any(first):
+        return []
+    for_all = first if blocked == 1 else _for_all(seeker, parts, places, blocked, first)
+    if for_all is None:
+        return []
+    return [_addition(part.shape, count, everything, seeker.label)
+            for part, count, everything in zip(parts, first, for_all, strict=True) if everything]
+
+
+def _for_all(
+    seeker: _Seeker, parts: Sequence[_Part], places: Sequence[int], blocked: int, first: Sequence[int]
+) -> list[int] | None:
+    """Return how many nodes of each part make all blocked replicas fit; None when that is not known."""
+    most = [part.most for part in parts]
+    alone = seeker.fewest(parts, [], 1, most, [0] * len(parts))  # the next one may find nothing of what there is
+    few = blocked * seeker.shape.size <= MAX_TRIED_TOGETHER
+    if alone is None and not few:
+        return None
+    total = [one + (blocked - 1) * more for one, more in zip(first, alone or most, strict=True)]
+    return seeker.fewest(parts, places, blocked, total, first) if few else total
+
+
+def _for_one_member(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
+    """One node for one replica; as none fits on what there is, all others need new ones, too."""
+    kind = missing.claim, missing.selector
+    for shape in (shapes.smallest([kind]), shapes.derived(*kind)):
+        each = 0 if shape is None else _replicas_on(shape, missing, blocked, shapes)
+        if shape is not None and each:
+            return [_addition(shape, 1, -(-blocked // each), None)]
+    return []
+
+
+def _replicas_on(shape: NodeShape, missing: Shortfall, wanted: int, shapes: NodeShapes) -> int:
+    """Return how many replicas one empty node takes, one after the other; at most `wanted`."""
+    [(node, offer)] = shape.fresh(1, shapes.policies)
+    cap = node.policy.cap_for(missing.shape.wants_cards).limit
+    most = wanted if cap >= NO_CAP else min(cap, wanted)
+    for count in range(most if node.open else 0):
+        taken = take(offer, missing.claim)
+        if taken is None:
+            return count
+        offer = taken.left
+    return most if node.open else 0
+
+
+def _least(low: int, high: int, enough: Callable[[int], bool]) -> int:
+    """Return the least number between `low` and `high` that is enough; `high` is."""
+    while low < high:
+        middle = (low + high) // 2
+        if enough(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+def _addition(
+    shape: NodeShape, count: int, for_all: int, label: tuple[str, str] | None
+) -> Addition:
+    total, cards = shape.node.resources.total, shape.node.gpus
+    known = [card.memory_total for card in cards if card.memory_total]
+    labels = shape.node.labels if shape.like is None else {}
+    return Addition(
+        nodes=count, nodes_for_all=for_all, shape=shape.words, like=shape.like,
+        gpus=round(total.gpu * SHARE), vram=min(known) if known and len(known) == len(cards) else None,
+        cpus=round(total.cpu * SHARE), memory=total.memory, labels={**labels, **(dict([label]) if label else {})},
+    )
+
+
+def why_nothing(missing: Shortfall, shapes: NodeShapes) -> str:
+    """Say why no new node would do, where that is certain; else an empty text."""
+    if names_a_node(missing.selector):
+        return "its selector names a node by its id, so no new node can serve"
+    policy = shapes.policy_for(missing.selector)
+    if policy.cordoned_by is not None:
+        return f"a new node would be cordoned, too ({policy.cordoned_by})"
+    cap = policy.cap_for(missing.shape.wants_cards)
+    return "" if cap.limit else f"a new node would have no slot for it, either ({cap.source})"

@@ -1,0 +1,53 @@
+"""Names the label or value that no live node has, with the nearest spelling that one has."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+import numpy as np
+
+from fleetctl.documents.selector import parse_requirement
+from fleetctl.planner.placement.claims import Selector
+from fleetctl.planner.placement.reasons.node_table import NodeTable
+from fleetctl.planner.placement.reasons.words import nodes
+
+MAX_VALUES = 5
+MAX_COMPARED = 100
+"""Of more words than this, only those beside it in the alphabet are compared: node names may be 10,000."""
+
+
+def explain_mismatch(selector: Selector, table: NodeTable) -> str:
+    """Say which part of a selector no node satisfies, or how many nodes satisfy each part where none has all."""
+    counts: list[tuple[str, int]] = []
+    for key, expression in selector:
+        allowed = int((table.allowed_by(key, expression) & table.alive).sum())
+        if not allowed:
+            return _nobody(key, expression, table)
+        counts.append((f"{key}={expression}", allowed))
+    each = ", ".join(f"{nodes(allowed)} with {part}" for part, allowed in counts)
+    return f"no single node has all of {', '.join(part for part, _ in counts)} ({each})"
+
+
+def _nobody(key: str, expression: str, table: NodeTable) -> str:
+    column = table.column(key)
+    values = [column.values[code] for code in np.unique(column.codes[table.alive]) if code >= 0]
+    if not values:
+        return f"no node has the label {key}{nearest(key, table.label_keys)}"
+    asked = " ".join(sorted(parse_requirement(expression).values))
+    return f"no node has {key}={expression}{nearest(asked, values)}; found: {_some(values)}"
+
+
+def nearest(word: str, words: Sequence[str]) -> str:
+    """Return ` (did you mean ...?)` with the nearest of `words` (in order of the alphabet), or nothing."""
+    if len(words) > MAX_COMPARED:
+        start = max(0, bisect(words, word) - MAX_COMPARED // 2)
+        words = words[start: start + MAX_COMPARED]
+    near = get_close_matches(word, words, n=1, cutoff=0.6)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _some(values: Sequence[str]) -> str:
+    more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
+    return ", ".join(values[:MAX_VALUES]) + more

@@ -1,0 +1,173 @@
+"""Shapes a new node could have: those of the nodes there are, and for a claim none of them serves, the claim itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
+from fleetctl.documents.quantity import SHARE, format_bytes, format_share
+from fleetctl.documents.selector import parse_requirement
+from fleetctl.planner.placement.cards import Offer
+from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.ledger import LedgerNode
+from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
+from fleetctl.planner.placement.reasons.codes import FITS
+from fleetctl.planner.placement.reasons.node_table import NodeTable
+from fleetctl.planner.placement.reasons.offer_table import Bools, Ints, OfferTable
+from fleetctl.planner.placement.reasons.trial import Fresh
+from fleetctl.planner.placement.reasons.verdict import judge_offers
+from fleetctl.planner.placement.reasons.words import ACCELERATOR_LABEL
+from fleetctl.planner.placement.replica import NODE_ID_LABEL
+from fleetctl.planner.placement.stock import offer_of
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShape:
+    """A node to add: `node` is empty, without a name of its own; `like` = the name of one there is."""
+
+    node: Node
+    like: str | None
+
+    @property
+    def words(self) -> str:
+        """Return what it is made of: `8xH200`, `2 GPUs of 24Gi`; CPUs and memory too if nothing else says how much."""
+        total, kind = self.node.resources.total, self.node.labels.get(ACCELERATOR_LABEL)
+        count = max(int(total.gpu), len(self.node.gpus))
+        sizes = {card.memory_total for card in self.node.gpus if card.memory_total}
+        each = f" of {format_bytes(min(sizes))}" if len(sizes) == 1 and not (kind and self.like) else ""
+        cards = f"{count}x{kind}" if kind else f"{count} GPU{'' if count == 1 else 's'}"
+        parts = [cards + each] if count else []
+        if self.like is None or not count:
+            parts += [f"{format_share(round(total.cpu * SHARE))} CPUs"] if total.cpu else []
+            parts += [f"{format_bytes(total.memory)} memory"] if total.memory else []
+        return ", ".join(parts) or "any kind"
+
+    def fresh(
+        self, count: int, policies: Sequence[NodePolicy], label: tuple[str, str] | None = None, start: int = 0
+    ) -> list[Fresh]:
+        """Return so many new nodes, numbered from `start`, and what they offer; `label` is put on top of their own."""
+        labels = {**self.node.labels, **(dict([label]) if label else {})}
+        policy = effective_policy(policies, labels)
+        offer = offer_of(self.node, (), policy)
+        return [(LedgerNode(name, name, "ALIVE", {NODE_ID_LABEL: name, **labels}, policy), offer)
+                for name in (f"added-{number}" for number in range(start, start + count))]
+
+
+@dataclass
+class NodeShapes:
+    """The shapes of the nodes there are; nodes that differ by less than 1Gi of host memory are one shape."""
+
+    table: NodeTable
+    nodes: Sequence[Node]
+    policies: Sequence[NodePolicy]
+    _fits: dict[Claim, Bools] = field(default_factory=dict)
+
+    def smallest(self, kinds: Sequence[tuple[Claim, Selector]]) -> NodeShape | None:
+        """Return the smallest shape of which one empty node could take a member of each of `kinds`, one at a time."""
+        places = np.arange(len(self.table))
+        for claim, selector in kinds:
+            if names_a_node(selector):
+                return None
+            allowed = self.table.selected(selector)
+            places = np.flatnonzero(allowed) if len(places) == len(allowed) else places[allowed[places]]
+            places = places[self._takes(claim)[self._code[places]]]
+        if not len(places):
+            return None
+        best = self.nodes[int(places[self._order[places].argmin()])]
+        return NodeShape(empty(best), best.name)
+
+    def derived(self, claim: Claim, selector: Selector) -> NodeShape | None:
+        """Return a shape made from the claim of one member; None where no new node would be allowed to take it."""
+        if names_a_node(selector):
+            return None
+        labels, policy = _asked_labels(selector), self.policy_for(selector)
+        count = claim.whole_cards or int(claim.wants_card)
+        memory = claim.vram + policy.reserve_vram if claim.vram else None
+        cards = [Gpu(index=index, memory_total=memory) for index in range(count)]
+        total = Amounts(gpu=count, cpu=claim.cpus / SHARE, memory=claim.memory)
+        node = Node(id="", name="", labels=labels, resources=NodeResources(total=total), gpus=cards)
+        return NodeShape(node, None) if policy.cordoned_by is None else None
+
+    def policy_for(self, selector: Selector) -> EffectivePolicy:
+        """Return the policy of a node that has just the labels a selector asks for."""
+        return effective_policy(self.policies, _asked_labels(selector))
+
+    @cached_property
+    def _keys(self) -> list[tuple[object, ...]]:
+        return [
+            (node.resources.total.gpu, tuple((card.index, card.memory_total) for card in node.gpus),
+             node.resources.total.cpu, node.resources.total.memory // GIB, fact.policy)
+            for node, fact in zip(self.nodes, self.table.ledger.nodes, strict=True)
+        ]
+
+    @cached_property
+    def _code(self) -> Ints:
+        """Per node: the number of its shape."""
+        number = {key: code for code, key in enumerate(dict.fromkeys(self._keys))}
+        return np.array([number[key] for key in self._keys], dtype=np.int64)
+
+    @cached_property
+    def _scantiest(self) -> list[int]:
+        """Per shape: the node of it with the least host memory speaks for all."""
+        memory = np.array([node.resources.total.memory for node in self.nodes], dtype=np.int64)
+        order = np.lexsort((memory, self._code))
+        return [int(order[first]) for first in np.unique(self._code[order], return_index=True)[1]]
+
+    @cached_property
+    def _offers(self) -> OfferTable:
+        return OfferTable.of([self._offer(place) for place in self._scantiest])
+
+    def _offer(self, place: int) -> Offer:
+        policy = self.table.ledger.nodes[place].policy
+        return offer_of(empty(self.nodes[place]), (), policy) if policy.cordoned_by is None else Offer()
+
+    @cached_property
+    def _rank(self) -> Ints:
+        """Per shape: its place from the smallest to the largest."""
+        nodes = [self.nodes[place] for place in self._scantiest]
+        sizes = [(node.resources.total.gpu, max((card.memory_total or 0 for card in node.gpus), default=0),
+                  node.resources.total.cpu, node.resources.total.memory) for node in nodes]
+        rank = np.zeros(len(nodes), dtype=np.int64)
+        rank[sorted(range(len(nodes)), key=lambda code: sizes[code])] = np.arange(len(nodes))
+        return rank
+
+    @cached_property
+    def _order(self) -> Ints:
+        """Per node: by size of its shape; of one shape those that are alive first; then by name."""
+        order = np.zeros(len(self.table), dtype=np.int64)
+        order[np.lexsort((~self.table.alive, self._rank[self._code]))] = np.arange(len(order))
+        return order
+
+    def _takes(self, claim: Claim) -> Bools:
+        if claim not in self._fits:
+            cordoned = [self.table.ledger.nodes[place].policy.cordoned_by is not None for place in self._scantiest]
+            self._fits[claim] = (judge_offers(self._offers, claim).code == FITS) & ~np.array(cordoned, dtype=bool)
+        return self._fits[claim]
+
+
+def empty(node: Node) -> Node:
+    """Return a node like this one on which nothing stands."""
+    labels = {key: value for key, value in node.labels.items() if key != NODE_ID_LABEL}
+    cards = [card.model_copy(update={"uuid": None, "memory_used": None, "share": None}) for card in node.gpus]
+    return node.model_copy(update={
+        "state": "ALIVE", "labels": labels, "gpus": cards,
+        "resources": NodeResources(total=node.resources.total, used=None),
+    })
+
+
+def _asked_labels(selector: Selector) -> dict[str, str]:
+    parsed = {key: parse_requirement(expression) for key, expression in selector}
+    return {key: min(requirement.values) for key, requirement in parsed.items() if not requirement.negated}
+
+
+def names_a_node(selector: Selector) -> bool:
+    """Tell whether a selector asks for one node by its id."""
+    expression = dict(selector).get(NODE_ID_LABEL)
+    return expression is not None and not parse_requirement(expression).negated

@@ -1,0 +1,153 @@
+"""All nodes of a ledger as arrays: what closes them, their label values, what they offer, which slots are held.
+
+Made once for a plan, after packing; every blocked model then costs a few operations on arrays instead of a walk over
+the nodes. What is known of a claim or a selector is kept, as many models ask alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from fleetctl.documents.selector import parse_requirement
+from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.ledger import Ledger, LedgerNode
+from fleetctl.planner.placement.policies import NO_CAP
+from fleetctl.planner.placement.reasons.codes import CORDONED, DRAINING, FITS, MISMATCH, NO_NODES, SLOTS
+from fleetctl.planner.placement.reasons.offer_table import Bools, Ints, OfferTable
+from fleetctl.planner.placement.reasons.verdict import Verdicts, judge_offers
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The values of one label: `values` in order, and for each node its place in there; -1 = no such label."""
+
+    values: tuple[str, ...]
+    codes: Ints
+
+
+@dataclass
+class NodeTable:
+    """Nodes in ledger order. Everything is as the ledger stood when it was first asked for."""
+
+    ledger: Ledger
+    _columns: dict[str, Column] = field(default_factory=dict)
+    _selected: dict[Selector, Bools] = field(default_factory=dict)
+    _candidates: dict[Selector, Ints] = field(default_factory=dict)
+    _judged: dict[Claim, Verdicts] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ledger.nodes)
+
+    @cached_property
+    def closed(self) -> Ints:
+        """Per node: the code that keeps everything new away, or FITS."""
+        return np.array([_closed(node) for node in self.ledger.nodes], dtype=np.int64)
+
+    @cached_property
+    def alive(self) -> Bools:
+        """Which nodes are not dead."""
+        alive: Bools = self.closed != NO_NODES
+        return alive
+
+    @cached_property
+    def rows(self) -> Ints:
+        """Per node: its row in `offers`."""
+        return np.unique(np.array(self.ledger.numbers, dtype=np.int64), return_inverse=True)[1]
+
+    @cached_property
+    def offers(self) -> OfferTable:
+        """What is on offer: each different offer once."""
+        first = np.unique(self.rows, return_index=True)[1]
+        return OfferTable.of([self.ledger.offer(int(place)) for place in first])
+
+    @cached_property
+    def label_keys(self) -> list[str]:
+        """Every label key that a node that is not dead has."""
+        return sorted({key for node in self.ledger.nodes if node.state != "DEAD" for key in node.labels})
+
+    def column(self, key: str) -> Column:
+        """Return the values of one label."""
+        if key not in self._columns:
+            found = [node.labels.get(key) for node in self.ledger.nodes]
+            values = tuple(sorted({value for value in found if value is not None}))
+            number: dict[str | None, int] = {value: code for code, value in enumerate(values)}
+            codes = np.array([number.get(value, -1) for value in found], dtype=np.int64)
+            self._columns[key] = Column(values, codes)
+        return self._columns[key]
+
+    def allowed_by(self, key: str, expression: str) -> Bools:
+        """Return which nodes one requirement allows, dead ones too."""
+        column, requirement = self.column(key), parse_requirement(expression)
+        # the last place answers for -1: a node without the label
+        answers = [requirement.allows(value) for value in (*column.values, None)]
+        return np.array(answers, dtype=bool)[column.codes]
+
+    def selected(self, selector: Selector) -> Bools:
+        """Return which nodes a selector allows, dead and closed ones too."""
+        if selector not in self._selected:
+            allowed = np.ones(len(self), dtype=bool)
+            for key, expression in selector:
+                allowed &= self.allowed_by(key, expression)
+            self._selected[selector] = allowed
+        return self._selected[selector]
+
+    def candidates(self, selector: Selector) -> Ints:
+        """Return the nodes a selector allows that are not dead."""
+        if selector not in self._candidates:
+            self._candidates[selector] = np.flatnonzero(self.selected(selector) & self.alive)
+        return self._candidates[selector]
+
+    def judged(self, claim: Claim) -> Verdicts:
+        """Return what every row of `offers` says to a claim."""
+        if claim not in self._judged:
+            self._judged[claim] = judge_offers(self.offers, claim)
+        return self._judged[claim]
+
+    def free_slots(self, key: str, *, wants_cards: bool) -> Ints:
+        """Return how many more replicas of a model may touch each node; NO_CAP or more = as many as you like."""
+        free = self._caps[int(wants_cards)].copy()
+        for place, held in self.ledger.slots_of(key).items():
+            free[place] -= len(held) if free[place] < NO_CAP else 0
+        left: Ints = np.maximum(free, 0)
+        return left
+
+    def capped(self, *, wants_cards: bool) -> bool:
+        """Tell whether any node caps the replicas of such models, so that it matters which model asks."""
+        return bool((self._caps[int(wants_cards)] < NO_CAP).any())
+
+    def verdicts(
+        self, claim: Claim, selector: Selector, key: str, *, wants_cards: bool, touched: Iterable[int] = ()
+    ) -> Verdicts:
+        """Return what every node says to one more member; `touched` = nodes whose offer changed since."""
+        places = self.candidates(selector)
+        found = Verdicts.stopped(np.where(self.alive, MISMATCH, NO_NODES))
+        found.put(places, self.judged(claim).at(self.rows[places]))
+        changed = np.intersect1d(np.array(sorted(touched), dtype=np.int64), places)
+        if len(changed):
+            found.put(changed, judge_offers(OfferTable.of([self.ledger.offer(int(at)) for at in changed]), claim))
+        if self.capped(wants_cards=wants_cards):
+            full = self.free_slots(key, wants_cards=wants_cards)[places] == 0
+            found.overrule(places[full], SLOTS, need=1)
+        closed = self.closed[places]
+        for code in (CORDONED, DRAINING):
+            found.overrule(places[closed == code], code)
+        return found
+
+    @cached_property
+    def _caps(self) -> tuple[Ints, Ints]:
+        policies = [node.policy for node in self.ledger.nodes]
+        without, with_cards = (np.array([policy.cap_for(cards).limit for policy in policies], dtype=np.int64)
+                               for cards in (False, True))
+        return without, with_cards
+
+
+def _closed(node: LedgerNode) -> int:
+    if node.state == "DEAD":
+        return NO_NODES
+    if node.state == "DRAINING":
+        return DRAINING
+    return FITS if node.policy.cordoned_by is None else CORDONED

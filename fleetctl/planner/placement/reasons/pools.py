@@ -1,0 +1,124 @@
+"""Whom one could think away, step by step: first who matters less than the model that waits, last who is not ours.
+
+For each step it is known, node by node, how much they hold together and the most that one of them holds: from that
+follows how many of them would have to go at least, without looking at any node closely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.reasons.codes import CPU, FITS, MEMORY
+from fleetctl.planner.placement.reasons.node_table import NodeTable
+from fleetctl.planner.placement.reasons.offer_table import Bools, Ints
+from fleetctl.planner.placement.reasons.site import Occupant
+
+STEPS = 4
+NEVER = 1 << 30
+"""As a count: not even without all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Those one could do without at one step. Per node: what all of them hold, and the most that one of them holds."""
+
+    members: Bools
+    """By number of the occupant."""
+    cards: tuple[Ints, Ints]
+    cpus: tuple[Ints, Ints]
+    memory: tuple[Ints, Ints]
+
+    def least(self, table: NodeTable, claim: Claim, places: Ints) -> Ints:
+        """Return for each of `places` how many of them would have to go at least; NEVER = it would not help."""
+        offers, rows = table.offers, table.rows[places]
+        code = table.judged(claim).code
+        ok = (code == FITS) | (code == CPU) | (code == MEMORY)
+        short = np.where(ok, 0, 1)
+        if claim.whole_cards:
+            with_memory = (offers.clean & (offers.vram >= claim.vram)) if claim.vram else offers.clean
+            free = np.minimum(with_memory.sum(axis=1), offers.free_gpus // SHARE)
+            short = np.where(ok, 0, np.maximum(claim.whole_cards - free, 1))
+        count = np.maximum(_count(short[rows], self.cards, places), 1)
+        for need, free, held in ((claim.cpus, offers.free_cpus, self.cpus),
+                                 (claim.memory, offers.free_memory, self.memory)):
+            count = np.maximum(count, _count(np.maximum(need - free, 0)[rows], held, places))
+        return count
+
+
+def _count(short: Ints, held: tuple[Ints, Ints], places: Ints) -> Ints:
+    """Return how many it takes at least to cover `short` of something; `held`: total, and the most that one holds."""
+    total, most = held[0][places], np.maximum(held[1][places], 1)
+    return np.where(short == 0, 0, np.where(short > total, NEVER, -(-short // most)))
+
+
+@dataclass
+class Pools:
+    """The pools for every priority; made on demand."""
+
+    occupants: Sequence[Occupant]
+    nodes: int
+    _known: dict[tuple[int, int], Pool] = field(default_factory=dict)
+
+    def of(self, priority: int) -> Iterator[Pool]:
+        """Yield the pools for a model of this priority, each wider than the one before."""
+        before: Pool | None = None
+        for step in range(STEPS):
+            if (step, priority) not in self._known:
+                members = self._members(step, priority)
+                same = before is not None and bool((before.members == members).all())
+                self._known[step, priority] = before if same and before is not None else self._pool(members)
+            pool = self._known[step, priority]
+            if pool is not before and pool.members.any():
+                yield pool
+            before = pool
+
+    def _members(self, step: int, priority: int) -> Bools:
+        ours, spare, rank = self._standing
+        if step == STEPS - 1:
+            return np.ones(len(ours), dtype=bool)
+        if step == STEPS - 2:
+            return ours
+        return ours & (spare | (rank < priority + step))
+
+    @cached_property
+    def _standing(self) -> tuple[Bools, Bools, Ints]:
+        ours = np.array([one.ours for one in self.occupants], dtype=bool)
+        spare = np.array([not one.wanted for one in self.occupants], dtype=bool)
+        rank = np.array([one.priority or 0 for one in self.occupants], dtype=np.int64)
+        return ours, spare, rank
+
+    @cached_property
+    def _holdings(self) -> Ints:
+        """One row per occupant and node: occupant, node, cards touched, CPUs, memory."""
+        rows = []
+        for number, one in enumerate(self.occupants):
+            for place, members in one.live.items():
+                for member in members:
+                    rows.append((number, place, -(-member.gpus // SHARE), member.cpus, member.memory))
+            for place, stands in one.planned.items():
+                for stand in stands:
+                    claim = stand.seat.claim
+                    rows.append((number, place, -(-stand.gpus // SHARE), claim.cpus, claim.memory))
+        found = np.array(rows, dtype=np.int64).reshape(-1, 5)
+        whole, row = np.unique(found[:, 0] * self.nodes + found[:, 1], return_inverse=True)
+        summed = np.zeros((len(whole), 5), dtype=np.int64)
+        summed[row, :2] = found[:, :2]
+        np.add.at(summed[:, 2:], row, found[:, 2:])
+        return summed
+
+    def _pool(self, members: Bools) -> Pool:
+        held = self._holdings[members[self._holdings[:, 0]]]
+        cards, cpus, memory = (self._per_node(held[:, 1], held[:, column]) for column in (2, 3, 4))
+        return Pool(members, cards, cpus, memory)
+
+    def _per_node(self, places: Ints, amounts: Ints) -> tuple[Ints, Ints]:
+        total, most = np.zeros((2, self.nodes), dtype=np.int64)
+        np.add.at(total, places, amounts)
+        np.maximum.at(most, places, amounts)
+        return total, most

@@ -1,0 +1,103 @@
+"""All that a plan says about what is blocked: why, who stands in the way, and what would have to be added.
+
+One inquiry serves one plan. Models that ask alike are answered once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from fleetctl.documents.plan import Addition, Blocked, InTheWay
+from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.reasons.addition import find_addition, why_nothing
+from fleetctl.planner.placement.reasons.explain import Explanation, explain
+from fleetctl.planner.placement.reasons.node_shapes import NodeShapes
+from fleetctl.planner.placement.reasons.node_table import NodeTable
+from fleetctl.planner.placement.reasons.pools import Pools
+from fleetctl.planner.placement.reasons.room import Room, RoomSearch
+from fleetctl.planner.placement.reasons.site import Occupant, Site
+from fleetctl.planner.placement.reasons.vacancy import Vacancies
+from fleetctl.planner.placement.replica import Placer
+
+
+@dataclass
+class Inquiry:
+    """Asks the ledger as packing left it. `placer` stands on that ledger; `survey` tells what the plan was made on."""
+
+    placer: Placer
+    survey: Callable[[], Site]
+    _why: dict[ReplicaShape, Explanation] = field(default_factory=dict)
+    _added: dict[tuple[ReplicaShape, int], list[Addition]] = field(default_factory=dict)
+    _rooms: dict[tuple[ReplicaShape, int], Room | str] = field(default_factory=dict)
+
+    def blocked(self, shape: ReplicaShape, replicas: int, priority: int) -> Blocked:
+        """Say why `replicas` more of a shape do not fit, and what would help."""
+        alike = shape if self.table.capped(wants_cards=shape.wants_cards) else replace(shape, key="")
+        if alike not in self._why:
+            self._why[alike] = explain(shape, self.placer, self.table)
+        why = self._why[alike]
+        # whom a model may not name depends on the model itself, where it runs or will run
+        own = shape if shape.key in self._standing else alike
+        room, added, notes = self._room(own, why, priority), self._addition(alike, why, replicas), []
+        if isinstance(room, str):
+            notes.append(room)
+        if not added and why.missing is not None:
+            notes.append(why_nothing(why.missing, self._shapes))
+        return Blocked(
+            model=shape.key, replicas=replicas, code=why.code, message=why.message, reasons=why.reasons,
+            counted=why.counted, make_room=[] if isinstance(room, str) else self._named(room), would_fit=added,
+            no_remedy="; ".join(note for note in notes if note),
+        )
+
+    @cached_property
+    def site(self) -> Site:
+        """What the plan was made on; looked at only once something is blocked."""
+        return self.survey()
+
+    @cached_property
+    def table(self) -> NodeTable:
+        """The ledger as a table."""
+        return NodeTable(self.placer.ledger)
+
+    @cached_property
+    def _shapes(self) -> NodeShapes:
+        return NodeShapes(self.table, self.site.nodes, self.site.policies)
+
+    @cached_property
+    def _search(self) -> RoomSearch:
+        return RoomSearch(Vacancies(self.site, self.placer.ledger.nodes),
+                          Pools(self.site.occupants, len(self.site.nodes)))
+
+    @cached_property
+    def _standing(self) -> frozenset[str]:
+        return frozenset(one.model for one in self.site.occupants if one.ours)
+
+    def _room(self, shape: ReplicaShape, why: Explanation, priority: int) -> Room | str:
+        if why.missing is None:
+            return ""
+        if (shape, priority) not in self._rooms:
+            self._rooms[shape, priority] = self._search.find(replace(why.missing, shape=shape), priority)
+        return self._rooms[shape, priority]
+
+    def _addition(self, shape: ReplicaShape, why: Explanation, replicas: int) -> list[Addition]:
+        if why.missing is None:
+            return []
+        if (shape, replicas) not in self._added:
+            self._added[shape, replicas] = find_addition(why.missing, replicas, self._shapes)
+        return self._added[shape, replicas]
+
+    def _named(self, room: Room) -> list[InTheWay]:
+        return [self._in_the_way(self.site.occupants[number], room) for number in room.gone]
+
+    def _in_the_way(self, one: Occupant, room: Room) -> InTheWay:
+        places = [place for place in room.places if place in one.live or place in one.planned]
+        return InTheWay(
+            replica=one.name, model=one.model, replica_id=one.replica_id,
+            nodes=[self.placer.ledger.nodes[place].name for place in places],
+            frees=sum(one.units(place) for place in places), planned=bool(one.planned),
+            surplus=not one.wanted,
+            owner="fleet" if one.ours else "otherFleet" if one.fleet is not None else "foreign",
+            fleet=None if one.ours else one.fleet, priority=one.priority,
+        )

@@ -1,0 +1,223 @@
+"""Who would have to go to make room: named, never done.
+
+On each node the smallest set that helps; for a gang, as many nodes as it lacks. Sought first among those who matter
+less than the model that waits (of lower priority, or beyond their target), then of its own priority, then all of this
+fleet, and only then among what is not ours. Replicas of the model itself are never named: one for another is no gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from fleetctl.planner.placement.cards import Offer, take
+from fleetctl.planner.placement.reasons.codes import FITS
+from fleetctl.planner.placement.reasons.offer_table import Ints
+from fleetctl.planner.placement.reasons.pools import NEVER, Pool, Pools
+from fleetctl.planner.placement.reasons.shortfall import Shortfall
+from fleetctl.planner.placement.reasons.site import Occupant
+from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, count_placed, helpful_places
+from fleetctl.planner.placement.reasons.vacancy import Gone, Vacancies
+
+NODES_TRIED = 4
+"""Nodes looked at closely, one after the other, when one is sought."""
+NODES_LACKING = 32
+"""A gang that lacks more nodes than this is told so, not whom to move."""
+DOMAINS_TRIED = 3
+SETS_TRIED = 60
+MAX_STEPS = 3_000
+"""Questions asked of single nodes for all models of a plan; who is blocked after that is not told whom to move."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Occupants (by number) without whom one more replica fits, and the nodes (by place) on which that helps."""
+
+    gone: tuple[int, ...]
+    places: tuple[int, ...]
+
+
+@dataclass
+class RoomSearch:
+    """Seeks room for one kind of member after the other."""
+
+    vacancies: Vacancies
+    pools: Pools
+
+    def find(self, missing: Shortfall, priority: int) -> Room | str:
+        """Return the set that makes room for what is `missing`; or why there is none, empty where that is not known."""
+        lacking = missing.nodes_needed - len(missing.fitting)
+        if missing.shape.same_label is None and lacking <= 0:
+            return ""
+        if (too_much := self._too_much(missing, lacking)) is not None:
+            return too_much
+        hopeless = True
+        for pool in self.pools.of(priority):
+            seeker = _Seeker(self.vacancies, missing, pool)
+            hopeless = hopeless and seeker.hopeless
+            room = seeker.seek()
+            if room is not None:
+                return room
+        if not len(missing.usable) or not hopeless:
+            return ""
+        few = "no node it may use" if missing.nodes_needed == 1 else "too few of the nodes it may use"
+        return f"{few} would have room, whoever left"
+
+    def _too_much(self, missing: Shortfall, lacking: int) -> str | None:
+        if missing.shape.size > MAX_MEMBERS:
+            return f"no remedy is tried for replicas of more than {MAX_MEMBERS} members"
+        if missing.shape.same_label is None and lacking > NODES_LACKING:
+            return f"{lacking} nodes are lacking, too many to name who would have to go"
+        if self.vacancies.steps > MAX_STEPS:
+            return "who would have to go was not worked out: too much else is blocked in this plan"
+        return None
+
+
+@dataclass
+class _Seeker:
+    """One search: for one kind of member, among one pool."""
+
+    vacancies: Vacancies
+    missing: Shortfall
+    pool: Pool
+
+    @property
+    def hopeless(self) -> bool:
+        """Tell whether there are too few nodes on which it helps at all, even without everybody."""
+        helped = int((self._least < NEVER).sum())
+        return len(self.missing.fitting) + helped < self.missing.nodes_needed
+
+    def seek(self) -> Room | None:
+        least = self._least
+        for domain, lacking in self._domains(least):
+            room = self._in_domain(least, domain, lacking)
+            if room is not None:
+                return room
+        return None
+
+    @cached_property
+    def _least(self) -> Ints:
+        least = np.full(len(self.missing.table), NEVER)
+        places = self.missing.usable
+        places = places[self.missing.verdicts.code[places] != FITS]
+        least[places] = self.pool.least(self.missing.table, self.missing.claim, places)
+        return least
+
+    def _domains(self, least: Ints) -> Iterable[tuple[Ints, int]]:
+        """Yield sets of nodes with the number that lacks in each, the cheapest first; all nodes where any will do."""
+        needed, label = self.missing.nodes_needed, self.missing.shape.same_label
+        everywhere = np.arange(len(least))
+        if label is None or self.missing.group.size == 1:
+            return [(everywhere, needed - len(self.missing.fitting))]
+        codes = self.missing.table.column(label).codes
+        found = []
+        for code in np.unique(codes[(least < NEVER) & (codes >= 0)]).tolist():
+            places = everywhere[codes == code]
+            lacking = max(1, needed - int((codes[self.missing.fitting] == code).sum()))
+            cheapest = np.sort(least[places])[:lacking]
+            if len(cheapest) == lacking and cheapest[-1] < NEVER:
+                found.append((int(cheapest.sum()), code, places, lacking))
+        found.sort(key=lambda one: one[:2])
+        return [(places, lacking) for _, _, places, lacking in found[:DOMAINS_TRIED]]
+
+    def _in_domain(self, least: Ints, domain: Ints, lacking: int) -> Room | None:
+        order = domain[least[domain] < NEVER]
+        order = order[np.argsort(least[order], kind="stable")]
+        if lacking > NODES_LACKING or len(order) < lacking:
+            return None
+        if lacking == 1:
+            rooms = self._one_node(least, order)
+            return rooms if rooms is not None and self._holds(rooms) else None
+        gone: Gone = frozenset()
+        places: list[int] = []
+        for place in order[: 2 * lacking + NODES_TRIED].tolist():
+            more: Gone | None = frozenset() if self._fits(place, gone) else self._smallest(place, int(least[place]))
+            if more is not None:
+                gone, places = gone | more, [*places, place]
+            if len(places) == lacking:
+                room = Room(tuple(sorted(gone)), tuple(places))
+                return room if self._holds(room) else None
+        return None
+
+    def _one_node(self, least: Ints, order: Ints) -> Room | None:
+        best: tuple[tuple[int, list[tuple[int, ...]]], Room] | None = None
+        for place in order[:NODES_TRIED].tolist():
+            if best is not None and least[place] > best[0][0]:
+                break
+            gone = self._smallest(place, int(least[place]))
+            if gone is None:
+                continue
+            rank = len(gone), sorted((self._regret(number, place) for number in gone), reverse=True)
+            if best is None or rank < best[0]:
+                best = rank, Room(tuple(sorted(gone)), (place,))
+        return best[1] if best else None
+
+    def _smallest(self, place: int, least: int) -> Gone | None:
+        """Return the smallest set found without which one more member fits on a node; `least` = a bound from below."""
+        here = sorted((number for number in self.vacancies.here(place) if self._may_go(number)),
+                      key=lambda number: self._regret(number, place))
+        found = self._first_of(place, here, 1) if least == 1 else None
+        if found is not None:
+            return found
+        everybody = frozenset(here)
+        if not here or not self._fits(place, everybody):
+            return None
+        found = everybody
+        for number in sorted(here, key=lambda number: (self._units(number, place), tuple(
+                -part for part in self._regret(number, place)))):
+            if self._fits(place, found - {number}):
+                found -= {number}
+        for size in range(max(2, least), len(found)):
+            smaller = self._first_of(place, here, size)
+            if smaller is not None:
+                return smaller
+        return found
+
+    def _first_of(self, place: int, here: Sequence[int], size: int) -> Gone | None:
+        if comb(len(here), size) > SETS_TRIED:
+            return None
+        sets = map(frozenset, combinations(here, size))
+        return next((gone for gone in sets if self._fits(place, gone)), None)
+
+    def _may_go(self, number: int) -> bool:
+        one = self._occupant(number)
+        return bool(self.pool.members[number]) and not (one.ours and one.model == self.missing.shape.key)
+
+    def _regret(self, number: int, place: int) -> tuple[int, ...]:
+        """Rank an occupant, those one could best do without first: spare ones, low priorities, not started yet."""
+        one = self._occupant(number)
+        return not one.ours, one.wanted, one.priority or 0, not one.planned, self._units(number, place), number
+
+    def _units(self, number: int, place: int) -> int:
+        return self._occupant(number).units(place)
+
+    def _occupant(self, number: int) -> Occupant:
+        return self.vacancies.site.occupants[number]
+
+    def _fits(self, place: int, gone: Gone) -> bool:
+        offer = self.vacancies.without(place, gone)
+        return offer is not None and take(offer, self.missing.claim) is not None
+
+    def _holds(self, room: Room) -> bool:
+        """Tell whether a whole replica really fits once they are gone."""
+        shape, table = self.missing.shape, self.missing.table
+        if shape.size == 1:
+            return True
+        closed = table.closed != FITS
+        stood_on = {place for number in room.gone
+                    for place in (*self._occupant(number).live, *self._occupant(number).planned) if not closed[place]}
+        offers: dict[int, Offer] = {}
+        for place in stood_on:
+            offer = self.vacancies.without(place, frozenset(room.gone))
+            if offer is None:
+                return False
+            offers[place] = offer
+        value = None
+        if shape.same_label is not None:
+            value = table.ledger.nodes[room.places[0]].labels.get(shape.same_label)
+        return count_placed(shape, table, helpful_places(shape, table, sorted(stood_on), value), offers=offers) == 1

@@ -1,0 +1,101 @@
+"""A member that finds no node: every node's verdict, summed up by code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fleetctl.documents.plan import Reason
+from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
+from fleetctl.planner.placement.reasons.codes import (
+    CLOSEST_FIRST,
+    CORDONED,
+    DRAINING,
+    FITS,
+    MISMATCH,
+    NO_NODES,
+    SLOTS,
+)
+from fleetctl.planner.placement.reasons.node_table import NodeTable
+from fleetctl.planner.placement.reasons.offer_table import Ints
+from fleetctl.planner.placement.reasons.verdict import Verdicts
+from fleetctl.planner.placement.reasons.words import amount, need_text
+
+MAX_EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """One kind of member of a group: `count` ranks of it, and what every node says to one more."""
+
+    shape: ReplicaShape
+    group: GroupShape
+    claim: Claim
+    selector: Selector
+    count: int
+    table: NodeTable
+    verdicts: Verdicts
+
+    @property
+    def fitting(self) -> Ints:
+        """Return the nodes that could take one such member."""
+        return np.flatnonzero(self.verdicts.code == FITS)
+
+    @property
+    def usable(self) -> Ints:
+        """Return the nodes that may take such members at all: alive, selected, open, with a slot."""
+        return np.flatnonzero(self.verdicts.code < SLOTS)
+
+    @property
+    def nodes_needed(self) -> int:
+        """Return how many nodes the ranks of this kind need at least."""
+        return -(-self.count // self.shape.ranks_per_node)
+
+    def reasons(self) -> list[Reason]:
+        """Sum the nodes up by code, the codes nearest to success first."""
+        counts = np.bincount(self.verdicts.code - FITS, minlength=NO_NODES - FITS)
+        return [self._reason(code) for code in range(NO_NODES) if counts[code - FITS]]
+
+    def examples(self, places: Sequence[int] | Ints) -> list[str]:
+        """Return the names of the first few nodes."""
+        return [self.table.ledger.nodes[int(place)].name for place in places[:MAX_EXAMPLES]]
+
+    def _reason(self, number: int) -> Reason:
+        """Let the node that misses by least speak for all of one code."""
+        found, code = self.verdicts, CLOSEST_FIRST[number]
+        places = np.flatnonzero(found.code == number)
+        place = int(places[(found.need - found.have)[places].argmin()])
+        need, have, card = (int(array[place]) for array in (found.need, found.have, found.card))
+        name = self.table.ledger.nodes[place].name
+        return Reason(
+            code=code, node_count=len(places), need=self._need(number, place, need, card),
+            best=f"{amount(code, have, self.claim)} on {name}" if need else "none",
+            short=amount(code, need - have, self.claim) if need else "", examples=self.examples(places),
+        )
+
+    def _need(self, number: int, place: int, need: int, card: int) -> str:
+        policy = self.table.ledger.nodes[place].policy
+        if number == SLOTS:
+            cap = policy.cap_for(self.shape.wants_cards)
+            return f"1 free slot (cap {cap.limit}: {cap.source})"
+        if number == CORDONED:
+            return f"a node that is not cordoned ({policy.cordoned_by})"
+        if number == DRAINING:
+            return "a node that is not draining"
+        if number == MISMATCH:
+            return f"a node with {', '.join(f'{key}={value}' for key, value in self.selector)}"
+        return need_text(CLOSEST_FIRST[number], need, self.claim, card)
+
+
+def hardest_member(
+    shape: ReplicaShape, group: GroupShape, table: NodeTable, touched: Iterable[int] = ()
+) -> Shortfall:
+    """Return the kind of member of a group with the fewest nodes to spare; `touched` = nodes changed in a trial."""
+    shortfalls = [
+        Shortfall(shape, group, claim, selector, count, table, table.verdicts(
+            claim, selector, shape.key, wants_cards=shape.wants_cards, touched=touched))
+        for (claim, selector), count in group.classes().items()
+    ]
+    return min(shortfalls, key=lambda one: len(one.fitting) - one.nodes_needed)

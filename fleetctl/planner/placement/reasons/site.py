@@ -1,0 +1,46 @@
+"""What a plan was made on, as far as remedies need it: nodes as documents, policies, and who stands where.
+
+The ledger knows what is left; to say what would be left without somebody, or on a node that does not exist yet, one has
+to begin at the inventory again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.inventory import Node, ReplicaMember
+from fleetctl.planner.placement.replica import Stand
+
+
+class Occupant(NamedTuple):
+    """One replica that holds something: `live` members (it runs) or `planned` members, by place of the node."""
+
+    name: str
+    model: str
+    replica_id: int | None
+    fleet: str | None
+    priority: int | None
+    """Of its model, where that is in the fleet file; None otherwise."""
+    ours: bool
+    """Of this fleet, also where its file does not have the model any more."""
+    wanted: bool
+    """False = ours, but beyond the target of its model or not in the file."""
+    live: Mapping[int, tuple[ReplicaMember, ...]]
+    planned: Mapping[int, tuple[Stand, ...]]
+
+    def units(self, place: int) -> int:
+        """Return the GPU share it holds on one node, in 1/10000."""
+        return sum(member.gpus for member in self.live.get(place, ())) + sum(
+            stand.gpus for stand in self.planned.get(place, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """`nodes` in ledger order; `occupants`: who runs first, in a fixed order, then who is planned, as created."""
+
+    nodes: Sequence[Node]
+    policies: Sequence[NodePolicy]
+    occupants: Sequence[Occupant]

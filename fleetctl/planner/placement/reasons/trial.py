@@ -1,0 +1,56 @@
+"""Tries a remedy before it is told: a small ledger of nodes that matter, with some offers changed or nodes added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fleetctl.planner.placement.cards import Offer
+from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.ledger import Ledger, LedgerNode
+from fleetctl.planner.placement.reasons.codes import FITS
+from fleetctl.planner.placement.reasons.node_table import NodeTable
+from fleetctl.planner.placement.replica import Placer
+
+MAX_MEMBERS = 256
+"""Replicas of more members are not tried."""
+
+Fresh = tuple[LedgerNode, Offer]
+"""A node that does not exist yet, and what it would offer."""
+
+
+def count_placed(
+    shape: ReplicaShape, table: NodeTable, places: Sequence[int], *, offers: Mapping[int, Offer] | None = None,
+    fresh: Sequence[Fresh] = (), replicas: int = 1,
+) -> int:
+    """Return how many of `replicas` fit on the nodes at `places`, whose `offers` may differ, and on `fresh` ones."""
+    ledger, offers = table.ledger, offers or {}
+    trial = Ledger.opened(
+        [*(ledger.nodes[place] for place in places), *(node for node, _ in fresh)],
+        [*(offers.get(place) or ledger.offer(place) for place in places), *(offer for _, offer in fresh)],
+        {(number, shape.key): ledger.slots(place, shape.key) for number, place in enumerate(places)},
+    )
+    placer = Placer(trial)
+    for placed in range(replicas):
+        if placer.place(shape) is None:
+            return placed
+    return replicas
+
+
+def helpful_places(
+    shape: ReplicaShape, table: NodeTable, beside: Sequence[int] = (), value: str | None = None
+) -> list[int]:
+    """Return `beside` and, for each kind of member, nodes that take one now: those of the domain `value` first."""
+    chosen = set(beside)
+    inside = np.zeros(len(table), dtype=bool)
+    if shape.same_label is not None and value is not None:
+        column = table.column(shape.same_label)
+        inside = column.codes == (column.values.index(value) if value in column.values else len(column.values))
+    for group in shape.groups:
+        for (claim, selector), count in group.classes().items():
+            found = table.verdicts(claim, selector, shape.key, wants_cards=shape.wants_cards)
+            fitting = np.flatnonzero(found.code == FITS)
+            first = fitting[np.argsort(~inside[fitting], kind="stable")]
+            chosen.update(first[: max(64, 4 * count * group.copies)].tolist())
+    return sorted(chosen)

@@ -1,0 +1,75 @@
+"""Amounts, nodes and claims in words, as the messages of a plan say them."""
+
+from __future__ import annotations
+
+from fleetctl.documents.quantity import SHARE, format_bytes, format_share
+from fleetctl.documents.selector import parse_requirement
+from fleetctl.planner.placement.claims import Claim, Selector
+
+ACCELERATOR_LABEL = "ray.io/accelerator-type"
+"""Ray's own label for the kind of card: the word people use for such a node."""
+
+
+def nodes(count: int, kind: str = "") -> str:
+    """Return a number of nodes in words: `1 node`, `3 H200 nodes`."""
+    noun = f"{kind} node" if kind else "node"
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def gpus(units: int) -> str:
+    """Return an amount of 1/10000 GPU in words."""
+    return f"{format_share(units)} GPU" + ("" if 0 < units <= SHARE else "s")
+
+
+def node_kind(selector: Selector) -> str:
+    """Return the card a selector asks for by Ray's label: `H200`, `L4 or A10G`; empty where it asks for none."""
+    wanted = dict(selector).get(ACCELERATOR_LABEL)
+    requirement = None if wanted is None else parse_requirement(wanted)
+    return "" if requirement is None or requirement.negated else " or ".join(sorted(requirement.values))
+
+
+def with_claim(claim: Claim) -> str:
+    """Say what one member needs on its node, GPUs first; empty when it needs nothing countable."""
+    if claim.whole_cards:
+        plural = "" if claim.whole_cards == 1 else "s"
+        return f" with {claim.whole_cards} free GPU{plural}{_vram_each(claim)}"
+    if claim.wants_card:
+        share = f" with {format_share(claim.gpus)} of a card free" if claim.gpus else " with a card"
+        return share + _vram_each(claim)
+    return f" with {format_share(claim.cpus)} free CPUs" if claim.cpus else ""
+
+
+def _vram_each(claim: Claim) -> str:
+    if not claim.vram:
+        return ""
+    return f" of {format_bytes(claim.vram)} free VRAM" + (" each" if claim.whole_cards > 1 else "")
+
+
+def need_text(code: str, need: int, claim: Claim, card: int) -> str:
+    """Return what a code of amounts asks for, with its unit; `card` = the one Ray would hand out, -1 = none to name."""
+    picked = f" (Ray would hand out card {card})" if card >= 0 else ""
+    about = {
+        "INSUFFICIENT_CPU": " free CPUs",
+        "INSUFFICIENT_MEMORY": " free memory",
+        "INSUFFICIENT_VRAM": f" free VRAM on a card{picked}",
+        "CARD_MEMORY_UNKNOWN": " VRAM on a card whose memory is known",
+        "INSUFFICIENT_GPU": _cards(need, "free GPU") if claim.whole_cards else _of_a_card(claim),
+        "CARD_IN_USE": f"{_cards(need, 'GPU') if claim.whole_cards else ' card'} that nobody else uses{picked}",
+    }[code]
+    return f"{amount(code, need, claim)}{about}"
+
+
+def amount(code: str, value: int, claim: Claim) -> str:
+    """Show an amount of the kind a code speaks of."""
+    if code in {"INSUFFICIENT_VRAM", "CARD_MEMORY_UNKNOWN", "INSUFFICIENT_MEMORY"}:
+        return format_bytes(value)
+    shares = code == "INSUFFICIENT_CPU" or (code == "INSUFFICIENT_GPU" and not claim.whole_cards)
+    return format_share(value) if shares else str(value)
+
+
+def _cards(count: int, noun: str) -> str:
+    return f" {noun}" if count == 1 else f" {noun}s"
+
+
+def _of_a_card(claim: Claim) -> str:
+    return " of one card" if claim.gpus else " of a card"

@@ -1,0 +1,82 @@
+"""Counters of what a node may hold few of, packed into machine words, so that adding two fillings checks them all.
+
+A field of a word counts one item, or the items of one rule, up to its limit L: with the bias 2^(w-1) - 1 - L a sum above
+L sets the field's top bit. Items for which no word has room are left out of the pricing in question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+WORDS = 4
+WORD_BITS = 62
+
+
+@dataclass(frozen=True, slots=True)
+class Scarce:
+    """`unit` (words, items): what one member adds; `bias`, `guard` (words,); `counted` (items,) = has its fields."""
+
+    unit: NDArray[np.int64]
+    bias: NDArray[np.int64]
+    guard: NDArray[np.int64]
+    counted: NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class _Word:
+    used: int = 0
+    bias: int = 0
+    guard: int = 0
+
+    def field(self, limit: int) -> int | None:
+        """Take a field that counts up to `limit` and return its lowest bit; None when the word is full."""
+        width = limit.bit_length() + 1
+        if self.used + width > WORD_BITS:
+            return None
+        low = 1 << self.used
+        self.bias += low * ((1 << (width - 1)) - 1 - limit)
+        self.guard |= low << (width - 1)
+        self.used += width
+        return low
+
+
+def count_scarce(
+    ranked: NDArray[np.intp], limits: NDArray[np.int64], most: NDArray[np.int64],
+    rules: Sequence[tuple[NDArray[np.intp], int]],
+) -> Scarce:
+    """Give fields to the items in `ranked` order: to each of which more would fit (`most`) than it may (`limits`)."""
+    unit = np.zeros((WORDS, len(limits)), np.int64)
+    counted = np.zeros(len(limits), dtype=bool)
+    words = [_Word() for _ in range(WORDS)]
+    rule_of = {int(place): number for number, (places, _) in enumerate(rules) for place in places}
+    rule_field: dict[int, tuple[int, int] | None] = {}
+    for place in ranked.tolist():
+        fields = []
+        if limits[place] < most[place]:
+            fields.append(_take_field(words, int(limits[place])))
+        number = rule_of.get(place)
+        if number is not None and len(rules[number][0]) > 1 and rules[number][1] < most[rules[number][0]].sum():
+            if number not in rule_field:
+                rule_field[number] = _take_field(words, rules[number][1])
+            fields.append(rule_field[number])
+        if None in fields:
+            continue
+        counted[place] = True
+        for field in fields:
+            if field is not None:
+                unit[field[0], place] += field[1]
+    used = max([place + 1 for place, word in enumerate(words) if word.used], default=0)
+    return Scarce(unit[:used], np.array([word.bias for word in words[:used]], np.int64),
+                  np.array([word.guard for word in words[:used]], np.int64), counted)
+
+
+def _take_field(words: Sequence[_Word], limit: int) -> tuple[int, int] | None:
+    for number, word in enumerate(words):
+        low = word.field(limit)
+        if low is not None:
+            return number, low
+    return None

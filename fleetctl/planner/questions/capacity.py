@@ -1,0 +1,110 @@
+"""Capacity: how many more replicas of a model, or of a shape, would fit; where; and what stops one more.
+
+Each subject is asked for by itself, on what is free now and on what the plan would leave. Nothing is taken for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
+from fleetctl.documents.plan import ModelRow
+from fleetctl.errors import UsageError
+from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.policies import NO_CAP
+from fleetctl.planner.placement.reasons.explain import explain
+from fleetctl.planner.placement.replica import Placer
+from fleetctl.planner.questions.filling import Filled, fill
+from fleetctl.planner.questions.hardware import hardware, need_text
+from fleetctl.planner.questions.nearest import nearest
+from fleetctl.planner.questions.replica_shape import typed_shape
+from fleetctl.planner.questions.world import World, take_planned
+
+LIMIT = 100_000
+"""Counting stops here: more of one model no fleet file may ask for."""
+
+
+def capacity(world: World, *, models: Sequence[str] = (), shapes: Sequence[str] = (), limit: int = LIMIT) -> Capacity:
+    """Say how many more replicas of each of `models` (none named and no shape: all of the fleet) and `shapes` fit.
+
+    Raises UsageError for an unknown model or a shape that says nothing, InventoryError for an incomplete inventory.
+    """
+    chosen = _chosen(world, models, everything=not shapes)
+    typed = [typed_shape(text) for text in shapes]
+    now = _Counter(world, world.ledger(), limit)
+    after, rows = None, dict[str, ModelRow]()
+    if world.named:
+        plan, ledger = world.plan(), world.ledger()
+        take_planned(plan, ledger)
+        after, rows = _Counter(world, ledger, limit), {row.key: row for row in plan.models}
+    return Capacity(
+        fleet=world.named, inventory=world.about(), limit=limit,
+        rows=[_row(shape, now, after, rows.get(shape.key)) for shape in (*chosen, *typed)],
+    )
+
+
+def _chosen(world: World, models: Sequence[str], *, everything: bool) -> list[ReplicaShape]:
+    shapes = world.shapes()
+    for key in models:
+        if key not in shapes:
+            raise UsageError(f"--model {key}: the fleet file has no such model", hint=nearest(key, shapes))
+    return [shape for key, shape in shapes.items() if key in models or (everything and not models)]
+
+
+def _row(shape: ReplicaShape, now: _Counter, after: _Counter | None, row: ModelRow | None) -> CapacityRow:
+    typed = shape.key.removeprefix("shape ") if row is None else None
+    return CapacityRow(
+        model=row.key if row else None, shape=typed, need=need_text(shape), create=row.create if row else None,
+        blocked=row.blocked if row else None, now=now.room(shape), after_plan=after.room(shape) if after else None,
+    )
+
+
+@dataclass(slots=True)
+class _Counter:
+    """Counts on one ledger, and remembers the answers: models of one shape have one answer."""
+
+    world: World
+    ledger: Ledger
+    limit: int
+    _known: dict[ReplicaShape, Room] = field(default_factory=dict)
+    _hardware: dict[str, str] = field(default_factory=dict)
+
+    def room(self, shape: ReplicaShape) -> Room:
+        """Return how many more of `shape` fit; the ledger is left as it was."""
+        alike = replace(shape, key="") if not self._is_capped(shape) else shape
+        if alike not in self._known:
+            mark = self.ledger.mark()
+            try:
+                self._known[alike] = self._count(shape)
+            finally:
+                self.ledger.undo(mark)
+        return self._known[alike]
+
+    def _is_capped(self, shape: ReplicaShape) -> bool:
+        return any(node.policy.cap_for(shape.wants_cards).limit < NO_CAP for node in self.ledger.nodes if node.open)
+
+    def _count(self, shape: ReplicaShape) -> Room:
+        filled = fill(shape, self.ledger, self.limit)
+        capped = filled.replicas >= self.limit
+        code, message = (None, "") if capped else explain(shape, Placer(self.ledger))[:2]
+        return Room(
+            fits=filled.replicas, at_most=filled.at_most, method=filled.method, capped=capped, code=code,
+            status="optimal" if filled.replicas == filled.at_most and not capped else "feasible", message=message,
+            where=self._where(filled),
+        )
+
+    def _where(self, filled: Filled) -> list[EqualNodes]:
+        kinds = self._kinds()
+        together: dict[tuple[str, int], list[str]] = {}
+        for place, count in sorted(filled.members.items()):
+            node = self.ledger.nodes[place]
+            together.setdefault((kinds[node.id], count), []).append(node.name)
+        ordered = sorted(together.items(), key=lambda item: (-item[0][1] * len(item[1]), item[0]))
+        return [EqualNodes(hardware=kind, members_each=count, nodes=names) for (kind, count), names in ordered]
+
+    def _kinds(self) -> Mapping[str, str]:
+        if not self._hardware:
+            self._hardware = {node.id: hardware(node) for node in self.world.inventory.nodes}
+        return self._hardware

@@ -1,0 +1,116 @@
+"""Changes made in thought: lose a node, cordon some, add some, scale a model. Each gives another world.
+
+Nothing is done. They are applied in one fixed order (add, lose, cordon, scale), not in that of the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from fleetctl.documents.fleet import MAX_REPLICAS, NodePolicy
+from fleetctl.documents.inventory import Node
+from fleetctl.documents.selector import matches
+from fleetctl.documents.what_if import Change
+from fleetctl.errors import UsageError
+from fleetctl.planner.placement.replica import NODE_ID_LABEL
+from fleetctl.planner.questions.loss import without_node
+from fleetctl.planner.questions.nearest import find_node, nearest
+from fleetctl.planner.questions.new_node import new_nodes
+from fleetctl.planner.questions.typed import selector_of, split_commas
+from fleetctl.planner.questions.world import World
+
+CORDON_LABEL = "fleet.io/what-if-cordon"
+"""Carried by nodes that are cordoned in thought, so that a name as well as a selector becomes one policy."""
+
+_EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Supposed:
+    """What a person supposes, as typed: each list holds the values of one flag."""
+
+    lose: tuple[str, ...] = ()
+    cordon: tuple[str, ...] = ()
+    add: tuple[str, ...] = ()
+    scale: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.lose or self.cordon or self.add or self.scale)
+
+
+Step = Callable[[World, str], tuple[World, Change]]
+
+
+def changed(world: World, supposed: Supposed) -> tuple[World, list[Change]]:
+    """Return the world after everything that is supposed, and each change in words.
+
+    Raises UsageError for names, shapes and numbers that mean nothing here.
+    """
+    steps: list[tuple[Step, tuple[str, ...]]] = [
+        (_add, supposed.add), (_lose, supposed.lose), (_cordon, supposed.cordon), (_scale, supposed.scale),
+    ]
+    made: list[Change] = []
+    for step, texts in steps:
+        for text in texts:
+            world, change = step(world, text)
+            made.append(change)
+    return world, made
+
+
+def _add(world: World, text: str) -> tuple[World, Change]:
+    nodes, words = new_nodes(text, world.inventory)
+    inventory = world.inventory.model_copy(update={"nodes": [*world.inventory.nodes, *nodes]})
+    change = Change(op="addNode", about=text, message=f"adds {words}", nodes=[node.name for node in nodes])
+    return replace(world, inventory=inventory), change
+
+
+def _lose(world: World, text: str) -> tuple[World, Change]:
+    node = find_node(text, world.inventory, "--lose-node")
+    already = " (it is dead already)" if node.state == "DEAD" else ""
+    change = Change(op="loseNode", about=text, message=f"loses {node.name}{already}", nodes=[node.name])
+    return replace(world, inventory=without_node(world.inventory, node.id)), change
+
+
+def _cordon(world: World, text: str) -> tuple[World, Change]:
+    chosen = _cordoned(world, text)
+    ids = {node.id for node in chosen}
+    names = sorted(node.name for node in chosen)
+    nodes = [node.model_copy(update={"labels": {**node.labels, CORDON_LABEL: "yes"}}) if node.id in ids else node
+             for node in world.inventory.nodes]
+    policies = tuple(policy for policy in world.fleet.policies if CORDON_LABEL not in policy.selector)
+    fleet = replace(world.fleet, policies=(*policies, NodePolicy(selector={CORDON_LABEL: "yes"}, cordon=True)))
+    change = Change(op="cordon", about=text, message=f"cordons {_some(names)}", nodes=names)
+    inventory = world.inventory.model_copy(update={"nodes": nodes})
+    return replace(world, fleet=fleet, inventory=inventory), change
+
+
+def _cordoned(world: World, text: str) -> list[Node]:
+    """Return the nodes that a name or a selector means; raises UsageError when there is none."""
+    if "=" not in text:
+        return [find_node(text, world.inventory, "--cordon")]
+    selector = dict(selector_of(part, "--cordon") for part in split_commas(text))
+    found = [node for node in world.inventory.nodes if matches(selector, {NODE_ID_LABEL: node.id, **node.labels})]
+    if not found:
+        labels = {f"{key}={value}" for node in world.inventory.nodes for key, value in node.labels.items()}
+        raise UsageError(f"--cordon {text}: no node has these labels", hint=nearest(text, labels))
+    return found
+
+
+def _scale(world: World, text: str) -> tuple[World, Change]:
+    key, equals, number = text.rpartition("=")
+    if not equals or not key or not (number.isascii() and number.isdigit()) or int(number[:9]) > MAX_REPLICAS:
+        raise UsageError(f"--scale {text}: this is not MODEL=N",
+                         hint=f"N is how many replicas to want, from 0 to {MAX_REPLICAS}")
+    models = {model.key: model for model in world.fleet.models}
+    if key not in models:
+        raise UsageError(f"--scale {key}: the fleet file has no such model", hint=nearest(key, models))
+    before = models[key].replicas
+    scaled = tuple(replace(model, replicas=int(number)) if model.key == key else model for model in world.fleet.models)
+    change = Change(op="scale", about=text, message=f"wants {int(number)} instead of {before} of {key}")
+    return replace(world, fleet=replace(world.fleet, models=scaled)), change
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:_EXAMPLES])
+    return shown if len(names) <= _EXAMPLES else f"{len(names)} nodes: {shown} and {len(names) - _EXAMPLES} more"

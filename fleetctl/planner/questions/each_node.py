@@ -1,0 +1,153 @@
+"""N-1: for every node, what its loss would cost, with the plan applied and everything else left where it is.
+
+Nodes that are equal in everything that matters (what they offer, the labels that models ask for, what stands on them,
+and the same for the other nodes of their gangs) have one answer, so it is worked out once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fleetctl.documents.plan import Plan
+from fleetctl.documents.what_if import LostModel, NodeLoss
+from fleetctl.planner.placement.cards import Offer
+from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.pack import pack
+from fleetctl.planner.placement.reasons.explain import explain
+from fleetctl.planner.placement.replica import Placer
+from fleetctl.planner.questions.hardware import hardware
+from fleetctl.planner.questions.sitting import there_now
+from fleetctl.planner.questions.standing import Standing, Stay, standing
+from fleetctl.planner.questions.world import World
+
+
+def lose_each(world: World, plan: Plan) -> list[NodeLoss]:
+    """Return what the loss of each node that is not dead would mean, the gravest first; `plan` is the world's own."""
+    losses = _opened(world, standing(world, plan))
+    alike: dict[Hashable, list[int]] = {}
+    for place, node in enumerate(losses.ledger.nodes):
+        if node.state != "DEAD":
+            alike.setdefault(losses.likeness(place), []).append(place)
+    return sorted((losses.loss_of(places) for places in alike.values()), key=_gravest_first)
+
+
+def _gravest_first(loss: NodeLoss) -> tuple[int, int, str]:
+    missing, lost = (sum(getattr(model, name) for model in loss.models) for name in ("missing", "lost"))
+    return -missing, -lost, loss.nodes[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Losses:
+    """The world as planned, and what is asked of it for every node."""
+
+    world: World
+    found: Standing
+    shapes: Mapping[str, ReplicaShape]
+    labels: tuple[str, ...]
+    """The labels that models ask for in any way."""
+    hardware: tuple[str, ...]
+    """By number of the node."""
+    strangers: Counter[str]
+    """Live replicas that are not this fleet's, by node id."""
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.found.ledger
+
+    def likeness(self, place: int) -> Hashable:
+        """Return a key that only nodes with the same answer share."""
+        others = self._others(place)
+        order = {other: number for number, other in enumerate(others)}
+        gangs = tuple((stay.model, tuple(order.get(there, -1) for there in stay.places))
+                      for stay in self._spanning(place))
+        after = tuple((self._features(other), self._freed(place, other)) for other in others)
+        return self._features(place), gangs, after
+
+    def loss_of(self, places: Sequence[int]) -> NodeLoss:
+        """Return what the loss of any one of these equal nodes would mean, worked out for the first."""
+        first, nodes = places[0], self.ledger.nodes
+        return NodeLoss(hardware=self.hardware[first], nodes=[nodes[place].name for place in places],
+                        models=self._models(first), unmanaged=self.strangers[nodes[first].id])
+
+    def _features(self, place: int) -> Hashable:
+        node = self.ledger.nodes[place]
+        caps = node.policy.cap_for(False).limit, node.policy.cap_for(True).limit
+        return (self.hardware[place], self.ledger.offer_number(place), node.open, caps, self.strangers[node.id],
+                tuple(node.labels.get(label) for label in self.labels), frozenset(self.found.content(place).items()))
+
+    def _spanning(self, place: int) -> list[Stay]:
+        return [stay for stay in self.found.on.get(place, ()) if stay.spans]
+
+    def _others(self, place: int) -> list[int]:
+        """Return the other nodes of the gangs on a node, in a fixed order."""
+        return [there for there in dict.fromkeys(there for stay in self._spanning(place) for there in stay.places)
+                if there != place]
+
+    def _freed(self, place: int, other: int) -> Offer:
+        """Return what another node offers once the gangs on a lost one have ended; nothing where it takes nothing."""
+        if not self.ledger.nodes[other].open:
+            return self.ledger.offer(other)
+        return self.found.offer_without(other, [stay for stay in self._spanning(place) if other in stay.places])
+
+    def _models(self, place: int) -> list[LostModel]:
+        lost = self.found.content(place)
+        demands = [demand for demand in self._demands(lost) if demand.missing]
+        ledger = self.ledger.supposing(
+            dead=place, offers={other: self._freed(place, other) for other in self._others(place)},
+            ended=[(stay.model, there) for stay in self.found.on.get(place, ()) for there in set(stay.places)])
+        placed = _placed(demands, ledger)
+        needed = {demand.shape.key: demand.missing for demand in demands}
+        return [self._model(key, lost[key], needed.get(key, 0), placed[key], ledger)
+                for key in self.shapes if lost[key]]
+
+    def _demands(self, lost: Counter[str]) -> Iterable[Demand]:
+        """Ask for what the targets need of what is lost."""
+        for number, model in enumerate(self.world.fleet.models):
+            if lost[model.key]:
+                left = self.found.have[model.key] - lost[model.key]
+                missing = min(lost[model.key], max(0, model.replicas - left))
+                yield Demand(self.shapes[model.key], missing, left, model.priority, number)
+
+    def _model(self, key: str, lost: int, needed: int, placed: int, ledger: Ledger) -> LostModel:
+        code, message = None, ""
+        if placed < needed:
+            code, message = explain(self.shapes[key], Placer(ledger))[:2]
+        return LostModel(model=key, lost=lost, replaced=placed, surplus=lost - needed, missing=needed - placed,
+                         code=code, message=message)
+
+
+def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:
+    """Return how many of each model find a place; a first pass that places all of them needs no better one."""
+    needed = Counter({demand.shape.key: demand.missing for demand in demands})
+    mark, placer = ledger.mark(), Placer(ledger)
+    for demand in sorted(demands, key=lambda one: (-one.shape.gpu_units, -one.shape.size, one.place)):
+        if any(placer.place(demand.shape) is None for _ in range(demand.missing)):
+            ledger.undo(mark)
+            return Counter(one.demand.shape.key for one in pack(demands, Placer(ledger)).placed)
+    return needed
+
+
+def _opened(world: World, found: Standing) -> _Losses:
+    shapes = world.shapes()
+    kinds = {node.id: hardware(node) for node in world.inventory.nodes}
+    return _Losses(world, found, shapes, tuple(sorted(_labels_asked_for(shapes.values()))),
+                   tuple(kinds[node.id] for node in found.ledger.nodes), _strangers(world, found))
+
+
+def _labels_asked_for(shapes: Iterable[ReplicaShape]) -> set[str]:
+    asked: set[str] = set()
+    for shape in shapes:
+        asked |= {key for group in shape.groups for member in group.members for key, _ in member.selector}
+        asked |= {label for label in (shape.same_label, shape.spread) if label}
+    return asked
+
+
+def _strangers(world: World, found: Standing) -> Counter[str]:
+    """Count, by node id, the live replicas that are not this fleet's."""
+    ours = {id(replica) for model in found.state.models.values() for replica in model.live}
+    return Counter(node_id for replica in there_now(world) if id(replica) not in ours
+                   for node_id in {member.node_id for member in replica.members} if node_id)

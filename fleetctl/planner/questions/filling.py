@@ -1,0 +1,62 @@
+"""Fill a ledger with replicas of one shape until no more fits.
+
+Where a replica is one member and its share is the same on every card, this is exact: Ray decides the card, so a node
+takes what it takes, whatever the order, and nodes do not meddle with each other. Everything else goes to the packer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from fleetctl.planner.placement.bound import upper_bound
+from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.pack import pack
+from fleetctl.planner.placement.policies import NO_CAP
+from fleetctl.planner.placement.replica import Placer
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """How many replicas were taken, how many could have been at most, and how many members stand on which node."""
+
+    replicas: int
+    at_most: int
+    method: str
+    members: dict[int, int]
+
+
+def fill(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
+    """Take as many replicas of `shape` as fit, at most `limit`; they stay taken."""
+    if _is_single(shape):
+        return _fill_singly(shape, ledger, limit)
+    demand = Demand(shape, limit, 1, 0, 0)
+    bound = upper_bound([demand], ledger)
+    asked = Demand(shape, min(limit, bound.replicas), 1, 0, 0)
+    placed = pack([asked], Placer(ledger)).placed
+    members = Counter(stand.node for one in placed for stand in one.stands)
+    return Filled(len(placed), min(limit, bound.replicas), bound.method, dict(members))
+
+
+def _is_single(shape: ReplicaShape) -> bool:
+    claims = [member.claim for group in shape.groups for member in group.members]
+    return shape.size == 1 and bool(claims[0].gpus or not claims[0].vram)
+
+
+def _fill_singly(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
+    (seat,) = shape.seats
+    members: dict[int, int] = {}
+    left = limit
+    for node in ledger.selected(seat.selector):
+        slots = ledger.free_slots(node, shape.key, wants_cards=shape.wants_cards)
+        count, most = 0, min(left, slots)
+        while count < most and ledger.take(node, seat.claim) is not None:
+            count += 1
+        for _ in range(count if slots < NO_CAP else 0):  # where there is no cap, nobody asks for slots
+            ledger.take_slot(node, shape.key)
+        if count:
+            members[node] = count
+            left -= count
+    return Filled(limit - left, limit - left, "each node counted by itself", members)

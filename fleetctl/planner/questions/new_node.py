@@ -1,0 +1,134 @@
+"""Nodes that do not exist yet: what `what-if --add-node` takes.
+
+`8xH200` (as many cards of that type), `gpus=8,vram=141Gi,cpus=192,memory=2Ti,label=pool=a`, or `like:NODE`; each with
+`xN` behind it for several. A node of a type the cluster has is made like one of those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import count
+
+from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeResources
+from fleetctl.documents.quantity import SHARE, format_bytes
+from fleetctl.errors import UsageError
+from fleetctl.planner.placement.replica import NODE_ID_LABEL
+from fleetctl.planner.questions.hardware import ACCELERATOR_LABEL, hardware
+from fleetctl.planner.questions.nearest import find_node
+from fleetctl.planner.questions.typed import (
+    bytes_of,
+    count_of,
+    cpus_of,
+    gpus_of,
+    label_of,
+    split_commas,
+    split_times,
+    words,
+)
+
+FLAG = "--add-node"
+KEYS = ("gpus", "type", "vram", "cpus", "memory", "label")
+NAME_LABEL = "fleet.io/node"
+MAX_NODES = 10_000
+MAX_CARDS = 64
+MIB = 1 << 20
+PLENTY_CPUS, PLENTY_MEMORY = 1_024, 16 << 40
+"""CPUs and host memory of a new node where nobody says how much: enough never to be what is short."""
+
+CARD_MEMORY = {
+    "T4": 15_360 * MIB, "A10G": 23_028 * MIB, "L4": 23_034 * MIB, "L40S": 46_068 * MIB, "A100": 40_960 * MIB,
+    "A100-40G": 40_960 * MIB, "A100-80G": 81_920 * MIB, "H100": 81_559 * MIB, "H200": 143_771 * MIB,
+    "B200": 183_359 * MIB,
+}
+"""Memory of a card by Ray's accelerator type, as the driver reports it (nvidia-smi), in bytes."""
+
+_SHORT = re.compile(r"([0-9]{1,3})x([A-Za-z][A-Za-z0-9._-]*?)(?:x([0-9]{1,6}))?")
+
+
+def new_nodes(text: str, inventory: Inventory) -> tuple[list[Node], str]:
+    """Return the nodes that `text` asks for, empty and alive, and in words what they are.
+
+    Raises UsageError when it names no node, no shape, or too many.
+    """
+    body, times = split_times(text)
+    if not 1 <= times <= MAX_NODES:
+        raise UsageError(f"{FLAG} {text}: from 1 to {MAX_NODES} nodes can be added")
+    short = _SHORT.fullmatch(body)
+    if body.startswith("like:"):
+        model, times, source = _like(body.removeprefix("like:").strip(), times, inventory)
+    elif short and times * int(short[3] or 1) <= MAX_NODES:
+        times *= int(short[3] or 1)
+        model, source = _of_type(int(short[1]), short[2], inventory)
+    else:
+        model, source = _spelt(body)
+    names = _names(inventory)
+    nodes = [_fresh(model, next(names)) for _ in range(times)]
+    return nodes, f"{times} x {hardware(model)} {source}" if times > 1 else f"{hardware(model)} {source}"
+
+
+def _like(name: str, times: int, inventory: Inventory) -> tuple[Node, int, str]:
+    named = {node.name for node in inventory.nodes} | {node.id for node in inventory.nodes}
+    glued = re.fullmatch(r"(.+)x([0-9]{1,6})", name)
+    if name not in named and glued and glued[1] in named:  # like:node-ax2
+        name, times = glued[1], times * count_of(glued[2], FLAG)
+    node = find_node(name, inventory, FLAG)
+    return node, times, f"like {node.name}"
+
+
+def _of_type(cards: int, kind: str, inventory: Inventory) -> tuple[Node, str]:
+    """Make a node like one of the cluster with these cards, or else from what is known of the type alone."""
+    known = {node.labels.get(ACCELERATOR_LABEL, "").lower(): node.labels.get(ACCELERATOR_LABEL, "")
+             for node in inventory.nodes}
+    kind = known.get(kind.lower()) or next((name for name in CARD_MEMORY if name.lower() == kind.lower()), kind)
+    alike = [node for node in inventory.nodes if hardware(node) == f"{cards}x{kind}"]
+    if alike:
+        model = min(alike, key=lambda node: (node.state == "DEAD", node.name))
+        return model, f"like {model.name}"
+    memories = [card.memory_total for node in inventory.nodes if node.labels.get(ACCELERATOR_LABEL) == kind
+                for card in node.gpus if card.memory_total]
+    memory = max(memories, default=0) or CARD_MEMORY.get(kind)
+    if memory is None:
+        raise UsageError(f"{FLAG} {cards}x{kind}: nobody knows how much memory a {kind} has",
+                         hint=f"write gpus={cards},type={kind},vram=80Gi, with its memory")
+    return _node(cards, memory, {ACCELERATOR_LABEL: kind}), f"of {format_bytes(memory)} each, CPUs and memory plenty"
+
+
+def _spelt(body: str) -> tuple[Node, str]:
+    found = words(split_commas(body), KEYS, FLAG, "8xH200, like:NODE or gpus=8,vram=141Gi")
+    said = dict(found)
+    cards = gpus_of(said.get("gpus", "0"), FLAG)
+    if cards % SHARE:
+        raise UsageError(f"{FLAG}: a node has whole GPUs, not {said['gpus']}")
+    labels = dict(label_of(value, FLAG) for key, value in found if key == "label")
+    if "type" in said:
+        labels[ACCELERATOR_LABEL] = said["type"]
+    memory = bytes_of(said["vram"], FLAG) if "vram" in said else CARD_MEMORY.get(said.get("type", ""))
+    node = _node(cards // SHARE, memory, labels)
+    total = Amounts(
+        gpu=cards // SHARE, cpu=cpus_of(said["cpus"], FLAG) / SHARE if "cpus" in said else PLENTY_CPUS,
+        memory=bytes_of(said["memory"], FLAG) if "memory" in said else PLENTY_MEMORY)
+    plenty = [name for key, name in (("cpus", "CPUs"), ("memory", "memory")) if key not in said]
+    source = f"with {' and '.join(plenty)} plenty" if plenty else "as given"
+    return node.model_copy(update={"resources": NodeResources(total=total)}), source
+
+
+def _node(cards: int, memory: int | None, labels: dict[str, str]) -> Node:
+    if cards > MAX_CARDS:
+        raise UsageError(f"{FLAG}: a node has at most {MAX_CARDS} GPUs, not {cards}")
+    total = Amounts(gpu=cards, cpu=PLENTY_CPUS, memory=PLENTY_MEMORY)
+    gpus = [Gpu(index=index, memory_total=memory) for index in range(cards)] if memory else []
+    return Node(id="new", name="new", labels=labels, resources=NodeResources(total=total), gpus=gpus)
+
+
+def _fresh(model: Node, name: str) -> Node:
+    """Return an empty copy of `model`: the same cards and labels, another name, nothing in use."""
+    labels = {key: value for key, value in model.labels.items() if key not in (NODE_ID_LABEL, NAME_LABEL)}
+    cards = [card.model_copy(update={"uuid": None, "memory_used": 0, "share": None}) for card in model.gpus]
+    resources = NodeResources(total=model.resources.total, used=Amounts())
+    return Node(id=name, name=name, labels=labels, resources=resources, gpus=cards)
+
+
+def _names(inventory: Inventory) -> Iterator[str]:
+    taken = {node.name for node in inventory.nodes} | {node.id for node in inventory.nodes}
+    return (name for number in count(1) if (name := f"new-{number}") not in taken)

@@ -1,0 +1,99 @@
+"""Shapes as people type them: what the flags `--shape` and `--add-node` take, down to words and amounts.
+
+`8`, `0.5` and `2x8` are short for amounts of GPUs; everything else is `key=value`, with commas between. A comma inside
+brackets, as in `in(L4, A10G)`, separates nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import TypeVar
+
+from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_gpus
+from fleetctl.documents.selector import parse_requirement
+from fleetctl.errors import UsageError
+from fleetctl.spec.guess import bytes_meant
+
+_TIMES = re.compile(r"(.*\S)\s+[x*]\s*([0-9]{1,6})", re.DOTALL)
+_COMMA = re.compile(r",(?![^(]*\))")
+
+Words = list[tuple[str, str]]
+"""(key, value) pairs in the order in which they were typed."""
+
+_Amount = TypeVar("_Amount")
+
+
+def split_times(text: str) -> tuple[str, int]:
+    """Return what was typed and how often: `gpus=8 x2` is (`gpus=8`, 2); without a count it is 1."""
+    match = _TIMES.fullmatch(text.strip())
+    return (match[1].strip(), int(match[2])) if match else (text.strip(), 1)
+
+
+def split_commas(text: str) -> list[str]:
+    """Return the parts between commas, without the blanks around them."""
+    return [part.strip() for part in _COMMA.split(text)]
+
+
+def words(parts: Sequence[str], known: Sequence[str], flag: str, example: str) -> Words:
+    """Split each part at its first `=`; raises UsageError for a key that is not `known`, with the nearest one."""
+    found: Words = []
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not equals or not value.strip():
+            raise UsageError(f"{flag}: {part!r} is no shape", hint=f"write {example}; keys are {', '.join(known)}")
+        if key.strip() not in known:
+            near = get_close_matches(key.strip(), known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}={value}?" if near else f"KEY is one of {', '.join(known)}"
+            raise UsageError(f"{flag}: there is no {key.strip()!r} in a shape", hint=hint)
+        found.append((key.strip(), value.strip()))
+    return found
+
+
+def gpus_of(text: str, flag: str) -> int:
+    """Return GPUs in 1/10000; raises UsageError for anything but a share below 1 or a whole number."""
+    return _amount(lambda: parse_gpus(float(text)), text, flag, "a number of GPUs, such as 8 or 0.5")
+
+
+def cpus_of(text: str, flag: str) -> int:
+    """Return CPUs in 1/10000; raises UsageError."""
+    return _amount(lambda: parse_cpus(text), text, flag, "a number of CPUs, such as 2 or 500m")
+
+
+def bytes_of(text: str, flag: str) -> int:
+    """Return bytes; raises UsageError, with the quantity that was probably meant."""
+    return _amount(lambda: parse_bytes(text), text, flag, "a byte quantity, such as 16Gi", bytes_meant(text))
+
+
+def count_of(text: str, flag: str) -> int:
+    """Return a whole number from 1 on; raises UsageError."""
+    if text.isascii() and text.isdigit() and 0 < int(text[:7]) <= 100_000:
+        return int(text)
+    raise UsageError(f"{flag}: {text!r} is not a whole number from 1 to 100000")
+
+
+def label_of(text: str, flag: str) -> tuple[str, str]:
+    """Return the two sides of a label `KEY=VALUE`; raises UsageError."""
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals or not value.strip():
+        raise UsageError(f"{flag}: {text!r} is not a label", hint="write label=KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def selector_of(text: str, flag: str) -> tuple[str, str]:
+    """Return key and expression of `KEY=EXPRESSION`; raises UsageError for what is no label selector."""
+    key, expression = label_of(text, flag)
+    try:
+        parse_requirement(expression)
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from None
+    return key, expression
+
+
+def _amount(parse: Callable[[], _Amount], text: str, flag: str, allowed: str, meant: str | None = None) -> _Amount:
+    try:
+        return parse()
+    except (ValueError, OverflowError):
+        hint = f"did you mean {meant}?" if meant else None
+        raise UsageError(f"{flag}: {text!r} is not {allowed}", hint=hint) from None

@@ -1,0 +1,86 @@
+"""What if: plan the fleet on the world as it is, and on the one that is supposed, and lay the two side by side.
+
+Both are plans like any other, made by `make_plan`, so what this says is what `plan` would say if it came true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fleetctl.documents.plan import Blocked, ModelRow, Plan, Reason
+from fleetctl.documents.what_if import Change, Counts, ModelChange, NewReplica, WhatIf
+from fleetctl.errors import UsageError
+from fleetctl.planner.questions.changes import CORDON_LABEL, Supposed, changed
+from fleetctl.planner.questions.each_node import lose_each
+from fleetctl.planner.questions.sitting import name_of, there_now
+from fleetctl.planner.questions.world import World
+
+
+def what_if(world: World, supposed: Supposed, *, each_node: bool = False) -> WhatIf:
+    """Compare today's plan with the plan for what is supposed; `each_node` adds what each node's loss would mean.
+
+    Raises UsageError when nothing is supposed or a name is unknown, InventoryError for an incomplete inventory.
+    """
+    if not supposed and not each_node:
+        raise UsageError("nothing is supposed, so nothing would change",
+                         hint="give --lose-node, --cordon, --add-node, --scale or --each-node")
+    before = world.plan()
+    after_world, changes = changed(world, supposed)
+    after = after_world.plan() if supposed else before
+    rows = [_model(old, new) for old, new in zip(before.models, after.models, strict=True)]
+    losses = lose_each(after_world, after) if each_node else None
+    unplaced = losses is not None and any(model.missing for loss in losses for model in loss.models)
+    return WhatIf(
+        fleet=world.fleet.name, inventory=world.about(), changes=changes, models=rows,
+        before=_total(row.before for row in rows), after=_total(row.after for row in rows),
+        unmanaged_lost=_unmanaged_on(world, changes), created=_created(after),
+        blocked=[_named(one, after_world) for one in after.blocked], certificate=after.certificate, each_node=losses,
+        exit_code=3 if unplaced else after.exit_code,
+    )
+
+
+def _model(old: ModelRow, new: ModelRow) -> ModelChange:
+    """Tell what becomes of one model's lost replicas; what `--scale` asks for in addition is not held against them."""
+    lost = max(0, old.live - new.live)
+    needed = min(lost, max(0, new.wanted - new.live))
+    more_blocked = new.blocked - old.blocked - max(0, new.wanted - old.wanted)
+    missing = min(needed, max(0, more_blocked))
+    return ModelChange(key=new.key, before=_counts(old), after=_counts(new), lost=lost, replaced=needed - missing,
+                       surplus=lost - needed, missing=missing)
+
+
+def _counts(row: ModelRow) -> Counts:
+    return Counts(wanted=row.wanted, live=row.live, create=row.create, blocked=row.blocked)
+
+
+def _total(counts: Iterable[Counts]) -> Counts:
+    rows = list(counts)
+    return Counts(wanted=sum(row.wanted for row in rows), live=sum(row.live for row in rows),
+                  create=sum(row.create for row in rows), blocked=sum(row.blocked for row in rows))
+
+
+def _created(plan: Plan) -> list[NewReplica]:
+    return [NewReplica(model=action.model, replica_id=action.replica_id, members=action.members)
+            for action in plan.actions]
+
+
+def _unmanaged_on(world: World, changes: Sequence[Change]) -> list[str]:
+    """Name what would go with the nodes and is not this fleet's to plan again; `world` is the one before."""
+    names = {name for change in changes if change.op == "loseNode" for name in change.nodes}
+    lost = {node.id for node in world.inventory.nodes if node.name in names}
+    ours = {id(replica) for model in world.sorted_out().models.values() for replica in model.live}
+    return [name_of(replica) for replica in there_now(world)
+            if id(replica) not in ours and any(member.node_id in lost for member in replica.members)]
+
+
+def _named(blocked: Blocked, world: World) -> Blocked:
+    """Call the policy that --cordon stands for by the flag: it is in no file."""
+    ours = f"spec.nodes[{len(world.fleet.policies) - 1}].cordon"
+    if not any(CORDON_LABEL in policy.selector for policy in world.fleet.policies):
+        return blocked
+    reasons = [_renamed(reason, ours) for reason in blocked.reasons]
+    return blocked.model_copy(update={"message": blocked.message.replace(ours, "--cordon"), "reasons": reasons})
+
+
+def _renamed(reason: Reason, ours: str) -> Reason:
+    return reason.model_copy(update={"need": reason.need.replace(ours, "--cordon")})

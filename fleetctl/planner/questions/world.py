@@ -1,0 +1,82 @@
+"""What a question is asked of: a fleet, an inventory, and the ledger of what is free in it.
+
+Every question stands on the same two facts as a plan, so its answers agree with what `plan` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleetctl.documents.fleet import Cluster
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.plan import Plan, PlanInventory
+from fleetctl.planner.complete import require_complete
+from fleetctl.planner.live import LiveState, sort_out
+from fleetctl.planner.opening import open_ledger
+from fleetctl.planner.options import PlanFacts, PlanOptions
+from fleetctl.planner.placement.claims import Claim, ReplicaShape, replica_shape
+from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.plan import make_plan
+from fleetctl.spec.resolved import ResolvedFleet
+
+NO_FLEET = ResolvedFleet(name="", cluster=Cluster(), policies=(), models=(), files=())
+"""Stands where no fleet is named: no models, no policies; everything that runs is somebody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A fleet and an inventory; `adopt_from` as for a plan."""
+
+    fleet: ResolvedFleet
+    inventory: Inventory
+    adopt_from: str | None = None
+
+    @property
+    def named(self) -> str | None:
+        """Return the fleet's name; None where there is no fleet."""
+        return self.fleet.name or None
+
+    def plan(self) -> Plan:
+        """Plan the fleet on the inventory; raises InventoryError when it is not complete."""
+        return make_plan(self.fleet, self.inventory, PlanOptions(adopt_from=self.adopt_from),
+                         PlanFacts(tool_version=""))
+
+    def shapes(self) -> dict[str, ReplicaShape]:
+        """Return the shape of one replica by model key."""
+        return {model.key: replica_shape(model) for model in self.fleet.models}
+
+    def sorted_out(self) -> LiveState:
+        """Return what runs, and whose it is."""
+        return sort_out(self.inventory, self.fleet.name, self.shapes(), self.adopt_from)
+
+    def ledger(self) -> Ledger:
+        """Open a ledger of what is free now; raises InventoryError when the inventory is not complete."""
+        require_complete(self.inventory)
+        return self.opened()
+
+    def opened(self) -> Ledger:
+        """Open a ledger of what is free now, as far as it could be read."""
+        return open_ledger(self.inventory, self.fleet.policies, self.sorted_out())
+
+    def about(self) -> PlanInventory:
+        """Return which inventory this is, as answers name it."""
+        return PlanInventory(observed_at=self.inventory.observed_at, source=self.inventory.source,
+                             address=self.inventory.cluster.address, session_id=self.inventory.cluster.session_id)
+
+
+def take_planned(plan: Plan, ledger: Ledger) -> list[tuple[int, ...]]:
+    """Take every new replica of `plan` from the ledger, in order of creation; returns the cards of each member.
+
+    Raises ValueError when the ledger is not the one the plan was made on.
+    """
+    places = {node.id: place for place, node in enumerate(ledger.nodes)}
+    cards: list[tuple[int, ...]] = []
+    for action in plan.actions:
+        for member in action.members:
+            taken = ledger.take(places[member.node_id], Claim(member.gpus, member.vram, member.cpus, member.memory))
+            if taken is None:
+                raise ValueError(f"{action.id} does not fit on {member.node} any more")
+            cards.append(taken.indices)
+        for node_id in dict.fromkeys(member.node_id for member in action.members):
+            ledger.take_slot(places[node_id], action.model)
+    return cards

@@ -1,0 +1,73 @@
+"""Placement on Alibaba's GPU cluster trace: `python -m tests.benchmarks.openb --nodes CSV --pods CSV --seed 42 --json`.
+
+`--mode online`: tasks come one by one, and only what is typical of the trace is known (`placement/trace.py` has the
+protocol). `--mode batch`: all tasks that arrive up to `--load` are planned as one fleet by the product's packer. One
+JSON line per peer, then ours as the last one; every placement is checked by code that shares nothing with the planner,
+and a violation ends with exit code 1. The trace's licence does not cover shipping it: without --nodes and --pods it is
+looked for in $FLEETCTL_BENCH_DATA/openb, and without that a small made-up one is taken, under the name "synthetic".
+`make bench-placement` runs all traces over several seeds (`placement/suite.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from tests.benchmarks.placement.measure import Run, about_machine, measure, peer_names, published_fgd
+from tests.benchmarks.placement.trace import Trace, made_up_trace, read_trace
+
+NODES = "openb_node_list_gpu_node.csv"
+DATA = "FLEETCTL_BENCH_DATA"
+
+
+def main() -> None:
+    """Run the benchmark."""
+    flags = _flags()
+    trace, published = _trace(flags.nodes, flags.pods, flags.load)
+    run = Run(trace, flags.seed, flags.mode, flags.load)
+    wrong = 0
+    for name in ([] if flags.no_peers else peer_names(run.mode)):
+        line = measure(name, run, flags.ray_hosts)
+        wrong += line["violations"]
+        print(json.dumps({**line, **({"published": published} if name == "fgd" and published else {})}), flush=True)
+    ours = measure("fleetctl", run)
+    wrong += ours["violations"] + ours.get("needlesslyRefused", 0)
+    if flags.json:
+        print(json.dumps({**ours, **({"publishedFgd": published} if published else {}), **about_machine()}))
+    else:
+        print(f"{ours['gpuAllocPct']:.2f} % of the GPUs in {ours['seconds']:.1f} s")
+    sys.exit(1 if wrong else 0)
+
+
+def _flags() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=Path, help="node list of the trace")
+    parser.add_argument("--pods", type=Path, help="pod list of the trace")
+    parser.add_argument("--seed", type=int, default=42, help="of the order of arrival; published runs have 42 to 51")
+    parser.add_argument("--mode", choices=("online", "batch"), default="online")
+    parser.add_argument("--load", type=float, default=1.0, help="GPU demand that arrives, as a part of the capacity")
+    parser.add_argument("--no-peers", action="store_true", help="ours alone")
+    parser.add_argument("--ray-hosts", type=int, default=75,
+                        help="Ray's scheduler takes hours on the whole trace: sample about so many; 0 = without it")
+    parser.add_argument("--json", action="store_true", help="end with one JSON object")
+    return parser.parse_args()
+
+
+def _trace(nodes: Path | None, pods: Path | None, load: float) -> tuple[Trace, float | None]:
+    """Return the trace, and what its authors published for FGD at this load."""
+    folder = Path(os.environ[DATA]) / "openb" if os.environ.get(DATA) else None
+    if nodes is None and folder is not None:
+        nodes = folder / NODES
+    if pods is None and folder is not None:
+        pods = folder / "openb_pod_list_default.csv"
+    if nodes is None or pods is None:
+        print(f"no --nodes and --pods, and {DATA} is not set: a made-up cluster", file=sys.stderr)
+        return made_up_trace(), None
+    return read_trace(nodes, pods), published_fgd(pods, load)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Hosts and tasks of a trace, read from its CSV files or made up, and the order in which tasks arrive.
+
+The protocol is that of FGD's published result tables (Weng et al., USENIX ATC 2023): tasks in the order of their names
+are shuffled with a seed; while their GPU demand is below 1.3 times the capacity, tasks drawn at random from the trace
+follow; if it is above, random ones are dropped. Nobody leaves. `load` cuts the list where the demand that has arrived
+reaches that part of the capacity.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+OFFERED = 1.3
+POPULAR = 0.95
+"""The target workload: the most popular shapes that cover this part of the tasks."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Task:
+    """What one task asks for: `cards` with `milli` thousandths of each; `models` = those it may run on, empty = all."""
+
+    cards: int
+    milli: int
+    cpu_milli: int
+    mib: int
+    models: tuple[str, ...] = ()
+
+    @property
+    def gpu_milli(self) -> int:
+        """Thousandths of a card in all."""
+        return self.cards * self.milli
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One node."""
+
+    name: str
+    cpu_milli: int
+    mib: int
+    cards: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Hosts in file order, tasks in the order of their names."""
+
+    name: str
+    hosts: tuple[Host, ...]
+    tasks: tuple[Task, ...]
+
+    @property
+    def capacity(self) -> int:
+        """Thousandths of a card in all."""
+        return 1000 * sum(host.cards for host in self.hosts)
+
+    def arrivals(self, seed: int, load: float) -> list[Task]:
+        """Return the tasks that arrive until `load` of the capacity is asked for."""
+        random = Random(seed)
+        order = list(self.tasks)
+        random.shuffle(order)
+        asked, goal = sum(task.gpu_milli for task in order), OFFERED * self.capacity
+        while asked > goal:
+            asked -= order.pop(random.randrange(len(order))).gpu_milli
+        while asked < goal:
+            order.append(self.tasks[random.randrange(len(self.tasks))])
+            asked += order[-1].gpu_milli
+        arrived, reached = [], 0
+        for task in order:
+            reached += task.gpu_milli
+            if reached > load * self.capacity:
+                break
+            arrived.append(task)
+        return arrived
+
+    def target(self) -> dict[Task, float]:
+        """Return the popular shapes and how many of each would fill the cluster."""
+        counts = Counter(self.tasks)
+        popular: dict[Task, float] = {}
+        covered = 0
+        for task, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+            if covered >= POPULAR * len(self.tasks):
+                break
+            popular[task] = count
+            covered += count
+        scale = self.capacity / max(1, sum(task.gpu_milli * count for task, count in popular.items()))
+        return {task: count * scale for task, count in popular.items()}
+
+
+def read_trace(nodes: Path, pods: Path) -> Trace:
+    """Read the node list and the pod list of a trace in the format of Alibaba's cluster-trace-gpu-v2023."""
+    with nodes.open() as text:
+        hosts = tuple(Host(row["sn"], int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"])
+                      for row in csv.DictReader(text))
+    with pods.open() as text:
+        rows = sorted(csv.DictReader(text), key=lambda row: row["name"])
+    return Trace(pods.stem, hosts, tuple(_task(row) for row in rows))
+
+
+def _task(row: dict[str, str]) -> Task:
+    cards = int(row["num_gpu"])
+    models = tuple(sorted(model for model in (row.get("gpu_spec") or "").split("|") if model))
+    return Task(cards, int(row["gpu_milli"]) if cards else 0, int(row["cpu_milli"]), int(row["memory_mib"]), models)
+
+
+SYNTHETIC_HOSTS: Sequence[tuple[int, Host]] = (
+    (20, Host("", 96_000, 393_216, 8, "big")), (14, Host("", 104_000, 524_288, 2, "roomy")),
+    (6, Host("", 16_000, 122_880, 2, "lean")), (3, Host("", 64_000, 262_144, 8, "old")),
+)
+SYNTHETIC_TASKS: Sequence[tuple[int, Task]] = (
+    (26, Task(1, 1000, 11_000, 49_152)), (8, Task(1, 1000, 3_000, 8_192)), (15, Task(1, 810, 3_000, 5_600)),
+    (9, Task(1, 470, 8_000, 30_517)), (5, Task(1, 320, 4_000, 22_888)), (4, Task(1, 190, 2_000, 8_192)),
+    (4, Task(1, 650, 12_000, 47_104)), (4, Task(1, 1000, 18_000, 64_512)), (3, Task(1, 1000, 8_000, 16_384, ("big",))),
+    (2, Task(8, 1000, 80_000, 262_144)), (2, Task(2, 1000, 20_000, 65_536)), (1, Task(4, 1000, 40_000, 131_072)),
+    (12, Task(0, 0, 12_500, 57_344)), (5, Task(0, 0, 32_000, 49_152)),
+)
+
+
+def made_up_trace() -> Trace:
+    """Return a small cluster with a mix of tasks in the manner of a real one, where no trace may be shipped."""
+    hosts = [Host(f"host-{kind}-{number:03}", host.cpu_milli, host.mib, host.cards, host.model)
+             for kind, (count, host) in enumerate(SYNTHETIC_HOSTS) for number in range(4 * count)]
+    tasks = [task for count, task in SYNTHETIC_TASKS for _ in range(12 * count)]
+    return Trace("synthetic", tuple(hosts), tuple(tasks))

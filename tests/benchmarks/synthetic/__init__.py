@@ -1,0 +1,1 @@
+"""Synthetic fleets whose best packing is known, because they are cut out of one."""

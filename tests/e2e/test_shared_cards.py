@@ -1,0 +1,80 @@
+"""Shared cards on a real Ray of two nodes with 8 pretended GPUs each: what the plan promises starts, all of it.
+
+Left to itself Ray fills the first node with shares that its cards no longer hold and waits for ever, beside an idle
+node. The plan knows which card Ray will pick, so every share it promises has one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from cluster import RayCluster
+from conftest import World, member, model
+
+pytestmark = pytest.mark.ray
+
+NODES = ("eight-a", "eight-b")
+HERE = {"fleet.io/node": f"in({', '.join(NODES)})"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_nodes_of_eight(ray_cluster: RayCluster) -> Iterator[None]:
+    ray_cluster.add(names=list(NODES), gpus=8)
+    yield
+    for name in NODES:
+        ray_cluster.remove(name=name)
+
+
+def sharing(key: str, replicas: int, gpus: float) -> dict[str, Any]:
+    return model(key, replicas, member("--plain", gpus=gpus, nodeSelector=HERE), startupTimeout="240s",
+                 schedulingTimeout="120s")
+
+
+def granted(world: World) -> dict[tuple[str, int], int]:
+    """What each card has been granted, in 1/10000, as the replicas themselves tell it."""
+    cards: dict[tuple[str, int], int] = defaultdict(int)
+    for replica in world.replicas():
+        for one in replica["members"]:
+            for index in one["gpuIndices"]:
+                cards[one["nodeId"], index] += min(one["gpus"], 10_000)
+    return cards
+
+
+@pytest.mark.parametrize(("replicas", "gpus"), [(12, 0.6), (20, 0.4), (28, 0.32)])
+def test_every_replica_of_one_share_runs(world: World, replicas: int, gpus: float) -> None:
+    world.write(sharing("org/shared", replicas, gpus))
+    done = world.apply_result()
+    assert done["exitCode"] == 0
+    assert [row["outcome"] for row in done["outcomes"]] == ["ready"] * replicas
+    assert {row["state"] for row in world.actors().values()} == {"ALIVE"}
+    cards = granted(world)
+    assert sum(cards.values()) == replicas * round(gpus * 10_000)
+    assert max(cards.values()) <= 10_000
+
+
+def a_mix(random: Random, replicas: int, prefix: str) -> list[dict[str, Any]]:
+    """Models that share cards and models that want whole ones, `replicas` of them in all."""
+    amounts = [random.choice([0.6, 0.4, 0.32, 0.5, 0.7, 0.9, 1, 2, 3]) for _ in range(replicas)]
+    return [sharing(f"{prefix}/of-{gpus}", amounts.count(gpus), gpus) for gpus in dict.fromkeys(amounts)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_is_promised_of_a_random_mix_starts_also_on_top_of_what_runs(world: World, seed: int) -> None:
+    random = Random(f"mix/{seed}")
+    models: list[dict[str, Any]] = []
+    for prefix, count in (("first", 5), ("second", 7)):
+        models = [*models, *a_mix(random, count, prefix)]
+        random.shuffle(models)
+        world.write(*models)
+        promised = {action["id"] for action in world.plan()["actions"]}
+        running = set(world.actors())
+        done = world.apply_result()
+        started = {f"{row['model']}/{row['replicaId']}" for row in done["outcomes"] if row["outcome"] == "ready"}
+        assert promised <= started
+        assert len(world.actors()) == len(running) + len(promised)
+        assert max(granted(world).values()) <= 10_000
+    assert promised, "the second helping adds to what runs"

@@ -1,0 +1,141 @@
+"""Every order and every choice of nodes, tried out: the truth for very small fleets.
+
+Ray's blind choice of cards is followed exactly, so this may be below what the oracle finds; where cards are all alike
+the two must agree, which is how the oracle itself is tested.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from simulated import SimNode
+
+from oracle.optimum import Level, Optimum
+from oracle.question import Ask, Gang, Question, Want, allowed, slots_left
+
+MAX_STATES, MAX_MEMBERS = 3_000, 4
+
+Nodes = tuple[SimNode, ...]
+Vector = tuple[int, ...]
+Missing = tuple[tuple[int, int], ...]
+"""By ask: (replicas missing, models unserved)."""
+
+
+class TooLarge(Exception):
+    """There are too many ways to try them all."""
+
+
+def try_everything(question: Question) -> Optimum:
+    """Return the best vector any sequence of placements reaches; raises TooLarge."""
+    if any(ask.size > MAX_MEMBERS for ask in question.asks):
+        raise TooLarge
+    search = _Search(question)
+    missing = tuple((ask.missing, ask.unserved) for ask in question.asks)
+    vector = search.best(tuple(_copy(node) for node in question.nodes), missing)
+    levels = {priority: Level(*vector[3 * place: 3 * place + 3]) for place, priority in enumerate(question.priorities)}
+    return Optimum(levels, proven=True)
+
+
+class _Search:
+    def __init__(self, question: Question) -> None:
+        self.asks = question.asks
+        self.level = {priority: place for place, priority in enumerate(question.priorities)}
+        self.known: dict[tuple[object, ...], Vector] = {}
+
+    def best(self, nodes: Nodes, missing: Missing) -> Vector:
+        """Return the best that can still be added, by priority: served, GPU share, replicas."""
+        state = (tuple(_state_of(node) for node in nodes), missing)
+        if state not in self.known:
+            if len(self.known) >= MAX_STATES:
+                raise TooLarge
+            self.known[state] = max(self._additions(nodes, missing), default=(0,) * 3 * len(self.level))
+        return self.known[state]
+
+    def _additions(self, nodes: Nodes, missing: Missing) -> Iterator[Vector]:
+        for place, ask in enumerate(self.asks):
+            if not missing[place][0]:
+                continue
+            left = _less(missing, place)
+            first = left[place][1] < missing[place][1]
+            for after in _with_one_more(nodes, ask):
+                yield self._plus(self.best(after, left), ask, first)
+
+    def _plus(self, rest: Vector, ask: Ask, first: bool) -> Vector:
+        start = 3 * self.level[ask.priority]
+        served, units, replicas = rest[start: start + 3]
+        return (*rest[:start], served + first, units + ask.units, replicas + 1, *rest[start + 3:])
+
+
+def _less(missing: Missing, place: int) -> Missing:
+    """Take one replica; it is a model's first as long as a model has none."""
+    replicas, unserved = missing[place]
+    return (*missing[:place], (replicas - 1, max(0, unserved - 1)), *missing[place + 1:])
+
+
+def _with_one_more(nodes: Nodes, ask: Ask) -> Iterator[Nodes]:
+    """Yield the nodes as they are after one more replica, for every place it can have."""
+    seats = [(gang, copy, want) for gang in ask.gangs for copy in range(gang.copies)
+             for want, count in gang.parts for _ in range(count)]
+    free = {place for place, node in enumerate(nodes)
+            if slots_left(node, ask.keys[0], wants_cards=ask.wants_cards) != 0}
+    seen = set()
+    for after, stands in _seated(nodes, seats, free, ()):
+        state = tuple(_state_of(node) for node in after), frozenset(stands)
+        if state not in seen:
+            seen.add(state)
+            yield tuple(_with_slot(node, ask) if ask.capped and place in stands else node
+                        for place, node in enumerate(after))
+
+
+def _seated(
+    nodes: Nodes, seats: list[tuple[Gang, int, Want]], free: set[int], stands: tuple[int, ...]
+) -> Iterator[tuple[Nodes, tuple[int, ...]]]:
+    if len(stands) == len(seats):
+        yield nodes, stands
+        return
+    gang, copy, want = seats[len(stands)]
+    mates = [place for (other, number, _), place in zip(seats, stands, strict=False) if (other, number) == (gang, copy)]
+    tried = set()
+    for place in free:
+        if not _may_join(nodes, gang, mates, place) or not allowed(want, nodes[place]):
+            continue
+        node = nodes[place]
+        alike = _state_of(node), tuple(sorted(node.node.labels.items()))
+        if len(seats) == 1 and alike in tried:
+            continue
+        tried.add(alike)
+        copied = _copy(node)
+        if _take(copied, want) is not None:
+            yield from _seated((*nodes[:place], copied, *nodes[place + 1:]), seats, free, (*stands, place))
+
+
+def _may_join(nodes: Nodes, gang: Gang, mates: list[int], place: int) -> bool:
+    if gang.size == 1:
+        return True
+    domains = {nodes[mate].node.labels.get(gang.label) for mate in [*mates, place]} if gang.label else {""}
+    return Counter(mates)[place] < gang.per_node and len(domains) == 1 and None not in domains
+
+
+def _with_slot(node: SimNode, ask: Ask) -> SimNode:
+    return replace(node, slots={**node.slots, ask.keys[0]: node.slots.get(ask.keys[0], 0) + 1})
+
+
+def _take(node: SimNode, want: Want) -> list[int] | None:
+    if want.gpus or not want.vram:
+        return node.take(want.gpus, want.vram, want.cpus, want.memory)
+    for share in {node.share_for(0, want.vram, card) for card in node.cards} - {None}:
+        chosen = node.choose(share or 0, want.vram)
+        if chosen and node.share_for(0, want.vram, node.cards[chosen[0]]) == share:
+            return node.take(share or 0, want.vram, want.cpus, want.memory)
+    return None
+
+
+def _copy(node: SimNode) -> SimNode:
+    return replace(node, cards=[replace(card) for card in node.cards], slots=dict(node.slots))
+
+
+def _state_of(node: SimNode) -> tuple[object, ...]:
+    cards = tuple((card.share, card.vram, card.measured, card.memory) for card in node.cards)
+    return cards, node.gpus, node.cpus, node.memory, tuple(sorted(node.slots.items()))

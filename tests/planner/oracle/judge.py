@@ -1,0 +1,78 @@
+"""One fleet, one plan, one optimum: everything a plan must keep to, as a list of what it does not."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from checker import check_plan
+from planner_worlds import plan_for
+
+from fleetctl.documents.plan import Plan
+from oracle.families import BLIND, draw_world
+from oracle.optimum import Optimum, best_possible
+from oracle.question import Question, ask_about
+from oracle.verdict import Verdict, compare, everything
+
+FLOOR = 0.97
+"""No plan is below this share of the optimum at the first place where the two differ."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came out for one fleet. `wrong` = rules broken and claims that are not true; seconds are for the survey."""
+
+    name: str
+    question: Question
+    plan: Plan
+    best: Optimum
+    verdict: Verdict
+    wrong: tuple[str, ...]
+    plan_s: float
+    oracle_s: float
+
+    @property
+    def equal(self) -> bool:
+        return not self.verdict.where
+
+    @property
+    def claims_optimal(self) -> bool:
+        return self.plan.certificate.status == "optimal"
+
+    @property
+    def below_floor(self) -> bool:
+        return self.verdict.ratio < FLOOR
+
+
+def judge(family: str, seed: int, *, big: bool = False, deterministic_time: float = 2.0) -> Judged:
+    """Plan one fleet and hold the plan against the optimum."""
+    fleet, inventory = draw_world(family, seed, big=big)
+    start = time.perf_counter()
+    plan = plan_for(fleet, inventory)
+    planned = time.perf_counter()
+    question = ask_about(fleet, inventory)
+    best = best_possible(question, deterministic_time=deterministic_time) if plan.blocked else everything(question)
+    done = time.perf_counter()
+    verdict = compare(plan, fleet, question, best)
+    wrong = _false_claims(plan, best, verdict, exact=family not in BLIND)
+    try:
+        check_plan(plan, fleet, inventory)
+    except AssertionError as broken:
+        wrong.append(f"a rule is broken: {broken}".splitlines()[0])
+    name = f"--family {family} --seed {seed}{' --big' if big else ''}"
+    return Judged(name, question, plan, best, verdict, tuple(wrong), planned - start, done - planned)
+
+
+def _false_claims(plan: Plan, best: Optimum, verdict: Verdict, *, exact: bool) -> list[str]:
+    """Return what is wrong; where the oracle is not `exact` it knows only that nothing is better than its optimum."""
+    wrong = []
+    certificate = plan.certificate
+    if certificate.upper_bound < len(plan.actions):
+        wrong.append(f"the bound {certificate.upper_bound} is below the plan's own {len(plan.actions)}")
+    if verdict.ratio > 1 and best.proven:
+        wrong.append(f"better than the optimum, so one of the two is wrong: {verdict.where}")
+    if exact and certificate.status == "optimal" and verdict.ratio < 1:
+        wrong.append(f"says optimal, and is not: {verdict.where}")
+    if exact and certificate.upper_bound < best.replicas:
+        wrong.append(f"the bound {certificate.upper_bound} is below the optimum's {best.replicas} replicas")
+    return wrong

@@ -1,0 +1,233 @@
+"""The best that any plan could place, by CP-SAT: all hard rules, and the order of priorities, as one integer program.
+
+Members are counted per node and kind, not named: gangs with at most r ranks on a node can be put together from such
+counts whenever no node has more than r members per gang (de Werra's equitable edge colouring of a bipartite multigraph:
+nodes on one side, kinds of member on the other, a colour per gang).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from math import gcd, prod
+from typing import Any, NamedTuple
+
+from simulated import SimNode
+
+from oracle.cards import CardClass, add_card_rows, card_classes, most_on
+from oracle.question import Ask, Gang, Question, Want, allowed, slots_left
+
+LARGEST_WEIGHT = 1 << 40
+
+
+class Level(NamedTuple):
+    """What stands at one priority: models newly served, GPU share in 1/10000, new replicas."""
+
+    served: int
+    units: int
+    replicas: int
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best found, by priority from high to low; `proven` = nothing better exists."""
+
+    levels: dict[int, Level]
+    proven: bool
+
+    @property
+    def vector(self) -> tuple[int, ...]:
+        return tuple(value for level in self.levels.values() for value in level)
+
+    @property
+    def replicas(self) -> int:
+        return sum(level.replicas for level in self.levels.values())
+
+
+@dataclass
+class _Counted:
+    """The variables of one ask: new replicas, models newly served."""
+
+    ask: Ask
+    replicas: Any
+    served: Any
+
+
+def best_possible(question: Question, *, deterministic_time: float) -> Optimum:
+    """Return the lexicographic optimum; after that much of CP-SAT's own work, the best found so far."""
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    counted = _state(model, question)
+    stages = _stages(counted, question.priorities)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 1
+    solver.parameters.max_deterministic_time = deterministic_time
+    proven, values = True, [0] * len(model.proto.variables)  # placing nothing is always a solution
+    for group in _together(stages):
+        weights = [prod(most + 1 for _, most in group[place + 1:]) for place in range(len(group))]
+        model.maximize(sum(weight * value for weight, (value, _) in zip(weights, group, strict=True)))
+        _hint(model, values)
+        status = solver.solve(model)
+        proven = proven and status == cp_model.OPTIMAL
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            break
+        values = list(solver.response_proto.solution)
+        for value, _ in group:
+            model.add(value >= solver.value(value))
+    return Optimum({priority: _level(counted, priority, values) for priority in question.priorities}, proven)
+
+
+def _hint(model: Any, values: list[int]) -> None:
+    model.clear_hints()
+    for number, value in enumerate(values):
+        model.add_hint(model.get_int_var_from_proto_index(number), value)
+
+
+def _level(counted: list[_Counted], priority: int, values: list[int]) -> Level:
+    level = [(one.ask, values[one.replicas.index]) for one in counted if one.ask.priority == priority]
+    return Level(sum(min(replicas, ask.unserved) for ask, replicas in level),
+                 sum(ask.units * replicas for ask, replicas in level), sum(replicas for _, replicas in level))
+
+
+def _stages(counted: list[_Counted], priorities: list[int]) -> list[tuple[Any, int]]:
+    """Return what to maximise, one after another, each with the most it could be."""
+    stages: list[tuple[Any, int]] = []
+    for priority in priorities:
+        level = [one for one in counted if one.ask.priority == priority]
+        unit = gcd(*(one.ask.units for one in level)) or 1
+        stages += [
+            (sum(one.served for one in level), sum(one.ask.unserved for one in level)),
+            (sum(one.ask.units // unit * one.replicas for one in level),
+             sum(one.ask.units // unit * one.ask.missing for one in level)),
+            (sum(one.replicas for one in level), sum(one.ask.missing for one in level)),
+        ]
+    return [(value, most) for value, most in stages if most]
+
+
+def _together(stages: list[tuple[Any, int]]) -> list[list[tuple[Any, int]]]:
+    """Join stages into one weighted objective as long as the weights stay small enough to be exact."""
+    groups: list[list[tuple[Any, int]]] = []
+    size = LARGEST_WEIGHT
+    for value, most in stages:
+        if size * (most + 1) > LARGEST_WEIGHT:
+            groups.append([])
+            size = 1
+        groups[-1].append((value, most))
+        size *= most + 1
+    return groups
+
+
+def _state(model: Any, question: Question) -> list[_Counted]:
+    vram = any(want.vram for ask in question.asks for gang in ask.gangs for want, _ in gang.parts)
+    cards = [card_classes(node, vram_matters=vram) for node in question.nodes]
+    standing: list[dict[Want, list[Any]]] = [{} for _ in question.nodes]
+    counted = []
+    for ask in question.asks:
+        replicas = model.new_int_var(0, ask.missing, "")
+        served = model.new_int_var(0, ask.unserved, "")
+        model.add(served <= replicas)
+        counted.append(_Counted(ask, replicas, served))
+        if ask.capped and ask.size > 1:
+            _one_by_one(model, question, ask, replicas, standing, cards)
+        else:
+            where = _place(model, question, ask, ask.missing, replicas, standing, cards)
+            if ask.capped:
+                _cap(model, question, ask, where)
+    for node, members, classes in zip(question.nodes, standing, cards, strict=True):
+        _node_rows(model, node, members, classes)
+    return counted
+
+
+def _place(
+    model: Any, question: Question, ask: Ask, most: int, replicas: Any, standing: list[dict[Want, list[Any]]],
+    cards: list[Counter[CardClass]],
+) -> dict[int, list[Any]]:
+    """Add the members of up to `most` replicas; returns how many stand on each node, as terms to add up."""
+    where: dict[int, list[Any]] = {}
+    for gang in ask.gangs:
+        domains = _domains(question, gang)
+        gangs = [model.new_int_var(0, most * gang.copies, "") for _ in domains]
+        model.add(sum(gangs) == gang.copies * replicas)
+        for nodes, number in zip(domains, gangs, strict=True):
+            here: dict[int, list[Any]] = {}
+            for want, count in gang.parts:
+                members = []
+                for place in nodes:
+                    room = _room(want, question.nodes[place], cards[place], most * gang.copies * count)
+                    if room > 0:
+                        members.append(model.new_int_var(0, room, ""))
+                        standing[place].setdefault(want, []).append(members[-1])
+                        here.setdefault(place, []).append(members[-1])
+                model.add(sum(members) == count * number)
+            for place, members in here.items():
+                if gang.size > 1:
+                    model.add(sum(members) <= gang.per_node * number)
+                where.setdefault(place, []).extend(members)
+    return where
+
+
+def _domains(question: Question, gang: Gang) -> list[list[int]]:
+    if not gang.label:
+        return [list(range(len(question.nodes)))]
+    values: dict[str, list[int]] = {}
+    for place, node in enumerate(question.nodes):
+        if gang.label in node.node.labels:
+            values.setdefault(node.node.labels[gang.label], []).append(place)
+    return list(values.values())
+
+
+def _room(want: Want, node: SimNode, classes: Counter[CardClass], most: int) -> int:
+    if not allowed(want, node):
+        return 0
+    limits = [most, *([node.cpus // want.cpus] if want.cpus else []),
+              *([node.memory // want.memory] if want.memory else [])]
+    if want.gpus:
+        limits.append(node.gpus // want.gpus)
+    if want.gpus or want.vram:
+        limits.append(most_on((want.gpus, want.vram), classes))
+    return min(limits)
+
+
+def _cap(model: Any, question: Question, ask: Ask, where: dict[int, list[Any]]) -> None:
+    for place, members in where.items():
+        left = slots_left(question.nodes[place], ask.keys[0], wants_cards=ask.wants_cards)
+        if left is not None:
+            model.add(sum(members) <= left)
+
+
+def _one_by_one(
+    model: Any, question: Question, ask: Ask, replicas: Any, standing: list[dict[Want, list[Any]]],
+    cards: list[Counter[CardClass]],
+) -> None:
+    """Place replica by replica, as a slot is taken per replica and node, however many of its members stand there."""
+    exists = [model.new_int_var(0, 1, "") for _ in range(ask.missing)]
+    model.add(sum(exists) == replicas)
+    for earlier, later in pairwise(exists):
+        model.add(later <= earlier)
+    touched: dict[int, list[Any]] = {}
+    for one in exists:
+        for place, members in _place(model, question, ask, 1, one, standing, cards).items():
+            touch = model.new_int_var(0, 1, "")
+            model.add(sum(members) <= ask.size * touch)
+            touched.setdefault(place, []).append(touch)
+    _cap(model, question, ask, touched)
+
+
+def _node_rows(model: Any, node: SimNode, members: dict[Want, list[Any]], classes: Counter[CardClass]) -> None:
+    def total(amount: str) -> Any:
+        return sum(getattr(want, amount) * term for want, terms in members.items() for term in terms)
+
+    if any(want.cpus for want in members):
+        model.add(total("cpus") <= node.cpus)
+    if any(want.memory for want in members):
+        model.add(total("memory") <= node.memory)
+    on_cards: dict[tuple[int, int], list[Any]] = {}
+    for want, terms in members.items():
+        if want.gpus or want.vram:
+            on_cards.setdefault((want.gpus, want.vram), []).extend(terms)
+    if on_cards:
+        model.add(total("gpus") <= node.gpus)
+        add_card_rows(model, classes, on_cards)

@@ -1,0 +1,142 @@
+"""A fleet and an inventory as the oracle reads them: what is asked for, and what the nodes still have.
+
+Made from the documents and the simulated cluster of the tests; shares no code with the planner. Models that ask for
+the same thing at the same priority are one `Ask`: nobody can tell their replicas apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simulated import SimNode, live_replicas, selects, simulate
+
+from fleetctl.documents.fleet import WorkerGroup
+from fleetctl.documents.inventory import Inventory
+from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
+
+
+class Want(NamedTuple):
+    """What one member takes, and where: `gpus`, `cpus` in 1/10000, `vram` bytes per card, `memory` bytes."""
+
+    gpus: int
+    vram: int
+    cpus: int
+    memory: int
+    selector: tuple[tuple[str, str], ...]
+
+
+class Gang(NamedTuple):
+    """`copies` gangs of one replica, each of `parts`: (what, how many)."""
+
+    parts: tuple[tuple[Want, int], ...]
+    copies: int
+    label: str
+    """The members stand inside one value of this label; empty = anywhere."""
+    per_node: int
+
+    @property
+    def size(self) -> int:
+        return sum(count for _, count in self.parts)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Interchangeable models: how many new replicas are missing, and how many of the models have none at all."""
+
+    keys: tuple[str, ...]
+    priority: int
+    gangs: tuple[Gang, ...]
+    missing: int
+    unserved: int
+    capped: bool
+    """Some node could run out of slots for it; such an ask is one model."""
+
+    @property
+    def units(self) -> int:
+        """GPU share one replica takes, in 1/10000."""
+        return sum(want.gpus * count * gang.copies for gang in self.gangs for want, count in gang.parts)
+
+    @property
+    def size(self) -> int:
+        return sum(gang.size * gang.copies for gang in self.gangs)
+
+    @property
+    def wants_cards(self) -> bool:
+        return any(want.gpus or want.vram for gang in self.gangs for want, _ in gang.parts)
+
+
+@dataclass(frozen=True)
+class Question:
+    """Everything the oracle needs. `live` = replicas of ours that run, by model."""
+
+    asks: tuple[Ask, ...]
+    nodes: tuple[SimNode, ...]
+    live: dict[str, int]
+
+    @property
+    def priorities(self) -> list[int]:
+        return sorted({ask.priority for ask in self.asks}, reverse=True)
+
+
+def ask_about(fleet: ResolvedFleet, inventory: Inventory) -> Question:
+    """State the question a plan for `fleet` on `inventory` answers."""
+    nodes = tuple(node for node in simulate(inventory, fleet.policies, fleet.name, None).values() if node.takes_new)
+    live = _live(fleet, inventory)
+    together: dict[tuple[object, ...], list[ResolvedModel]] = {}
+    for model in fleet.models:
+        if model.replicas > live[model.key]:
+            gangs = _gangs(model)
+            capped = _capped(model, gangs, nodes, model.replicas - live[model.key])
+            together.setdefault((model.priority, gangs, model.key if capped else ""), []).append(model)
+    asks = []
+    for (priority, gangs, capped_key), models in together.items():
+        asks.append(Ask(
+            tuple(model.key for model in models), priority, gangs,
+            sum(model.replicas - live[model.key] for model in models),
+            sum(live[model.key] == 0 for model in models), bool(capped_key),
+        ))
+    return Question(tuple(asks), nodes, live)
+
+
+def _live(fleet: ResolvedFleet, inventory: Inventory) -> Counter[str]:
+    return Counter(replica.model for replica in live_replicas(inventory)
+                   if replica.fleet == fleet.name and replica.replica_id is not None and replica.level == "HOT")
+
+
+def _gangs(model: ResolvedModel) -> tuple[Gang, ...]:
+    return tuple(sorted(_gang(model, group) for group in model.workers))
+
+
+def _gang(model: ResolvedModel, group: WorkerGroup) -> Gang:
+    counts: Counter[Want] = Counter()
+    for member in group.members:
+        asked = member.resources
+        selector = tuple(sorted(member.node_selector.items()))
+        counts[Want(asked.gpus, asked.vram, asked.cpus, asked.memory, selector)] += member.count or 1
+    parts = tuple(sorted(counts.items()))
+    if counts.total() == 1:
+        return Gang(parts, group.copies, "", 1)
+    return Gang(parts, group.copies, model.placement.same_label or "", model.placement.ranks_per_node)
+
+
+def _capped(model: ResolvedModel, gangs: tuple[Gang, ...], nodes: tuple[SimNode, ...], missing: int) -> bool:
+    cards = any(want.gpus or want.vram for gang in gangs for want, _ in gang.parts)
+    return any((left := slots_left(node, model.key, wants_cards=cards)) is not None and left < missing
+               for node in nodes)
+
+
+def slots_left(node: SimNode, key: str, *, wants_cards: bool) -> int | None:
+    """Return how many more replicas of a model may touch a node; None = any number."""
+    cap = node.cap if node.cap is not None else None if wants_cards else 1
+    return None if cap is None else max(0, cap - node.slots.get(key, 0))
+
+
+def labels_of(node: SimNode) -> dict[str, str]:
+    return {"ray.io/node-id": node.node.id, **node.node.labels}
+
+
+def allowed(want: Want, node: SimNode) -> bool:
+    """Tell whether a member's selector lets it stand on a node."""
+    return selects(dict(want.selector), labels_of(node))

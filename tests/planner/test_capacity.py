@@ -1,0 +1,159 @@
+"""How many more would fit: counted by the planner, counted again by a simulated cluster, and placed by a plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from applied import apply_plan
+from hypothesis import given, settings
+from planner_worlds import plan_for, short_fleet, short_inventory
+from simulated import simulate
+from world_strategies import worlds
+
+from fleetctl.documents.capacity import CapacityRow, Room
+from fleetctl.documents.inventory import Inventory
+from fleetctl.errors import InventoryError, UsageError
+from fleetctl.planner.questions.capacity import capacity
+from fleetctl.planner.questions.world import NO_FLEET, World
+from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
+
+TWO_NODES = {"nodes": [{"name": "a", "gpus": 8, "vram": "80Gi"}, {"name": "b", "gpus": 4, "vram": "80Gi"}]}
+
+
+def room(shape: str, inventory: dict[str, Any] = TWO_NODES, **more: Any) -> Room:
+    answer = capacity(World(NO_FLEET, short_inventory(inventory)), shapes=[shape], **more)
+    (row,) = answer.rows
+    assert row.after_plan is None
+    return row.now
+
+
+@pytest.mark.parametrize(("shape", "fits"), [
+    ("8", 1), ("4", 3), ("1", 12), ("0.5", 24), ("2x4", 1), ("3x4", 0), ("4x2,ranksPerNode=4", 1), ("gpus=0.6", 12),
+    ("gpus=1,vram=81Gi", 0), ("gpus=4,cpus=30", 3), ("gpus=4,cpus=33", 2), ("cpus=1", 2),
+])
+def test_a_shape_fits_as_often_as_there_is_room(shape: str, fits: int) -> None:
+    found = room(shape)
+    assert (found.fits, found.capped) == (fits, False)
+    assert found.at_most >= fits
+
+
+def test_what_ends_it_is_told_with_its_arithmetic() -> None:
+    found = room("8")
+    assert (found.code, found.status, found.at_most) == ("INSUFFICIENT_GPU", "optimal", 1)
+    assert "needs 8 free GPUs" in found.message
+    assert "short 4" in found.message
+
+
+def test_equal_nodes_that_take_equally_much_stand_together() -> None:
+    nodes = [{"name": f"n{number}", "gpus": 8, "labels": {"ray.io/accelerator-type": "H200"}} for number in range(3)]
+    found = room("4", {"nodes": [*nodes, {"name": "small", "gpus": 4}]})
+    assert [(equal.hardware, equal.members_each, equal.nodes) for equal in found.where] == [
+        ("8xH200", 2, ["n0", "n1", "n2"]), ("4xGPU", 1, ["small"])]
+
+
+def test_the_members_of_gangs_are_where_they_would_stand() -> None:
+    found = room("2x4")
+    assert {name: equal.members_each for equal in found.where for name in equal.nodes} == {"a": 1, "b": 1}
+
+
+def test_counting_stops_at_the_limit_and_says_so() -> None:
+    found = room("0.001", limit=50)
+    assert (found.fits, found.capped, found.code, found.status) == (50, True, None, "feasible")
+
+
+def test_the_plans_own_replicas_come_first() -> None:
+    fleet = short_fleet({"models": [{"key": "m", "replicas": 3, "gpus": 2}, {"key": "n", "replicas": 1, "gpus": 4}]})
+    answer = capacity(World(fleet, short_inventory(TWO_NODES)))
+    rows = {row.model: (row.create, row.now.fits, row.after_plan.fits if row.after_plan else None)
+            for row in answer.rows}
+    assert rows == {"m": (3, 6, 1), "n": (1, 3, 0)}
+
+
+def test_the_fleets_policies_hold_for_a_typed_shape() -> None:
+    fleet = short_fleet({"nodes": [{"selector": {"ray.io/node-id": "a"}, "cordon": True}]})
+    answer = capacity(World(fleet, short_inventory(TWO_NODES)), shapes=["1"])
+    assert answer.rows[0].now.fits == 4
+
+
+def test_models_of_one_shape_with_a_cap_are_counted_each_for_itself() -> None:
+    fleet = short_fleet({"nodes": [{"maxReplicasPerModel": 1}], "models": [
+        {"key": key, "replicas": 0, "gpus": 1} for key in "mn"]})
+    inventory = short_inventory({**TWO_NODES, "replicas": [{"model": "m", "id": 0, "node": "a"}]})
+    answer = capacity(World(fleet, inventory))
+    assert {row.model: row.now.fits for row in answer.rows} == {"m": 1, "n": 2}
+
+
+def test_one_model_can_be_asked_for_and_an_unknown_one_is_told_the_nearest() -> None:
+    world = World(short_fleet({"models": [{"key": key, "replicas": 1, "gpus": 1} for key in ("org/one", "org/two")]}),
+                  short_inventory(TWO_NODES))
+    assert [row.model for row in capacity(world, models=["org/two"]).rows] == ["org/two"]
+    with pytest.raises(UsageError) as caught:
+        capacity(world, models=["org/tow"])
+    assert "org/two" in (caught.value.hint or "")
+
+
+def test_nothing_is_counted_on_half_a_picture() -> None:
+    with pytest.raises(InventoryError):
+        room("1", {**TWO_NODES, "complete": False})
+
+
+def is_single(model: ResolvedModel) -> bool:
+    return len(model.workers) == 1 and model.workers[0].copies == 1 and len(model.workers[0].members) == 1
+
+
+def by_key(fleet: ResolvedFleet, inventory: Inventory) -> dict[str, CapacityRow]:
+    return {row.model or "": row for row in capacity(World(fleet, inventory)).rows}
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(exact=True))
+def test_a_simulated_cluster_takes_just_as_many(world: tuple[ResolvedFleet, Inventory]) -> None:
+    fleet, inventory = world
+    rows = by_key(fleet, inventory)
+    for model in filter(is_single, fleet.models):
+        want = model.workers[0].members[0]
+        if want.resources.vram and not want.resources.gpus:
+            continue  # a share that differs by card: see the bound
+        taken = 0
+        for node in simulate(inventory, fleet.policies, fleet.name, None).values():
+            cap = node.cap if node.cap is not None else None if want.resources.gpus or want.resources.vram else 1
+            labels = {"ray.io/node-id": node.node.id, **node.node.labels}
+            there = node.slots.get(model.key, 0)
+            while (node.takes_new and selected(want.node_selector, labels) and (cap is None or there < cap)
+                   and node.take(want.resources.gpus, want.resources.vram, want.resources.cpus, want.resources.memory)
+                   is not None):
+                there += 1
+                taken += 1
+        assert rows[model.key].now.fits == taken
+        assert rows[model.key].now.at_most == taken
+
+
+def selected(selector: dict[str, str], labels: dict[str, str]) -> bool:
+    from simulated import selects
+
+    return selects(selector, labels)
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(exact=True))
+def test_what_fits_after_the_plan_is_what_fits_once_it_is_applied(world: tuple[ResolvedFleet, Inventory]) -> None:
+    fleet, inventory = world
+    before = by_key(fleet, inventory)
+    after = by_key(fleet, apply_plan(plan_for(fleet, inventory), fleet, inventory))
+    for model in filter(is_single, fleet.models):
+        promised = before[model.key].after_plan
+        assert promised is not None
+        assert promised.fits == after[model.key].now.fits
+
+
+@settings(max_examples=40, deadline=None)
+@given(worlds())
+def test_no_count_is_above_its_bound_and_the_rest_is_explained(world: tuple[ResolvedFleet, Inventory]) -> None:
+    for row in by_key(*world).values():
+        for found in filter(None, (row.now, row.after_plan)):
+            assert found.fits <= found.at_most
+            assert found.code
+            assert found.message
+            members = sum(equal.members_each * len(equal.nodes) for equal in found.where)
+            assert members >= found.fits

@@ -1,0 +1,128 @@
+"""The placement map: every card is filled by those who hold it and by what is free, and nobody is drawn twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from planner_worlds import plan_for, short_fleet, short_inventory
+from simulated import WHOLE, simulate
+from world_strategies import worlds
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.placement_map import MapNode, PlacementMap
+from fleetctl.errors import InventoryError
+from fleetctl.planner.questions.occupancy import placement_map
+from fleetctl.planner.questions.world import NO_FLEET, World
+from fleetctl.spec.resolved import ResolvedFleet
+
+
+def drawn(inventory: dict[str, Any], fleet: dict[str, Any] | None = None) -> PlacementMap:
+    return placement_map(World(short_fleet(fleet) if fleet else NO_FLEET, short_inventory(inventory)))
+
+
+def cards(node: MapNode) -> list[list[tuple[str, str | None, int]]]:
+    return [[(piece.holder, piece.replica, piece.share) for piece in card.pieces] for card in node.cards]
+
+
+def test_each_replica_is_on_the_cards_it_names() -> None:
+    (node,) = drawn({"nodes": [{"name": "a", "gpus": 3, "vram": "80Gi"}], "replicas": [
+        {"model": "m", "id": 0, "node": "a", "gpus": 2, "cards": [0, 2]},
+        {"model": "n", "id": 4, "node": "a", "gpus": 0.25, "cards": [1]}]}).nodes
+    assert cards(node) == [[("live", "m/0", 10_000)], [("live", "n/4", 2_500)], [("live", "m/0", 10_000)]]
+    assert [card.free_share for card in node.cards] == [0, 7_500, 0]
+    assert all(piece.certain for card in node.cards for piece in card.pieces)
+
+
+def test_one_that_names_no_card_is_laid_where_something_is_granted_and_marked_as_inferred() -> None:
+    (node,) = drawn({"nodes": [{"name": "a", "gpus": 2, "vram": "80Gi", "used": {"GPU": 0.5}}],
+                     "replicas": [{"model": "m", "id": 0, "node": "a", "gpus": 0.5}]}).nodes
+    (piece,) = [piece for card in node.cards for piece in card.pieces]
+    assert (piece.replica, piece.share, piece.certain) == ("m/0", 5_000, False)
+
+
+def test_what_nobody_claims_is_unknown_and_what_is_not_ours_is_foreign() -> None:
+    inventory = {"nodes": [{"name": "a", "gpus": 2, "vram": "80Gi", "used": {"GPU": 2}}], "replicas": [
+        {"model": "m", "foreign": "ab:ModelActor:m", "fleet": None, "node": "a", "gpus": 1, "cards": [0]}]}
+    (node,) = drawn(inventory).nodes
+    assert cards(node) == [[("foreign", "ab:ModelActor:m", 10_000)], [("unknown", None, 10_000)]]
+
+
+def test_a_replica_of_another_fleet_is_live_without_a_fleet_and_foreign_with_one() -> None:
+    inventory = {"nodes": [{"name": "a", "gpus": 1}],
+                 "replicas": [{"model": "m", "id": 0, "fleet": "theirs", "node": "a", "gpus": 1, "cards": [0]}]}
+    (entry,) = drawn(inventory).legend
+    assert (entry.live, entry.foreign) == (1, 0)
+    (entry,) = drawn(inventory, {"models": []}).legend
+    assert (entry.live, entry.foreign) == (0, 1)
+
+
+def test_new_replicas_are_drawn_where_the_plan_puts_them() -> None:
+    answer = drawn({"nodes": [{"name": "a", "gpus": 2}]}, {"models": [
+        {"key": "m", "replicas": 1, "gpus": 1}, {"key": "c", "replicas": 1, "cpus": 1}]})
+    (node,) = answer.nodes
+    assert cards(node) == [[("new", "m/0", 10_000)], []]
+    assert [(one.holder, one.replica) for one in node.beside] == [("new", "c/0")]
+    assert {entry.model: entry.new for entry in answer.legend} == {"m": 1, "c": 1}
+
+
+def test_dead_draining_cordoned_and_dirty_are_told() -> None:
+    nodes = [{"name": "dead", "gpus": 1, "state": "DEAD"},
+             {"name": "drain", "gpus": 2, "vram": "80Gi", "state": "DRAINING"},
+             {"name": "odd", "gpus": 1, "vram": "80Gi", "measured": {0: 20 << 30}}]
+    replicas = [{"model": "m", "id": number, "node": name, "gpus": 1, "cards": [0]}
+                for number, name in enumerate(["dead", "drain"])]
+    fleet = {"nodes": [{"selector": {"ray.io/node-id": "odd"}, "cordon": True}], "models": []}
+    answer = drawn({"nodes": nodes, "replicas": replicas}, fleet)
+    by_name = {node.name: node for node in answer.nodes}
+    assert {name: node.state for name, node in by_name.items()} == {
+        "dead": "DEAD", "drain": "DRAINING", "odd": "ALIVE"}
+    assert cards(by_name["dead"]) == [[]]
+    assert cards(by_name["drain"]) == [[("live", "m/1", 10_000)], []]
+    assert by_name["odd"].cordoned_by == "spec.nodes[0].cordon"
+    assert by_name["odd"].cards[0].dirty
+
+
+def test_the_legend_begins_with_who_holds_most() -> None:
+    answer = drawn({"nodes": [{"name": "a", "gpus": 4}], "replicas": [
+        {"model": "small", "id": 0, "node": "a", "gpus": 0.5, "cards": [0]},
+        {"model": "large", "id": 0, "node": "a", "gpus": 2, "cards": [1, 2]}]})
+    assert [entry.model for entry in answer.legend] == ["large", "small"]
+
+
+def test_half_a_picture_is_drawn_but_not_planned_on() -> None:
+    inventory = {"nodes": [{"name": "a", "gpus": 1}], "complete": False}
+    assert len(drawn(inventory).nodes) == 1
+    with pytest.raises(InventoryError):
+        drawn(inventory, {"models": [{"key": "m", "replicas": 1, "gpus": 1}]})
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds())
+def test_pieces_and_free_share_fill_every_card(world: tuple[ResolvedFleet, Inventory]) -> None:
+    answer = placement_map(World(*world))
+    for card in (card for node in answer.nodes for card in node.cards):
+        assert sum(piece.share for piece in card.pieces) + card.free_share == WHOLE
+        assert all(piece.share > 0 for piece in card.pieces)
+        assert all((piece.model is None) == (piece.holder == "unknown") for piece in card.pieces)
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(exact=True))
+def test_what_is_free_is_what_a_simulated_cluster_has_left_after_the_plan(
+    world: tuple[ResolvedFleet, Inventory]
+) -> None:
+    fleet, inventory = world
+    plan = plan_for(fleet, inventory)
+    nodes = simulate(inventory, fleet.policies, fleet.name, None)
+    for member in (member for action in plan.actions for member in action.members):
+        nodes[member.node_id].take(member.gpus, member.vram, member.cpus, member.memory)
+    answer = placement_map(World(fleet, inventory))
+    for node in answer.nodes:
+        if node.state == "ALIVE" and nodes[node.id].exact:
+            assert {card.index: card.free_share for card in node.cards} == {
+                card.index: WHOLE - card.share for card in nodes[node.id].cards}
+    claimed = sum(member.gpus for action in plan.actions for member in action.members)
+    pieces = [piece for node in answer.nodes for card in node.cards for piece in card.pieces]
+    assert sum(piece.share for piece in pieces if piece.holder == "new") == claimed

@@ -1,0 +1,86 @@
+"""The order in which things are written never changes how much is placed: models, groups, Workers, nodes, documents.
+
+Compared is what the objective counts: for every priority the models served, the GPU share placed, the replicas placed.
+Which replica stands where may differ, since the file's order breaks ties.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+from oracle.families import FAMILIES, draw_short, draw_world
+from oracle.optimum import Level
+from oracle.question import ask_about
+from oracle.reorder import reordered, shuffled
+from oracle.verdict import levels_of
+from planner_worlds import plan_for, short_fleet, short_inventory
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.spec.load import inspect_bytes
+from fleetctl.spec.resolved import ResolvedFleet
+from fleetctl.spec.sources import SourceBytes
+
+SMALL, BIG, DOCUMENTS = 25, 3, 8
+HEAD = {"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "lab"}}
+
+
+def placed(fleet: ResolvedFleet, inventory: Inventory) -> dict[int, Level]:
+    return levels_of(plan_for(fleet, inventory), fleet, ask_about(fleet, inventory))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("big", "count"), [(False, SMALL), (True, BIG)], ids=["small", "big"])
+def test_reordering_does_not_change_how_much_is_placed(family: str, big: bool, count: int) -> None:
+    differ = []
+    for seed in range(5000, 5000 + count):
+        fleet, inventory = draw_world(family, seed, big=big)
+        as_written = placed(fleet, inventory)
+        for again in range(2):
+            shuffled = placed(*reordered(fleet, inventory, Random(f"{seed}/{again}")))
+            if shuffled != as_written:
+                differ.append(f"--family {family} --seed {seed}{' --big' if big else ''}: {as_written} or {shuffled}")
+    assert differ == []
+
+
+def documents(fleet: dict[str, Any], parts: int, random: Random) -> tuple[bytes, bytes]:
+    """Return one file with all models, and one with the same models dealt out to documents in another order."""
+    whole = {**HEAD, "spec": {"nodes": fleet.get("nodes", []), "models": [_written(one) for one in fleet["models"]]}}
+    dealt: list[dict[str, Any]] = [{**HEAD, "spec": {"models": []}} for _ in range(parts)]
+    for model in whole["spec"]["models"]:
+        random.choice(dealt)["spec"]["models"].insert(0, model)
+    dealt[-1]["spec"]["nodes"] = whole["spec"]["nodes"]
+    return yaml.safe_dump(whole).encode(), yaml.safe_dump_all(shuffled(dealt, random)).encode()
+
+
+def _written(short: dict[str, Any]) -> dict[str, Any]:
+    """Write a short model as a person would, from what the short form makes of it."""
+    model = short_fleet({"models": [short]}).models[0]
+    workers = [group.model_dump(mode="json", by_alias=True, exclude_unset=True) for group in model.workers]
+    for group, parsed in zip(workers, model.workers, strict=True):
+        for member, full in zip(group["members"], parsed.members, strict=True):
+            asked = full.resources
+            member["resources"] = {"gpus": asked.gpus / 10_000, "vram": asked.vram, "cpus": asked.cpus / 10_000,
+                                   "memory": asked.memory}
+    placement = model.placement.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return {"key": model.key, "replicas": model.replicas, "priority": model.priority, "placement": placement,
+            "workers": workers}
+
+
+def load(data: bytes) -> ResolvedFleet:
+    loaded = inspect_bytes([SourceBytes("fleet.yaml", data)])
+    assert loaded.fleet is not None, loaded.errors
+    return loaded.fleet
+
+
+@pytest.mark.parametrize("family", ["mixed", "groups", "slots", "selectors"])
+def test_yaml_documents_may_stand_in_any_order(family: str) -> None:
+    for seed in range(6000, 6000 + DOCUMENTS):
+        fleet, inventory = draw_short(family, seed)
+        one, several = documents(fleet, 3, Random(seed))
+        read = short_inventory(inventory)
+        as_drawn = placed(short_fleet(fleet), read)
+        assert placed(load(one), read) == as_drawn
+        assert placed(load(several), read) == as_drawn, f"--family {family} --seed {seed}"

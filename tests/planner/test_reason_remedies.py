@@ -1,0 +1,147 @@
+"""What a plan says would help does help: nodes to add, replicas in the way; and what it counts is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+from absence import extended, name_of, without
+from applied import apply_plan
+from hypothesis import HealthCheck, given, settings
+from planner_worlds import plan_for
+from simulated import SimNode, live_replicas, selects, simulate
+from world_strategies import worlds
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.plan import Blocked, Plan
+from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
+
+World = tuple[ResolvedFleet, Inventory]
+many = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+def _told(plan: Plan, fleet: ResolvedFleet) -> list[tuple[Blocked, ResolvedModel]]:
+    models = {model.key: model for model in fleet.models}
+    return [(blocked, models[blocked.model]) for blocked in plan.blocked if blocked.code != "CLAIMED_BY_FLEET"]
+
+
+def _would_create(fleet: ResolvedFleet, model: ResolvedModel, inventory: Inventory, more: int) -> int:
+    """Return how many of `more` replicas of one model are placed when nothing else is asked for."""
+    counted = [replica for replica in live_replicas(inventory)
+               if replica.model == model.key and replica.fleet == fleet.name and replica.level == "HOT"]
+    alone = replace(fleet, models=(replace(model, replicas=len(counted) + more),))
+    return len(plan_for(alone, inventory).actions)
+
+
+def _size(model: ResolvedModel) -> int:
+    return sum(group.copies * (member.count or 1) for group in model.workers for member in group.members)
+
+
+@many
+@given(worlds(exact=True))
+def test_the_addition_makes_one_fit_and_for_all_it_makes_all_fit(world: World) -> None:
+    fleet, inventory = world
+    plan = plan_for(fleet, inventory)
+    after = apply_plan(plan, fleet, inventory)
+    for blocked, model in _told(plan, fleet):
+        one, everything = [add.nodes for add in blocked.would_fit], [add.nodes_for_all for add in blocked.would_fit]
+        if not blocked.would_fit:
+            continue
+        assert _would_create(fleet, model, extended(after, blocked.would_fit, one), 1) == 1
+        grown = extended(after, blocked.would_fit, everything)
+        assert _would_create(fleet, model, grown, blocked.replicas) == blocked.replicas
+
+
+@many
+@given(worlds(exact=True))
+def test_one_node_less_than_the_addition_is_not_enough(world: World) -> None:
+    fleet, inventory = world
+    plan = plan_for(fleet, inventory)
+    after = apply_plan(plan, fleet, inventory)
+    for blocked, model in _told(plan, fleet):
+        if len(blocked.would_fit) != 1:
+            continue
+        [add] = blocked.would_fit
+        fewer = extended(after, [add], [add.nodes - 1])
+        assert _would_create(fleet, model, fewer, 1) == 0
+        fewer = extended(after, [add], [add.nodes_for_all - 1])
+        assert _would_create(fleet, model, fewer, blocked.replicas) < blocked.replicas
+
+
+@many
+@given(worlds(exact=True))
+def test_without_those_in_the_way_one_more_fits(world: World) -> None:
+    fleet, inventory = world
+    plan = plan_for(fleet, inventory)
+    for blocked, model in _told(plan, fleet):
+        if not blocked.make_room:
+            continue
+        gone = {one.replica for one in blocked.make_room}
+        assert model.key not in {one.model for one in blocked.make_room if one.owner == "fleet"}
+        assert _would_create(fleet, model, _left(plan, fleet, inventory, gone), 1) == 1
+
+
+@many
+@given(worlds(exact=True))
+def test_no_smaller_set_of_the_same_standing_makes_room_on_one_node(world: World) -> None:
+    """For models of one member: nobody of a lower step would do at all, and no smaller set of the same step."""
+    fleet, inventory = world
+    plan = plan_for(fleet, inventory)
+    priorities = {model.key: model.priority for model in fleet.models}
+    for blocked, model in _told(plan, fleet):
+        if not blocked.make_room or _size(model) > 1:
+            continue
+        needed = {one.replica for one in blocked.make_room if not one.surplus}
+        spare = all(one.owner == "fleet" and (one.surplus or (one.priority or 0) < model.priority)
+                    for one in blocked.make_room)
+        if not spare:
+            continue
+        others = [action.id for action in plan.actions if priorities[action.model] < model.priority]
+        others += [name_of(replica) for replica in live_replicas(inventory)
+                   if replica.fleet == fleet.name and replica.replica_id is not None
+                   and priorities.get(replica.model, 0) < model.priority]
+        names = sorted({*others, *needed} - {name for name in others if name.startswith(f"{model.key}/")})
+        for size in range(1, len(blocked.make_room)):
+            for gone in combinations(names, size):
+                assert _would_create(fleet, model, _left(plan, fleet, inventory, set(gone)), 1) == 0
+
+
+def _left(plan: Plan, fleet: ResolvedFleet, inventory: Inventory, gone: set[str]) -> Inventory:
+    """Return the inventory after the plan was carried out, had those in `gone` never been there."""
+    kept = plan.model_copy(update={"actions": [action for action in plan.actions if action.id not in gone]})
+    return apply_plan(kept, fleet, without(inventory, gone))
+
+
+@many
+@given(worlds(exact=True))
+def test_what_was_counted_is_there(world: World) -> None:
+    fleet, inventory = world
+    plan = plan_for(fleet, inventory)
+    nodes = simulate(apply_plan(plan, fleet, inventory), fleet.policies, fleet.name, None)
+    alive = [node for node in nodes.values() if node.node.state != "DEAD"]
+    for blocked, model in _told(plan, fleet):
+        if blocked.counted is None or _size(model) > 1 or not all(node.exact for node in alive):
+            continue
+        member, told = model.workers[0].members[0], blocked.counted
+        want = member.resources
+        wants_cards = bool(want.gpus or want.vram)
+        selected = [node for node in alive
+                    if selects(member.node_selector, {"ray.io/node-id": node.node.id, **node.node.labels})]
+        usable = [node for node in selected if node.takes_new and _has_slot(node, model.key, wants_cards)]
+        free = [_free(node, want.gpus >= 10_000) if wants_cards else 0 for node in usable]
+        assert (told.nodes, told.selected, told.usable, told.fitting) == (len(alive), len(selected), len(usable), 0)
+        assert (told.free_gpus, told.on_nodes, told.most_on_one) == (
+            sum(free), sum(amount > 0 for amount in free), max(free, default=0))
+        assert sum(reason.node_count for reason in blocked.reasons) == (len(alive) or len(nodes))
+
+
+def _has_slot(node: SimNode, key: str, wants_cards: bool) -> bool:
+    cap = node.cap if node.cap is not None else None if wants_cards else 1
+    return cap is None or node.slots.get(key, 0) < cap
+
+
+def _free(node: SimNode, whole: bool) -> int:
+    clean = [card for card in node.cards if not card.dirty]
+    if whole:
+        return min(sum(card.share == 0 for card in clean), node.gpus // 10_000) * 10_000
+    return min(sum(10_000 - card.share for card in clean), node.gpus)

@@ -1,0 +1,104 @@
+"""Shapes as people type them, and the nodes they suppose."""
+
+from __future__ import annotations
+
+import pytest
+from planner_worlds import short_inventory
+
+from fleetctl.errors import UsageError
+from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.questions.new_node import new_nodes
+from fleetctl.planner.questions.replica_shape import typed_shape
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(("text", "members", "claim"), [
+    ("8", 1, Claim(gpus=80_000)),
+    ("0.5", 1, Claim(gpus=5_000)),
+    (".25", 1, Claim(gpus=2_500)),
+    ("2x8", 2, Claim(gpus=80_000)),
+    ("gpus=8 x2", 2, Claim(gpus=80_000)),
+    ("gpus=8 * 2", 2, Claim(gpus=80_000)),
+    ("2x8,vram=120Gi", 2, Claim(gpus=80_000, vram=120 * GIB)),
+    ("gpus=1,vram=16Gi,cpus=2,memory=8Gi", 1, Claim(10_000, 16 * GIB, 20_000, 8 * GIB)),
+    ("cpus=500m", 1, Claim(cpus=5_000)),
+    ("vram=10Gi", 1, Claim(vram=10 * GIB)),
+])
+def test_a_shape_is_what_was_typed(text: str, members: int, claim: Claim) -> None:
+    shape = typed_shape(text)
+    assert shape.size == members
+    assert {seat.claim for seat in shape.seats} == {claim}
+    assert [seat.role for seat in shape.seats] == (["Standalone"] if members == 1 else ["Leader", "Worker"])
+
+
+def test_a_selector_keeps_the_commas_in_its_brackets() -> None:
+    shape = typed_shape("gpus=1,selector=ray.io/accelerator-type=in(L4, A10G),selector=pool=!x,sameLabel=rack")
+    assert shape.seats[0].selector == (("pool", "!x"), ("ray.io/accelerator-type", "in(L4, A10G)"))
+    assert shape.same_label == "rack"
+
+
+def test_its_key_can_be_no_models() -> None:
+    assert " " in typed_shape("8").key
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "no shape"), ("lots", "no shape"), ("gpu=8", "gpus=8"), ("gpus=8,colour=red", "colour"), ("gpus=1.5", "1.5"),
+    ("gpus=1,vram=16GB", "16G"), ("gpus=nan", "nan"), ("gpus=1e999", "1e999"), ("vram=0", "without end"),
+    ("gpus=1,gpus=2", "twice"), ("2000x1", "1024"), ("gpus=1,selector=pool", "label"), ("0x8", "whole number"),
+    ("gpus=1,selector=pool=[x", "selector"), ("gpus=-1", "-1"), ("gpus=1,", "no shape"), ("gpus=1,ranksPerNode=0", "0"),
+])
+def test_what_is_no_shape_is_a_usage_error_that_says_why(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        typed_shape(text)
+    assert said in f"{caught.value.message} {caught.value.hint}"
+
+
+INVENTORY = short_inventory({"nodes": [
+    {"name": "big-1", "gpus": 8, "vram": "141Gi", "cpus": 192, "measured": {0: 9 * GIB}, "used": {"GPU": 8},
+     "labels": {"ray.io/accelerator-type": "H200", "pool": "big", "fleet.io/node": "big-1"}},
+    {"name": "new-1", "gpus": 1}]})
+
+
+def test_a_type_the_cluster_has_is_made_like_one_of_its_nodes_but_empty() -> None:
+    (node,), words = new_nodes("8xh200", INVENTORY)
+    assert words == "8xH200 like big-1"
+    assert node.labels == {"ray.io/accelerator-type": "H200", "pool": "big"}
+    assert (node.resources.total.cpu, node.resources.used.gpu if node.resources.used else None) == (192, 0)
+    assert {(card.memory_total, card.memory_used, card.share) for card in node.gpus} == {(141 * GIB, 0, None)}
+
+
+def test_a_name_that_is_taken_is_not_used_again() -> None:
+    nodes, _ = new_nodes("8xH200x3", INVENTORY)
+    assert [node.name for node in nodes] == ["new-2", "new-3", "new-4"]
+
+
+@pytest.mark.parametrize("text", ["like:big-1 x2", "like:big-1x2", "8xH200 x2", "8xH200x2", "8xH200 *2"])
+def test_several_can_be_asked_for_in_every_way_one_would_type_it(text: str) -> None:
+    nodes, words = new_nodes(text, INVENTORY)
+    assert len({node.id for node in nodes}) == 2
+    assert words == "2 x 8xH200 like big-1"
+
+
+def test_a_type_the_cluster_does_not_have_gets_its_memory_from_what_is_known_of_it() -> None:
+    (node,), words = new_nodes("4xL4", INVENTORY)
+    assert [card.memory_total for card in node.gpus] == [23_034 << 20] * 4
+    assert node.labels == {"ray.io/accelerator-type": "L4"}
+    assert "plenty" in words
+
+
+def test_a_node_can_be_spelt_out() -> None:
+    (node,), _ = new_nodes("gpus=2,type=X9,vram=64Gi,cpus=16,memory=1Ti,label=pool=a,label=rack=r1", INVENTORY)
+    assert node.labels == {"ray.io/accelerator-type": "X9", "pool": "a", "rack": "r1"}
+    total = node.resources.total
+    assert (total.gpu, total.cpu, total.memory, len(node.gpus)) == (2, 16, 1 << 40, 2)
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("like:big", "big-1"), ("8xX9", "vram="), ("gpus=0.5", "whole"), ("gpus=8,lable=a=b", "label"), ("gpus=65", "64"),
+    ("8xH200 x99999", "10000"), ("gpus=1,label=pool", "label"), ("", "8xH200"), ("8xH200x99999", "no shape"),
+])
+def test_what_is_no_node_is_a_usage_error_that_says_why(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        new_nodes(text, INVENTORY)
+    assert said in f"{caught.value.message} {caught.value.hint}"

@@ -1,0 +1,238 @@
+"""What a plan would say if nodes were lost, cordoned or added, or a model scaled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from applied import apply_plan
+from hypothesis import given, settings
+from planner_worlds import plan_for, short_fleet, short_inventory
+from world_strategies import worlds
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.what_if import ModelChange, WhatIf
+from fleetctl.errors import InventoryError, UsageError
+from fleetctl.planner.questions.changes import Supposed
+from fleetctl.planner.questions.what_if import what_if
+from fleetctl.planner.questions.world import World
+from fleetctl.spec.resolved import ResolvedFleet
+
+NODES = [{"name": name, "gpus": 4, "vram": "80Gi", "labels": {"pool": name[0]}} for name in ("a1", "a2", "b1")]
+
+
+def ask(fleet: dict[str, Any], inventory: dict[str, Any], *, each_node: bool = False, **supposed: Any) -> WhatIf:
+    world = World(short_fleet(fleet), short_inventory(inventory))
+    return what_if(world, Supposed(**supposed), each_node=each_node)
+
+
+def live(model: str, number: int, node: str, gpus: float = 4, **more: Any) -> dict[str, Any]:
+    return {"model": model, "id": number, "node": node, "gpus": gpus, **more}
+
+
+def fate(row: ModelChange) -> tuple[int, int, int, int]:
+    return row.lost, row.replaced, row.missing, row.surplus
+
+
+M = {"key": "m", "replicas": 2, "gpus": 4}
+
+
+def test_lost_replicas_are_planned_again_on_what_is_left() -> None:
+    answer = ask({"models": [M]}, {"nodes": NODES, "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]},
+                 lose=("a1",))
+    assert fate(answer.models[0]) == (1, 1, 0, 0)
+    assert [(one.model, one.replica_id, one.members[0].node) for one in answer.created] == [("m", 2, "b1")]
+    assert (answer.before.live, answer.after.live, answer.exit_code) == (2, 1, 2)
+
+
+def test_what_finds_no_place_is_told_with_its_reason() -> None:
+    answer = ask({"models": [M]}, {"nodes": NODES[:2], "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]},
+                 lose=("a1",))
+    assert fate(answer.models[0]) == (1, 0, 1, 0)
+    assert [(one.model, one.replicas, one.code) for one in answer.blocked] == [("m", 1, "INSUFFICIENT_GPU")]
+    assert answer.exit_code == 3
+
+
+def test_replicas_beyond_the_target_are_lost_without_being_missed() -> None:
+    answer = ask({"models": [{**M, "replicas": 1}]},
+                 {"nodes": NODES[:2], "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]}, lose=("a1",))
+    assert fate(answer.models[0]) == (1, 0, 0, 1)
+    assert answer.exit_code == 0
+
+
+def test_a_gang_that_loses_a_node_gives_back_its_other_ones() -> None:
+    gang = {"key": "g", "replicas": 1, "gang": {"gpus": 4, "workers": 1}}
+    inventory = {"nodes": [{**node, "used": {"GPU": 4, "CPU": 0} if node["name"] != "b1" else {"GPU": 0}}
+                           for node in NODES],
+                 "replicas": [{"model": "g", "id": 0, "nodes": ["a1", "a2"], "gpus": 4}]}
+    answer = ask({"models": [gang]}, inventory, lose=("a1",))
+    assert fate(answer.models[0]) == (1, 1, 0, 0)
+    assert {member.node for member in answer.created[0].members} == {"a2", "b1"}
+
+
+def test_a_gang_that_loses_two_nodes_gives_back_the_third_once() -> None:
+    gang = {"key": "g", "replicas": 1, "gang": {"gpus": 2, "workers": 2}}
+    inventory = {"nodes": [{**node, "used": {"GPU": 4}} for node in NODES],
+                 "replicas": [{"model": "g", "id": 0, "nodes": ["a1", "a2", "b1"], "gpus": 2}]}
+    fleet = {"models": [gang, {"key": "m", "replicas": 1, "gpus": 4}]}
+    answer = ask(fleet, inventory, lose=("a1", "a2"))
+    assert answer.after.create == 0, "2 of the 4 GPUs of b1 are somebody else's"
+    assert ask({"models": [gang, {"key": "m", "replicas": 1, "gpus": 2}]}, inventory, lose=("a1", "a2")
+               ).after.create == 1
+
+
+def test_a_cordon_keeps_what_runs_and_turns_away_what_is_new() -> None:
+    answer = ask({"models": [M]}, {"nodes": NODES[:2], "replicas": [live("m", 0, "a1")]}, cordon=("a2",))
+    assert fate(answer.models[0]) == (0, 0, 0, 0)
+    assert answer.blocked[0].code in {"CORDONED", "INSUFFICIENT_GPU"}
+    assert (answer.before.create, answer.after.create) == (1, 0)
+
+
+@pytest.mark.parametrize("typed", ["pool=a", "pool=!b", "pool=in(a, z)"])
+def test_a_cordon_takes_a_selector(typed: str) -> None:
+    answer = ask({"models": [M]}, {"nodes": NODES}, cordon=(typed,))
+    assert answer.changes[0].nodes == ["a1", "a2"]
+    assert (answer.before.create, answer.after.create) == (2, 1)
+
+
+def test_a_cordon_in_thought_is_called_by_its_flag() -> None:
+    answer = ask({"models": [M]}, {"nodes": NODES[:1]}, cordon=("a1",))
+    told = answer.model_dump_json()
+    assert "--cordon" in told
+    assert "spec.nodes" not in told
+
+
+def test_a_new_node_makes_room() -> None:
+    answer = ask({"models": [{**M, "replicas": 5}]}, {"nodes": NODES}, add=("like:a1 x2",))
+    assert (answer.before.blocked, answer.after.blocked) == (2, 0)
+    assert answer.changes[0].nodes == ["new-1", "new-2"]
+
+
+def test_scaling_is_not_held_against_the_lost_ones() -> None:
+    inventory = {"nodes": NODES, "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]}
+    answer = ask({"models": [M]}, inventory, lose=("a1",), scale=("m=5",))
+    assert fate(answer.models[0]) == (1, 1, 0, 0)
+    assert answer.after.blocked == 3
+
+
+def test_a_smaller_target_takes_nothing_away() -> None:
+    answer = ask({"models": [M]}, {"nodes": NODES, "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]},
+                 scale=("m=0",))
+    assert (answer.before.live, answer.after.live) == (2, 2)
+
+
+def test_the_changes_hold_together_in_whatever_order_they_are_given() -> None:
+    answer = ask({"models": [M]}, {"nodes": NODES[:1]}, lose=("new-1",), add=("like:a1 x2",))
+    assert (answer.before.create, answer.after.create) == (1, 2)
+
+
+def test_strangers_that_would_go_are_named() -> None:
+    foreign = {"model": "x", "foreign": "ab:ModelActor:x", "node": "a1", "fleet": None}
+    answer = ask({"models": [M]}, {"nodes": NODES, "replicas": [foreign, live("n", 3, "a1", 1, fleet="other")]},
+                 lose=("a1",))
+    assert answer.unmanaged_lost == ["n/3", "ab:ModelActor:x"]
+
+
+@pytest.mark.parametrize(("supposed", "said"), [
+    ({"lose": ("a3",)}, "did you mean a"), ({"cordon": ("c1",)}, "did you mean"),
+    ({"cordon": ("pool=c",)}, "did you mean pool="),
+    ({"scale": ("mm=1",)}, "did you mean m?"), ({"scale": ("m",)}, "MODEL=N"), ({"scale": ("m=-1",)}, "MODEL=N"),
+    ({"scale": ("m=9999999",)}, "100000"), ({"cordon": ("pool=[",)}, "selector"), ({}, "--lose-node"),
+    ({"add": ("like:a9",)}, "did you mean a"),
+])
+def test_what_means_nothing_is_a_usage_error_with_what_to_write(supposed: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        ask({"models": [M]}, {"nodes": NODES}, **supposed)
+    assert said in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_a_name_that_two_nodes_have_is_not_guessed_at() -> None:
+    nodes = [{**NODES[0], "id": "x"}, {**NODES[0], "id": "y"}]
+    with pytest.raises(UsageError, match="2 nodes have this name"):
+        ask({"models": [M]}, {"nodes": nodes}, lose=("a1",))
+    assert ask({"models": [M]}, {"nodes": nodes}, lose=("y",)).after.create == 1
+
+
+def test_nothing_is_supposed_about_half_a_picture() -> None:
+    with pytest.raises(InventoryError):
+        ask({"models": [M]}, {"nodes": NODES, "complete": False}, lose=("a1",))
+
+
+def test_the_answer_does_not_touch_what_it_was_asked_of() -> None:
+    inventory = short_inventory({"nodes": NODES, "replicas": [live("m", 0, "a1")]})
+    before = inventory.model_dump_json()
+    what_if(World(short_fleet({"models": [M]}), inventory), Supposed(lose=("a1",), cordon=("a2",), add=("like:a1",)))
+    assert inventory.model_dump_json() == before
+
+
+def alone(fleet: ResolvedFleet) -> bool:
+    """No model spans nodes."""
+    return all(len(model.workers) == 1 and model.workers[0].copies == 1 and len(model.workers[0].members) == 1
+               for model in fleet.models)
+
+
+@settings(max_examples=30, deadline=None)
+@given(worlds())
+def test_a_lost_node_is_like_one_that_never_was_there(world: tuple[ResolvedFleet, Inventory]) -> None:
+    """The independent way: take the node and its replicas out of the inventory, and plan."""
+    fleet, inventory = world
+    for node in [node for node in inventory.nodes if node.state != "DEAD"][:2]:
+        answer = what_if(World(fleet, inventory), Supposed(lose=(node.id,)))
+        bare = inventory.model_copy(update={
+            "nodes": [one for one in inventory.nodes if one.id != node.id],
+            "replicas": [one for one in inventory.replicas if all(m.node_id != node.id for m in one.members)]})
+        plan = plan_for(fleet, bare)
+        found = {row.key: (row.after.live, row.after.create, row.after.blocked) for row in answer.models}
+        assert found == {row.key: (row.live, row.create, row.blocked) for row in plan.models}
+        for row in answer.models:
+            assert row.lost == row.replaced + row.missing + row.surplus
+
+
+@settings(max_examples=30, deadline=None)
+@given(worlds(exact=True).filter(lambda world: alone(world[0])))
+def test_each_node_says_what_the_loss_of_that_node_says(world: tuple[ResolvedFleet, Inventory]) -> None:
+    fleet, inventory = world
+    settled = World(fleet, apply_plan(plan_for(fleet, inventory), fleet, inventory))
+    losses = what_if(settled, Supposed(), each_node=True).each_node or []
+    ids = {node.name: node.id for node in inventory.nodes}
+    told = {name: {model.model: (model.lost, model.replaced, model.missing, model.surplus) for model in loss.models}
+            for loss in losses for name in loss.nodes}
+    assert set(told) == {node.name for node in inventory.nodes if node.state != "DEAD"}
+    for name, models in told.items():
+        answer = what_if(settled, Supposed(lose=(ids[name],)))
+        assert models == {row.key: fate(row) for row in answer.models if row.lost}
+
+
+def test_equal_nodes_share_one_row_and_the_gravest_come_first() -> None:
+    nodes = [{"name": f"n{number}", "gpus": 4} for number in range(6)]
+    replicas = [live("m", number, f"n{number}") for number in range(4)]
+    replicas += [live("big", 0, "n4", 4), live("tiny", 0, "n5", 1)]
+    fleet = {"models": [{"key": "m", "replicas": 4, "gpus": 4}, {"key": "big", "replicas": 1, "gpus": 4},
+                        {"key": "tiny", "replicas": 1, "gpus": 1}]}
+    losses = ask(fleet, {"nodes": nodes, "replicas": replicas}, each_node=True).each_node
+    assert losses is not None
+    assert [loss.nodes for loss in losses] == [["n0", "n1", "n2", "n3"], ["n4"], ["n5"]]
+    assert [loss.models[0].code for loss in losses] == ["INSUFFICIENT_GPU"] * 3
+
+
+def test_each_node_counts_with_the_plan_applied() -> None:
+    answer = ask({"models": [{**M, "replicas": 1}]}, {"nodes": NODES[:2]}, each_node=True)
+    assert answer.each_node is not None
+    lost = {name: [(model.lost, model.replaced) for model in loss.models]
+            for loss in answer.each_node for name in loss.nodes}
+    assert sorted(lost.values()) == [[], [(1, 1)]]
+    assert answer.exit_code == 2
+
+
+def test_each_node_frees_the_other_nodes_of_a_gang() -> None:
+    gang = {"key": "g", "replicas": 1, "gang": {"gpus": 4, "workers": 1}}
+    inventory = {"nodes": [{**node, "used": {"GPU": 4 if node["name"] != "b1" else 0}} for node in NODES],
+                 "replicas": [{"model": "g", "id": 0, "nodes": ["a1", "a2"], "gpus": 4}]}
+    losses = ask({"models": [gang]}, inventory, each_node=True).each_node or []
+    assert {name: [(one.lost, one.replaced, one.missing) for one in loss.models]
+            for loss in losses for name in loss.nodes} == {"a1": [(1, 1, 0)], "a2": [(1, 1, 0)], "b1": []}
+
+
+def test_one_node_that_cannot_be_lost_is_exit_3() -> None:
+    inventory = {"nodes": NODES[:2], "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]}
+    assert ask({"models": [M]}, inventory, each_node=True).exit_code == 3

@@ -1,0 +1,133 @@
+"""The placement map in a terminal: readable without colour, in narrow windows, and for many nodes."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from map_worlds import EVIL, card, drawn, everything, node, piece
+from rich.console import Console
+
+from fleetctl.documents.placement_map import PlacementMap
+from fleetctl.render.map_signs import letters
+from fleetctl.render.placement_map import render_placement_map
+
+
+class Locale(io.StringIO):
+    """A stream of a locale, as a console asks for it."""
+
+    encoding = "ascii"
+
+
+def shown(answer: PlacementMap, width: int = 100, rows: int | None = 50, **console: object) -> str:
+    out = io.StringIO()
+    render_placement_map(answer, Console(file=out, width=width, **console), rows=rows)
+    return out.getvalue()
+
+
+def row(text: str, name: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(name))
+
+
+def test_letters_say_whose_a_card_is_and_blocks_how_full_it_is() -> None:
+    text = shown(everything())
+    assert row(text, "full").split() == ["full", "2xH100", "A", "█", "A", "█"]
+    assert row(text, "shared").split() == ["shared", "3xH100", "AB▆", "B", "▁", "·"]
+    assert "A*▅" in row(text, "many")
+    assert "A org/a: 1 live" in text
+
+
+def test_new_foreign_unknown_and_dirty_cards_have_marks_that_the_foot_explains() -> None:
+    text = shown(everything(), width=200)
+    assert "+C" in row(text, "coming")
+    assert "~D?█" in row(text, "strange")
+    assert "!·" in row(text, "strange")
+    assert "+ the plan would create it; ~ not this fleet's; ? in use, nobody says by whom; ! used beyond what" in text
+
+
+def test_signs_that_are_not_used_are_not_explained() -> None:
+    assert "nobody says" not in shown(drawn(node("a", card(0, piece("m")))))
+
+
+def test_what_is_unusual_about_a_node_stands_beside_its_kind() -> None:
+    text = shown(everything())
+    assert "1xH100 draining" in row(text, "drain")
+    assert "2xH100 dead" in row(text, "dead")
+    assert row(text, "dead").split()[-2:] == ["-", "-"]
+    assert "1xH100 cordoned" in row(text, "closed")
+
+
+def test_members_without_a_card_are_listed_below_their_node() -> None:
+    lines = shown(everything()).splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("cpu"))
+    assert lines[at + 1].strip() == "no card: +B"
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
+def test_no_line_is_wider_than_the_window_and_no_card_is_lost(width: int) -> None:
+    answer = drawn(*(node(f"a-rather-long-node-name-{number}", *(card(index, piece("m")) for index in range(16)))
+                     for number in range(2)))
+    text = shown(answer, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("A █") == 32
+
+
+def test_a_locale_without_blocks_gets_digits() -> None:
+    out = Locale()
+    render_placement_map(everything(), Console(file=out, width=100), rows=50)
+    text = out.getvalue()
+    assert text.isascii()
+    assert row(text, "shared").split() == ["shared", "3xH100", "AB7", "B", "1", "."]
+    assert row(text, "full").split()[-1] == "#"
+
+
+def test_colour_only_repeats_what_the_letters_say() -> None:
+    answer = everything()
+    colored = shown(answer, force_terminal=True, color_system="standard")
+    assert "\x1b[" in colored
+    assert "\x1b[" not in shown(answer)
+
+
+def test_neighbours_that_look_the_same_share_a_row_and_all_shows_each() -> None:
+    answer = drawn(*(node(f"n{number:04}", card(0), card(1)) for number in range(1000)),
+                   node("z", card(0, piece("m"))))
+    text = shown(answer)
+    assert "1000: n0000 .. n0999" in text
+    assert len(text.splitlines()) < 10
+    every = shown(answer, rows=None)
+    assert sum(line.startswith("n0") for line in every.splitlines()) == 1000
+
+
+def test_more_rows_than_the_limit_are_counted() -> None:
+    answer = drawn(*(node(f"n{number}", card(0, piece(f"m{number % 7}"))) for number in range(90)))
+    text = shown(answer, rows=20)
+    assert "and 70 more nodes (--all shows every node)" in text
+    assert text.splitlines()[-1].startswith("90 nodes alive, 90 cards, 0 free")
+
+
+def test_the_last_line_adds_up_what_is_free_on_live_nodes() -> None:
+    answer = drawn(node("a", card(0, piece("m", 2_500)), card(1)), node("b", card(0), state="DEAD"))
+    assert shown(answer).splitlines()[-1] == "1 node alive, 2 cards, 1.75 free (1 of them whole)"
+
+
+@pytest.mark.parametrize(("count", "width"), [(1, 1), (26, 1), (27, 2), (676, 2)])
+def test_every_model_has_letters_of_its_own(count: int, width: int) -> None:
+    answer = drawn(node("a"), models=dict.fromkeys(f"m{number}" for number in range(count)))
+    codes = letters(answer.legend)
+    assert len(set(codes.values())) == count
+    assert {len(code) for code in codes.values()} == {width}
+
+
+def test_hundreds_of_models_fit_the_same_cells() -> None:
+    answer = drawn(*(node(f"n{number}", card(0, piece(f"m{number}", 5_000), piece("m0", 2_000)))
+                     for number in range(40)))
+    text = shown(answer)
+    assert "Am*▆" in text
+    assert "and" not in row(text, "n12")
+
+
+def test_hostile_names_are_shown_as_text() -> None:
+    text = shown(drawn(node(EVIL, card(0, piece(EVIL)), hardware=EVIL), fleet=EVIL), width=200)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "[red]x[/red]\\x1b[2J\\u202e" in text

@@ -1,0 +1,134 @@
+"""Capacity, what-if and the N-1 table for a person: cut where long, safe with hostile names, never too wide."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+from map_worlds import EVIL
+from rich.console import Console
+
+from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
+from fleetctl.documents.plan import Blocked, Certificate, PlanInventory
+from fleetctl.documents.what_if import Change, Counts, LostModel, ModelChange, NodeLoss, WhatIf
+from fleetctl.render.capacity_table import render_capacity
+from fleetctl.render.what_if_table import render_what_if
+
+ABOUT = PlanInventory(observed_at="2026-03-04T12:00:00Z", source="a test")
+
+
+def shown(render: Callable[[Console], None], width: int = 120) -> str:
+    out = io.StringIO()
+    render(Console(file=out, width=width))
+    return out.getvalue()
+
+
+def room(fits: int, at_most: int | None = None, **more: object) -> Room:
+    at_most = fits if at_most is None else at_most
+    return Room.model_validate({"fits": fits, "atMost": at_most, "method": "slots", "code": "X", "message": "too small",
+                                "status": "optimal" if fits == at_most else "feasible", **more})
+
+
+def capacity(*rows: CapacityRow, fleet: str | None = "lab") -> Capacity:
+    return Capacity(fleet=fleet, inventory=ABOUT, limit=100, rows=list(rows))
+
+
+def counts(wanted: int, live: int, create: int, blocked: int) -> Counts:
+    return Counts(wanted=wanted, live=live, create=create, blocked=blocked)
+
+
+def what_if(*models: ModelChange, **more: object) -> WhatIf:
+    return WhatIf.model_validate({
+        "fleet": "lab", "inventory": ABOUT, "models": list(models), "before": counts(2, 2, 0, 0),
+        "after": counts(2, 1, 0, 1), "exitCode": 3, "changes": [Change(op="loseNode", about="a", message="loses a")],
+        "certificate": Certificate(placed=0, wanted=1, upper_bound=0, status="optimal", method="m"), **more})
+
+
+def loss(*nodes: str, missing: int = 0, model: str = "m") -> NodeLoss:
+    return NodeLoss(hardware="8xH100", nodes=list(nodes), models=[LostModel(
+        model=model, lost=2, replaced=2 - missing, missing=missing, code="INSUFFICIENT_GPU" if missing else None)])
+
+
+@pytest.mark.parametrize(("found", "sentence"), [
+    (room(3), "3 more fit beside the plan's 2 new, and no placement holds more (slots)"),
+    (room(1, 4), "1 more fits beside the plan's 2 new, and no placement holds more than 4 (slots)"),
+    (room(0), "no more fit beside the plan's 2 new (slots)"),
+    (room(100, capped=True, status="feasible", code=None, message=""), "100 more fit beside the plan's 2 new, or more"),
+])
+def test_capacity_is_said_in_one_sentence(found: Room, sentence: str) -> None:
+    row = CapacityRow(model="m", need="1 GPU", create=2, blocked=0, now=room(9), after_plan=found)
+    assert f"m: {sentence}" in shown(lambda console: render_capacity(capacity(row), console))
+
+
+def test_many_models_are_a_table_alone() -> None:
+    rows = [CapacityRow(model=f"m{number}", need="1 GPU", now=room(1), after_plan=room(1)) for number in range(30)]
+    text = shown(lambda console: render_capacity(capacity(*rows), console))
+    assert "one more does not fit" not in text
+    assert "--model MODEL says where" in text
+    assert sum(line.startswith("m") for line in text.splitlines()) == 30
+
+
+def test_one_model_is_shown_with_all_its_places_and_several_with_the_first() -> None:
+    where = [EqualNodes(hardware=f"{number}xL4", members_each=1, nodes=[f"n{number}"]) for number in range(1, 12)]
+    row = CapacityRow(shape="1", need="1 GPU", now=room(11, where=where))
+    assert "n11" in shown(lambda console: render_capacity(capacity(row, fleet=None), console))
+    text = shown(lambda console: render_capacity(capacity(row, row, fleet=None), console))
+    assert "n11" not in text
+    assert "and 5 nodes more" in text
+
+
+def test_only_models_that_differ_are_listed() -> None:
+    moved = ModelChange(key="moved", before=counts(2, 2, 0, 0), after=counts(2, 1, 0, 1), lost=1, missing=1)
+    same = ModelChange(key="same", before=counts(1, 1, 0, 0), after=counts(1, 1, 0, 0))
+    text = shown(lambda console: render_what_if(what_if(moved, same), console))
+    assert "2 -> 1" in text
+    assert "1: 1 without a place" in text
+    assert "= 1 model as today" in text
+    assert "\nsame" not in text
+
+
+def test_what_has_no_place_comes_with_its_reason_and_long_lists_are_cut() -> None:
+    blocked = [Blocked(model=f"m{number}", replicas=1, code="C", message="why so") for number in range(30)]
+    text = shown(lambda console: render_what_if(what_if(blocked=blocked), console))
+    assert "! m0: 1 replica, C" in text
+    assert "why so" in text
+    assert "and 10 models more" in text
+
+
+def test_the_n_1_table_names_nodes_once_and_ends_with_the_count() -> None:
+    each = [loss("n1", missing=1), loss(*(f"x{number}" for number in range(9))), NodeLoss(hardware="cpu", nodes=["c"])]
+    text = shown(lambda console: render_what_if(what_if(each_node=each, changes=[]), console))
+    assert "x0, x1, x2, x3 and 5 more" in text
+    assert "1 of m (INSUFFICIENT_GPU)" in text
+    assert "1 node holds nothing of this fleet" in text
+    assert text.splitlines()[-1] == "1 of 11 nodes cannot be lost without leaving something without a place"
+    assert "Today:" not in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_line_is_wider_than_the_window_or_ends_in_blanks(width: int) -> None:
+    long = "org/" + "m" * 60
+    row = CapacityRow(model=long, need="8 GPUs of 70Gi on fleet.io/pool=h100", create=1, blocked=0, now=room(1),
+                      after_plan=room(1, where=[EqualNodes(hardware="8xH100", members_each=1, nodes=["n" * 50] * 9)]))
+    moved = ModelChange(key=long, before=counts(2, 2, 0, 0), after=counts(2, 1, 0, 1), lost=1, missing=1)
+    texts = [shown(lambda console: render_capacity(capacity(row), console), width),
+             shown(lambda console: render_what_if(what_if(moved, each_node=[loss("n" * 50, missing=1, model=long)]),
+                                                  console), width)]
+    for line in (line for text in texts for line in text.splitlines()):
+        assert len(line) <= width
+        assert line == line.rstrip()
+
+
+def test_hostile_names_are_shown_as_text() -> None:
+    row = CapacityRow(model=EVIL, need=EVIL, now=room(1, message=EVIL, method=EVIL, where=[
+        EqualNodes(hardware=EVIL, members_each=1, nodes=[EVIL])]))
+    moved = ModelChange(key=EVIL, before=counts(2, 2, 0, 0), after=counts(2, 1, 0, 1), lost=1, missing=1)
+    answer = what_if(moved, fleet=EVIL, unmanaged_lost=[EVIL], each_node=[loss(EVIL, missing=1, model=EVIL)],
+                     changes=[Change(op="scale", about=EVIL, message=EVIL)],
+                     blocked=[Blocked(model=EVIL, replicas=1, code="C", message=EVIL)])
+    for text in (shown(lambda console: render_capacity(capacity(row, fleet=EVIL), console), 200),
+                 shown(lambda console: render_what_if(answer, console), 200)):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert "[red]x[/red]\\x1b[2J\\u202e" in text
