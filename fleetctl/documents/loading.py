@@ -33,7 +33,11 @@ def load_document(text: str, cls: type[Document], *, where: str) -> Document:
 
 def load_plan(text: str, where: str) -> Plan:
     """Return the saved plan in `text`; see `load_document`. Refuses one that was changed after it was written."""
-    raw = _checked(_parsed(text, where), Plan, where)
+    with collector_paused():
+        return _plan(_checked(_parsed(text, where), Plan, where), where)
+
+
+def _plan(raw: dict[str, Any], where: str) -> Plan:
     if raw.get("masked") is True:
         raise DocumentError(f"{where} is what `plan --format json` shows, with the values of env masked",
                             hint="save a plan with `fleetctl plan --out FILE`, and apply that file")

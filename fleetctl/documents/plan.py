@@ -63,11 +63,11 @@ class Certificate(Stored):
 
     placed: int = Field(description="new replicas this plan places")
     wanted: int = Field(description="new replicas the targets ask for")
-    upper_bound: int = Field(description="no plan that keeps the order of priorities places more new replicas than this")
+    upper_bound: int = Field(description="no plan in the order of priorities places more new replicas than this")
     status: Literal["optimal", "feasible"] = Field(description="optimal = proven: no plan serves the priorities better")
     method: str
     repacked_bound: int | None = Field(
-        None, description="the same bound if what runs could be moved, where that is more; null = it is not, or not known"
+        None, description="the bound if what runs could be moved, where that is more; null = it is not, or not known"
     )
 
 

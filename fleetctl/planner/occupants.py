@@ -61,20 +61,21 @@ def _live(inventory: Inventory, ledger: Ledger, models: _Models) -> Iterator[Occ
     for replica in in_fixed_order(inventory.replicas):
         if replica.state not in LIVE_STATES or (dead and is_lost(replica, dead)):
             continue
-        there: dict[int, tuple[ReplicaMember, ...]] = {}
-        for member in replica.members:
-            place = None if member.node_id is None else places.get(member.node_id)
-            if place is not None:
-                there[place] = (*there.get(place, ()), member)
+        there = _by_node(replica.members, places)
         if there:
-            yield _occupant(replica, there, models)
+            ours, model = models.is_ours(replica), models.models.get(replica.model)
+            yield Occupant(replica.model, replica.replica_id, replica.foreign_id, replica.fleet,
+                           model.priority if model and ours else None, ours, not ours or models.is_wanted(replica),
+                           there, NOTHING)
 
 
-def _occupant(replica: Replica, there: Mapping[int, tuple[ReplicaMember, ...]], models: _Models) -> Occupant:
-    number, ours, model = replica.replica_id, models.is_ours(replica), models.models.get(replica.model)
-    name = replica.foreign_id or replica.model if number is None else f"{replica.model}/{number}"
-    return Occupant(name, replica.model, number, replica.fleet, model.priority if model and ours else None, ours,
-                    wanted=not ours or models.is_wanted(replica), live=there, planned=NOTHING)
+def _by_node(members: Sequence[ReplicaMember], places: Mapping[str, int]) -> dict[int, tuple[ReplicaMember, ...]]:
+    there: dict[int, tuple[ReplicaMember, ...]] = {}
+    for member in members:
+        place = places.get(member.node_id or "")
+        if place is not None:
+            there[place] = (*there[place], member) if place in there else (member,)
+    return there
 
 
 def _planned(
@@ -89,5 +90,4 @@ def _planned(
         there: dict[int, tuple[Stand, ...]] = {}
         for stand in one.stands:
             there[stand.node] = (*there.get(stand.node, ()), stand)
-        yield Occupant(f"{model.key}/{number}", model.key, number, None, model.priority, ours=True, wanted=True,
-                       live=NOTHING, planned=there)
+        yield Occupant(model.key, number, None, None, model.priority, True, True, NOTHING, there)

@@ -27,13 +27,14 @@ from fleetctl.planner.occupants import survey_site
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
 from fleetctl.planner.outcome import detailed_exit_code
-from fleetctl.planner.placement.bound import Bound
+from fleetctl.planner.placement.certificate import certify
 from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger import Ledger
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.placement.replica import Placer
+from fleetctl.planner.repacked import repacked_bound
 from fleetctl.planner.rows import model_row
 from fleetctl.spec.resolve import spec_document
 from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
@@ -49,7 +50,7 @@ class _Decided:
     ledger: Ledger
     demands: Sequence[Demand]
     placed: Sequence[Placed]
-    bound: Bound
+    certificate: Certificate
     blocked: Sequence[Blocked]
 
 
@@ -71,12 +72,15 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     planned = [(place, model) for place, model in enumerate(fleet.models) if options.left_out(model.key) is None]
     demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
     free = [demand for demand in demands if not state.models[demand.shape.key].claimed_by]
-    placer = Placer(ledger)
+    placer, opening = Placer(ledger), list(ledger.numbers)
     packing = pack(free, placer)
-    placed, bound = packing.placed, Bound(packing.most, "linear relaxation")
+    placed = packing.placed
+    all_placed = len(placed) == sum(demand.missing for demand in free)
+    repacked = None if all_placed else repacked_bound(free, state, inventory, ledger, opening)
+    certificate = certify(demands, placed, packing.most, packing.method, repacked)
     inquiry = Inquiry(placer, lambda: survey_site(fleet, inventory, state, placed, ledger, options.adopt_from))
     blocked = _blocked(demands, placed, state, inquiry)
-    return _Decided(fleet, state, shapes, ledger, demands, placed, bound, blocked)
+    return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked)
 
 
 def _demand(place: int, model: ResolvedModel, state: ModelState, shape: ReplicaShape) -> Demand:
@@ -131,7 +135,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         ),
         expires_at=facts.expires_at,
         summary=_summary(decided, holds, drift),
-        certificate=_certificate(decided),
+        certificate=decided.certificate,
         models=_rows(decided, options),
         specs={model.spec_hash: spec_document(model) for model in fleet.models if model.key in acted_on},
         actions=read_actions(actions),
@@ -156,15 +160,6 @@ def _summary(decided: _Decided, holds: Sequence[Hold], drift: Sequence[Drift]) -
         create=len(decided.placed), hold=sum(hold.surplus for hold in holds),
         blocked=sum(one.replicas for one in decided.blocked), unmanaged=len(decided.state.unmanaged),
         drift=len(drift), lost=len(decided.state.lost),
-    )
-
-
-def _certificate(decided: _Decided) -> Certificate:
-    placed, wanted = len(decided.placed), sum(demand.missing for demand in decided.demands)
-    upper = min(decided.bound.replicas, wanted)
-    return Certificate(
-        placed=placed, wanted=wanted, upper_bound=upper, status="optimal" if placed == upper else "feasible",
-        method=f"slot count: {decided.bound.method}" if wanted else "nothing is missing",
     )
 
 

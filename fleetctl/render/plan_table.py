@@ -72,9 +72,12 @@ def certificate_sentence(certificate: Certificate) -> str:
         return "Places the missing replica." if one else f"Places all {count} missing replicas."
     proven, method = certificate.status == "optimal", visible(certificate.method)
     if one:
-        return f"The missing replica {'fits nowhere' if proven else 'was not placed'} ({method})."
-    start = f"Places {certificate.placed or 'none'} of the {count} missing replicas; no plan can place more"
-    return f"{start} ({method})." if proven else f"{start} than {certificate.upper_bound} ({method})."
+        start = f"The missing replica {'fits nowhere' if proven else 'was not placed'} ({method})"
+        return f"{start}." if certificate.repacked_bound is None else f"{start}; it might if what runs could be moved."
+    start = f"Places {certificate.placed or 'none'} of the {count} missing replicas"
+    most = "proven maximal" if proven else f"at most {certificate.upper_bound} possible"
+    moved = certificate.repacked_bound
+    return f"{start}, {most} ({method})" + (f"; at most {moved} if what runs could be moved." if moved else ".")
 
 
 def totals_line(plan: Plan) -> str:

@@ -73,8 +73,8 @@ def read(text: str) -> Inventory | str:
     '{"a":' * 100_000,
 ], ids=lambda text: text[:60])
 def test_a_snapshot_reads_the_same_at_once_and_the_long_way(text: str) -> None:
-    # a space in front is unusual enough for the long way; a line break would move the column that is named
-    assert str(read(text)) == str(read(text + " ")) == str(read("\n" + text)).replace("inv.json:2:", "inv.json:1:")
+    # a line break in front is unusual enough for the long way
+    assert str(read(text)) == str(read("\n" + text)).replace("inv.json:2:", "inv.json:1:")
 
 
 def test_a_snapshot_read_at_once_is_checked_whole() -> None:

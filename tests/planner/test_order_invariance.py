@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from oracle.families import FAMILIES, draw_short, draw_world
+from oracle.families import FAMILIES, Size, draw_short, draw_world
 from oracle.optimum import Level
 from oracle.question import ask_about
 from oracle.reorder import reordered, shuffled
@@ -32,16 +32,16 @@ def placed(fleet: ResolvedFleet, inventory: Inventory) -> dict[int, Level]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("big", "count"), [(False, SMALL), (True, BIG)], ids=["small", "big"])
-def test_reordering_does_not_change_how_much_is_placed(family: str, big: bool, count: int) -> None:
+@pytest.mark.parametrize(("size", "count"), [("small", SMALL), ("big", BIG)], ids=["small", "big"])
+def test_reordering_does_not_change_how_much_is_placed(family: str, size: Size, count: int) -> None:
     differ = []
     for seed in range(5000, 5000 + count):
-        fleet, inventory = draw_world(family, seed, big=big)
+        fleet, inventory = draw_world(family, seed, size)
         as_written = placed(fleet, inventory)
         for again in range(2):
             shuffled = placed(*reordered(fleet, inventory, Random(f"{seed}/{again}")))
             if shuffled != as_written:
-                differ.append(f"--family {family} --seed {seed}{' --big' if big else ''}: {as_written} or {shuffled}")
+                differ.append(f"--family {family} --seed {seed}, {size}: {as_written} or {shuffled}")
     assert differ == []
 
 

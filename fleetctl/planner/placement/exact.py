@@ -6,15 +6,14 @@ then, where it still says more than was reached and the fleet is small enough, o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleetctl.planner.placement.climb import Levels, climb, most_replicas
 from fleetctl.planner.placement.expansion import expand
 from fleetctl.planner.placement.items import Grain
 from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.problem import Problem
-from fleetctl.planner.placement.relaxation import Relaxation, relax
-from fleetctl.planner.placement.tally import count_up
+from fleetctl.planner.placement.relaxation import Relaxation, relax, relax_finely
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +32,29 @@ class Examined:
 
 def examine(problem: Problem, reached: Levels) -> Examined:
     """Compare what a packing reached with what is possible; see `Examined`."""
-    tally = count_up(problem)
-    found: Examined | None = None
-    for grain in (Grain.ALIKE, Grain.CLASSES, Grain.NODES):
-        relaxation = relax(problem, tally, grain)
-        if relaxation is None or (found is not None and len(relaxation.pools) == len(found.relaxation.pools)):
-            continue
-        top = climb(relaxation, reached, to_the_top=True)
-        if top.attained or top.values is None:
-            layout = found.layout if found and not top.attained else None
-            found = Examined(top.levels, top.attained, layout, relaxation)
-        else:
-            layout, left_over = expand(relaxation, top.values)
-            found = Examined(top.levels, attained=False, layout=layout, relaxation=relaxation)
-        if top.attained or (top.values is not None and not left_over):
+    relaxation = relax(problem)
+    found, left_over = _look(relaxation, reached)
+    for grain in (Grain.CLASSES, Grain.NODES):
+        if found.attained or (found.layout is not None and not left_over):
             break
-    if found is None:
-        raise AssertionError("a relaxation of the coarsest grain always exists")
+        finer = relax_finely(found.relaxation, grain)
+        if finer is not None:
+            before = found
+            found, left_over = _look(finer, reached)
+            if found.layout is None and not found.attained:
+                found = replace(found, layout=before.layout)
     return found
+
+
+def _look(relaxation: Relaxation, reached: Levels) -> tuple[Examined, int]:
+    """Climb one relaxation; also returns how many members its layout leaves out."""
+    top = climb(relaxation, reached, to_the_top=True)
+    if top.attained or top.values is None:
+        return Examined(top.levels, top.attained, None, relaxation), 0
+    if relaxation.splits_domains:
+        return Examined(top.levels, attained=False, layout=None, relaxation=relaxation), 0
+    layout, left_over = expand(relaxation, top.values)
+    return Examined(top.levels, attained=False, layout=layout, relaxation=relaxation), left_over
 
 
 def solve_exactly(problem: Problem) -> Layout | None:

@@ -204,7 +204,8 @@ class Ledger:
             other.numbers[place] = other._number(offer)
         for key, place in ended:
             held = other.slots(place, key)
-            other._slots.setdefault(key, {})[place] = held - {max(held, default=0)}
+            if held:
+                other._put_back(place, key, held - {max(held)})
         return other
 
     def selected(self, selector: Selector) -> tuple[int, ...]:

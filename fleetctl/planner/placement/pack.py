@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fleetctl.planner.placement.certificate import argument_for
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact import Examined, bound_replicas, examine
 from fleetctl.planner.placement.greedy import fill, orders, pack_greedily, take_again, top_up
@@ -42,6 +43,8 @@ class Packing(NamedTuple):
     """No packing has higher levels, in the order of priorities."""
     most: int
     """No packing that keeps the order of priorities as far as it is proven has more new replicas."""
+    method: str = ""
+    """The argument for that."""
 
 
 def pack(demands: Sequence[Demand], placer: Placer) -> Packing:
@@ -75,7 +78,7 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
     search.keep_best()
     have = len(search.best)
     most = have if search.is_done else max(have + 1, bound_replicas(examined, search.levels))
-    return Packing(search.best, search.ceiling, most)
+    return Packing(search.best, search.ceiling, most, argument_for(most, examined))
 
 
 @dataclass(slots=True)

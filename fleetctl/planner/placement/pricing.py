@@ -210,7 +210,7 @@ class _Task:
         use = np.vstack([pricer.use[:, chosen], np.array(shares, np.int64), pricer.vram[chosen]])
         room = np.array([*self.pricer.stall.room, state[0], state[1] or 0], np.int64)
         cells = (*CELLS_ON_CARD[:3], CELLS_ON_CARD[3] if use[3].any() else 0)
-        frame = Frame(room, np.array([prices[0], prices[1], 0.0, 0.0]), cells, KEEP_ON_CARD, self.scarce)
+        frame = Frame(room, np.array([*prices, 0.0]), cells, KEEP_ON_CARD, self.scarce)
         fills = trimmed(joined(self._nothing(4), self._leaves(chosen, use)), frame)
         most = state[0] // min(shares)
         step = 1

@@ -30,7 +30,7 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
     placed: list[Placed] = []
     for number, demand in enumerate(problem.demands):
         if not singles[number]:
-            dealt = [_deal(gang, stand_of[number, place], problem) for place, gang in enumerate(demand.gangs)]
+            dealt = [_deal(demand, gang, stand_of[number, place], problem) for place, gang in enumerate(demand.gangs)]
             placed += _place_whole(problem, demand, dealt, demands_of[number], placer)
     for piece, node in _in_turn(layout, singles):
         model = next(demands_of[piece.demand], None)
@@ -129,41 +129,58 @@ def _seat_nodes(group: GroupShape, copy: int, members: GangNodes, problem: Probl
             for seat in group.seats(copy)}
 
 
-def _deal(gang: Gang, members: Members, problem: Problem) -> list[GangNodes]:
+def _deal(demand: DemandClass, gang: Gang, members: Members, problem: Problem) -> list[GangNodes]:
     """Deal the members of one gang's class out to gangs: distinct nodes, one domain each.
 
     A node with many members goes first, each to the gang that still needs most: feasible whenever any deal is, for
-    members of one kind (Gale and Ryser 1957).
+    members of one kind (Gale and Ryser 1957). Where slots are capped, members of one gang share a node if they may.
     """
+    together = gang.per_node if demand.capped else 1
     label = gang.domain_label
     if label is None:
-        return _deal_domain(gang, members)
+        return _Deal(gang, members, together).gangs()
     by_domain: dict[str, Members] = defaultdict(Counter)
     for (node, kind), count in members.items():
         by_domain[problem.ledger.nodes[node].labels.get(label, "")][node, kind] += count
-    return [dealt for value in sorted(by_domain) for dealt in _deal_domain(gang, by_domain[value])]
+    return [dealt for value in sorted(by_domain) for dealt in _Deal(gang, by_domain[value], together).gangs()]
 
 
-def _deal_domain(gang: Gang, members: Members) -> list[GangNodes]:
-    needs = dict(gang.parts)
-    counts = Counter[int]()
-    on_node = Counter[int]()
-    for (node, kind), count in members.items():
-        counts[kind] += count
-        on_node[node] += count
-    whole = min((counts[kind] // need for kind, need in needs.items()), default=0)
-    gangs: list[GangNodes] = [{kind: [] for kind in needs} for _ in range(whole)]
-    stand = [Counter[int]() for _ in range(whole)]
-    left = [Counter(needs) for _ in range(whole)]
-    for node, kind in sorted(members, key=lambda item: (-on_node[item[0]], item)):
-        for _ in range(members[node, kind]):
-            free = [turn for turn in range(whole)
-                    if left[turn][kind] and (gang.size == 1 or stand[turn][node] < gang.per_node)]
-            if not free:
-                break
-            turn = max(free, key=lambda one: (left[one].total(), -one))
-            gangs[turn][kind].append(node)
-            stand[turn][node] += 1
-            left[turn][kind] -= 1
-    return [members for turn, members in enumerate(gangs) if not left[turn].total()]
+class _Deal:
+    """Members being dealt out to as many gangs as there are members for."""
 
+    def __init__(self, gang: Gang, members: Members, together: int) -> None:
+        self.gang, self.members, self.together = gang, members, together
+        needs = dict(gang.parts)
+        counts = Counter[int]()
+        for (_, kind), count in members.items():
+            counts[kind] += count
+        self.count = min((counts[kind] // need for kind, need in needs.items()), default=0)
+        self.nodes: list[GangNodes] = [{kind: [] for kind in needs} for _ in range(self.count)]
+        self.stand = [Counter[int]() for _ in range(self.count)]
+        self.left = [Counter(needs) for _ in range(self.count)]
+
+    def gangs(self) -> list[GangNodes]:
+        """Deal, and return the gangs that are whole."""
+        on_node = Counter[int]()
+        for (node, _), count in self.members.items():
+            on_node[node] += count
+        for node, kind in sorted(self.members, key=lambda item: (-on_node[item[0]], item)):
+            self._deal_node(node, kind, self.members[node, kind])
+        return [members for turn, members in enumerate(self.nodes) if not self.left[turn].total()]
+
+    def _deal_node(self, node: int, kind: int, count: int) -> None:
+        while count:
+            turns = [turn for turn in range(self.count) if self._room(turn, node, kind)]
+            if not turns:
+                return
+            turn = max(turns, key=lambda one: (self.left[one].total(), -one))
+            given = min(count, self.together, self._room(turn, node, kind))
+            self.nodes[turn][kind] += [node] * given
+            self.stand[turn][node] += given
+            self.left[turn][kind] -= given
+            count -= given
+
+    def _room(self, turn: int, node: int, kind: int) -> int:
+        """Return how many more of a kind one gang may have on a node."""
+        per_node = 1 if self.gang.size == 1 else self.gang.per_node - self.stand[turn][node]
+        return max(0, min(per_node, self.left[turn][kind]))

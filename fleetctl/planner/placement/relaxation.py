@@ -67,20 +67,33 @@ class Relaxation:
     packed: list[list[Packed] | None] = field(default_factory=list)
     """By pool: the columns of packings of shares on cards; None where they were too many to list."""
 
+    @property
+    def splits_domains(self) -> bool:
+        """Whether a gang bound to a domain may be split over several here."""
+        bound = any(gang.domain_label for demand in self.problem.demands for gang in demand.gangs)
+        return bound and not any(pool.domains for pool in self.pools)
 
-def relax(problem: Problem, tally: Tally | None = None, grain: Grain = Grain.ALIKE) -> Relaxation | None:
-    """State the relaxation of a problem. O(demand classes x node classes) arithmetic, in NumPy.
 
-    Where the model of this grain would grow too large: None for a fine one, otherwise one that leaves domains out.
+def relax(problem: Problem) -> Relaxation:
+    """State the relaxation of a problem over nodes that are alike. O(demand classes x node classes) work, in NumPy.
+
+    Where telling domains apart would make it too large, it leaves them out.
     """
-    tally = tally or count_up(problem)
+    tally = count_up(problem)
     items, loose = merge_kinds(tally)
-    pools = _pools(problem, items, tally, grain)
-    if pools is None:
-        if grain < Grain.ALIKE:
-            return None
-        pools = pool_nodes(items, tally, Grain.ANYWHERE)
-    relaxation = Relaxation(problem, tally, items, pools, loose)
+    pools = _pools(problem, items, tally, Grain.ALIKE) or pool_nodes(items, tally, Grain.ANYWHERE)
+    return _stated(Relaxation(problem, tally, items, pools, loose))
+
+
+def relax_finely(coarse: Relaxation, grain: Grain) -> Relaxation | None:
+    """State the same relaxation in a finer grain; None where it would be too large, or no different."""
+    pools = _pools(coarse.problem, coarse.items, coarse.tally, grain)
+    if pools is None or len(pools) == len(coarse.pools):
+        return None
+    return _stated(Relaxation(coarse.problem, coarse.tally, coarse.items, pools, coarse.loose))
+
+
+def _stated(relaxation: Relaxation) -> Relaxation:
     _Builder(relaxation).build()
     return relaxation
 

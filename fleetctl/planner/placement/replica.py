@@ -246,10 +246,12 @@ class Placer:
     def take_at(self, shape: ReplicaShape, nodes: SeatNodes) -> tuple[Stand, ...] | None:
         """Take one replica at given nodes, members in order of creation; None, and no change, when one does not fit."""
         mark, slots = self.ledger.mark(), dict[int, int]()
+        has_slot = self._has_slot(shape, frozenset())
         stands: list[Stand] = []
         for seat in shape.seats:
             node = nodes[seat.group, seat.copy, seat.rank]
-            taken = self.ledger.take(node, seat.claim)
+            full = has_slot is not None and node not in slots and not has_slot(node)
+            taken = None if full else self.ledger.take(node, seat.claim)
             if taken is None:
                 self.ledger.undo(mark)
                 return None

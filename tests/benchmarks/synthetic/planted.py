@@ -131,13 +131,14 @@ def settled(nodes: int, replicas: int, models: int, rng: Random) -> World:
 
 
 def pools(count: int, rng: Random, *, nodes: int = 8, replicas: int = 10) -> World:
-    """`count` node pools, each with one model that wants `replicas` of half a node there."""
+    """`count` node pools, each with one model that wants `replicas` there; there is room for all of them."""
+    fitting = [size for size in (1, 2, 4) if CARDS // size * nodes >= replicas]
     hosts, models = [], []
     for pool in range(count):
         for number in range(nodes):
             labels = {"fleet.io/pool": f"pool-{pool}"}
             hosts.append(Host(f"pool-{pool:03}-node-{number}", labels, (80 * GIB,) * CARDS, "H100"))
-        size = rng.choice((1, 2, 4)) * CARD
+        size = rng.choice(fitting) * CARD
         models.append(Model(f"org/model-{pool}", replicas, (Member(size, 40 * GIB, 8 * CARD, 64 * GIB),),
                             {"fleet.io/pool": f"pool-{pool}"}))
     return World("pools", hosts, models)

@@ -1,60 +1,45 @@
-"""Random small fleets, by family: each family is one thing that makes placement hard. Equal seeds give equal fleets.
+"""Random fleets by family and size. Equal seeds give equal fleets.
 
-A family draws nodes and models in the short forms of planner_worlds; targets are then set so that what is asked for is
-80 to 140 % of what the nodes have.
+Targets are set so that what is asked for is 80 to 140 % of the cards: not all has room, and what shall is the question.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Literal
 
 from planner_worlds import short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.spec.resolved import ResolvedFleet
+from oracle.hard_cases import BLIND, FAMILIES, Short
 
-Short = dict[str, Any]
 World = tuple[ResolvedFleet, Inventory]
+Size = Literal["tiny", "small", "big"]
+"""Tiny: small enough to try everything. Small: 2 to 7 nodes. Big: 10 to 40 nodes, up to 200 members."""
 MAX_MEMBERS = 200
 
 
-def draw_world(family: str, seed: int, *, big: bool = False) -> World:
-    """Return fleet and inventory number `seed` of a family; `big` = 10 to 40 nodes instead of 2 to 7."""
-    fleet, inventory = draw_short(family, seed, big=big)
+def draw_world(family: str, seed: int, size: Size = "small") -> World:
+    """Return fleet and inventory number `seed` of a family."""
+    fleet, inventory = draw_short(family, seed, size)
     return short_fleet(fleet), short_inventory(inventory)
 
 
-def draw_tiny(family: str, random: Random) -> World:
-    """Return a fleet of two or three nodes with few replicas, small enough to try everything."""
-    fleet, inventory = FAMILIES[family](random, random.choice([2, 2, 3]))
-    _set_targets(random, fleet["models"], inventory)
-    live = Counter(replica["model"] for replica in inventory.get("replicas", []))
-    for model in fleet["models"][:3]:
-        model["replicas"] = min(model["replicas"], live[model["key"]] + random.choice([2, 3]))
-    return short_fleet({**fleet, "models": fleet["models"][:3]}), short_inventory(inventory)
-
-
-def draw_short(family: str, seed: int, *, big: bool = False) -> tuple[Short, Short]:
+def draw_short(family: str, seed: int, size: Size = "small") -> tuple[Short, Short]:
     """Return the same in short form."""
-    random = Random(f"{family}/{seed}/{big}")
-    fleet, inventory = FAMILIES[family](random, random.randint(10, 40) if big else random.randint(2, 7))
+    random = Random(f"{family}/{seed}/{size if size == 'tiny' else size == 'big'}")
+    nodes = random.randint(*{"tiny": (2, 3), "small": (2, 7), "big": (10, 40)}[size])
+    fleet, inventory = FAMILIES[family](random, nodes)
     _set_targets(random, fleet["models"], inventory)
+    if size == "tiny":
+        live = Counter(replica["model"] for replica in inventory.get("replicas", []))
+        fleet["models"] = fleet["models"][:3]
+        for model in fleet["models"]:
+            model["replicas"] = min(model["replicas"], live[model["key"]] + random.choice([2, 3]))
     return fleet, inventory
-
-
-def _nodes(random: Random, count: int, gpus: tuple[int, ...] = (8,), **more: Any) -> list[Short]:
-    return [{"name": f"n{number:02}", "gpus": random.choice(gpus), "cpus": 512, "memory": "4Ti", **more}
-            for number in range(count)]
-
-
-def _models(random: Random, count: tuple[int, int], draw: Callable[[], Short]) -> list[Short]:
-    levels = random.choice([(0,), (0,), (0, 5), (0, 5, 9)])
-    return [{"key": f"m{number}", "priority": random.choice(levels), **draw()}
-            for number in range(random.randint(*count))]
 
 
 def _gpus_of(model: Short) -> float:
@@ -90,195 +75,4 @@ def _set_targets(random: Random, models: list[Short], inventory: Short) -> None:
         model["replicas"] = max(0, missing) + live.count(model["key"])
 
 
-def _chain(random: Random, count: int) -> tuple[Short, Short]:
-    sizes = random.choice([(1, 2, 4, 8), (1, 2, 4), (2, 8), (1, 4, 8), (4, 8)])
-    nodes = _nodes(random, count, random.choice([(8,), (8, 4), (8, 4, 2)]))
-    for node in nodes:
-        if random.random() < 0.3:
-            node["labels"] = {"pool": random.choice("xy")}
-    models = _models(random, (2, 7), lambda: {
-        "gpus": random.choice(sizes), "selector": random.choice([{}, {}, {}, {"pool": "x"}, {"pool": "!y"}])})
-    return {"models": models}, {"nodes": nodes}
-
-
-def _odd(random: Random, count: int) -> tuple[Short, Short]:
-    sizes = random.choice([(3, 6), (3, 5), (1, 3, 6), (2, 3), (3, 4), (5, 2, 3), (6, 4, 2), (7, 3, 2)])
-    models = _models(random, (2, 6), lambda: {"gpus": random.choice(sizes)})
-    return {"models": models}, {"nodes": _nodes(random, count, random.choice([(8,), (8, 6), (10, 8, 4)]))}
-
-
-SHARES = ((0.6, 0.4), (0.6, 0.5, 0.4, 0.2), (0.3, 0.7), (0.32, 0.5), (0.25, 0.5, 0.75), (0.45, 0.35, 0.2), (0.4, ),
-          (0.8, 0.3, 0.2), (0.55, 0.3, 0.15))
-
-
-def _shares(random: Random, count: int) -> tuple[Short, Short]:
-    shares = random.choice(SHARES)
-    sizes = (*shares, *random.choice([(), (1,), (1, 2), (2, 4)]))
-    models = _models(random, (2, 6), lambda: {"gpus": random.choice(sizes)})
-    return {"models": models}, {"nodes": _nodes(random, count, random.choice([(2,), (4,), (4, 2, 1), (8, 4)]))}
-
-
-def _cpu_bound(random: Random, count: int) -> tuple[Short, Short]:
-    nodes = _nodes(random, count, (8, 4))
-    for node in nodes:
-        node["cpus"] = random.choice([12, 16, 24, 33])
-        node["memory"] = random.choice(["64Gi", "100Gi", "1Ti"])
-    models = _models(random, (2, 6), lambda: {
-        "gpus": random.choice([1, 1, 2, 4, 0.5]), "cpus": random.choice([1, 2, 4, 5, 7, 10]),
-        "memory": random.choice([0, 0, "10Gi", "24Gi"])})
-    return {"models": models}, {"nodes": nodes}
-
-
-def _selectors(random: Random, count: int) -> tuple[Short, Short]:
-    nodes = _nodes(random, count, (8, 4))
-    for node in nodes:
-        node["labels"] = {"tier": random.choice("abc"), "zone": random.choice("xyz"), "net": random.choice("pq")}
-    nested = [{}, {"tier": "a"}, {"tier": "in(a, b)"}, {"tier": "!c", "zone": "x"}, {"zone": "in(x, y)"}, {"net": "p"},
-              {"net": "p", "zone": "!z"}]
-    sizes = random.choice([(1, 2, 4, 8), (1, 2, 4), (1, 3, 2)])
-    models = _models(random, (3, 8), lambda: {"gpus": random.choice(sizes), "selector": random.choice(nested)})
-    return {"models": models}, {"nodes": nodes}
-
-
-def _gang(random: Random, gpus: tuple[float, ...] = (8, 8, 4, 2)) -> Short:
-    gang: Short = {"gpus": random.choice(gpus), "workers": random.choice([1, 1, 2, 3])}
-    model: Short = {"gang": gang, "ranksPerNode": random.choice([1, 1, 1, 2])}
-    if random.random() < 0.25:
-        model["copies"] = 2
-    return model
-
-
-def _gangs(random: Random, count: int) -> tuple[Short, Short]:
-    nodes = _nodes(random, count, random.choice([(8,), (8, 4)]))
-    models = _models(random, (2, 6), lambda: _gang(random) if random.random() < 0.6 else {
-        "gpus": random.choice([1, 2, 4, 8])})
-    return {"models": models}, {"nodes": nodes}
-
-
-def _domains(random: Random, count: int) -> tuple[Short, Short]:
-    nodes = _nodes(random, count + 1, random.choice([(8,), (8, 4)]))
-    fabrics = "uvw"[:max(2, min(3, count // 2))]
-    for node in nodes:
-        if random.random() < 0.9:
-            node["labels"] = {"fabric": random.choice(fabrics)}
-    models = _models(random, (2, 5), lambda: {**_gang(random), "sameLabel": "fabric"} if random.random() < 0.7 else {
-        "gpus": random.choice([1, 2, 4, 8])})
-    return {"models": models}, {"nodes": nodes}
-
-
-def _live_in_the_way(random: Random, count: int) -> tuple[Short, Short]:
-    nodes = _nodes(random, count, (8, 4))
-    sizes = random.choice([(1, 2, 4, 8), (2, 4, 8), (3, 2), (1, 2, 4, 0.5), (0.6, 0.4, 1)])
-    models = _models(random, (2, 6), lambda: {"gpus": random.choice(sizes)})
-    replicas = []
-    for node in nodes:
-        taken = 0
-        while random.random() < 0.6 and taken < node["gpus"]:
-            model = random.choice([*models, {"key": "unlisted", "gpus": 1}])
-            cards = max(1, model["gpus"])
-            if taken + cards > node["gpus"]:
-                break
-            number = sum(replica["model"] == model["key"] for replica in replicas)
-            replicas.append({"model": model["key"], "id": number, "node": node["name"], "gpus": model["gpus"],
-                             "cards": list(range(taken, taken + cards))})
-            taken += cards + random.choice([0, 0, 1])
-        if random.random() < 0.1:
-            node["state"] = random.choice(["DRAINING", "DEAD"])
-    return {"models": models}, {"nodes": nodes, "replicas": replicas}
-
-
-def _slots(random: Random, count: int) -> tuple[Short, Short]:
-    nodes = _nodes(random, count, (8, 4))
-    for node in nodes:
-        node["labels"] = {"pool": random.choice("xy")}
-    policies: list[Short] = [{"maxReplicasPerModel": random.choice([1, 2, 3, 4])}]
-    policies += [{"selector": {"pool": "x"}, **random.choice([{"maxReplicasPerModel": 2}, {"cordon": True}])}]
-    if random.random() < 0.3:
-        policies = policies[1:]
-
-    def draw() -> Short:
-        kind = random.random()
-        if kind < 0.2:
-            return {"cpus": 1}
-        return _gang(random, (1, 2, 4)) if kind < 0.35 else {"gpus": random.choice([0.5, 1, 1, 2, 4])}
-
-    return {"models": _models(random, (2, 5), draw), "nodes": policies}, {"nodes": nodes}
-
-
-def _groups(random: Random, count: int) -> tuple[Short, Short]:
-    nodes = _nodes(random, count, (8, 4))
-    for node in nodes:
-        node["labels"] = {"pool": random.choice("xy")}
-        node["cpus"] = random.choice([8, 64])
-
-    def member(role: str, **more: Any) -> Short:
-        resources = {"gpus": random.choice([0, 1, 2, 4, 0.5]), "cpus": random.choice([0, 2])}
-        if not resources["gpus"]:
-            resources["cpus"] = 2
-        return {"role": role, "resources": resources,
-                "nodeSelector": random.choice([{}, {}, {"pool": "x"}, {"pool": "y"}]), **more}
-
-    def group(number: int) -> Short:
-        members = [member("Standalone")]
-        if random.random() < 0.4:
-            workers = random.randint(1, 2)
-            members = [member("Leader"), *(member("Worker", count=random.randint(1, 2)) for _ in range(workers))]
-        return {"name": f"g{number}", "copies": random.choice([1, 1, 2]), "members": members}
-
-    def draw() -> Short:
-        return {"workers": [group(number) for number in range(random.randint(1, 3))],
-                "ranksPerNode": random.choice([1, 1, 2])}
-
-    return {"models": _models(random, (2, 4), draw)}, {"nodes": nodes}
-
-
-def _card_sizes(random: Random, count: int) -> tuple[Short, Short]:
-    """Whole cards that need memory, on nodes whose cards are all alike."""
-    nodes = _nodes(random, count, (8, 4))
-    for node in nodes:
-        node["vram"] = random.choice(["24Gi", "48Gi", "80Gi", "141Gi"])
-    models = _models(random, (2, 7), lambda: {
-        "gpus": random.choice([1, 1, 2, 4, 8]), "vram": random.choice([0, "20Gi", "40Gi", "79Gi", "120Gi"])})
-    return {"models": models}, {"nodes": nodes}
-
-
-def _mixed(random: Random, count: int) -> tuple[Short, Short]:
-    nodes = _nodes(random, count, (8, 4))
-    for node in nodes:
-        node["labels"] = {"pool": random.choice("xy"), "fabric": random.choice("uv")}
-        node["cpus"] = random.choice([16, 64, 128])
-    shares = random.choice(SHARES)
-
-    def draw() -> Short:
-        kind = random.random()
-        if kind < 0.25:
-            return {**_gang(random), **random.choice([{}, {"sameLabel": "fabric"}])}
-        selector = random.choice([{}, {}, {"pool": "x"}, {"fabric": "u"}])
-        return {"gpus": random.choice([*shares, 1, 2, 4]), "cpus": random.choice([0, 1, 4]), "selector": selector}
-
-    policies = random.choice([[], [], [{"selector": {"pool": "x"}, "maxReplicasPerModel": 3}]])
-    return {"models": _models(random, (3, 8), draw), "nodes": policies}, {"nodes": nodes}
-
-
-def _blind(random: Random, count: int) -> tuple[Short, Short]:
-    """Shares that need memory, dirty and partly used cards: where Ray's blindness to memory makes the truth smaller."""
-    nodes = _nodes(random, count, (4, 2))
-    for node in nodes:
-        node["vram"] = random.choice(["24Gi", "48Gi", "80Gi"])
-        node["measured"] = {card: random.choice(["3Gi", "500Mi"])
-                            for card in range(node["gpus"]) if random.random() < 0.2}
-        node["share"] = {card: random.choice([0.3, 0.5]) for card in range(node["gpus"]) if random.random() < 0.2}
-    models = _models(random, (2, 5), lambda: random.choice([
-        {"gpus": random.choice([0.3, 0.5, 0.6]), "vram": random.choice([0, "10Gi", "20Gi", "40Gi"])},
-        {"gpus": random.choice([1, 2]), "vram": random.choice([0, "20Gi", "40Gi"])},
-        {"vram": random.choice(["6Gi", "20Gi", "40Gi"])}]))
-    return {"models": models}, {"nodes": nodes}
-
-
-FAMILIES: dict[str, Callable[[Random, int], tuple[Short, Short]]] = {
-    "chain": _chain, "odd": _odd, "shares": _shares, "cpu-bound": _cpu_bound, "selectors": _selectors, "gangs": _gangs,
-    "domains": _domains, "live": _live_in_the_way, "slots": _slots, "groups": _groups, "card-sizes": _card_sizes,
-    "mixed": _mixed, "blind": _blind,
-}
-BLIND = frozenset({"blind"})
-"""Families where the oracle's optimum is only a bound: it may choose cards, and Ray may not be told which."""
+__all__ = ["BLIND", "FAMILIES", "draw_short", "draw_world"]

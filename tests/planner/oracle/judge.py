@@ -9,7 +9,8 @@ from checker import check_plan
 from planner_worlds import plan_for
 
 from fleetctl.documents.plan import Plan
-from oracle.families import BLIND, draw_world
+from oracle.exhaustive import try_everything
+from oracle.families import BLIND, Size, draw_world
 from oracle.optimum import Optimum, best_possible
 from oracle.question import Question, ask_about
 from oracle.verdict import Verdict, compare, everything
@@ -44,22 +45,27 @@ class Judged:
         return self.verdict.ratio < FLOOR
 
 
-def judge(family: str, seed: int, *, big: bool = False, deterministic_time: float = 2.0) -> Judged:
-    """Plan one fleet and hold the plan against the optimum."""
-    fleet, inventory = draw_world(family, seed, big=big)
+def judge(family: str, seed: int, size: Size = "small", *, deterministic_time: float = 2.0) -> Judged:
+    """Plan one fleet and hold the plan against the optimum; a tiny one against every order and choice of nodes.
+
+    Raises TooLarge when a tiny fleet has too many of them.
+    """
+    fleet, inventory = draw_world(family, seed, size)
+    question = ask_about(fleet, inventory)
+    truth = try_everything(question) if size == "tiny" else None
     start = time.perf_counter()
     plan = plan_for(fleet, inventory)
     planned = time.perf_counter()
-    question = ask_about(fleet, inventory)
-    best = best_possible(question, deterministic_time=deterministic_time) if plan.blocked else everything(question)
+    best = truth or (best_possible(question, deterministic_time=deterministic_time) if plan.blocked
+                     else everything(question))
     done = time.perf_counter()
     verdict = compare(plan, fleet, question, best)
-    wrong = _false_claims(plan, best, verdict, exact=family not in BLIND)
+    wrong = _false_claims(plan, best, verdict, exact=size == "tiny" or family not in BLIND)
     try:
         check_plan(plan, fleet, inventory)
     except AssertionError as broken:
         wrong.append(f"a rule is broken: {broken}".splitlines()[0])
-    name = f"--family {family} --seed {seed}{' --big' if big else ''}"
+    name = f"--family {family} --seed {seed}{'' if size == 'small' else f' --{size}'}"
     return Judged(name, question, plan, best, verdict, tuple(wrong), planned - start, done - planned)
 
 

@@ -10,11 +10,13 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from random import Random
 
 from planner_worlds import plan_for
 
-from oracle.families import FAMILIES, draw_short, draw_world
+from oracle.exhaustive import TooLarge
+from oracle.families import FAMILIES, Size, draw_short, draw_world
 from oracle.judge import Judged, judge
 from oracle.optimum import Level
 from oracle.question import ask_about
@@ -43,16 +45,16 @@ def line(family: str, judged: Sequence[Judged]) -> str:
             f"{sum(bool(one.wrong) for one in judged):6}  {worst.verdict.where}")
 
 
-def show(family: str, seed: int, *, big: bool, judged: Judged) -> None:
+def show(family: str, seed: int, *, size: Size, judged: Judged) -> None:
     """Print a fleet in short form, what the plan makes of it, and what the oracle found."""
-    fleet, inventory = draw_short(family, seed, big=big)
+    fleet, inventory = draw_short(family, seed, size)
     for what in (inventory["nodes"], inventory.get("replicas", []), fleet.get("nodes", [])):
         for one in what:
             print(" ", json.dumps(one))
     new = Counter(action.model for action in judged.plan.actions)
     for model in fleet["models"]:
         print(f"  {json.dumps(model)} placed {new[model['key']]}")
-    world = draw_world(family, seed, big=big)
+    world = draw_world(family, seed, size)
     placed = levels_of(judged.plan, world[0], ask_about(*world))
     print("  plan   ", {priority: tuple(level) for priority, level in placed.items()})
     print("  optimum", {priority: tuple(level) for priority, level in judged.best.levels.items()},
@@ -60,9 +62,9 @@ def show(family: str, seed: int, *, big: bool, judged: Judged) -> None:
     print("  says   ", judged.plan.certificate.model_dump())
 
 
-def differences(family: str, seed: int, judged: Judged, *, times: int, big: bool) -> list[str]:
+def differences(family: str, seed: int, judged: Judged, *, times: int, size: Size) -> list[str]:
     """Return where another order of models, groups, members or nodes places another amount."""
-    fleet, inventory = draw_world(family, seed, big=big)
+    fleet, inventory = draw_world(family, seed, size)
     as_written = levels_of(judged.plan, fleet, judged.question)
     found = []
     for again in range(times):
@@ -82,7 +84,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="first seed of each family")
     parser.add_argument("--count", type=int, default=50, help="fleets per family")
     parser.add_argument("--family", action="append", choices=list(FAMILIES), help="only this family (again for more)")
-    parser.add_argument("--big", action="store_true", help="fleets of 10 to 40 nodes instead of 2 to 7")
+    parser.add_argument("--big", dest="size", action="store_const", const="big", default="small",
+                        help="fleets of 10 to 40 nodes instead of 2 to 7")
+    parser.add_argument("--tiny", dest="size", action="store_const", const="tiny",
+                        help="fleets of 2 or 3 nodes, held against every order and choice instead of CP-SAT")
     parser.add_argument("--budget", type=float, default=2.0, help="CP-SAT's deterministic time per solve")
     parser.add_argument("--worst", type=int, default=5, help="how many of the worst fleets to list")
     parser.add_argument("--reorder", type=int, default=0, help="plan each fleet so often again, in another order")
@@ -94,11 +99,13 @@ def main() -> None:
     for family in options.family or FAMILIES:
         judged = []
         for seed in range(options.seed, options.seed + options.count):
-            judged.append(judge(family, seed, big=options.big, deterministic_time=options.budget))
-            unequal += differences(family, seed, judged[-1], times=options.reorder, big=options.big)
-            if options.show:
-                show(family, seed, big=options.big, judged=judged[-1])
-        print(line(family, judged), flush=True)
+            with suppress(TooLarge):
+                judged.append(judge(family, seed, options.size, deterministic_time=options.budget))
+                unequal += differences(family, seed, judged[-1], times=options.reorder, size=options.size)
+                if options.show:
+                    show(family, seed, size=options.size, judged=judged[-1])
+        if judged:
+            print(line(family, judged), flush=True)
         everyone += judged
     print(LEGEND)
     for one in sorted(everyone, key=lambda one: one.verdict.ratio)[:options.worst]:

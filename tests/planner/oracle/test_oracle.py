@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 import pytest
 from planner_worlds import short_fleet, short_inventory
 
 from oracle.exhaustive import TooLarge, try_everything
-from oracle.families import BLIND, FAMILIES, draw_tiny
+from oracle.families import BLIND, FAMILIES, draw_world
 from oracle.optimum import best_possible
 from oracle.question import ask_about
 
@@ -32,7 +31,7 @@ def eights(count: int, **more: Any) -> list[Short]:
 def test_it_agrees_with_trying_everything(family: str) -> None:
     tried = 0
     for seed in range(12):
-        question = ask_about(*draw_tiny(family, Random(f"oracle/{family}/{seed}")))
+        question = ask_about(*draw_world(family, seed, "tiny"))
         try:
             expected = try_everything(question)
         except TooLarge:
@@ -45,7 +44,7 @@ def test_it_agrees_with_trying_everything(family: str) -> None:
 def test_where_ray_is_blind_it_is_never_below_what_trying_everything_finds() -> None:
     tried = 0
     for seed in range(12):
-        question = ask_about(*draw_tiny("blind", Random(f"oracle/blind/{seed}")))
+        question = ask_about(*draw_world("blind", seed, "tiny"))
         try:
             expected = try_everything(question)
         except TooLarge:

@@ -18,9 +18,9 @@ from fleetctl.planner.placement.replica import Stand
 class Occupant(NamedTuple):
     """One replica that holds something: `live` members (it runs) or `planned` members, by place of the node."""
 
-    name: str
     model: str
     replica_id: int | None
+    foreign_id: str | None
     fleet: str | None
     priority: int | None
     """Of its model, where that is in the fleet file; None otherwise."""
@@ -30,6 +30,11 @@ class Occupant(NamedTuple):
     """False = ours, but beyond the target of its model or not in the file."""
     live: Mapping[int, tuple[ReplicaMember, ...]]
     planned: Mapping[int, tuple[Stand, ...]]
+
+    @property
+    def name(self) -> str:
+        """Its name in a plan, or the actor's own where it is not in our scheme."""
+        return self.foreign_id or self.model if self.replica_id is None else f"{self.model}/{self.replica_id}"
 
     def units(self, place: int) -> int:
         """Return the GPU share it holds on one node, in 1/10000."""

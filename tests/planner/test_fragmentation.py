@@ -1,0 +1,195 @@
+"""The online score: it follows the ledger, never misses a fit, and keeps room for what is still to come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.bid_prices import MICRO, Group, Wanted, bid_prices
+from fleetctl.planner.placement.card_field import CardField
+from fleetctl.planner.placement.cards import Card, Offer, take
+from fleetctl.planner.placement.central_path import Programme, balanced_prices
+from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.fragmentation import Fragmentation, Target
+from fleetctl.planner.placement.ledger import Ledger, LedgerNode
+from fleetctl.planner.placement.node_worth import Members, Room, node_worth
+from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
+
+GIB = 1 << 30
+POLICY = EffectivePolicy(SlotCap(NO_CAP, "test"))
+
+
+def offer(cards: int, cpus: int, *, memory: int = 512 * GIB) -> Offer:
+    return Offer(tuple(Card(index) for index in range(cards)), cards * SHARE, cpus * SHARE, memory)
+
+
+def ledger(*offers: Offer, labels: Sequence[dict[str, str]] = ()) -> Ledger:
+    nodes = [LedgerNode(f"n{place}", f"n{place}", "ALIVE", labels[place] if labels else {}, POLICY)
+             for place in range(len(offers))]
+    return Ledger.opened(nodes, list(offers), {})
+
+
+def best(score: Fragmentation, claim: Claim) -> int | None:
+    return score.best((claim, ()), None, lambda _: 0)
+
+
+def gpus(share: float, cpus: int = 0) -> Claim:
+    return Claim(gpus=round(share * SHARE), cpus=cpus * SHARE)
+
+
+shares = st.sampled_from([0, 1000, 2500, 3333, 5000, 9000, SHARE])
+vrams = st.sampled_from([None, 0, 4, 8, 24])
+cards = st.builds(
+    lambda share, vram, size, dirty: (share, None if vram is None else min(vram, size) * GIB,
+                                      None if vram is None else size * GIB, dirty),
+    shares, vrams, st.sampled_from([8, 24]), st.booleans(),
+)
+offers = st.builds(
+    lambda parts, short, cpus: Offer(
+        tuple(Card(index, *part) for index, part in enumerate(parts)),
+        max(0, sum(part[0] for part in parts) - short), cpus * SHARE, 64 * GIB),
+    st.lists(cards, max_size=4), st.sampled_from([0, 0, 5000]), st.integers(0, 8),
+)
+claims = st.builds(
+    lambda gpu, vram, cpus: Claim(gpu, vram * GIB, cpus * SHARE, GIB),
+    st.sampled_from([0, 1000, 3333, 5000, SHARE, 2 * SHARE]), st.sampled_from([0, 0, 4, 8, 20]), st.integers(0, 4),
+)
+
+
+@given(st.lists(offers, min_size=1, max_size=6), claims)
+def test_arrays_choose_the_cards_that_ray_would(some: list[Offer], claim: Claim) -> None:
+    left, fits, risky = CardField.of(ledger(*some)).after(claim)
+    for node, one in enumerate(some):
+        taken = take(one, claim)
+        assert fits[node] == (taken is not None)
+        if taken is not None:
+            assert risky[node] == taken.risky
+            assert left.shares[node, : len(one.cards)].tolist() == [card.free_share for card in taken.left.cards]
+            assert left.vram[node, : len(one.cards)].tolist() == [
+                -1 if card.free_vram is None else card.free_vram for card in taken.left.cards]
+            assert (left.gpus[node], left.cpus[node], left.bytes[node]) == (
+                taken.left.free_gpus, taken.left.free_cpus, taken.left.free_memory)
+
+
+@given(st.lists(offers, min_size=1, max_size=5), st.lists(claims, min_size=1, max_size=12), st.data())
+def test_it_names_a_node_exactly_when_one_holds_the_member(
+    some: list[Offer], asked: list[Claim], data: st.DataObject
+) -> None:
+    book = ledger(*some)
+    score = Fragmentation(book, [(claim, (), 1.0) for claim in data.draw(st.lists(claims, max_size=4))])
+    for claim in asked:
+        mark = book.mark()
+        node = best(score, claim)
+        holding = [place for place in range(len(some)) if book.peek(place, claim) is not None]
+        assert (node in holding) if holding else node is None
+        assert sorted(score.ranked((claim, ()), None, lambda _: 0)) == holding
+        if node is not None:
+            book.take(node, claim)
+            if data.draw(st.booleans()):
+                book.undo(mark)
+
+
+@given(st.lists(claims, min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_neither_the_order_of_the_target_nor_what_was_undone_matters(asked: list[Claim], random: object) -> None:
+    target: list[Target] = [(claim, (), float(place + 1)) for place, claim in enumerate(asked)]
+    book = ledger(offer(4, 16), offer(2, 64), offer(4, 16))
+    score = Fragmentation(book, target)
+    before = [best(score, claim) for claim in asked]
+    mark = book.mark()
+    for claim in asked:
+        node = best(score, claim)
+        if node is not None:
+            book.take(node, claim)
+    book.undo(mark)
+    assert [best(score, claim) for claim in asked] == before
+    assert [best(Fragmentation(book, target[::-1]), claim) for claim in asked] == before
+
+
+def test_a_share_goes_where_the_rest_of_the_card_is_of_no_use_anyway() -> None:
+    book = ledger(offer(1, 32), offer(1, 32))
+    score = Fragmentation(book, [(gpus(0.6), (), 2.0), (gpus(0.3), (), 1.0)])
+    book.take(1, gpus(0.6))
+    assert best(score, gpus(0.3)) == 1
+
+
+def test_cpu_is_taken_where_the_cards_can_do_without() -> None:
+    book = ledger(offer(8, 96), offer(2, 104))
+    score = Fragmentation(book, [(gpus(1, cpus=12), (), 10.0), (gpus(0, cpus=12), (), 6.0)])
+    assert [best(score, gpus(0, cpus=12))] == [1]
+
+
+def test_room_that_only_some_can_use_is_left_to_them() -> None:
+    labels = [{"model": "a"}, {"model": "b"}]
+    book = ledger(offer(4, 64), offer(4, 64), labels=labels)
+    only_a = (("model", "a"),)
+    score = Fragmentation(book, [(gpus(1), only_a, 4.0), (gpus(1), (), 4.0)])
+    assert best(score, gpus(1)) == 1
+    assert score.best((gpus(1), only_a), None, lambda _: 0) == 0
+
+
+def test_among_equals_the_fuller_node_then_the_least_spread_wins() -> None:
+    book = ledger(offer(4, 64), offer(4, 64), offer(4, 64))
+    score = Fragmentation(book, [(gpus(1), (), 12.0)])
+    assert score.best((gpus(1), ()), None, {0: 5, 1: 5, 2: 3}.__getitem__) == 2
+    book.take(1, gpus(1))
+    assert best(score, gpus(1)) == 1
+    assert score.best((gpus(1), ()), {0, 2}.__contains__, {0: 5, 1: 5, 2: 3}.__getitem__) == 2
+
+
+def test_a_closed_node_is_never_named() -> None:
+    book = ledger(offer(1, 8), offer(1, 8))
+    book.nodes = [replace(book.nodes[0], state="DRAINING"), book.nodes[1]]
+    score = Fragmentation(book, [(gpus(1), (), 2.0)])
+    assert score.ranked((gpus(1), ()), None, lambda _: 0) == [1]
+
+
+def test_a_node_is_not_chosen_where_ray_may_hand_out_a_dirty_card() -> None:
+    clean = offer(2, 8)
+    dirty = replace(clean, cards=(replace(clean.cards[0], dirty=True), *clean.cards[1:]))
+    assert best(Fragmentation(ledger(dirty, clean), [(gpus(1), (), 3.0)]), gpus(1)) == 1
+
+
+def test_prices_charge_a_member_for_what_is_scarce() -> None:
+    """Two members of one card each; CPU for the big one is short, so it is the small one that is welcome."""
+    room = Group(cards=100.0, cpus=800.0, memory=0.0, shares=np.array([SHARE, SHARE]))
+    heavy, light = bid_prices([Wanted(100.0, 12 * SHARE, 0), Wanted(100.0, 4 * SHARE, 0)], [room])
+    assert 0 < light < heavy <= MICRO
+
+
+def test_prices_know_that_shares_do_not_add_up_over_cards() -> None:
+    """Cards full of 0.6 carry one each: a 0.4 fits beside it and costs nearly nothing, a second 0.6 a whole card."""
+    room = Group(cards=100.0, cpus=800.0, memory=0.0, shares=np.array([6000, 4000]))
+    large, small = bid_prices([Wanted(200.0, 0, 0), Wanted(50.0, 0, 0)], [room])
+    assert large > 5 * MICRO // 10
+    assert small < MICRO // 10
+
+
+def test_a_target_that_fits_nowhere_prices_nothing() -> None:
+    assert bid_prices([Wanted(3.0, 0, 0)], []).tolist() == [0]
+    assert best(Fragmentation(ledger(offer(0, 8)), [(gpus(4), (), 2.0)]), gpus(0, cpus=1)) == 0
+
+
+@pytest.mark.parametrize(("gap", "off"), [(0.05, 0.06), (0.001, 0.0012)])
+def test_the_central_path_ends_within_its_gap_of_the_optimum(gap: float, off: float) -> None:
+    """max 3x + 2y, x + y <= 4, x + 3y <= 6, x <= 3: 11 at (3, 1)."""
+    programme = Programme(np.array([0, 1, 2, 0, 1]), np.array([0, 0, 0, 1, 1]), np.array([1.0, 1.0, 1.0, 1.0, 3.0]),
+                          np.array([4.0, 6.0, 3.0]), np.array([3.0, 2.0]))
+    price = balanced_prices(programme, np.array([1.0, 0.5]), np.array([2.0, 1.0, 2.0]), gap)
+    assert 11 < price @ programme.limit < 11 * (1 + off)
+    assert (programme.cost(price) > programme.gain).all()
+
+
+def test_worth_is_the_best_filling_that_cpu_allows() -> None:
+    """Members of 0.5 card, 4 CPUs, worth half a card, on nodes of two cards."""
+    members = Members(np.array([4 * SHARE]), np.array([0]), np.array([MICRO // 2]))
+    tables = node_worth(members, [np.array([SHARE // 2])], 2, MICRO // 8, 0)
+    whole, part = [SHARE, SHARE], [SHARE, SHARE // 2]
+    room = Room(np.zeros(4, np.int64), np.array([whole, part, whole, whole]),
+                np.array([64, 64, 8, 3]) * SHARE, np.zeros(4, np.int64))
+    assert tables.of(room).tolist() == [2 * MICRO, 3 * MICRO // 2, MICRO, 0]

@@ -1,0 +1,69 @@
+"""The worlds of the scale benchmark, planned through the files, and the checker that knows nothing of the planner."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from fleetctl.inventory.snapshot import load_snapshot
+from fleetctl.planner.options import PlanFacts, PlanOptions
+from fleetctl.planner.plan import make_plan
+from fleetctl.render.plan_json import saved_plan_json
+from fleetctl.spec.load import load_fleet
+from tests.benchmarks.scale import write
+from tests.benchmarks.synthetic.check import check
+from tests.benchmarks.synthetic.kinds import KINDS, build
+from tests.benchmarks.synthetic.peers import first_fit
+from tests.benchmarks.synthetic.world import World
+
+
+def planned(world: World, folder: Path) -> dict[str, Any]:
+    write(world, folder)
+    fleet = load_fleet([str(folder / "fleet.yaml")])
+    inventory = load_snapshot(str(folder / "inventory.json"))
+    plan = make_plan(fleet, inventory, PlanOptions(), PlanFacts(tool_version="test"))
+    document: dict[str, Any] = json.loads(saved_plan_json(plan))
+    return document
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_plans_of_every_kind_of_world_hold(kind: str, tmp_path: Path) -> None:
+    world = build(kind, 32, 120, 30, Random(7))
+    plan = planned(world, tmp_path)
+    assert check(world, plan) == []
+    assert plan["certificate"]["placed"] >= 0.97 * world.planted
+    assert plan["certificate"]["placed"] >= first_fit(world)
+
+
+def test_what_runs_as_planted_is_neither_drift_nor_planned_again(tmp_path: Path) -> None:
+    world = build("settled", 16, 80, 12, Random(3))
+    plan = planned(world, tmp_path)
+    assert plan["drift"] == plan["unmanaged"] == plan["holds"] == []
+    assert plan["summary"]["live"] == len(world.held)
+    assert plan["certificate"]["placed"] == world.planted > 0
+
+
+def test_the_checker_sees_what_is_wrong(tmp_path: Path) -> None:
+    world = build("gangs", 32, 60, 12, Random(7))
+    plan = planned(world, tmp_path)
+    gang = next(action for action in plan["actions"] if len(action["members"]) > 1)
+    place = plan["actions"].index(gang)
+
+    def wrong(change: Any) -> str:
+        broken = copy.deepcopy(plan)
+        change(broken["actions"][place])
+        return " | ".join(check(world, broken))
+
+    leader, worker = 0, 1
+    same_node = plan["actions"][place]["members"][leader]["nodeId"]
+    assert "planId" in wrong(lambda action: action.update(priority=1))
+    assert "two ranks" in wrong(lambda action: action["members"][worker].update(nodeId=same_node))
+    assert "not all of its members" in wrong(lambda action: action["members"].pop())
+    assert "count on" in wrong(lambda action: action.update(replicaId=77))
+    assert "slot 5" in wrong(lambda action: action["members"][leader].update(slot=5))
+    assert "does not fit its cards" in wrong(lambda action: action["members"][worker].update(nodeId=same_node))
