@@ -7,10 +7,10 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench schemas requirements clean
+.PHONY: help setup demo test lint bench bench-placement schemas requirements clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
 
 setup: $(READY) ## make .venv with the pinned dependencies and the fleetctl command
 
@@ -36,6 +36,14 @@ lint: setup ## ruff and mypy --strict
 bench: setup ## what loading, planning and starting up cost; the last line of each is one JSON object
 	@for bench in tests/benchmarks/[a-z]*.py; do \
 		echo "== $$bench"; $(BIN)/python -m "$$(echo "$${bench%.py}" | tr / .)" --json || exit 1; \
+	done
+
+SEEDS ?= 42-44
+
+bench-placement: setup ## placement on traces and synthetic fleets, a JSON line per result; SEEDS=42-51 as published
+	@$(BIN)/python -m tests.benchmarks.placement.suite --seeds $(SEEDS)
+	@for kind in planted fragmented selectors gangs vram; do \
+		$(BIN)/python -m tests.benchmarks.scale --kind $$kind --json || exit 1; \
 	done
 
 schemas: setup ## write schemas/*.json anew from the models

@@ -60,7 +60,8 @@ def show_map(
 ) -> int:
     """Draw who holds which card, and with -f who would come.
 
-    A row per node, a cell per card, a letter per model. Neighbours that look the same share a row, unless --all.
+    A row per node, a cell per card, a letter per model. Where there are more nodes than rows, nodes that look the same
+    share one; --all gives each its own.
     """
     from fleetctl.cli.asking import read_world
     from fleetctl.cli.console import say

@@ -39,5 +39,9 @@ def plan_id(document: Mapping[str, Any], ready: Mapping[str, bytes] | None = Non
     `ready` = what the document does not hold because its canonical JSON is known already, by key.
     """
     parts = {key: canonical_json(value) for key, value in document.items() if key != "planId"} | dict(ready or {})
-    body = b",".join(canonical_json(key) + b":" + parts[key] for key in sorted(parts))
-    return sha256_hex(b"{" + body + b"}")
+    digest = hashlib.sha256()
+    for place, key in enumerate(sorted(parts)):
+        digest.update((b"," if place else b"{") + canonical_json(key) + b":")
+        digest.update(parts[key])
+    digest.update(b"}" if parts else b"{}")
+    return digest.hexdigest()

@@ -61,11 +61,18 @@ def _left_selector(seats: Seats, replica: Replica, nodes: Mapping[str, LedgerNod
     for member in replica.members:
         node = nodes.get(member.node_id or "")
         selectors = seats.get((member.group, member.role))
-        if node is None or not selectors or any(matches(selector, node.labels) for selector in selectors):
+        if node is None or not selectors or _allowed(selectors, node.labels):
             continue
         wanted = ", ".join(f"{key}={value}" for key, value in sorted(selectors[0].items()))
         return f"runs on {node.name}, which the selector {wanted} no longer allows; kept where it is"
     return None
+
+
+def _allowed(selectors: Sequence[Mapping[str, str]], labels: Mapping[str, str]) -> bool:
+    for selector in selectors:  # noqa: SIM110  a loop: asked for each replica that runs
+        if matches(selector, labels):
+            return True
+    return False
 
 
 def _above_cap(

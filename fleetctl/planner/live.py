@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from fleetctl.documents.inventory import (
     LIVE_STATES,
@@ -86,8 +87,15 @@ def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:
     by_model: dict[str, list[Replica]] = {}
     for replica in replicas:
         by_model.setdefault(replica.model, []).append(replica)
-    for _, found in sorted(by_model.items()):
-        yield from sorted(found, key=_fixed_order)
+    for model in sorted(by_model):
+        found = by_model[model]
+        ids = {replica.replica_id for replica in found}
+        # where each has an id of its own, that is all there is to compare
+        plain = None not in ids and len(ids) == len(found)
+        yield from sorted(found, key=_replica_id if plain else _fixed_order)
+
+
+_replica_id: Callable[[Replica], int] = attrgetter("replica_id")
 
 
 def _fixed_order(replica: Replica) -> tuple[int, str, str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
@@ -31,16 +31,23 @@ def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
     """Return the slots each node's replicas of one model hold; one whose slot is not told counts as the lowest free."""
     told: dict[str, list[int | None]] = {}
     for replica in live:
-        by_node: dict[str, int | None] = {}
-        for member in replica.members:
-            if member.node_id is not None and by_node.get(member.node_id) is None:
-                by_node[member.node_id] = member.slot
-        for node_id, slot in by_node.items():
+        for node_id, slot in _slot_by_node(replica.members):
             if node_id in told:
                 told[node_id].append(slot)
-            else:
+            elif node_id is not None:
                 told[node_id] = [slot]
     return {node_id: _settled(slots) for node_id, slots in told.items()}
+
+
+def _slot_by_node(members: Sequence[ReplicaMember]) -> Iterable[tuple[str | None, int | None]]:
+    """Return the nodes a replica touches, each once, with its slot there as the first member that knows tells it."""
+    if len(members) == 1:
+        return ((members[0].node_id, members[0].slot),)
+    by_node: dict[str | None, int | None] = {}
+    for member in members:
+        if by_node.get(member.node_id) is None:
+            by_node[member.node_id] = member.slot
+    return by_node.items()
 
 
 def _settled(slots: list[int | None]) -> Slots:

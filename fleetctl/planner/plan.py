@@ -34,7 +34,7 @@ from fleetctl.planner.placement.ledger import Ledger
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.placement.replica import Placer
-from fleetctl.planner.repacked import repacked_bound
+from fleetctl.planner.repacked import Lying, repacked_bound
 from fleetctl.planner.rows import model_row
 from fleetctl.spec.resolve import spec_document
 from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
@@ -76,7 +76,8 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     packing = pack(free, placer)
     placed = packing.placed
     all_placed = len(placed) == sum(demand.missing for demand in free)
-    repacked = None if all_placed else repacked_bound(free, state, inventory, ledger, opening)
+    repacked = None if all_placed else repacked_bound(
+        free, placed, packing.most, Lying(state, inventory, ledger, opening))
     certificate = certify(demands, placed, packing.most, packing.method, repacked)
     inquiry = Inquiry(placer, lambda: survey_site(fleet, inventory, state, placed, ledger, options.adopt_from))
     blocked = _blocked(demands, placed, state, inquiry)

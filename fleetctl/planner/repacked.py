@@ -7,120 +7,174 @@ and stand in the demand instead, to be placed before anything new.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember, card_indices
+from fleetctl.documents.inventory import Inventory, Replica, indices_among
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.cards import Card, Offer
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.climb import most_replicas
-from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger import Ledger, Slots
+from fleetctl.planner.placement.linear import InfeasibleError
 from fleetctl.planner.placement.problem import state_problem
 from fleetctl.planner.placement.relaxation import relax
 
-Lifted = tuple[ReplicaMember, tuple[int, ...]]
-"""A member taken off its node, and the cards it held there."""
-
 
 def repacked_bound(
-    demands: Sequence[Demand], state: LiveState, inventory: Inventory, ledger: Ledger, opening: Sequence[int]
+    demands: Sequence[Demand], placed: Sequence[Placed], most: int, lies: Lying
 ) -> int | None:
-    """Bound the new replicas any plan could place if live ones of the same models could be moved.
+    """Bound the new replicas of any plan that keeps all of `placed`, if live ones of the same models could be moved.
 
-    `opening` = the number of each node's offer before anything was placed. None where moving them would gain nothing,
-    or where it cannot be said. A live replica stays where it lies when it is not of its model's present shape, when the
-    cards it holds are not known, or when a node of it takes nothing new.
+    `most` = the bound as things lie. None where moving them would gain nothing, or where it cannot be said. A live
+    replica stays where it lies when it is not of its model's present shape, when the cards it holds are not known, or
+    when a node of it takes nothing new.
     """
-    lifting = _Lifting(state, inventory, ledger, opening)
-    more = Counter({demand.place: lifting.lift(demand.shape) for demand in demands})
-    if not more.total():
+    lifting = _Lifting(lies)
+    lifted = Counter({demand.place: lifting.lift(demand.shape) for demand in demands})
+    if not lifted.total():
         return None
-    now = [demand for demand in demands if demand.missing]
-    as_it_lies = relax(state_problem(now, Ledger.opened(ledger.nodes, lifting.before, lifting.all_slots(demands))))
-    asked = [replace(demand, missing=demand.missing + more[demand.place], live=1) for demand in demands]
-    problem = state_problem([demand for demand in asked if demand.missing],
-                            Ledger.opened(ledger.nodes, lifting.offers, lifting.slots(demands)))
-    moved = relax(problem)
-    for column, one in zip(moved.replicas, problem.demands, strict=True):
-        moved.model.lows[column] = min(sum(more[demand.place] for demand in one.demands), moved.model.highs[column])
-    most = most_replicas(moved) - more.total()
-    return most if most > most_replicas(as_it_lies) else None
+    have = Counter(one.demand.place for one in placed)
+    try:
+        moved = _most(demands, lifted, have, Ledger.opened(lies.ledger.nodes, lifting.offers, lifting.slots))
+        if moved <= most:
+            return None
+        unmoved = Ledger.opened(lies.ledger.nodes, lifting.before, lifting.all_slots)
+        return moved if moved > _most(demands, Counter(), have, unmoved) else None
+    except InfeasibleError:  # something runs where its model's file would not let it
+        return None
+
+
+def _most(demands: Sequence[Demand], lifted: Counter[int], have: Counter[int], ledger: Ledger) -> int:
+    """Bound the new replicas, with those that were lifted and those a plan has to be placed in any case."""
+    asked = [replace(demand, missing=demand.missing + lifted[demand.place], live=1) for demand in demands]
+    relaxation = relax(state_problem([demand for demand in asked if demand.missing], ledger))
+    for column, one in zip(relaxation.replicas, relaxation.problem.demands, strict=True):
+        kept = sum(lifted[demand.place] + have[demand.place] for demand in one.demands)
+        relaxation.model.lows[column] = min(kept, relaxation.model.highs[column])
+    return most_replicas(relaxation) - lifted.total()
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """What runs and where; `opening` = the number of each node's offer before anything was placed."""
+
+    state: LiveState
+    inventory: Inventory
+    ledger: Ledger
+    opening: Sequence[int]
 
 
 class _Lifting:
-    """The offers of all nodes while replicas are taken off them."""
+    """Which live replicas can be taken off their nodes, and what the nodes offer without them."""
 
-    def __init__(self, state: LiveState, inventory: Inventory, ledger: Ledger, opening: Sequence[int]) -> None:
-        self.before = [ledger.numbered(number) for number in opening]
-        self.offers = list(self.before)
-        self._state, self._ledger = state, ledger
-        self._nodes: Mapping[str, Node] = {node.id: node for node in inventory.nodes}
-        self._places = {node.id: place for place, node in enumerate(ledger.nodes)}
+    def __init__(self, lies: Lying) -> None:
+        self._lies = lies
+        self._nodes = {node.id: node for node in lies.inventory.nodes}
+        self._places = {node.id: place for place, node in enumerate(lies.ledger.nodes)}
+        self._cards: dict[int, tuple[dict[str, int], frozenset[int]]] = {}
+        self._lifted: dict[int, list[_Grant]] = {}
+        self._held: dict[tuple[int, str], int] = {}
         self._gone: Counter[tuple[int, str]] = Counter()
 
     def lift(self, shape: ReplicaShape) -> int:
         """Take the live replicas of a model off their nodes; returns how many could be."""
+        wanted = sorted((seat.claim.gpus, seat.claim.cpus, seat.claim.memory) for seat in shape.seats)
         count = 0
-        for live in self._state.models[shape.key].live:
-            lifted = self._liftable(live, shape)
-            if lifted is not None:
+        for live in self._lies.state.models[shape.key].live:
+            touched = {self._places[member.node_id] for member in live.members if member.node_id in self._places}
+            for place in touched:
+                self._held[place, shape.key] = self._held.get((place, shape.key), 0) + 1
+            grants = self._grants(live, wanted)
+            if grants is not None:
                 count += 1
-                self._take_off(lifted, shape.key)
+                for place, grant in grants:
+                    self._lifted.setdefault(place, []).append(grant)
+                self._gone.update((place, shape.key) for place in touched)
         return count
 
-    def slots(self, demands: Sequence[Demand]) -> dict[tuple[int, str], Slots]:
-        """Return the slots still held, by (node, model)."""
-        return {(place, key): frozenset(sorted(slots)[self._gone[place, key]:])
-                for (place, key), slots in self.all_slots(demands).items()}
+    @property
+    def before(self) -> list[Offer]:
+        """The offers as things lie."""
+        return [self._lies.ledger.numbered(number) for number in self._lies.opening]
 
-    def all_slots(self, demands: Sequence[Demand]) -> dict[tuple[int, str], Slots]:
-        """Return the slots held by what runs, by (node, model)."""
-        return dict(self._held(demands))
+    @property
+    def offers(self) -> list[Offer]:
+        """The offers without what was lifted; equal nodes are worked out once."""
+        known: dict[tuple[int, int, tuple[_Grant, ...]], Offer] = {}
+        result = self.before
+        for place, grants in self._lifted.items():
+            reserve = self._lies.ledger.nodes[place].policy.reserve_vram
+            kind = self._lies.opening[place], reserve, tuple(sorted(grants))
+            if kind not in known:
+                known[kind] = _freed(result[place], kind[2], reserve)
+            result[place] = known[kind]
+        return result
 
-    def _held(self, demands: Sequence[Demand]) -> Iterator[tuple[tuple[int, str], Slots]]:
-        for demand in demands:
-            key, held = demand.shape.key, Counter[int]()
-            for live in self._state.models[key].live:
-                held.update({self._places[node] for member in live.members
-                             if (node := member.node_id) is not None and node in self._places})
-            for place, count in held.items():
-                yield (place, key), frozenset(range(count))
+    @property
+    def all_slots(self) -> dict[tuple[int, str], Slots]:
+        """The slots held by what runs, by (node, model)."""
+        return {where: frozenset(range(count)) for where, count in self._held.items()}
 
-    def _liftable(self, live: Replica, shape: ReplicaShape) -> list[Lifted] | None:
-        wanted = Counter((seat.claim.gpus, seat.claim.cpus, seat.claim.memory) for seat in shape.seats)
-        if Counter((member.gpus, member.cpus, member.memory) for member in live.members) != wanted:
+    @property
+    def slots(self) -> dict[tuple[int, str], Slots]:
+        """The slots held by what stays where it lies."""
+        return {where: frozenset(range(count - self._gone[where])) for where, count in self._held.items()}
+
+    def _grants(self, live: Replica, wanted: Sequence[tuple[int, int, int]]) -> list[tuple[int, _Grant]] | None:
+        if sorted((member.gpus, member.cpus, member.memory) for member in live.members) != wanted:
             return None
-        lifted: list[Lifted] = []
+        grants: list[tuple[int, _Grant]] = []
         for member in live.members:
             place = self._places.get(member.node_id or "")
-            if place is None or not self._ledger.nodes[place].open:
+            if place is None or not self._lies.ledger.nodes[place].open:
                 return None
-            cards = tuple(card_indices(member, self._nodes[self._ledger.nodes[place].id].gpus))
-            if len(cards) * SHARE < member.gpus or (member.gpus >= SHARE and len(cards) * SHARE != member.gpus):
+            cards = tuple(indices_among(member, *self._cards_of(place))) if member.gpus else ()
+            if len(cards) != -(-member.gpus // SHARE):
                 return None
-            lifted.append((member, cards))
-        return lifted
+            grants.append((place, _Grant(cards, member.gpus, member.vram, member.cpus, member.memory)))
+        return grants
 
-    def _take_off(self, lifted: Sequence[Lifted], key: str) -> None:
-        for member, indices in lifted:
-            place = self._places[member.node_id or ""]
-            reserve = self._ledger.nodes[place].policy.reserve_vram
-            offer = self.offers[place]
-            cards = tuple(_freed(card, member, reserve) if card.index in indices else card for card in offer.cards)
-            self.offers[place] = Offer(cards, offer.free_gpus + member.gpus, offer.free_cpus + member.cpus,
-                                       offer.free_memory + member.memory, offer.empty)
-        for place in {self._places[member.node_id or ""] for member, _ in lifted}:
-            self._gone[place, key] += 1
+    def _cards_of(self, place: int) -> tuple[dict[str, int], frozenset[int]]:
+        if place not in self._cards:
+            cards = self._nodes[self._lies.ledger.nodes[place].id].gpus
+            self._cards[place] = ({card.uuid: card.index for card in cards if card.uuid},
+                                  frozenset(card.index for card in cards))
+        return self._cards[place]
 
 
-def _freed(card: Card, member: ReplicaMember, reserve: int) -> Card:
+class _Grant(NamedTuple):
+    """What one member holds on its node, and on which cards."""
+
+    cards: tuple[int, ...]
+    gpus: int
+    vram: int
+    cpus: int
+    memory: int
+
+
+def _freed(offer: Offer, grants: Sequence[_Grant], reserve: int) -> Offer:
+    cards = {card.index: card for card in offer.cards}
+    for grant in grants:
+        for index in grant.cards:
+            if index in cards:
+                cards[index] = _freed_card(cards[index], grant, reserve)
+    return Offer(
+        tuple(cards.values()), offer.free_gpus + sum(grant.gpus for grant in grants),
+        offer.free_cpus + sum(grant.cpus for grant in grants),
+        offer.free_memory + sum(grant.memory for grant in grants), offer.empty,
+    )
+
+
+def _freed_card(card: Card, grant: _Grant, reserve: int) -> Card:
     """Return a card without a member; one that nobody holds any more is as good as new."""
-    share = min(SHARE, card.free_share + min(SHARE, member.gpus))
+    held = min(SHARE, grant.gpus)
+    share = min(SHARE, card.free_share + held)
     if card.memory is None or card.free_vram is None:
         return replace(card, free_share=share)
-    held = member.vram or member.gpus * card.memory // SHARE
-    free = card.memory - reserve if share == SHARE else min(card.memory - reserve, card.free_vram + held)
-    return replace(card, free_share=share, free_vram=free)
+    free = card.free_vram + (grant.vram or held * card.memory // SHARE)
+    return replace(card, free_share=share, free_vram=card.memory - reserve if share == SHARE
+                   else min(card.memory - reserve, free))

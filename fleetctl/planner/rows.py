@@ -11,17 +11,18 @@ def model_row(
     model: ResolvedModel, state: ModelState, *, create: int, blocked: Blocked | None, left_out: str | None
 ) -> ModelRow:
     """Return the row of one model; `left_out` = why flags keep it out of this plan."""
+    starting = state.starting
     return ModelRow(
-        key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting, create=create,
+        key=model.key, wanted=model.replicas, live=len(state.live), starting=starting, create=create,
         blocked=blocked.replicas if blocked else 0, surplus=max(0, len(state.live) - model.replicas),
         startup_timeout=model.startup_timeout_s,
-        reason=left_out or _reason(model, state, create, blocked), source=model.source,
+        reason=left_out or _reason(model, state, starting, create, blocked), source=model.source,
     )
 
 
-def _reason(model: ResolvedModel, state: ModelState, create: int, blocked: Blocked | None) -> str:
+def _reason(model: ResolvedModel, state: ModelState, starting: int, create: int, blocked: Blocked | None) -> str:
     live, wanted = len(state.live), model.replicas
-    notes = _notes(state)
+    notes = _notes(state, starting)
     if create or blocked:
         parts = [f"create {create}: {live} of {wanted} live"] if create else []
         if blocked:
@@ -34,8 +35,8 @@ def _reason(model: ResolvedModel, state: ModelState, create: int, blocked: Block
     return f"nothing to do: {live} of {wanted} live{notes}"
 
 
-def _notes(state: ModelState) -> str:
-    notes = [f"{state.starting} starting"] if state.starting else []
+def _notes(state: ModelState, starting: int) -> str:
+    notes = [f"{starting} starting"] if starting else []
     if state.lost:
         notes.append(f"{len(state.lost)} lost with a dead node")
     return f" ({', '.join(notes)})" if notes else ""

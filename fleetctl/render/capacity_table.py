@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
-from fleetctl.render.words import asked_of, count_of, some
+from fleetctl.render.words import BESIDE_FROM, asked_of, count_of, some, with_note
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +30,7 @@ def render_capacity(answer: Capacity, console: Console) -> None:
     if not answer.rows:
         print_trimmed(Text("The fleet has no models; --shape asks for a shape of your own."), console)
         return
-    print_trimmed(_table(answer), console)
+    print_trimmed(_table(answer, console.width), console)
     shown = answer.rows if len(answer.rows) <= DETAILS_SHOWN else ()
     for row in shown:
         _print_details(row, answer, console)
@@ -42,20 +42,22 @@ def render_capacity(answer: Capacity, console: Console) -> None:
                       console)
 
 
-def _table(answer: Capacity) -> Table:
+def _table(answer: Capacity, width: int) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    planned = answer.fleet is not None
+    planned, beside = answer.fleet is not None, width >= BESIDE_FROM
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("MODEL" if any(row.model for row in answer.rows) else "SHAPE", overflow="fold")
-    table.add_column("ONE REPLICA TAKES", overflow="fold")
+    if beside:
+        table.add_column("ONE REPLICA TAKES", overflow="fold")
     for head in ("FITS NOW", *(["AFTER PLAN"] if planned else []), "AT MOST"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in answer.rows:
         last = row.after_plan or row.now
         numbers = [_number(row.now), *([_number(last)] if planned else []), str(last.at_most)]
-        table.add_row(Text(_name(row), "bold"), Text(visible(row.need)),
+        name, need = Text(_name(row), "bold"), visible(row.need)
+        table.add_row(*((name, Text(need)) if beside else (with_note(name, need),)),
                       *(Text(text, "" if text != "0" else "yellow") for text in numbers))
     return table
 

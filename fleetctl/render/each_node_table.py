@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.documents.what_if import LostModel, NodeLoss
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
-from fleetctl.render.words import count_of, some
+from fleetctl.render.words import BESIDE_FROM, count_of, some, with_note
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +24,7 @@ def print_each_node(losses: Sequence[NodeLoss], console: Console) -> None:
     print_trimmed(Text("If one node is lost, with the plan applied", "bold"), console)
     holding = [loss for loss in losses if loss.models]
     if holding:
-        print_trimmed(_table(holding[:ROWS_SHOWN]), console)
+        print_trimmed(_table(holding[:ROWS_SHOWN], beside=console.width >= BESIDE_FROM), console)
     if len(holding) > ROWS_SHOWN:
         print_trimmed(Text(f"and {len(holding) - ROWS_SHOWN} more rows (--format json lists them)", "dim"), console)
     console.print()
@@ -32,21 +32,26 @@ def print_each_node(losses: Sequence[NodeLoss], console: Console) -> None:
         print_trimmed(Text(line, "bold"), console)
 
 
-def _table(losses: Sequence[NodeLoss]) -> Table:
+def _table(losses: Sequence[NodeLoss], *, beside: bool) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("NODE", overflow="fold")
-    table.add_column("KIND", overflow="fold")
+    if beside:
+        table.add_column("KIND", overflow="fold")
     for head in ("LOST", "AGAIN", "NO PLACE"):
         table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("WITHOUT A PLACE", overflow="fold")
+    if beside:
+        table.add_column("WITHOUT A PLACE", overflow="fold")
     for loss in losses:
         lost, again, missing = (_sum(loss, name) for name in ("lost", "replaced", "missing"))
         style = "red" if missing else ""
-        table.add_row(Text(some(loss.nodes, NAMES_SHOWN), style), visible(loss.hardware), str(lost), str(again),
-                      Text(str(missing or "-"), style), Text(_without(loss)))
+        names, numbers = Text(some(loss.nodes, NAMES_SHOWN), style), (str(lost), str(again), str(missing or "-"))
+        if beside:
+            table.add_row(names, Text(visible(loss.hardware)), *numbers, Text(_without(loss)))
+        else:
+            table.add_row(with_note(names, _without(loss)), *numbers)
     return table
 
 

@@ -21,16 +21,17 @@ def remedy_lines(blocked: Blocked) -> Iterator[str]:
         nodes = list(dict.fromkeys(visible(node) for one in blocked.make_room for node in one.nodes))
         freed = sum(one.frees for one in blocked.make_room)
         amount = f"{gpus_text(freed)} on" if freed else "on"
-        yield f"would fit without {gone}: {amount} {_some(nodes)}; fleetctl moves nothing by itself"
+        yield f"would fit without {gone}: {amount} {_some(nodes)} (nothing is moved)"
     if blocked.no_remedy:
         yield visible(blocked.no_remedy)
 
 
 def _addition(one: Addition) -> str:
     labels = ", ".join(f"{visible(key)}={visible(value)}" for key, value in one.labels.items())
-    like = f", like {visible(one.like)}" if one.like is not None else ""
+    shape = visible(one.shape)
+    shape = f"at least {shape}" if one.like is None else f"{shape}, like {visible(one.like)}"
     noun = "node" if one.nodes == 1 else "nodes"
-    return f"{one.nodes} more {noun} ({visible(one.shape)}{like})" + (f" labelled {labels}" if labels else "")
+    return f"{one.nodes} more {noun} ({shape})" + (f" labelled {labels}" if labels else "")
 
 
 def _for_all(blocked: Blocked) -> str:

@@ -8,9 +8,10 @@ from fleetctl.documents.what_if import Counts, ModelChange, WhatIf
 from fleetctl.render.each_node_table import print_each_node
 from fleetctl.render.place_text import ids_text, place_text
 from fleetctl.render.plan_sections import Line
+from fleetctl.render.remedy_text import remedy_lines
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
-from fleetctl.render.words import asked_of, count_of, some
+from fleetctl.render.words import BESIDE_FROM, asked_of, count_of, some, with_note
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,13 +46,13 @@ def _print_models(answer: WhatIf, console: Console) -> None:
     moved = [row for row in answer.models if row.before != row.after]
     console.print()
     if moved:
-        print_trimmed(_table(moved), console)
+        print_trimmed(_table(moved, beside=console.width >= BESIDE_FROM), console)
     same = len(answer.models) - len(moved)
     if same:
         print_trimmed(Text(f"= {count_of(same, 'model')} as today", "dim"), console)
 
 
-def _table(rows: list[ModelChange]) -> Table:
+def _table(rows: list[ModelChange], *, beside: bool) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -59,11 +60,16 @@ def _table(rows: list[ModelChange]) -> Table:
     table.add_column("MODEL", overflow="fold")
     for head in ("WANTED", "LIVE", "CREATE", "BLOCKED"):
         table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("LOST", overflow="fold")
+    if beside:
+        table.add_column("LOST", overflow="fold")
     for row in rows:
         style = "red" if row.after.blocked > row.before.blocked else "green"
         cells = [_step(getattr(row.before, name), getattr(row.after, name)) for name in Counts.model_fields]
-        table.add_row(Text(visible(row.key), style), *cells, Text(_fate(row)))
+        key = Text(visible(row.key), style)
+        if beside:
+            table.add_row(key, *cells, Text(_fate(row) or "-"))
+        else:
+            table.add_row(with_note(key, f"lost {_fate(row)}" if row.lost else ""), *cells)
     return table
 
 
@@ -74,7 +80,7 @@ def _step(before: int, after: int) -> str:
 def _fate(row: ModelChange) -> str:
     """Say what becomes of the lost replicas of one model."""
     if not row.lost:
-        return "-"
+        return ""
     parts = [f"{row.replaced} placed again" if row.replaced else "", f"{row.missing} without a place" if row.missing
              else "", f"{row.surplus} beyond the target" if row.surplus else ""]
     return f"{row.lost}: {', '.join(part for part in parts if part)}"
@@ -95,6 +101,7 @@ def _blocked(answer: WhatIf) -> list[Line]:
         replicas = count_of(blocked.replicas, "replica")
         lines.append(Line(f"! {visible(blocked.model)}: {replicas}, {blocked.code}", "red"))
         lines.append(Line(visible(blocked.message), indent=4))
+        lines += [Line(text, "dim", 4) for text in remedy_lines(blocked)]
     rest = len(answer.blocked) - BLOCKED_SHOWN
     if rest > 0:
         lines.append(Line(f"and {count_of(rest, 'model')} more (--format json lists them)", "dim"))

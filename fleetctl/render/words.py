@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fleetctl.documents.plan import PlanInventory
 from fleetctl.render.visible import visible
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+BESIDE_FROM = 76
+"""From this many columns on a table has room for words beside its numbers; below, they stand under the name."""
 
 
 def count_of(number: int, noun: str) -> str:
@@ -23,3 +31,12 @@ def asked_of(fleet: str | None, inventory: PlanInventory) -> str:
     """Say which fleet and which inventory an answer is about."""
     about = f"fleet {visible(fleet)}, " if fleet else ""
     return f"{about}inventory of {visible(inventory.observed_at)} from {visible(inventory.source)}"
+
+
+def with_note(name: Text, note: str) -> RenderableType:
+    """Return a cell with the words that found no room beside the numbers under the name."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    return Group(name, Padding(Text(note, "dim"), (0, 0, 0, 2))) if note else name

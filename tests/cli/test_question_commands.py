@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
+from cluster_stand_in import ClusterStandIn
 
 from fleetctl.cli.entry import run
 
@@ -183,3 +184,12 @@ def test_equal_input_gives_equal_bytes(command: list[str], world: list[str], cap
     first = capsys.readouterr().out
     run([*command, *world, "--format", "json"])
     assert capsys.readouterr().out == first
+
+
+def test_all_three_ask_a_live_cluster_with_gets_alone(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+    for command in (["capacity", "-f", fleet_file], ["capacity", "--shape", "8"], ["map", "-f", fleet_file], ["map"],
+                    ["what-if", "-f", fleet_file, "--lose-node", "node-a", "--each-node"]):
+        shown = cli(*command)
+        assert (shown.code, shown.err) == (0, "")
+        assert cluster.url in shown.out
+    assert cluster.writes() == []

@@ -1,4 +1,4 @@
-"""The certificate's bound is an upper bound: on small worlds, against every possible order and choice of nodes."""
+"""The certificate against every possible order and choice of nodes on small worlds, and the counts it names."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for, short_fleet, short_inventory
 from simulated import SimNode, selects, simulate
+from stated import problem_of
 
 from fleetctl.documents.inventory import Inventory
+from fleetctl.planner.placement.bound import count_bound
+from fleetctl.planner.placement.tally import count_up
 from fleetctl.spec.resolved import ResolvedFleet
 
 Nodes = st.lists(st.fixed_dictionaries({
@@ -24,50 +27,89 @@ Models = st.lists(st.fixed_dictionaries({
 
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(Nodes, Models)
-def test_no_choice_of_order_and_nodes_beats_the_bound(nodes: list[dict], models: list[dict]) -> None:
+def test_no_choice_of_order_and_nodes_beats_the_certificate(nodes: list[dict], models: list[dict]) -> None:
     fleet = short_fleet({"models": [{"key": f"m{i}", **model} for i, model in enumerate(models)]})
     inventory = short_inventory({"nodes": [{"name": f"n{i}", **node} for i, node in enumerate(nodes)]})
     plan = plan_for(fleet, inventory)
-    assert len(plan.actions) <= most_possible(fleet, inventory) <= plan.certificate.upper_bound
+    best = best_counts(fleet, inventory)
+    assert sum(best) <= plan.certificate.upper_bound
+    if plan.certificate.status == "optimal":
+        created = tuple(row.create for row in plan.models)
+        assert rated(fleet, created) == rated(fleet, best)
 
 
-def most_possible(fleet: ResolvedFleet, inventory: Inventory) -> int:
+def rated(fleet: ResolvedFleet, counts: tuple[int, ...]) -> tuple[int, int, int]:
+    """Rate new replicas by model as the planner does at one priority: served, GPU share, replicas."""
+    units = sum(model.workers[0].members[0].resources.gpus * count
+                for model, count in zip(fleet.models, counts, strict=True))
+    return sum(count > 0 for count in counts), units, sum(counts)
+
+
+def best_counts(fleet: ResolvedFleet, inventory: Inventory) -> tuple[int, ...]:
     nodes = tuple(simulate(inventory, (), fleet.name, None).values())
-    return _most(fleet, nodes, tuple(model.replicas for model in fleet.models))
+    found: set[tuple[int, ...]] = set()
+    _try_all(fleet, nodes, (0,) * len(fleet.models), found, set())
+    return max(found, key=lambda counts: (rated(fleet, counts), counts))
 
 
-def _most(fleet: ResolvedFleet, nodes: tuple[SimNode, ...], missing: tuple[int, ...]) -> int:
-    best = 0
+def _try_all(
+    fleet: ResolvedFleet, nodes: tuple[SimNode, ...], counts: tuple[int, ...], found: set, seen: set[str]
+) -> None:
+    found.add(counts)
     for place, model in enumerate(fleet.models):
         member = model.workers[0].members[0]
         want = member.resources
-        for number, node in enumerate(nodes if missing[place] else ()):
-            if best == sum(missing) or not selects(member.node_selector, node.node.labels):
-                continue
+        for number, node in enumerate(nodes if counts[place] < model.replicas else ()):
             copy = replace(node, cards=[replace(card) for card in node.cards])
+            if not selects(member.node_selector, node.node.labels):
+                continue
             if copy.take(want.gpus, want.vram, want.cpus, want.memory) is not None:
-                left = tuple(count - (index == place) for index, count in enumerate(missing))
-                best = max(best, 1 + _most(fleet, (*nodes[:number], copy, *nodes[number + 1:]), left))
-    return best
+                after = (*nodes[:number], copy, *nodes[number + 1:])
+                more = tuple(count + (index == place) for index, count in enumerate(counts))
+                if str((more, after)) not in seen:
+                    seen.add(str((more, after)))
+                    _try_all(fleet, after, more, found, seen)
 
 
-def bound_of(nodes: list[dict], models: list[dict]) -> tuple[int, str]:
-    certificate = plan_for(short_fleet({"models": models}), short_inventory({"nodes": nodes})).certificate
-    return certificate.upper_bound, certificate.method
+def bound_of(models: list[dict], nodes: list[dict]) -> tuple[int, str]:
+    bound = count_bound(count_up(problem_of(models, nodes)))
+    return bound.replicas, bound.method
 
 
 def test_models_together_cannot_use_more_groups_of_cards_than_nodes_hold() -> None:
-    nodes = [{"name": name, "gpus": 6} for name in "ab"]
-    models = [{"key": key, "replicas": 2, "gpus": 4} for key in "pq"]
-    assert bound_of(nodes, models) == (2, "slot count: free groups of 4 whole cards on one node")
+    models = [{"replicas": 2, "gpus": 4}, {"replicas": 2, "gpus": 5}]
+    assert bound_of(models, [{"gpus": 7}, {"gpus": 7}]) == (2, "free groups of 4 whole cards on one node")
 
 
 def test_models_together_cannot_use_more_cpus_than_there_are() -> None:
-    models = [{"key": key, "replicas": 4, "gpus": 0.1, "cpus": 2} for key in "pq"]
-    assert bound_of([{"name": "a", "gpus": 8, "cpus": 9}], models) == (4, "slot count: free CPUs")
+    models = [{"replicas": 4, "gpus": gpus, "cpus": 2} for gpus in (0.1, 0.2)]
+    assert bound_of(models, [{"gpus": 8, "cpus": 9}]) == (4, "free CPUs")
+
+
+def test_equal_models_are_one_class_with_the_slots_of_one() -> None:
+    assert bound_of([{"replicas": 3, "gpus": 4}] * 2, [{"gpus": 6}, {"gpus": 6}]) == (2, "slots per model")
 
 
 def test_a_gang_is_bounded_by_its_domains() -> None:
-    nodes = [{"name": f"{zone}{number}", "gpus": 8, "labels": {"zone": zone}} for zone in "xyz" for number in range(3)]
-    models = [{"key": "m", "replicas": 9, "sameLabel": "zone", "gang": {"gpus": 8, "workers": 1}}]
-    assert bound_of(nodes, models) == (3, "slot count: slots per model")
+    nodes = [{"gpus": 8, "labels": {"zone": zone}} for zone in "xyz" for _ in range(3)]
+    models = [{"replicas": 9, "sameLabel": "zone", "gang": {"gpus": 8, "workers": 1}}]
+    assert bound_of(models, nodes) == (3, "slots per model")
+
+
+def test_members_of_one_gang_need_nodes_of_their_own() -> None:
+    gang = {"gpus": 1, "workers": 3}
+    assert bound_of([{"replicas": 1, "gang": gang}], [{"gpus": 8}] * 3)[0] == 0
+    assert bound_of([{"replicas": 1, "gang": gang, "ranksPerNode": 2}], [{"gpus": 8}] * 3)[0] == 1
+
+
+def test_slots_in_use_count() -> None:
+    live = [{"model": "m0", "id": 0, "node": "n00", "gpus": 1}]
+    problem = problem_of([{"replicas": 9, "gpus": 1}], [{"gpus": 8}] * 2, replicas=live,
+                         policies=[{"maxReplicasPerModel": 2}])
+    assert count_bound(count_up(problem)).replicas == 3
+
+
+def test_dirty_cards_and_cards_without_the_memory_do_not_count() -> None:
+    nodes = [{"gpus": 4, "vram": "24Gi", "measured": {0: 9 << 30}}]
+    assert bound_of([{"replicas": 9, "gpus": 1, "vram": "20Gi"}], nodes)[0] == 3
+    assert bound_of([{"replicas": 9, "gpus": 1, "vram": "40Gi"}], nodes)[0] == 0

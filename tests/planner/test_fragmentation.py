@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.documents.quantity import SHARE
@@ -62,6 +62,7 @@ claims = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(offers, min_size=1, max_size=6), claims)
 def test_arrays_choose_the_cards_that_ray_would(some: list[Offer], claim: Claim) -> None:
     left, fits, risky = CardField.of(ledger(*some)).after(claim)
@@ -77,6 +78,7 @@ def test_arrays_choose_the_cards_that_ray_would(some: list[Offer], claim: Claim)
                 taken.left.free_gpus, taken.left.free_cpus, taken.left.free_memory)
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(offers, min_size=1, max_size=5), st.lists(claims, min_size=1, max_size=12), st.data())
 def test_it_names_a_node_exactly_when_one_holds_the_member(
     some: list[Offer], asked: list[Claim], data: st.DataObject
@@ -95,6 +97,7 @@ def test_it_names_a_node_exactly_when_one_holds_the_member(
                 book.undo(mark)
 
 
+@settings(max_examples=20, deadline=None)
 @given(st.lists(claims, min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_neither_the_order_of_the_target_nor_what_was_undone_matters(asked: list[Claim], random: object) -> None:
     target: list[Target] = [(claim, (), float(place + 1)) for place, claim in enumerate(asked)]

@@ -6,9 +6,11 @@ where the two differ (see oracle/verdict.py); no bound is below the optimum; and
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from oracle.exhaustive import TooLarge
-from oracle.families import BLIND, FAMILIES
+from oracle.families import BLIND, FAMILIES, Size, draw_world
 from oracle.judge import Judged, judge
 from oracle.question import ask_about
 

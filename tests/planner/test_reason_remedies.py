@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 from absence import extended, name_of, without
 from applied import apply_plan
 from hypothesis import HealthCheck, given, settings
-from planner_worlds import plan_for
+from hypothesis import strategies as st
+from planner_worlds import plan_for, short_fleet, short_inventory
 from simulated import SimNode, live_replicas, selects, simulate
 from world_strategies import worlds
 
@@ -17,6 +19,39 @@ from fleetctl.documents.plan import Blocked, Plan
 from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
 
 World = tuple[ResolvedFleet, Inventory]
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> World:
+    """Return a cluster with little room left: replicas on one node or two, gangs and shares that wait for a place."""
+    nodes = [{"name": f"n{number}", "gpus": 4, "cpus": 16, "labels": {"fabric": draw(st.sampled_from("xxy"))}}
+             for number in range(draw(st.integers(2, 4)))]
+    replicas: list[dict[str, Any]] = []
+    free = {node["name"]: [0, 1, 2, 3] for node in nodes}
+    for number in range(draw(st.integers(2, 9))):
+        on = draw(st.lists(st.sampled_from(sorted(free)), min_size=1, max_size=2, unique=True))
+        cards = next((free[on[0]][:size] for size in (draw(st.integers(1, 3)), 1)
+                      if all(free[name][:size] == free[on[0]][:size] and len(free[name]) >= size for name in on)), None)
+        if cards:
+            for name in on:
+                free[name] = [card for card in free[name] if card not in cards]
+            replicas.append({"model": draw(st.sampled_from(["low", "same", "high", "unlisted"])), "id": number,
+                             "nodes": on, "gpus": len(cards), "cards": cards, "cpus": draw(st.sampled_from([0, 1, 5])),
+                             "fleet": draw(st.sampled_from(["lab", "lab", "lab", "prod", None]))})
+    waiting: dict[str, Any] = draw(st.sampled_from([
+        {"gpus": 3}, {"gpus": 4, "cpus": 2}, {"gpus": 0.6}, {"gpus": 1, "cpus": 12},
+        {"gang": {"gpus": 3, "workers": 1}}, {"gang": {"gpus": 4, "workers": 2}},
+        {"gang": {"gpus": 2, "workers": 3}, "ranksPerNode": 2},
+        {"gang": {"gpus": 4, "workers": 1}, "sameLabel": "fabric"}, {"gpus": 2, "copies": 3},
+    ]))
+    models = [{"key": "waits", "replicas": draw(st.integers(1, 3)), "priority": 3, **waiting}]
+    models += [{"key": key, "replicas": draw(st.integers(0, 4)), "priority": priority,
+                "gpus": draw(st.sampled_from([1, 2]))}
+               for key, priority in (("low", 0), ("same", 3), ("high", 6))]
+    return short_fleet({"models": models}), short_inventory({"nodes": nodes, "replicas": replicas})
+
+
+crowded_or_not = st.one_of(worlds(exact=True), crowded(), crowded())
 many = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
@@ -38,7 +73,7 @@ def _size(model: ResolvedModel) -> int:
 
 
 @many
-@given(worlds(exact=True))
+@given(crowded_or_not)
 def test_the_addition_makes_one_fit_and_for_all_it_makes_all_fit(world: World) -> None:
     fleet, inventory = world
     plan = plan_for(fleet, inventory)
@@ -53,7 +88,7 @@ def test_the_addition_makes_one_fit_and_for_all_it_makes_all_fit(world: World) -
 
 
 @many
-@given(worlds(exact=True))
+@given(crowded_or_not)
 def test_one_node_less_than_the_addition_is_not_enough(world: World) -> None:
     fleet, inventory = world
     plan = plan_for(fleet, inventory)
@@ -69,7 +104,7 @@ def test_one_node_less_than_the_addition_is_not_enough(world: World) -> None:
 
 
 @many
-@given(worlds(exact=True))
+@given(crowded_or_not)
 def test_without_those_in_the_way_one_more_fits(world: World) -> None:
     fleet, inventory = world
     plan = plan_for(fleet, inventory)
@@ -82,7 +117,7 @@ def test_without_those_in_the_way_one_more_fits(world: World) -> None:
 
 
 @many
-@given(worlds(exact=True))
+@given(crowded_or_not)
 def test_no_smaller_set_of_the_same_standing_makes_room_on_one_node(world: World) -> None:
     """For models of one member: nobody of a lower step would do at all, and no smaller set of the same step."""
     fleet, inventory = world
@@ -113,7 +148,7 @@ def _left(plan: Plan, fleet: ResolvedFleet, inventory: Inventory, gone: set[str]
 
 
 @many
-@given(worlds(exact=True))
+@given(crowded_or_not)
 def test_what_was_counted_is_there(world: World) -> None:
     fleet, inventory = world
     plan = plan_for(fleet, inventory)

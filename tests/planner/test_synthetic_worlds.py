@@ -15,7 +15,7 @@ from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 from fleetctl.render.plan_json import saved_plan_json
 from fleetctl.spec.load import load_fleet
-from tests.benchmarks.scale import write
+from tests.benchmarks.scale import measure, write
 from tests.benchmarks.synthetic.check import check
 from tests.benchmarks.synthetic.kinds import KINDS, build
 from tests.benchmarks.synthetic.peers import first_fit
@@ -67,3 +67,12 @@ def test_the_checker_sees_what_is_wrong(tmp_path: Path) -> None:
     assert "count on" in wrong(lambda action: action.update(replicaId=77))
     assert "slot 5" in wrong(lambda action: action["members"][leader].update(slot=5))
     assert "does not fit its cards" in wrong(lambda action: action["members"][worker].update(nodeId=same_node))
+
+
+def test_a_measured_run_tells_every_stage(tmp_path: Path) -> None:
+    world = build("vram", 8, 40, 12, Random(1))
+    write(world, tmp_path)
+    told = measure(tmp_path)
+    assert {f"{stage}_s" for stage in ("parse", "inventory", "plan", "certificate", "render", "total")} < set(told)
+    assert told["peak_rss_mib"] > 10
+    assert check(world, json.loads((tmp_path / "plan.json").read_bytes())) == []

@@ -51,10 +51,10 @@ def test_signs_that_are_not_used_are_not_explained() -> None:
 
 def test_what_is_unusual_about_a_node_stands_beside_its_kind() -> None:
     text = shown(everything())
-    assert "1xH100 draining" in row(text, "drain")
-    assert "2xH100 dead" in row(text, "dead")
+    assert "draining 1xH100" in row(text, "drain")
+    assert "dead 2xH100" in row(text, "dead")
     assert row(text, "dead").split()[-2:] == ["-", "-"]
-    assert "1xH100 cordoned" in row(text, "closed")
+    assert "cordoned 1xH100" in row(text, "closed")
 
 
 def test_members_without_a_card_are_listed_below_their_node() -> None:
@@ -88,20 +88,29 @@ def test_colour_only_repeats_what_the_letters_say() -> None:
     assert "\x1b[" not in shown(answer)
 
 
-def test_neighbours_that_look_the_same_share_a_row_and_all_shows_each() -> None:
-    answer = drawn(*(node(f"n{number:04}", card(0), card(1)) for number in range(1000)),
+def test_in_a_large_fleet_nodes_that_look_the_same_share_a_row_and_all_shows_each() -> None:
+    answer = drawn(*(node(f"n{number:04}", card(0), *([card(1)] if number % 2 else [])) for number in range(1000)),
                    node("z", card(0, piece("m"))))
     text = shown(answer)
-    assert "1000: n0000 .. n0999" in text
+    assert "n0000 and 499 more  1xH100" in text
+    assert "n0001 and 499 more  2xH100" in text
     assert len(text.splitlines()) < 10
     every = shown(answer, rows=None)
     assert sum(line.startswith("n0") for line in every.splitlines()) == 1000
 
 
+def test_in_a_small_fleet_every_node_has_a_row() -> None:
+    text = shown(drawn(*(node(f"n{number}", card(0)) for number in range(9))), rows=9)
+    assert sum(line.startswith("n") for line in text.splitlines()) == 9
+
+
 def test_more_rows_than_the_limit_are_counted() -> None:
-    answer = drawn(*(node(f"n{number}", card(0, piece(f"m{number % 7}"))) for number in range(90)))
+    answer = drawn(*(node(f"n{number}", card(0, piece(f"m{number}"))) for number in range(90)))
     text = shown(answer, rows=20)
     assert "and 70 more nodes (--all shows every node)" in text
+    assert "Aa m0: 1 live" in text
+    assert "m20: 1 live" not in text
+    assert "and 70 models not in these rows" in text
     assert text.splitlines()[-1].startswith("90 nodes alive, 90 cards, 0 free")
 
 

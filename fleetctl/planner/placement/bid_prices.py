@@ -76,7 +76,7 @@ def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> npt.NDArray
     """
     most = np.array([group.shares for group in groups]).reshape(len(groups), len(wanted)).max(axis=0, initial=0)
     cards = sum(group.cards for group in groups)
-    if not wanted or not cards:
+    if not cards or all((group.shares < 0).all() for group in groups):
         return np.zeros(len(wanted), np.int64)
     units = _Units(cards, sum(group.cpus for group in groups), sum(group.memory for group in groups))
     sizes, patterns = _patterns(_weighty_sizes(wanted, groups))
@@ -139,7 +139,10 @@ def _draft(
 
 
 def _inside(programme: Programme, kinds: int, sizes: int, demand_columns: int) -> tuple[Floats, Floats]:
-    """Return a point strictly inside: few members everywhere, more patterns than they need, prices too high."""
+    """Return a point strictly inside: few members everywhere, more patterns than they need, prices too high.
+
+    The constants only have to leave some slack everywhere; where the path ends does not depend on them.
+    """
     entry = programme.columns < demand_columns
     ways = np.bincount(programme.rows[programme.rows < kinds], minlength=kinds)
     cover = -np.bincount(programme.rows[~entry], programme.values[~entry], len(programme.limit))

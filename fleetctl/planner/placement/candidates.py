@@ -1,7 +1,7 @@
 """The nodes that can take one kind of member, best first; follows the ledger instead of being rebuilt.
 
-Best first means: the card Ray will pick is certain; the node is not contested; no empty node is broken; the smallest
-card that does; the tightest fit. Over all nodes the search goes by cells of equal nodes; inside one domain, which is
+Best first means: the card Ray will pick is certain; the node is not contested; a share takes no more of a card's memory
+than of the card; no empty node is broken; the smallest card that does; the tightest fit. Over all nodes the search goes by cells of equal nodes; inside one domain, which is
 small, by nodes.
 """
 
@@ -12,7 +12,7 @@ from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fleetctl.planner.placement.cards import Offer, Taken
+from fleetctl.planner.placement.cards import Offer, Taken, share_of
 from fleetctl.planner.placement.cells import NOWHERE, Cells
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger import Ledger
@@ -30,9 +30,11 @@ def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
         return (0, before.empty, whole_left, 0, left.free_cpus, left.free_memory)
     used = [card for card in left.cards if card.index in taken.indices]
     memory = max((card.memory or 0 for card in used), default=0)
+    if claim.whole_cards:
+        return (taken.risky, before.empty, memory, whole_left, whole_left, left.free_cpus)
     share_left = sum(card.free_share for card in used)
-    return (taken.risky, before.empty, memory, share_left if not claim.whole_cards else whole_left, whole_left,
-            left.free_cpus)
+    stranded = max(0, share_of(claim.vram, memory) - taken.gpus) if memory else 0
+    return (taken.risky, stranded, before.empty, memory, share_left, whole_left, left.free_cpus)
 
 
 class Candidates(ABC):

@@ -79,8 +79,10 @@ class CardField:
         elif claim.wants_card:
             taken = self._share_taken(claim)
             fits &= taken.any(axis=1)
-        vram = np.where((taken > 0) & (self.vram >= 0), np.maximum(self.vram - claim.vram, 0), self.vram)
-        left = replace(self, shares=self.shares - taken, vram=vram, gpus=self.gpus - taken.sum(axis=1),
+        shares = self.shares - taken
+        rest = np.where(shares > 0, np.maximum(self.vram - claim.vram, 0), 0)  # a card given away whole has none left
+        vram = np.where((taken > 0) & (self.vram >= 0), rest, self.vram)
+        left = replace(self, shares=shares, vram=vram, gpus=self.gpus - taken.sum(axis=1),
                        cpus=self.cpus - claim.cpus, bytes=self.bytes - claim.memory)
         return left, fits, risky
 

@@ -13,8 +13,9 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.card_packings import Piece, TooManyError, maximal_packings
 from fleetctl.planner.placement.items import Item, Pool
 from fleetctl.planner.placement.linear import LinearModel
-from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.tally import Amounts, Tally
 
+MIB = 1 << 20
 MAX_PACKINGS = 2_000
 MAX_PACKING_COLUMNS = 6_000
 
@@ -202,6 +203,28 @@ def _coarse_share_rows(
         terms = [(column, float(amount // step)) for column, amount in asked if amount >= step]
         terms += [(term.column, float(items[term.item].claim.whole_cards * (SHARE // step))) for term in whole]
         model.at_most(terms, float(nodes @ (free // step)))
+    _coarse_vram_rows(model, tally, items, entries, nodes, shares, whole)
+
+
+def _coarse_vram_rows(
+    model: LinearModel, tally: Tally, items: Sequence[Item], entries: Amounts, nodes: Amounts, shares: Sequence[Term],
+    whole: Sequence[Term],
+) -> None:
+    """Memory of cards by floor(vram / t), for all of it and just above a half, a third, a quarter of a card.
+
+    A card that is taken whole is gone with all its memory, at least that of the smallest free one.
+    """
+    vram = np.maximum(tally.cards.vram[entries], 0)
+    free_cards = tally.cards.share[entries] == SHARE
+    smallest = int(tally.cards.vram[entries][free_cards].min(initial=1 << 60)) if free_cards.any() else 0
+    largest = int(vram.max(initial=0))
+    for step in {MIB, *(largest // parts + 1 for parts in range(2, 5))} if largest > 0 else ():
+        terms = [(term.column, float(items[term.item].claim.vram // step)) for term in shares]
+        terms += [(term.column, float(items[term.item].claim.whole_cards * max(
+            smallest // step, items[term.item].claim.vram // step, 0))) for term in whole]
+        held = [(column, amount) for column, amount in terms if amount]
+        if any(items[term.item].claim.vram >= step for term in shares):
+            model.at_most(held, float(nodes @ -(-vram // step) if step == MIB else nodes @ (vram // step)))
 
 
 def _least_share(item: Item, largest: int) -> int:

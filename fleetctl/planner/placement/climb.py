@@ -6,7 +6,8 @@ below, in that order, what any plan can have; a plan that has exactly these is p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -21,7 +22,7 @@ Levels = tuple[Level, ...]
 
 MAX_INTEGERS = 2_500
 """Beyond so many integers there is a bound and no point."""
-EXACT_INTEGERS = 1_500
+EXACT_INTEGERS = 500
 GAP = 1e-4
 """Beyond so many integers a point this close to the bound will do: the last few steps cost most of the time."""
 
@@ -39,38 +40,57 @@ class Climb:
 
 
 def climb(relaxation: Relaxation, incumbent: Levels | None = None, *, to_the_top: bool = False) -> Climb:
-    """Maximise stage after stage; stop where the incumbent falls short, unless a point at the top is wanted."""
-    ascent = _Ascent(relaxation)
-    tied = bool(incumbent)
+    """Maximise stage after stage; stop where the incumbent falls short, unless a point at the top is wanted.
+
+    At first each stage is only bounded by its linear program, and one integer program at the end looks for a point that
+    reaches all of these bounds. Where there is none, every stage is solved in whole numbers.
+    """
+    if to_the_top or not incumbent:
+        with suppress(InfeasibleError):
+            return _climb(relaxation, incumbent, _Ascent(relaxation, hopeful=True), to_the_top=True)
+    return _climb(relaxation, incumbent, _Ascent(relaxation), to_the_top=to_the_top)
+
+
+def _climb(relaxation: Relaxation, incumbent: Levels | None, ascent: _Ascent, *, to_the_top: bool) -> Climb:
     known = [value for level in incumbent or () for value in level]
     stages = _stages(relaxation)
     reached = [stage.most * stage.unit for stage in stages]
     try:
         for place, stage in enumerate(stages):
-            have, valid = (known[place] if tied else None), ascent.tight
+            have, valid = (known[place] if known[:place] == reached[:place] else None) if known else None, ascent.tight
             value = ascent.raise_to_top(stage, None if have is None else have // stage.unit) * stage.unit
             if valid:
                 reached[place] = value
-            tied = tied and reached[place] == have
-            if incumbent and not tied and not to_the_top:
+            if known and reached[place] != have and not to_the_top:
                 break
+        if ascent.hopeful and reached != known:
+            lowered = ascent.confirm()
+            if lowered is not None:
+                place = stages.index(lowered[0])
+                reached[place] = min(reached[place], lowered[1] * lowered[0].unit)
     except InfeasibleError:
-        tied, ascent.values = False, None
+        if ascent.hopeful:
+            raise
+        ascent.values = None
     levels = tuple(Level(*reached[place:place + 3]) for place in range(0, len(reached), 3))
-    return Climb(levels, tied, ascent.values)
+    return Climb(levels, reached == known, ascent.values)
 
 
-def most_replicas(relaxation: Relaxation, at_least: Levels = ()) -> int:
-    """Bound the new replicas of any plan; `at_least` = of any plan whose first priorities score this."""
+def most_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
+    """Bound the new replicas of any plan; `at_least` = of any plan that reaches these values at the first stages.
+
+    Raises InfeasibleError when the limits of the relaxation's columns leave no plan at all.
+    """
     ascent = _Ascent(relaxation)
-    known = [value for level in at_least for value in level]
-    for stage, value in zip(_stages(relaxation), known, strict=False):
+    for stage, value in zip(_stages(relaxation), at_least, strict=False):
         ascent.keep(stage, value // stage.unit)
     everything = _stage(relaxation.model, dict.fromkeys(relaxation.replicas, 1))
     try:
         return ascent.raise_to_top(everything, None)
     except InfeasibleError:
-        return int(sum(relaxation.model.highs[column] for column in relaxation.replicas))
+        if not at_least:
+            raise
+        return most_replicas(relaxation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,28 +127,49 @@ class _Ascent:
     """Solves stages on a copy of the model's rows, each fixing what it reached."""
 
     relaxation: Relaxation
+    hopeful: bool = False
+    """Take what the linear programs say for reached, until `confirm` looks for a point."""
     values: Vector | None = None
     tight: bool = True
     """What was reached is what the stages before were bounded by; if not, later stages bound nothing."""
     model: LinearModel = field(init=False)
+    _last: _Stage | None = None
+    _open: tuple[_Stage, int] | None = None
+    """The last stage and its bound, while that is not fixed yet."""
 
     def __post_init__(self) -> None:
         self.model = self.relaxation.model.copy()
 
     def raise_to_top(self, stage: _Stage, have: int | None) -> int:
-        """Return the bound of a stage and fix what it reached.
+        """Return the bound of a stage; the next one fixes what it reached.
 
         `have` = what an incumbent has: often that is the bound already, and no point is needed.
         """
+        if self._open is not None:
+            self.keep(*self._open)
+            self._open = None
         if not stage.objective or have == stage.most or self._at_top(stage):
             self.keep(stage, stage.most)
             return stage.most
-        answer = self.model.maximise(stage.objective, relaxed=True)
-        if answer.bound == have or self.model.integers > MAX_INTEGERS:
-            self.values = None
-            self.keep(stage, answer.bound)
-            return answer.bound
-        return self._solve(stage, answer.bound)
+        most = self.model.maximise(stage.objective, relaxed=True).bound
+        self._last = stage
+        if most == have or self.hopeful or self._is_large:
+            self.values, self._open = None, (stage, most)
+            return most
+        return self._solve(stage, most)
+
+    def confirm(self) -> tuple[_Stage, int] | None:
+        """Find the best point of the last stage that reaches what the others are said to; may lower its bound.
+
+        Raises InfeasibleError where there is no such point.
+        """
+        if self._last is None or self._is_large:
+            return None
+        answer = self.model.maximise(self._last.objective, relaxed=False, gap=self._gap)
+        if answer.values is None:
+            raise InfeasibleError
+        self.values = answer.values
+        return self._open and (self._last, answer.bound)
 
     def keep(self, stage: _Stage, value: int) -> None:
         """Let nothing later fall below what a stage reached."""
@@ -138,12 +179,19 @@ class _Ascent:
         elif value:
             self.model.row([(column, float(factor)) for column, factor in stage.objective.items()], value, np.inf)
 
+    @property
+    def _is_large(self) -> bool:
+        return self.model.integers > MAX_INTEGERS
+
+    @property
+    def _gap(self) -> float:
+        return GAP if self.model.integers > EXACT_INTEGERS else 0.0
+
     def _at_top(self, stage: _Stage) -> bool:
         return all(self.model.lows[column] == self.model.highs[column] for column in stage.objective)
 
     def _solve(self, stage: _Stage, most: int) -> int:
-        gap = GAP if self.model.integers > EXACT_INTEGERS else 0.0
-        answer = self.model.maximise(stage.objective, relaxed=False, gap=gap)
+        answer = self.model.maximise(stage.objective, relaxed=False, gap=self._gap)
         bound, reached = min(answer.bound, most), answer.bound
         self.values = answer.values
         if answer.values is not None:

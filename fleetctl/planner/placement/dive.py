@@ -67,7 +67,7 @@ class Dive:
         """Add the best columns at `price`; return how many are new, and what the prices promise at most."""
         wanted = self._open()
         news, bound = 0, self._demand_bound(price)
-        for number in np.flatnonzero(self.left):
+        for number in np.flatnonzero(self.left).tolist():
             pricer = self.pricers[number]
             items = pricer.stall.items
             self.steps -= 1
@@ -76,7 +76,7 @@ class Dive:
                 bound += float(self.left[number]) * float(found[0] @ price[items])
             for counts in found:
                 places = np.flatnonzero(counts)
-                news += self.master.add(int(number), tuple((int(items[k]), int(counts[k])) for k in places))
+                news += self.master.add(number, tuple((int(items[k]), int(counts[k])) for k in places))
         return news, bound
 
     def _demand_bound(self, price: Floats) -> float:
@@ -89,7 +89,8 @@ class Dive:
         return float(gain + price @ self.supply)
 
     def _open(self) -> Ints:
-        return np.maximum(self.wanted - self.supply, 0)
+        still: Ints = np.maximum(self.wanted - self.supply, 0)
+        return still
 
     def _cut_to_demand(self) -> None:
         """Replace columns that hold more of an item than is still asked for by what is left of them."""
@@ -105,12 +106,12 @@ class Dive:
         """Settle the whole uses, or, where there are none, the largest part of one; return how many nodes."""
         whole = np.floor(solution.used + 1e-6).astype(np.int64)
         fixed = 0
-        for place in np.flatnonzero(whole):
+        for place in np.flatnonzero(whole).tolist():
             fixed += self._settle(place, int(whole[place]))
         if fixed:
             return fixed
         order = np.argsort(-solution.used, kind="stable")
-        for place in order:
+        for place in order.tolist():
             if solution.used[place] < (0.75 if fixed else 1e-6):
                 break
             fixed += self._settle(place, 1)

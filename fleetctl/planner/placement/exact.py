@@ -12,6 +12,7 @@ from fleetctl.planner.placement.climb import Levels, climb, most_replicas
 from fleetctl.planner.placement.expansion import expand
 from fleetctl.planner.placement.items import Grain
 from fleetctl.planner.placement.layout import Layout
+from fleetctl.planner.placement.linear import Vector
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.relaxation import Relaxation, relax, relax_finely
 
@@ -28,6 +29,8 @@ class Examined:
     """A layout with these levels or close to them, for the ledger to confirm; None when there is none, or no need."""
     relaxation: Relaxation
     """The finest one looked at."""
+    point: Vector | None = None
+    """A point of that relaxation with these levels, by column."""
 
 
 def examine(problem: Problem, reached: Levels) -> Examined:
@@ -54,7 +57,8 @@ def _look(relaxation: Relaxation, reached: Levels) -> tuple[Examined, int]:
     if relaxation.splits_domains:
         return Examined(top.levels, attained=False, layout=None, relaxation=relaxation), 0
     layout, left_over = expand(relaxation, top.values)
-    return Examined(top.levels, attained=False, layout=layout, relaxation=relaxation), left_over
+    found = Examined(top.levels, attained=False, layout=layout, relaxation=relaxation, point=top.values)
+    return found, left_over
 
 
 def solve_exactly(problem: Problem) -> Layout | None:
@@ -64,9 +68,7 @@ def solve_exactly(problem: Problem) -> Layout | None:
 
 def bound_replicas(examined: Examined, reached: Levels) -> int:
     """Bound the new replicas of any plan that keeps the order of priorities as far as `reached` is proven best."""
-    proven = 0
-    for have, most in zip(reached, examined.levels, strict=True):
-        if have != most:
-            break
-        proven += 1
-    return most_replicas(examined.relaxation, reached[:proven])
+    have = [value for level in reached for value in level]
+    most = [value for level in examined.levels for value in level]
+    proven = next((place for place, pair in enumerate(zip(have, most, strict=True)) if pair[0] != pair[1]), len(have))
+    return most_replicas(examined.relaxation, have[:proven])

@@ -96,8 +96,9 @@ def _promising(value: Floats, use: Ints, scarce: Ints, frame: Frame) -> NDArray[
 
     The first is the empty one, in every set, and stays: a card may be left free.
     """
-    net = value - frame.price @ use
-    cell = scarce.any(axis=0).astype(np.int64)
+    net: Floats = np.asarray(value - frame.price @ use)
+    flagged: NDArray[np.bool_] = np.asarray(scarce.any(axis=0))
+    cell = flagged.astype(np.int64)
     for resource, cells in enumerate(frame.cells):
         cell *= cells + 1
         cell += use[resource] * cells // max(1, int(frame.room[resource]))
@@ -107,11 +108,13 @@ def _promising(value: Floats, use: Ints, scarce: Ints, frame: Frame) -> NDArray[
     best = np.full(size, -np.inf)
     np.maximum.at(best, cell, net)
     holder = np.full(size, -1, dtype=np.intp)
-    winners = np.flatnonzero(net == best[cell])
+    winners = np.flatnonzero(np.equal(net, best[cell]))
     holder[cell[winners[::-1]]] = winners[::-1]
     chosen = np.union1d(holder[holder >= 0], 0)
-    if len(chosen) > frame.keep:
-        net[0] = np.inf
-        ranked = np.argsort(-net[chosen], kind="stable")[: frame.keep]
-        chosen = np.sort(chosen[ranked])
-    return chosen
+    if len(chosen) <= frame.keep:
+        return chosen
+    ranked = chosen[np.argsort(-net[chosen], kind="stable")]
+    free = flagged[ranked] == 0
+    few, rest = ranked[~free], ranked[free]
+    half = max(frame.keep // 2, frame.keep - len(rest))
+    return np.union1d(np.concatenate([few[:half], rest[: frame.keep - min(half, len(few))]]), 0)

@@ -33,6 +33,8 @@ FULLER = 3 * MICRO // 100
 RISK = 1 << 50
 UNFIT = 1 << 60
 MOST_KINDS = 192
+FEW = 256
+"""So few nodes are scored one by one; of more, those in the same state once."""
 
 
 @dataclass(slots=True)
@@ -40,6 +42,8 @@ class _Field:
     """The score of every node for one kind; lower is better, UNFIT = does not fit."""
 
     scores: Ints
+    selected: npt.NDArray[np.bool_]
+    """The nodes that the kind's selector allows."""
     cursor: int = -1
 
 
@@ -69,8 +73,8 @@ class Fragmentation:
         self._by_vram = any(claim.vram for claim, _ in kinds)
         self._tables = node_worth(members, grounds.shares, self._cards.shares.shape[1],
                                   cards * MICRO // cpus if cpus else 0, cards * MICRO * 1024 // mib if mib else 0)
-        everywhere = np.arange(len(self.ledger.nodes))
-        self._worth = self._tables.of(self._room(self._cards, everywhere))
+        shown, of_node = self._unlike(np.arange(len(self.ledger.nodes)))
+        self._worth = self._tables.of(self._room(self._cards.rows(shown), shown))[of_node]
         self._size = np.maximum((self._cards.shares >= 0).sum(axis=1), 1)
         self._fields: dict[Kind, _Field] = {}
         self._cursor = len(self.ledger.changes)
@@ -97,20 +101,35 @@ class Fragmentation:
         order = np.argsort(scores, kind="stable")
         order = order[scores[order] < UNFIT]
         for equal in np.split(order, np.flatnonzero(np.diff(scores[order])) + 1):
-            yield from sorted(filter(allowed, equal.tolist()), key=lambda node: (spread(node), node))
+            fitting = [node for node in equal.tolist() if allowed is None or allowed(node)]
+            yield from sorted(fitting, key=lambda node: (spread(node), node))
 
     def _scores(self, kind: Kind) -> Ints:
         self._follow()
-        if kind not in self._fields:
-            self._fields[kind] = _Field(np.full(len(self.ledger.nodes), UNFIT, np.int64))
-        known = self._fields[kind]
+        known = self._fields.get(kind)
+        if known is None:
+            known = self._fields[kind] = self._field(kind)
         if known.cursor < len(self.ledger.changes):
-            open_nodes = np.array(self.ledger.selected(kind[1]), np.int64)
-            if known.cursor >= 0:
-                open_nodes = np.intersect1d(open_nodes, self._changed(known.cursor), assume_unique=True)
+            stale = self._changed(known.cursor) if known.cursor >= 0 else np.arange(len(known.scores))
+            stale = stale[known.selected[stale]]
             known.cursor = len(self.ledger.changes)
-            known.scores[open_nodes] = self._scored(kind[0], open_nodes)
+            shown, of_node = self._unlike(stale)
+            known.scores[stale] = self._scored(kind[0], shown)[of_node]
         return known.scores
+
+    def _field(self, kind: Kind) -> _Field:
+        count = len(self.ledger.nodes)
+        selected = np.zeros(count, np.bool_)
+        selected[list(self.ledger.selected(kind[1]))] = True
+        return _Field(np.full(count, UNFIT, np.int64), selected)
+
+    def _unlike(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """Return one node of each state among `nodes`, and for each of them the place of its like in that list."""
+        if len(nodes) < FEW:
+            return nodes, np.arange(len(nodes))
+        state = np.array(self.ledger.numbers, np.int64)[nodes] * (1 << 20) + self._ground[nodes]
+        _, first, of_node = np.unique(state, return_index=True, return_inverse=True)
+        return nodes[first], of_node.ravel()
 
     def _scored(self, claim: Claim, nodes: Ints) -> Ints:
         before = self._cards.rows(nodes)
@@ -131,7 +150,7 @@ class Fragmentation:
         self._worth[stale] = self._tables.of(self._room(self._cards.rows(stale), stale))
 
     def _changed(self, since: int) -> Ints:
-        return np.unique(np.array(self.ledger.changes[since:], np.int64))
+        return np.array(sorted(set(self.ledger.changes[since:])), np.int64)
 
     def _room(self, cards: CardField, nodes: Ints) -> Room:
         return Room(self._ground[nodes], cards.usable(by_vram=self._by_vram), np.maximum(cards.cpus, 0),

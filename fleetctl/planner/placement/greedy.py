@@ -89,7 +89,11 @@ def orders(problem: Problem, placer: Placer) -> list[tuple[Rank, Rank]]:
     def scarce_first(demand: DemandClass) -> tuple[int, ...]:
         return (min(len(placer.candidates(problem.kinds[kind])) for kind in demand.members()), *largest(demand))
 
-    return [(largest, largest), (big_first, big_first), (scarce_first, scarce_first), (small_first, big_first),
+    def largest_scarce(demand: DemandClass) -> tuple[int, ...]:
+        size, *rest = largest(demand)
+        return (size, scarce_first(demand)[0], *rest)
+
+    return [(largest_scarce, largest_scarce), (largest, largest), (big_first, big_first), (scarce_first, scarce_first), (small_first, big_first),
             (small_first, small_first)]
 
 

@@ -16,6 +16,7 @@ from fleetctl.planner.placement.certificate import argument_for
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact import Examined, bound_replicas, examine
 from fleetctl.planner.placement.greedy import fill, orders, pack_greedily, take_again, top_up
+from fleetctl.planner.placement.guided import pack_guided
 from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.ledger import Ledger
 from fleetctl.planner.placement.objective import Level, Score, placed_levels, priorities, score, wanted_levels
@@ -118,6 +119,9 @@ class _Search:
         self.ceiling = tuple(Level(*level) for level in examined.levels)
         if examined.layout is not None and not self.is_done:
             self._try_layout(examined.layout)
+        if not self.is_done:
+            rank, _ = orders(self.problem, self.placers[0])[0]
+            self._offer(pack_guided(examined, self.placers[0], rank))
         return examined
 
     def try_portfolio(self) -> None:

@@ -20,10 +20,10 @@ from fleetctl.planner.placement.fills import Fills, Floats, Frame, Ints, joined,
 from fleetctl.planner.placement.problem import NodeClass, Problem
 from fleetctl.planner.placement.scarce import Scarce, count_scarce
 
-KEEP_ON_CARD = 220
-KEEP_ON_NODE = 140
-CELLS_ON_CARD = (6, 6, 50, 8)
-CELLS_ON_NODE = (24, 24)
+KEEP_ON_CARD = 240
+KEEP_ON_NODE = 160
+CELLS_ON_CARD = (3, 3, 20, 4)
+CELLS_ON_NODE = (8, 8)
 PRICES_LAST = 3
 
 CardState = tuple[int, int | None, int | None]
@@ -233,7 +233,8 @@ def _most(pricer: Pricer, stall: Stall) -> Ints:
     """Return how many of each item could ever stand on one node (each resource by itself)."""
     room = np.array([*stall.room, stall.gpu_units], np.int64)
     use = np.vstack([pricer.use, pricer.units])
-    return np.where(use > 0, room[:, None] // np.maximum(use, 1), 1 << 30).min(axis=0)
+    most: Ints = np.where(use > 0, room[:, None] // np.maximum(use, 1), 1 << 30).min(axis=0)
+    return most
 
 
 def _power(one: Fills, count: int, frame: Frame) -> Fills:
@@ -259,10 +260,8 @@ class _Cards:
         self.done = self.done or {}
         if count in self.done:
             return self.done[count]
-        if count == 1:
-            parts = [self.one]
-        else:
-            parts = [merged(self.fill(count // 2), self.fill(count - count // 2), self.frame)]
+        halves = (count // 2, count - count // 2)
+        parts = [self.one if count == 1 else merged(self.fill(halves[0]), self.fill(halves[1]), self.frame)]
         for size, leaves in self.groups.items():
             if size == count:
                 parts.append(leaves)
@@ -283,8 +282,8 @@ def _resource_prices(pricer: Pricer, worth: Floats, limits: Ints, live: NDArray[
     room = np.array([*pricer.stall.room, pricer.stall.gpu_units], np.float64)
     use = np.vstack([pricer.use[:, live], pricer.units[live]]).astype(np.float64)
     scale = np.maximum(room, 1.0)
-    solved = linprog(-worth[live], A_ub=use / scale[:, None], b_ub=room / scale,
-                     bounds=np.column_stack([np.zeros(len(live)), np.minimum(limits[live], 1 << 20)]), method="highs-ds")
+    bounds = np.column_stack([np.zeros(len(live)), np.minimum(limits[live], 1 << 20)])
+    solved = linprog(-worth[live], A_ub=use / scale[:, None], b_ub=room / scale, bounds=bounds, method="highs-ds")
     if solved.status != 0:
         return np.zeros(3)
     return -np.asarray(solved.ineqlin.marginals, np.float64) / scale

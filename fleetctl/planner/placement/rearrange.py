@@ -12,11 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy import place_some
 from fleetctl.planner.placement.objective import Level, levels_of
 from fleetctl.planner.placement.replica import Placer
 
+FORGET = 16
+"""Steps after which the list of nodes with something left over is made anew."""
 MOST_LIFTED = 64
 """Replicas lifted in one step at most; a step stays cheap however full the nodes are."""
 
@@ -50,6 +53,8 @@ class _Walk:
     by_place: dict[int, Demand] = field(default_factory=dict)
     counts: Counter[int] = field(default_factory=Counter)
     on_node: dict[int, list[Placed]] = field(default_factory=dict)
+    gaps: dict[Selector, list[int]] = field(default_factory=dict)
+    age: int = 0
     state: int = 20_000_303
 
     def __post_init__(self) -> None:
@@ -106,15 +111,30 @@ class _Walk:
         return missing[min(self._draw(len(missing)), self._draw(len(missing)))]
 
     def _nodes_to_clear(self, target: Demand) -> list[int]:
-        """Choose nodes: some that the target could use, and some others."""
-        ledger = self.placer.ledger
-        useful = [node for group in target.shape.groups for _, selector in group.classes()
-                  for node in ledger.selected(selector)]
+        """Choose nodes that the target could use, half of them with something left over."""
+        groups = target.shape.groups
+        selectors = sorted({selector for group in groups for _, selector in group.classes()})
+        useful, gaps = (self._useful(selectors[self._draw(len(selectors))]))
         if not useful:
             return []
-        wanted = 1 + self._draw(5) + min(6, max(group.size for group in target.shape.groups) - 1)
-        chosen = {useful[self._draw(len(useful))] for _ in range(wanted)}
+        wanted = 1 + self._draw(5) + min(6, max(group.size for group in groups) - 1)
+        chosen = set()
+        for _ in range(wanted):
+            pool = gaps if gaps and self._draw(2) else useful
+            chosen.add(pool[self._draw(len(pool))])
         return sorted(chosen)
+
+    def _useful(self, selector: Selector) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the nodes a selector allows, and those of them with a gap, as of a few steps ago."""
+        self.age += 1
+        if self.age >= FORGET:
+            self.age = 0
+            self.gaps.clear()
+        useful = self.placer.ledger.selected(selector)
+        if selector not in self.gaps:
+            offer = self.placer.ledger.offer
+            self.gaps[selector] = [node for node in useful if offer(node).free_gpus > 0]
+        return useful, self.gaps[selector]
 
     def _lift(self, nodes: Sequence[int]) -> list[Placed] | None:
         """Take the new replicas on some nodes off the ledger; None when what stays would land on other cards."""

@@ -1,7 +1,7 @@
 """Counters of what a node may hold few of, packed into machine words, so that adding two fillings checks them all.
 
-A field of a word counts one item, or the items of one rule, up to its limit L: with the bias 2^(w-1) - 1 - L a sum above
-L sets the field's top bit. Items for which no word has room are left out of the pricing in question.
+A field of a word counts one item, or the items of one rule, up to its limit L: with the bias 2^(w-1) - 1 - L a sum
+above L sets the field's top bit. Items for which no word has room are left out of the pricing in question.
 """
 
 from __future__ import annotations

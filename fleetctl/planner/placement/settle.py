@@ -6,13 +6,14 @@ What no whole replica needs is taken off again, and one-member replicas that are
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fleetctl.planner.placement.cards import Offer, take
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.covering import Covering
+from fleetctl.planner.placement.crews import Crews
 from fleetctl.planner.placement.layout import Layout, Piece
 from fleetctl.planner.placement.master import Pattern
 from fleetctl.planner.placement.problem import Problem
@@ -46,36 +47,37 @@ def _on_nodes(problem: Problem, covering: Covering, settled: Mapping[tuple[int, 
 
 
 def _whole_replicas(problem: Problem, covering: Covering, held: Held) -> list[int]:
-    """Return how many whole replicas of each class the members held make, and take the others off."""
-    replicas = [0] * len(problem.demands)
+    """Return how many whole replicas of each class the members held make, and take the others off.
+
+    Every class gets the first replicas of its models before any gets more.
+    """
     supply = Counter(item for items in held.values() for item in items)
-    for number, demand in enumerate(problem.demands):
-        replicas[number] = _count(problem, covering, held, supply, number, demand.missing)
-    _take_off(problem, covering, held, replicas)
+    crews = Crews(problem, covering, held)
+    replicas = [0] * len(problem.demands)
+    for firsts in (True, False):
+        for number, demand in enumerate(problem.demands):
+            most = min([demand.unserved if firsts else demand.missing, crews.replicas(number)])
+            needs = covering.needs[number]
+            more = min([most - replicas[number], *(supply[item] // needed for item, needed in needs)])
+            for item, needed in needs:
+                supply[item] -= max(0, more) * needed
+            replicas[number] += max(0, more)
+    _take_off(covering, held, replicas, crews)
     return replicas
 
 
-def _count(
-    problem: Problem, covering: Covering, held: Held, supply: Counter[int], number: int, most: int
-) -> int:
-    """Return how many replicas of one class the supply gives, and take their members from it."""
-    needs = covering.needs[number]
-    count = min([most, *(supply[item] // needed for item, needed in needs)])
-    for item, needed in needs:
-        supply[item] -= count * needed
-    return count
-
-
-def _take_off(problem: Problem, covering: Covering, held: Held, replicas: list[int]) -> None:
+def _take_off(covering: Covering, held: Held, replicas: Sequence[int], crews: Crews) -> None:
     needed = Counter[int]()
     for number, count in enumerate(replicas):
         for item, each in covering.needs[number]:
             needed[item] += each * count
+    kept_of_crews = crews.kept(replicas)
     for node in sorted(held):
         kept = []
         for item in held[node]:
-            if needed[item] > 0:
-                needed[item] -= 1
+            left = kept_of_crews[node] if item in crews.items else needed
+            if left[item] > 0:
+                left[item] -= 1
                 kept.append(item)
         held[node] = kept
 
@@ -131,12 +133,11 @@ def _after(offer: Offer, items: list[int] | tuple[()], claims: Mapping[int, Clai
 def _layout(problem: Problem, covering: Covering, held: Held, replicas: list[int]) -> Layout:
     """Say for each member whose it is: items shared by several classes go to them in their order."""
     owners: dict[int, list[tuple[Piece, int]]] = defaultdict(list)
-    for number in reversed(range(len(replicas))):
-        for gang_number, gang in enumerate(problem.demands[number].gangs):
-            for kind, count in gang.parts:
-                item = covering.item_of.get((number, gang_number, kind, None))
-                if item is not None and replicas[number]:
-                    owners[item].append((Piece(number, gang_number, kind), count * gang.copies * replicas[number]))
+    for (number, gang_number, kind, domain), item in reversed(covering.item_of.items()):
+        gang = problem.demands[number].gangs[gang_number]
+        count = dict(gang.parts)[kind] * gang.copies * replicas[number]
+        if count:
+            owners[item].append((Piece(number, gang_number, kind), len(held) * count if domain else count))
     stands: dict[int, tuple[Piece, ...]] = {}
     for node in sorted(held):
         pieces = []

@@ -171,7 +171,15 @@ def _grants(gpus: Sequence[Gpu], cards: Sequence[BareCard], members: Sequence[Re
         return ()
     by_uuid = {gpu.uuid: gpu.index for gpu in gpus if gpu.uuid}
     known = {card[0] for card in cards}
-    return tuple([(member.gpus, member.vram, tuple(indices_among(member, by_uuid, known))) for member in claiming])
+    grants: list[Grant] = []
+    for member in claiming:
+        uuids = member.gpu_uuids
+        if len(uuids) == 1 and uuids[0] in by_uuid:
+            indices: tuple[int, ...] = (by_uuid[uuids[0]],)
+        else:
+            indices = tuple(indices_among(member, by_uuid, known))
+        grants.append((member.gpus, member.vram, indices))
+    return tuple(grants)
 
 
 def _lay_grants(bench: _Bench, grants: Sequence[Grant]) -> None:

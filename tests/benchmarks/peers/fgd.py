@@ -7,15 +7,15 @@ small for it. A task goes where the expected fragment grows least. Unlike the au
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tests.benchmarks.peers.arena import Choice, Floats, Hosts, Ints
-from tests.benchmarks.placement.trace import Task
+from tests.benchmarks.placement.trace import POPULAR, Task
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,14 @@ class Fgd:
     random_ties: bool = False
 
     @classmethod
-    def of(cls, target: Mapping[Task, float]) -> Fgd:
-        """Return the policy for a target workload."""
-        weights: dict[tuple[int, int, int, tuple[str, ...]], float] = defaultdict(float)
-        for task, count in target.items():
-            weights[task.cards, task.milli, task.cpu_milli, task.models] += count
-        keys = sorted(weights)
-        cards, milli, cpu = (np.array([key[column] for key in keys], np.int64) for column in range(3))
-        part = np.array([weights[key] for key in keys])
-        return cls(cards, milli, cpu, tuple(key[3] for key in keys), part / part.sum())
+    def of(cls, tasks: Sequence[Task]) -> Fgd:
+        """Return the policy for a trace: its target are the most popular shapes that cover 95 % of the tasks."""
+        counts = Counter((task.cards, task.milli, task.cpu_milli, task.models) for task in tasks)
+        popular = sorted(counts, key=lambda shape: (-counts[shape], shape))
+        part = np.array([counts[shape] for shape in popular], np.float64)
+        kept = int(np.searchsorted(part.cumsum(), POPULAR * len(tasks))) + 1
+        cards, milli, cpu = (np.array([shape[column] for shape in popular[:kept]], np.int64) for column in range(3))
+        return cls(cards, milli, cpu, tuple(shape[3] for shape in popular[:kept]), part[:kept] / part[:kept].sum())
 
     def choose(self, hosts: Hosts, task: Task) -> Choice:
         """Score by the growth of the expected fragment, over every card that a share could go to."""

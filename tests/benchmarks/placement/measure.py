@@ -28,7 +28,7 @@ PEERS: dict[str, Callable[[Trace], Policy]] = {
     "first-fit": lambda _: FirstFit(),
     "kubernetes-most-allocated": lambda _: MostAllocated(),
     "volcano-binpack": lambda _: VolcanoBinpack(),
-    "fgd": lambda trace: Fgd.of(trace.target()),
+    "fgd": lambda trace: Fgd.of(trace.tasks),
 }
 
 

@@ -1,6 +1,8 @@
-"""Shares and whole cards of one node as rows of a CP-SAT model: any layout of shares on cards is allowed.
+"""Shares and whole cards of one node as rows of a CP-SAT model: any layout of shares on clean cards is allowed.
 
-That is a relaxation of Ray's rule where cards differ in free memory, and the truth where they do not.
+That is the truth where cards are alike. Of Ray's blindness only this is kept: a share that a dirty card holds with less
+left over than any other goes there, so it must not be handed out while that is so. Where cards differ in free memory
+the truth may be smaller still.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ class CardClass(NamedTuple):
     free: int
     free_vram: int
     memory: int
+    dirty: tuple[tuple[int, bool], ...] = ()
+    """The node's dirty cards: free share, and whether Ray prefers it to this one when both have equally much."""
 
     def holds(self, vram: int) -> bool:
         return vram == 0 or self.free_vram >= vram
@@ -35,11 +39,10 @@ def card_classes(node: SimNode, *, vram_matters: bool) -> Counter[CardClass]:
     for card in node.cards:
         if card.dirty or card.share >= WHOLE:
             continue
-        if not vram_matters:
-            found[CardClass(WHOLE - card.share, 0, 0)] += 1
-            continue
+        dirty = tuple(sorted({(WHOLE - other.share, other.index < card.index) for other in node.cards if other.dirty}))
         free = -1 if card.memory is None else card.memory - max(card.measured, card.vram) - card.reserve
-        found[CardClass(WHOLE - card.share, free, card.memory or 0)] += 1
+        vram = (free, card.memory or 0) if vram_matters else (0, 0)
+        found[CardClass(WHOLE - card.share, *vram, dirty)] += 1
     return found
 
 
@@ -71,7 +74,7 @@ def _extend(card: CardClass, wants: tuple[CardWant, ...], place: int, counts: tu
     found: list[tuple[int, ...]] = []
     if place == len(wants):
         return [counts] if _is_maximal(card, wants, counts) else []
-    while _fits(card, dict(zip(wants, counts, strict=True))):
+    while _has_room(card, dict(zip(wants, counts, strict=True))):
         found += _extend(card, wants, place + 1, counts)
         counts = (*counts[:place], counts[place] + 1, *counts[place + 1:])
     if len(found) > MAX_PATTERNS:
@@ -80,13 +83,17 @@ def _extend(card: CardClass, wants: tuple[CardWant, ...], place: int, counts: tu
 
 
 def _is_maximal(card: CardClass, wants: tuple[CardWant, ...], counts: tuple[int, ...]) -> bool:
-    if not any(counts):
+    if not any(counts) or not _fits(card, dict(zip(wants, counts, strict=True))):
         return False
     return not any(_fits(card, {w: n + (place == p) for p, (w, n) in enumerate(zip(wants, counts, strict=True))})
                    for place in range(len(wants)))
 
 
 def _fits(card: CardClass, counts: dict[CardWant, int]) -> bool:
+    return _has_room(card, counts) and _are_handed_out(card, counts)
+
+
+def _has_room(card: CardClass, counts: dict[CardWant, int]) -> bool:
     share = vram = 0
     for want, count in counts.items():
         if count:
@@ -96,6 +103,20 @@ def _fits(card: CardClass, counts: dict[CardWant, int]) -> bool:
             share += one * count
             vram += want[1] * count
     return share <= card.free and (vram == 0 or vram <= card.free_vram)
+
+
+def _are_handed_out(card: CardClass, counts: dict[CardWant, int]) -> bool:
+    """Tell whether Ray can be brought to put these shares here: largest first is best, as it gets ahead of dirty cards.
+
+    (If a smaller share may go before a larger one, the two may swap: the larger is held by fewer dirty cards.)
+    """
+    free = card.free
+    shares = [share_on(want, card) or 0 for want, count in counts.items() for _ in range(count)]
+    for share in sorted(shares, reverse=True):
+        if any(share <= other and (other < free or (other == free and first)) for other, first in card.dirty):
+            return False
+        free -= share
+    return True
 
 
 def add_card_rows(model: Any, classes: Counter[CardClass], on_node: dict[CardWant, list[Any]]) -> None:

@@ -94,8 +94,7 @@ def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[
     for group in shape.groups:
         for kind, count in group.classes().items():
             kinds[kind] = kinds.get(kind, 0) + count * group.copies
-    value = _best_value(missing)
-    for label in dict.fromkeys([value, None]):
+    for label in _labels_to_try(missing):
         seeker = _Seeker(shape, shapes, label)
         for parts in seeker.parts(kinds, (missing.claim, missing.selector)):
             found = _try(seeker, parts, blocked)
@@ -104,15 +103,14 @@ def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[
     return []
 
 
-def _best_value(missing: Shortfall) -> tuple[str, str] | None:
-    """Return the domain in which most of the gang would fit already; a name for a new one where there is none."""
+def _labels_to_try(missing: Shortfall) -> list[tuple[str, str] | None]:
+    """Return what keeps a gang together: the domain where most of it fits already, the nodes' own value, a new one."""
     label = missing.shape.same_label
-    if label is None or missing.group.size == 1:
-        return None
+    if label is None:
+        return [None]
     values, counts = fitting_by_value(missing, label)
-    if len(counts) and counts.max():
-        return label, values[int(counts.argmax())]
-    return (label, "new") if not values else None
+    most = [(label, values[int(counts.argmax())])] if counts.max(initial=0) else []
+    return [*most, None, (label, "new")]
 
 
 def _try(seeker: _Seeker, parts: Sequence[_Part], blocked: int) -> list[Addition]:

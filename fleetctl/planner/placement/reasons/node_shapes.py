@@ -45,7 +45,8 @@ class NodeShape:
         cards = f"{count}x{kind}" if kind else f"{count} GPU{'' if count == 1 else 's'}"
         parts = [cards + each] if count else []
         if self.like is None or not count:
-            parts += [f"{format_share(round(total.cpu * SHARE))} CPUs"] if total.cpu else []
+            plural = "" if total.cpu == 1 else "s"
+            parts += [f"{format_share(round(total.cpu * SHARE))} CPU{plural}"] if total.cpu else []
             parts += [f"{format_bytes(total.memory)} memory"] if total.memory else []
         return ", ".join(parts) or "any kind"
 

@@ -51,6 +51,11 @@ class Inquiry:
             no_remedy="; ".join(note for note in notes if note),
         )
 
+    @property
+    def questions(self) -> int:
+        """How many questions were asked of single nodes so far; there is a limit to it."""
+        return self._search.vacancies.steps
+
     @cached_property
     def site(self) -> Site:
         """What the plan was made on; looked at only once something is blocked."""

@@ -16,7 +16,7 @@ from math import comb
 import numpy as np
 
 from fleetctl.planner.placement.cards import Offer, take
-from fleetctl.planner.placement.reasons.codes import FITS
+from fleetctl.planner.placement.reasons.codes import CARD_UNKNOWN, FITS
 from fleetctl.planner.placement.reasons.offer_table import Ints
 from fleetctl.planner.placement.reasons.pools import NEVER, Pool, Pools
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
@@ -54,6 +54,8 @@ class RoomSearch:
         lacking = missing.nodes_needed - len(missing.fitting)
         if missing.shape.same_label is None and lacking <= 0:
             return ""
+        if (missing.verdicts.code == CARD_UNKNOWN).any() and not (missing.verdicts.code < CARD_UNKNOWN).any():
+            return "a node policy can tell the memory of these cards: spec.nodes[].gpuMemory"
         if (too_much := self._too_much(missing, lacking)) is not None:
             return too_much
         hopeless = True

@@ -1,0 +1,45 @@
+"""States the placement problem of a small fleet in the short forms of planner_worlds, as the packer sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner_worlds import short_fleet, short_inventory
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.planner.live import sort_out
+from fleetctl.planner.opening import open_ledger
+from fleetctl.planner.placement.claims import replica_shape
+from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.layout import Layout
+from fleetctl.planner.placement.objective import Level, placed_levels, priorities
+from fleetctl.planner.placement.problem import Problem, state_problem
+from fleetctl.planner.placement.realize import realize
+from fleetctl.planner.placement.replica import Placer
+from fleetctl.spec.resolved import ResolvedFleet
+
+
+def stated(fleet: ResolvedFleet, inventory: Inventory) -> Problem:
+    """Return the problem a plan for `fleet` on `inventory` solves."""
+    shapes = {model.key: replica_shape(model) for model in fleet.models}
+    state = sort_out(inventory, fleet.name, shapes)
+    live = {key: len(model.live) for key, model in state.models.items()}
+    demands = [Demand(shapes[key], max(0, model.replicas - live[key]), live[key], model.priority, place)
+               for place, model in enumerate(fleet.models) if (key := model.key)]
+    return state_problem(demands, open_ledger(inventory, fleet.policies, state))
+
+
+def problem_of(models: list[dict[str, Any]], nodes: list[dict[str, Any]], **more: Any) -> Problem:
+    """Return the problem of models and nodes in short form; `policies` and `replicas` as in a case file."""
+    fleet = short_fleet({"models": [{"key": f"m{place}", **model} for place, model in enumerate(models)],
+                         "nodes": more.get("policies", [])})
+    named = [{"name": f"n{place:02}", **node} for place, node in enumerate(nodes)]
+    return stated(fleet, short_inventory({"nodes": named, "replicas": more.get("replicas", [])}))
+
+
+def realized(problem: Problem, layout: Layout) -> tuple[Level, ...]:
+    """Return the levels a layout reaches on the ledger, which has the last word."""
+    mark = problem.ledger.mark()
+    placed = realize(problem, layout, Placer(problem.ledger))
+    problem.ledger.undo(mark)
+    return placed_levels(placed, priorities([demand for one in problem.demands for demand in one.demands]))

@@ -1,0 +1,93 @@
+"""What a certificate says: proven or not, by which argument, and what moving live replicas would gain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner_worlds import plan_for, short_fleet, short_inventory
+
+from fleetctl.documents.plan import Certificate
+from fleetctl.planner.placement.certificate import certify
+from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.demand import Demand, Placed
+
+Short = dict[str, Any]
+
+
+def certificate_of(models: list[Short], nodes: list[Short], **more: Any) -> Certificate:
+    fleet = short_fleet({"models": models, "nodes": more.get("policies", [])})
+    return plan_for(fleet, short_inventory({"nodes": nodes, "replicas": more.get("replicas", [])})).certificate
+
+
+def written(placed: int, wanted: int, most: int, repacked: int | None = None) -> Certificate:
+    demand = Demand(ReplicaShape("m", ()), wanted, 0, 0, 0)
+    return certify([demand], [Placed(demand, ())] * placed, most, "counting", repacked)
+
+
+def test_a_plan_at_its_bound_is_optimal() -> None:
+    assert written(2, 5, most=2).status == "optimal"
+    assert written(2, 5, most=3).status == "feasible"
+
+
+def test_a_plan_that_places_everything_needs_no_argument() -> None:
+    assert written(5, 5, most=9).method == "all that is missing is placed"
+    assert written(5, 5, most=9).upper_bound == 5
+    assert written(0, 0, most=0).method == "nothing is missing"
+
+
+def test_moving_what_runs_is_told_only_where_it_gains() -> None:
+    assert written(2, 5, most=3, repacked=4).repacked_bound == 4
+    assert written(2, 5, most=3, repacked=3).repacked_bound is None
+
+
+def test_fewer_but_larger_replicas_are_proven_best() -> None:
+    """Two of m fill the node; the eight small ones would be more replicas, but the large ones are served first."""
+    certificate = certificate_of([{"key": "big", "replicas": 2, "gpus": 4, "priority": 1},
+                                  {"key": "small", "replicas": 8, "gpus": 1}], [{"name": "a", "gpus": 8}])
+    assert (certificate.placed, certificate.upper_bound, certificate.status) == (2, 2, "optimal")
+
+
+def test_a_count_is_named_where_a_count_will_do() -> None:
+    certificate = certificate_of([{"key": "m", "replicas": 3, "gpus": 1}], [{"name": "a", "gpus": 2}])
+    assert certificate.method == "slot count: slots per model"
+
+
+def test_a_relaxation_is_named_where_counting_says_more() -> None:
+    models = [{"key": "a", "replicas": 2, "gpus": 0.6}, {"key": "b", "replicas": 1, "gpus": 0.7}]
+    certificate = certificate_of(models, [{"name": "a", "gpus": 2}])
+    assert (certificate.placed, certificate.status) == (2, "optimal")
+    assert certificate.method.startswith("relaxation over ")
+
+
+FRAGMENTED = [{"name": name, "gpus": 2} for name in "ab"]
+ONE_EACH = [{"model": "small", "id": number, "node": node, "gpus": 1, "cards": [0]} for number, node in enumerate("ab")]
+
+
+def test_fragmentation_by_our_own_replicas_shows_in_the_bound() -> None:
+    models = [{"key": "small", "replicas": 2, "gpus": 1}, {"key": "big", "replicas": 1, "gpus": 2}]
+    nodes = [{**node, "vram": "80Gi"} for node in FRAGMENTED]
+    certificate = certificate_of(models, nodes, replicas=ONE_EACH)
+    assert (certificate.placed, certificate.upper_bound, certificate.repacked_bound) == (0, 0, 1)
+
+
+def test_what_is_not_ours_is_never_counted_as_movable() -> None:
+    models = [{"key": "small", "replicas": 0, "gpus": 1}, {"key": "big", "replicas": 1, "gpus": 2}]
+    nodes = [{**node, "vram": "80Gi"} for node in FRAGMENTED]
+    strangers = [{**replica, "fleet": "other"} for replica in ONE_EACH]
+    assert certificate_of(models, nodes, replicas=strangers).repacked_bound is None
+
+
+def test_live_replicas_keep_their_room_when_moved() -> None:
+    """Three cards are held by live replicas wherever they lie; the fourth is no room for two."""
+    models = [{"key": "small", "replicas": 3, "gpus": 1}, {"key": "big", "replicas": 1, "gpus": 2}]
+    nodes = [{**node, "vram": "80Gi"} for node in FRAGMENTED]
+    third = {"model": "small", "id": 2, "node": "a", "gpus": 1, "cards": [1]}
+    assert certificate_of(models, nodes, replicas=[*ONE_EACH, third]).repacked_bound is None
+
+
+def test_replicas_on_a_cordoned_node_stay_where_they_lie() -> None:
+    models = [{"key": "small", "replicas": 2, "gpus": 1}, {"key": "big", "replicas": 1, "gpus": 2}]
+    nodes = [{**node, "vram": "80Gi", "labels": {"node": node["name"]}} for node in FRAGMENTED]
+    certificate = certificate_of(models, nodes, replicas=ONE_EACH,
+                                 policies=[{"selector": {"node": "a"}, "cordon": True}])
+    assert certificate.repacked_bound is None

@@ -1,0 +1,56 @@
+"""One inquiry serves a whole plan: who asks alike is answered once, and nothing of it is left on the ledger."""
+
+from __future__ import annotations
+
+from planner_worlds import short_fleet, short_inventory
+
+from fleetctl.planner.live import sort_out
+from fleetctl.planner.occupants import survey_site
+from fleetctl.planner.opening import open_ledger
+from fleetctl.planner.placement.claims import replica_shape
+from fleetctl.planner.placement.reasons.remedies import Inquiry
+from fleetctl.planner.placement.replica import Placer
+
+
+def _ask(models: int, **parts: object) -> tuple[Inquiry, list[str]]:
+    nodes = [{"name": f"n{number:03}", "gpus": 8} for number in range(200)]
+    replicas = [{"model": "tiny", "id": number, "node": node["name"], "gpus": 2, "cards": [0, 1]}
+                for number, node in enumerate(nodes)]
+    asked = [{"key": f"m{number}", "replicas": 2, **parts} for number in range(models)]
+    fleet = short_fleet({"models": [*asked, {"key": "tiny", "replicas": 200, "gpus": 2}]})
+    inventory = short_inventory({"nodes": nodes, "replicas": replicas})
+    shapes = {model.key: replica_shape(model) for model in fleet.models}
+    state = sort_out(inventory, fleet.name, shapes)
+    ledger = open_ledger(inventory, fleet.policies, state)
+    inquiry = Inquiry(Placer(ledger), lambda: survey_site(fleet, inventory, state, [], ledger))
+    before = list(ledger.numbers)
+    told = [inquiry.blocked(shapes[model["key"]], 2, 0) for model in asked]
+    assert ledger.numbers == before
+    return inquiry, [one.model_copy(update={"model": ""}).model_dump_json() for one in told]
+
+
+def test_a_hundred_models_that_ask_alike_cost_what_one_costs() -> None:
+    one, (told,) = _ask(1, gpus=8)
+    many, all_told = _ask(100, gpus=8)
+    assert set(all_told) == {told}
+    assert many.questions == one.questions > 0
+
+
+def test_a_gang_of_eighty_gpus_is_answered_after_few_questions() -> None:
+    inquiry, (told,) = _ask(1, gang={"gpus": 8, "workers": 9})
+    assert "needs 10 nodes with 8 free GPUs, 0 found; 1200 GPUs are free but spread over 200 nodes" in told
+    assert inquiry.questions <= 40
+
+
+def test_what_is_worked_out_in_one_plan_is_limited_and_says_so() -> None:
+    inquiry, _ = _ask(1, gpus=8)
+    notes, asked = [], list[int]()
+    for memory in range(1, 900):  # every one is another claim, so that nothing is known of it yet
+        fleet = short_fleet({"models": [{"key": "late", "replicas": 1, "gpus": 8, "memory": memory}]})
+        late = inquiry.blocked(replica_shape(fleet.models[0]), 1, 0)
+        notes.append(late.no_remedy)
+        asked.append(inquiry.questions)
+        assert late.would_fit[0].nodes == 1
+    assert notes[0] == ""
+    assert notes[-1] == "who would have to go was not worked out: too much else is blocked in this plan"
+    assert asked[-1] == asked[-2]

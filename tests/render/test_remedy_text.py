@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from render_plans import plan
+from rich.console import Console
+
+from fleetctl.documents.plan import Addition, Blocked, InTheWay
+from fleetctl.render.plan_table import render_plan_table
+from fleetctl.render.remedy_text import remedy_lines
+
+
+def blocked(**parts: object) -> Blocked:
+    return Blocked.model_validate({"model": "big", "replicas": 1, "code": "INSUFFICIENT_GPU", "message": "m", **parts})
+
+
+def in_the_way(replica: str, **parts: object) -> InTheWay:
+    return InTheWay.model_validate(
+        {"replica": replica, "model": "m", "nodes": ["n1"], "frees": 10_000, "owner": "fleet", "priority": 0, **parts})
+
+
+@pytest.mark.parametrize(("replicas", "line"), [
+    (1, "would fit with 2 more nodes (8xH200, like n1)"),
+    (2, "would fit with 2 more nodes (8xH200, like n1); both with 3"),
+    (7, "would fit with 2 more nodes (8xH200, like n1); all 7 with 3"),
+])
+def test_an_addition_says_how_many_nodes_for_one_and_for_all(replicas: int, line: str) -> None:
+    add = Addition(nodes=2, nodes_for_all=3, shape="8xH200", like="n1")
+    assert list(remedy_lines(blocked(replicas=replicas, would_fit=[add]))) == [line]
+
+
+def test_an_addition_of_two_shapes_names_both_and_the_labels_they_need() -> None:
+    adds = [Addition(nodes=1, nodes_for_all=2, shape="64 CPUs", like="head"),
+            Addition(nodes=2, nodes_for_all=5, shape="16xH200 of 120Gi", labels={"fabric": "f1"})]
+    assert list(remedy_lines(blocked(replicas=2, would_fit=adds))) == [
+        ("would fit with 1 more node (64 CPUs, like head) and 2 more nodes (at least 16xH200 of 120Gi) labelled fabric=f1; "
+        "both with 2 and 5")]
+
+
+def test_who_is_in_the_way_is_named_with_what_matters_before_anybody_acts() -> None:
+    room = [in_the_way("a/0"), in_the_way("b/1", planned=True, priority=9), in_the_way("c/2", surplus=True),
+            in_the_way("d/3", surplus=True, priority=None),
+            in_the_way("e/4", owner="otherFleet", fleet="prod", priority=None, nodes=["n2"]),
+            in_the_way("3f:ModelActor:f", owner="foreign", priority=None, nodes=["n2"])]
+    assert list(remedy_lines(blocked(make_room=room))) == [
+        ("would fit without a/0, b/1 (not started yet, priority 9), c/2 (surplus), d/3 (not in the file), "
+        "e/4 (of fleet prod), 3f:ModelActor:f (not managed): 6 GPUs on n1, n2 (nothing is moved)")]
+
+
+def test_many_names_are_cut_and_the_rest_counted() -> None:
+    room = [in_the_way(f"m/{number}", frees=0) for number in range(9)]
+    assert list(remedy_lines(blocked(make_room=room))) == [
+        "would fit without m/0, m/1, m/2, m/3, m/4 and 4 more: on n1 (nothing is moved)"]
+
+
+def test_without_a_remedy_the_reason_is_said_or_nothing() -> None:
+    assert list(remedy_lines(blocked(no_remedy="a new node would be cordoned, too"))) == [
+        "a new node would be cordoned, too"]
+    assert list(remedy_lines(blocked())) == []
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_remedies_stand_below_the_model_within_the_width_and_as_plain_text(width: int) -> None:
+    evil = "[red]x\x1b[2J"
+    add = Addition(nodes=1, nodes_for_all=1, shape=evil * 9, like=evil, labels={"k": evil})
+    document = plan(blocked=[blocked(would_fit=[add], make_room=[in_the_way(evil, nodes=[evil])])])
+    out = io.StringIO()
+    render_plan_table(document, Console(file=out, width=width))
+    text = out.getvalue()
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= width
+    assert "1morenode([red]x\\x1b[2J" in "".join(text.split())
