@@ -27,7 +27,7 @@ def load_document(text: str, cls: type[Document], *, where: str) -> Document:
     Raises DocumentError when the text is cut off, holds another kind of document, is of a format this version does
     not know, or does not fit the model.
     """
-    with collector_paused():
+    with collector_paused(lasting=True):
         return _at_once(text, cls, where) or _validated(_checked(_parsed(text, where), cls, where), cls, where)
 
 

@@ -51,7 +51,7 @@ class _Models:
             return False
         if model.key not in self._cuts:
             ids = sorted(other.replica_id or 0 for other in self.state.models[model.key].live)
-            self._cuts[model.key] = ids[model.replicas] if len(ids) > model.replicas else ids[-1] + 1
+            self._cuts[model.key] = ids[model.replicas] if len(ids) > model.replicas else max(ids, default=-1) + 1
         return replica.replica_id < self._cuts[model.key]
 
 

@@ -14,7 +14,8 @@ from oracle.families import BLIND, FAMILIES, Size, draw_world
 from oracle.judge import Judged, judge
 from oracle.question import ask_about
 
-SMALL, BIG, TINY = 150, 5, 60
+SMALL, BIG = 163, 5
+BLIND_SMALL, BLIND_BIG, BLIND_TINY = 30, 2, 60
 
 
 def complaints(judged: list[Judged]) -> list[str]:
@@ -25,30 +26,38 @@ def below_the_floor(judged: list[Judged]) -> list[str]:
     return [f"{one.name}: {one.verdict.ratio:.3f}, {one.verdict.where}" for one in judged if one.below_floor]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - BLIND))
 @pytest.mark.parametrize(("size", "count"), [("small", SMALL), ("big", BIG)], ids=["small", "big"])
 def test_plans_are_optimal_where_they_say_so_and_close_elsewhere(family: str, size: Size, count: int) -> None:
     judged = [judge(family, seed, size) for seed in range(count)]
     assert complaints(judged) == []
-    if family not in BLIND:  # there the oracle's optimum may be out of everybody's reach: see the next test
-        assert below_the_floor(judged) == []
+    assert below_the_floor(judged) == []
     assert sum(one.best.proven for one in judged) >= 0.9 * count, "the oracle itself must know most answers"
     assert sum(bool(one.plan.blocked) for one in judged) >= 0.2 * count, "most fleets should be short of something"
 
 
 @pytest.mark.parametrize("family", sorted(BLIND))
+@pytest.mark.parametrize(("size", "count"), [("small", BLIND_SMALL), ("big", BLIND_BIG)], ids=["small", "big"])
+def test_where_ray_picks_cards_blindly_no_rule_is_broken_and_no_claim_is_false(
+    family: str, size: Size, count: int
+) -> None:
+    """What CP-SAT finds there may be out of everybody's reach, so how near a plan comes is asked in the next test."""
+    assert complaints([judge(family, seed, size) for seed in range(count)]) == []
+
+
+@pytest.mark.parametrize("family", sorted(BLIND))
 def test_where_ray_picks_cards_blindly_plans_are_held_against_every_order_and_choice(family: str) -> None:
     judged: list[Judged] = []
-    for seed in range(TINY):
+    for seed in range(BLIND_TINY):
         with suppress(TooLarge):
             judged.append(judge(family, seed, "tiny"))
     assert complaints(judged) == []
     assert below_the_floor(judged) == []
-    assert len(judged) >= TINY // 2
+    assert len(judged) >= BLIND_TINY // 2
 
 
 def test_the_families_make_two_thousand_fleets_of_at_most_forty_nodes_and_two_hundred_members() -> None:
-    assert len(FAMILIES) * (SMALL + BIG) >= 2000
+    assert len(FAMILIES.keys() - BLIND) * (SMALL + BIG) >= 2000
     for family in FAMILIES:
         for size in ("small", "big"):
             question = ask_about(*draw_world(family, 0, size))

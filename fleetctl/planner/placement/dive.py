@@ -20,7 +20,10 @@ from fleetctl.planner.placement.pricing import Pricer
 GAP = 3e-4
 SMOOTH = 0.6
 COLUMNS_A_ROUND = 4
-ROUNDS = 70
+ROUNDS = 90
+FEW_NODES = 40
+"""So many nodes are settled at once, by the master in integers, with NODE_LIMIT nodes of its search."""
+NODE_LIMIT = 400
 
 
 @dataclass(slots=True)
@@ -42,8 +45,20 @@ class Dive:
         while self.left.any():
             self._cut_to_demand()
             solution = self.generate()
+            if self.left.sum() <= FEW_NODES and self.settle_whole():
+                return
             if solution is None or not self._fix(solution):
                 return
+
+    def settle_whole(self) -> bool:
+        """Settle all nodes at once by the master in integers; False when no solution was found."""
+        solution = self.master.solve(self.left, self.supply, whole=True, node_limit=NODE_LIMIT)
+        if solution is None:
+            return False
+        for place, count in enumerate(np.round(solution.used).astype(np.int64).tolist()):
+            if count:
+                self.settled[self.master.columns[place]] += count
+        return True
 
     def generate(self) -> Solution | None:
         """Add columns until the master is within GAP of what the prices promise."""
@@ -52,7 +67,7 @@ class Dive:
             return None
         price, best_bound = solution.item_price, np.inf
         for _ in range(ROUNDS):
-            news, bound = self._price(price, solution)
+            news, bound = self._price(price)
             best_bound = min(best_bound, bound)
             exact = bool(np.abs(price - solution.item_price).max(initial=0.0) < 1e-9)
             if best_bound - solution.value <= GAP * self.master.worth.scale or (not news and exact) or self.steps <= 0:
@@ -63,7 +78,7 @@ class Dive:
             price = np.where(solution.item_price > 0, share * solution.item_price + (1 - share) * price, 0.0)
         return solution
 
-    def _price(self, price: Floats, solution: Solution) -> tuple[int, float]:
+    def _price(self, price: Floats) -> tuple[int, float]:
         """Add the best columns at `price`; return how many are new, and what the prices promise at most."""
         wanted = self._open()
         news, bound = 0, self._demand_bound(price)

@@ -44,7 +44,8 @@ class Fills:
 @dataclass(frozen=True, slots=True)
 class Frame:
     """What a filling may use, and how promising ones are told: `room` (resources,), `price` (resources,) value per
-    unit, `cells` (resources,) of the grid, `keep` the number of fillings kept, `scarce` the counters that must not overflow."""
+    unit, `cells` (resources,) of the grid, `keep` the number of fillings kept, `scarce` the counters that must not
+    overflow."""
 
     room: Ints
     price: Floats

@@ -1,4 +1,4 @@
-"""The master of the column generation: how many nodes of each class use which pattern, and how many replicas that gives.
+"""The master of the column generation: how many nodes of each class use which pattern, and what replicas that gives.
 
 max  sum worth(replica) n      (Gilmore & Gomory 1961, with unequal bins and demand that may stay open)
 s.t. every item: what replicas and label-bound gangs need <= what patterns and the nodes already settled hold
@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from fleetctl.planner.placement.covering import Covering, Needs
 from fleetctl.planner.placement.fills import Floats, Ints
 from fleetctl.planner.placement.problem import Problem
+
+SURPLUS = 1e-7
+"""What a member costs that a pattern holds: of two solutions in integers, the one that holds fewer for nothing."""
 
 Pattern = tuple[tuple[int, int], ...]
 """(item, how many on one node), ascending."""
@@ -102,9 +105,10 @@ class Master:
         upper[:demands] = self.worth.most_first
         upper[demands:2 * demands] = self.worth.most_further
         if whole:
+            cost[offset:] = [SURPLUS * sum(count for _, count in pattern) for _, pattern in self.columns]
             found = milp(cost, integrality=np.ones(total), bounds=(np.zeros(total), upper),
                          constraints=LinearConstraint(matrix, -np.inf, limits),
-                         options={"node_limit": node_limit, "mip_rel_gap": 1e-6})
+                         options={"node_limit": node_limit, "mip_rel_gap": 1e-8})
             if found.x is None:
                 return None
             return self._read(found.x, -found.fun, np.zeros(items), np.zeros(len(left)))

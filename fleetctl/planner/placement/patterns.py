@@ -14,11 +14,13 @@ import numpy as np
 
 from fleetctl.planner.placement.covering import Covering, state_covering
 from fleetctl.planner.placement.dive import Dive
+from fleetctl.planner.placement.fills import Ints
 from fleetctl.planner.placement.goals import levels, priorities, stage_worth
 from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.master import Master, Pattern, Worth
 from fleetctl.planner.placement.pricing import Claims, Pricer, state_stall
 from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.reachable import all_patterns
 from fleetctl.planner.placement.settle import settle
 
 
@@ -37,13 +39,15 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
                                     zip(problem.demands, reached, strict=True) if demand.priority >= priority):
             continue
         worth = stage_worth(problem, priority, reached)
+        wanted = _wanted(covering, worth)
         master = Master(problem, covering, worth)
-        if best is not None:
-            for number, pattern in patterns_of(problem, covering, best):
-                master.add(number, pattern)
         dive = Dive(master, pricers, np.array([len(node.nodes) for node in problem.nodes], np.int64),
-                    np.zeros(len(covering.items), np.int64), _wanted(covering, worth), steps)
-        dive.run()
+                    np.zeros(len(covering.items), np.int64), wanted, steps)
+        columns = all_patterns(problem, covering, wanted.tolist())
+        for number, pattern in columns or patterns_of(problem, covering, best):
+            master.add(number, pattern)
+        if columns is None or not dive.settle_whole():
+            dive.run()
         steps = dive.steps
         found = settle(problem, covering, dive.settled)
         if best is None or levels(problem, found.replicas) > levels(problem, best.replicas):
@@ -53,16 +57,17 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
     return best if improved else None
 
 
-def patterns_of(problem: Problem, covering: Covering, layout: Layout) -> Iterator[tuple[int, Pattern]]:
+def patterns_of(problem: Problem, covering: Covering, layout: Layout | None) -> Iterator[tuple[int, Pattern]]:
     """Yield the pattern of every node a layout uses, with the number of its class."""
+    stands = layout.stands if layout else {}
     for number, node_class in enumerate(problem.nodes):
         for node in node_class.nodes:
-            held = Counter(covering.item_at(piece, node_class) for piece in layout.stands.get(node, ()))
+            held = Counter(covering.item_at(piece, node_class) for piece in stands.get(node, ()))
             if held:
                 yield number, tuple(sorted(held.items()))
 
 
-def _wanted(covering: Covering, worth: Worth) -> np.ndarray:
+def _wanted(covering: Covering, worth: Worth) -> Ints:
     wanted = np.zeros(len(covering.items), np.int64)
     most = worth.most_first + worth.most_further
     for number, needs in enumerate(covering.needs):

@@ -7,6 +7,7 @@ free. Memory on cards can break that, so every order is tried out by the rule it
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from fleetctl.documents.quantity import SHARE
@@ -43,6 +44,9 @@ def _orders(offer: Offer, asked: list[Asked]) -> Iterator[list[Asked]]:
     if card_by_card is not None:
         yield card_by_card
     yield sorted(asked, key=lambda one: (-one[1].whole_cards, -one[1].vram, -one[1].gpus, one[0]))
+    found = _Issue(asked).order(offer)
+    if found is not None:
+        yield found
 
 
 def _issued(offer: Offer, order: Sequence[Asked]) -> tuple[list[int], Offer]:
@@ -71,6 +75,36 @@ def _card_by_card(offer: Offer, asked: list[Asked]) -> list[Asked] | None:
         return None
     by_card = sorted(zip(search.card_of, shares, strict=True), key=lambda one: (one[0], _large_first(one[1])))
     return [*whole, *(one for _, one in by_card), *rest]
+
+
+class _Issue:
+    """Searches an order of issue by the rule itself, depth first; states that led nowhere are not tried again."""
+
+    def __init__(self, asked: Sequence[Asked]) -> None:
+        self.asked = sorted(set(asked), key=_large_first)
+        self.counts = Counter(asked)
+        self.steps = SEARCH_STEPS
+        self.hopeless: set[tuple[Offer, tuple[int, ...]]] = set()
+
+    def order(self, offer: Offer) -> list[Asked] | None:
+        """Return an order in which all that is left can be issued on `offer`; None when none was found."""
+        if not self.counts.total():
+            return []
+        state = offer, tuple(self.counts[one] for one in self.asked)
+        self.steps -= 1
+        if self.steps < 0 or state in self.hopeless:
+            return None
+        for one in self.asked:
+            taken = take(offer, one[1]) if self.counts[one] else None
+            if taken is None:
+                continue
+            self.counts[one] -= 1
+            rest = self.order(taken.left)
+            self.counts[one] += 1
+            if rest is not None:
+                return [one, *rest]
+        self.hopeless.add(state)
+        return None
 
 
 class _Packing:

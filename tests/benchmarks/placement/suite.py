@@ -19,6 +19,8 @@ from tests.benchmarks.openb import DATA, NODES
 from tests.benchmarks.placement.measure import OURS, Run, about_machine, measure, peer_names, published_fgd
 from tests.benchmarks.placement.trace import Trace, made_up_trace, read_trace
 
+AVERAGED = ("gpuAllocPct", "seconds", "cpuSeconds", "promisedPct", "fleetctlGpuAllocPct", "fleetctlSeconds")
+
 
 def main() -> None:
     """Run the suite."""
@@ -62,9 +64,7 @@ def _traces(names: list[str] | None) -> Iterator[tuple[Trace, float | None]]:
 def _summary(lines: list[dict[str, Any]], seeds: list[int], published: float | None) -> dict[str, Any]:
     first = lines[0]
     same = {name: first[name] for name in ("benchmark", "policy", "trace", "mode", "load")}
-    over = {name: _mean_sd([line[name] for line in lines])
-            for name in ("gpuAllocPct", "seconds", "promisedPct", "fleetctlGpuAllocPct", "fleetctlSeconds")
-            if name in first}
+    over = {name: _mean_sd([line[name] for line in lines]) for name in AVERAGED if name in first}
     return {
         **same, "seeds": seeds, **over,
         **{name: sum(line[name] for line in lines) for name in ("cpuOnlyArrived", "cpuOnlyPlaced", "violations")},

@@ -20,6 +20,7 @@ from fleetctl.planner.placement.reasons.offer_table import Bools, Ints
 from fleetctl.planner.placement.reasons.site import Occupant
 
 STEPS = 4
+MAX_KEPT = 64
 NEVER = 1 << 30
 """As a count: not even without all of them."""
 
@@ -63,17 +64,21 @@ class Pools:
 
     occupants: Sequence[Occupant]
     nodes: int
-    _known: dict[tuple[int, int], Pool] = field(default_factory=dict)
+    _known: dict[int, Pool] = field(default_factory=dict)
+    """By how many of the priorities there are lie below; the last steps by what is left to go, below zero."""
 
     def of(self, priority: int) -> Iterator[Pool]:
         """Yield the pools for a model of this priority, each wider than the one before."""
         before: Pool | None = None
         for step in range(STEPS):
-            if (step, priority) not in self._known:
+            limit = int(np.searchsorted(self._ranks, priority + step)) if step < STEPS - 2 else step - STEPS
+            if limit not in self._known:
+                if len(self._known) >= MAX_KEPT:
+                    self._known.clear()
                 members = self._members(step, priority)
                 same = before is not None and bool((before.members == members).all())
-                self._known[step, priority] = before if same and before is not None else self._pool(members)
-            pool = self._known[step, priority]
+                self._known[limit] = before if same and before is not None else self._pool(members)
+            pool = self._known[limit]
             if pool is not before and pool.members.any():
                 yield pool
             before = pool
@@ -92,6 +97,10 @@ class Pools:
         spare = np.array([not one.wanted for one in self.occupants], dtype=bool)
         rank = np.array([one.priority or 0 for one in self.occupants], dtype=np.int64)
         return ours, spare, rank
+
+    @cached_property
+    def _ranks(self) -> Ints:
+        return np.unique(self._standing[2])
 
     @cached_property
     def _holdings(self) -> Ints:

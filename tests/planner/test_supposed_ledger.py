@@ -1,0 +1,39 @@
+"""A ledger with one node dead in thought is one of its own: what is tried on it leaves the first as it was."""
+
+from __future__ import annotations
+
+from planner_worlds import short_fleet, short_inventory
+
+from fleetctl.planner.placement.cards import Offer
+from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.questions.world import World
+
+WHOLE = Claim(gpus=10_000)
+
+
+def ledger() -> Ledger:
+    inventory = short_inventory({"nodes": [{"name": name, "gpus": 1} for name in "abc"],
+                                 "replicas": [{"model": "m", "id": 0, "nodes": ["a", "b"], "gpus": 1, "slot": 3}]})
+    return World(short_fleet({"models": [{"key": "m", "replicas": 1, "gpus": 1}]}), inventory).ledger()
+
+
+def test_the_dead_node_is_closed_and_the_others_offer_what_they_are_said_to() -> None:
+    first = ledger()
+    supposed = first.supposing(dead=0, offers={1: first.offer(2)}, ended=[("m", 1)])
+    assert [supposed.nodes[place].open for place in range(3)] == [False, True, True]
+    assert supposed.selected(()) == (1, 2)
+    assert supposed.take(1, WHOLE) is not None
+    assert (supposed.slots(1, "m"), supposed.slots(0, "m")) == (frozenset(), frozenset({3}))
+
+
+def test_the_first_ledger_does_not_notice() -> None:
+    first = ledger()
+    before: list[Offer] = [first.offer(place) for place in range(3)]
+    supposed = first.supposing(dead=0, offers={1: first.offer(2)}, ended=[("m", 1)])
+    supposed.take(2, WHOLE)
+    supposed.take_slot(2, "m")
+    assert [first.offer(place) for place in range(3)] == before
+    assert (first.slots(1, "m"), first.slots(2, "m")) == (frozenset({3}), frozenset())
+    assert first.selected(()) == (0, 1, 2)
+    assert first.changes == []
