@@ -196,3 +196,18 @@ def test_worth_is_the_best_filling_that_cpu_allows() -> None:
     room = Room(np.zeros(4, np.int64), np.array([whole, part, whole, whole]),
                 np.array([64, 64, 8, 3]) * SHARE, np.zeros(4, np.int64))
     assert tables.of(room).tolist() == [2 * MICRO, 3 * MICRO // 2, MICRO, 0]
+
+
+@pytest.mark.parametrize("target", [[], [(gpus(1, cpus=2), (), 3.0)]])
+def test_a_fleet_without_nodes_has_no_place(target: list[Target]) -> None:
+    assert best(Fragmentation(ledger(), target), gpus(1)) is None
+
+
+def test_prices_set_anew_follow_what_has_been_taken() -> None:
+    """Room for two big ones is kept while they are expected; once they are not, the tightest node serves again."""
+    book = ledger(offer(2, 8), offer(1, 8))
+    score = Fragmentation(book, [(gpus(2), (), 1.0), (gpus(1), (), 1.0)])
+    assert best(score, gpus(1)) == 1
+    book.take(1, gpus(1))
+    score.refresh([(gpus(1), (), 2.0)])
+    assert best(score, gpus(1)) == 0

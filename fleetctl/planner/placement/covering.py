@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleetctl.planner.placement.layout import Piece
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.problem import DemandClass, NodeClass, Problem
 
+Domain = tuple[str, str | None]
 Needs = tuple[tuple[int, int], ...]
 """(item, how many), ascending."""
 
@@ -35,7 +37,7 @@ class Item:
 
     kind: int
     rule: int
-    domain: tuple[str, str] | None
+    domain: Domain | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,15 @@ class BoundGang:
     needs: Needs
 
 
+class Crew(NamedTuple):
+    """The items of one gang of a class; `bound` = its number among the label-bound gangs (one per value of a label)."""
+
+    demand: int
+    gang: int
+    items: frozenset[int]
+    bound: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Covering:
     """All items, what one replica of each class of demand needs of them, and the gangs that are bound to a label."""
@@ -56,8 +67,19 @@ class Covering:
     needs: tuple[Needs, ...]
     """By demand class, without its label-bound gangs."""
     bound_gangs: tuple[BoundGang, ...]
-    item_of: dict[tuple[int, int, int, tuple[str, str | None] | None], int]
+    item_of: dict[tuple[int, int, int, Domain | None], int]
     """(demand, gang, kind, domain) -> item."""
+
+    def crews(self) -> list[Crew]:
+        """Return the gangs whose ranks may not all share a node."""
+        bound = {(one.demand, one.gang, one.needs[0][0]): number for number, one in enumerate(self.bound_gangs)}
+        members: dict[tuple[int, int, Domain | None], set[int]] = {}
+        for (demand, gang, _, domain), item in self.item_of.items():
+            rule = self.items[item].rule
+            if domain is not None or (rule >= 0 and not self.rules[rule].capped):
+                members.setdefault((demand, gang, domain), set()).add(item)
+        return [Crew(demand, gang, frozenset(items), None if domain is None else bound[demand, gang, min(items)])
+                for (demand, gang, domain), items in members.items()]
 
     def allowed(self, node: NodeClass) -> list[int]:
         """Return the items whose members may stand on a class of nodes."""
@@ -104,11 +126,11 @@ class _Draft:
         self.problem = problem
         self.items: list[Item] = []
         self.rules: list[Rule] = []
-        self.item_of: dict[tuple[int, int, int, tuple[str, str | None] | None], int] = {}
+        self.item_of: dict[tuple[int, int, int, Domain | None], int] = {}
         self._numbers: dict[Item, int] = {}
         self._rules: dict[Rule | tuple[int, int], int] = {}
 
-    def item(self, demand: int, gang: int, kind: int, domain: tuple[str, str] | None) -> int:
+    def item(self, demand: int, gang: int, kind: int, domain: Domain | None) -> int:
         one = Item(kind, self._rule(demand, gang), domain)
         number = self._numbers.setdefault(one, len(self.items))
         if number == len(self.items):
@@ -132,7 +154,7 @@ class _Draft:
         return number
 
 
-def _domains(problem: Problem, label: str | None) -> Iterator[tuple[str, str] | None]:
+def _domains(problem: Problem, label: str | None) -> Iterator[Domain | None]:
     """Yield the values a gang may lie in; one None for a gang that is bound to no label."""
     if label is None:
         yield None

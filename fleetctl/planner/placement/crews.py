@@ -10,10 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleetctl.planner.placement.covering import Covering
+from fleetctl.planner.placement.covering import Covering, Domain
 from fleetctl.planner.placement.problem import Gang, Problem
 
-Domain = tuple[str, str | None]
 Loads = dict[int, Counter[int]]
 """Members by node and item."""
 

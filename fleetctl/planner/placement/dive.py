@@ -22,8 +22,9 @@ SMOOTH = 0.6
 COLUMNS_A_ROUND = 4
 ROUNDS = 90
 FEW_NODES = 40
-"""So many nodes are settled at once, by the master in integers, with NODE_LIMIT nodes of its search."""
-NODE_LIMIT = 400
+FEW_COLUMNS = 400
+"""So many nodes and columns are settled at once, by the master in integers, with NODE_LIMIT nodes of its search."""
+NODE_LIMIT = 200
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ class Dive:
         while self.left.any():
             self._cut_to_demand()
             solution = self.generate()
-            if self.left.sum() <= FEW_NODES and self.settle_whole():
+            if self.left.sum() <= FEW_NODES and len(self.master.columns) <= FEW_COLUMNS and self.settle_whole():
                 return
             if solution is None or not self._fix(solution):
                 return

@@ -56,9 +56,11 @@ def _look(relaxation: Relaxation, reached: Levels) -> tuple[Examined, int]:
         return Examined(top.levels, top.attained, None, relaxation), 0
     if relaxation.splits_domains:
         return Examined(top.levels, attained=False, layout=None, relaxation=relaxation), 0
+    found = Examined(top.levels, attained=False, layout=None, relaxation=relaxation, point=top.values)
+    if None in relaxation.packed:
+        return found, 0
     layout, left_over = expand(relaxation, top.values)
-    found = Examined(top.levels, attained=False, layout=layout, relaxation=relaxation, point=top.values)
-    return found, left_over
+    return replace(found, layout=layout), left_over
 
 
 def solve_exactly(problem: Problem) -> Layout | None:

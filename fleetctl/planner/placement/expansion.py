@@ -17,13 +17,11 @@ import numpy as np
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.card_rows import Packed
-from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.layout import Layout, Piece
 from fleetctl.planner.placement.linear import Vector
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.problem import Gang
 from fleetctl.planner.placement.relaxation import EVERYBODY, Member, Owner, Relaxation
-from fleetctl.planner.placement.shelves import Shelf, Shelves
 from fleetctl.planner.placement.yard import Yard
 
 Share = tuple[int, int]
@@ -148,43 +146,11 @@ class _Expansion:
     def _pack_shares(self) -> None:
         for number, packed in enumerate(self.into.packed):
             wanted = self._shares_on(number)
-            if packed is None and wanted:
-                self._shelve(number, wanted)
             for one in sorted(packed or (), key=lambda one: one.whole):
                 for _ in range(self.counts[one.column]):
                     if not any(share in wanted for share, _ in one.shares):
                         break
                     self._fill(one, number, wanted)
-
-    def _shelve(self, number: int, wanted: dict[Share, list[_Lot]]) -> None:
-        """Fill the cards of a pool share by share; those of which the share depends on the card are left out."""
-        tally, yard = self.into.tally, self.yards[number]
-        shelves: Shelves[_Lot] = Shelves(lambda: self._open_card(yard))
-        for node, card in yard.part_cards():
-            share, vram = int(tally.cards.share[card]), max(0, int(tally.cards.vram[card]))
-            shelves.add(Shelf(node, share, share, vram))
-        for (gpus, vram), lots in sorted(wanted.items(), reverse=True):
-            for lot in reversed(lots if gpus else []):
-                member = Member(lot.owner, lot.item, number)
-                for _ in range(min(lot.left, self.quota[member])):
-                    shelf = shelves.put(lot, gpus, vram, partial(self._may_stand, lot, yard))
-                    if shelf is None:
-                        break
-                    lot.left -= 1
-                    self.quota[member] -= 1
-                    yard.stand(shelf.node, lot.piece.demand, lot.piece.gang, self._claim(lot), 1)
-        for turn, shelf in enumerate(shelves.filled()):
-            self.stands[shelf.node] += [((1, shelf.first, turn), lot.piece) for lot in shelf.holds]
-
-    def _may_stand(self, lot: _Lot, yard: Yard, node: int) -> bool:
-        return self._room_for(lot, yard, node) > 0
-
-    def _open_card(self, yard: Yard) -> Shelf[_Lot] | None:
-        found = list(yard.take(1, 1, lambda _: 1))
-        return Shelf(found[0][0], SHARE, SHARE, yard.free_memory(found[0][0])) if found else None
-
-    def _claim(self, lot: _Lot) -> Claim:
-        return self.into.problem.kinds[lot.piece.kind][0]
 
     def _shares_on(self, pool: int) -> dict[Share, list[_Lot]]:
         """Return the lots with members to stand on a pool, by share; the next one last."""

@@ -18,7 +18,7 @@ Rank = Callable[[DemandClass], tuple[int, ...]]
 
 
 def pack_greedily(problem: Problem, placer: Placer) -> list[Placed]:
-    """Place as much as goes in one pass over the classes, biggest members first; the result stays taken."""
+    """Place as much as goes in one pass over the classes, scarce members first; the result stays taken."""
     first, rest = orders(problem, placer)[0]
     return fill(problem, first, rest, placer)
 
@@ -93,8 +93,8 @@ def orders(problem: Problem, placer: Placer) -> list[tuple[Rank, Rank]]:
         size, *rest = largest(demand)
         return (size, scarce_first(demand)[0], *rest)
 
-    return [(largest_scarce, largest_scarce), (largest, largest), (big_first, big_first), (scarce_first, scarce_first), (small_first, big_first),
-            (small_first, small_first)]
+    return [(scarce_first, scarce_first), (largest_scarce, largest_scarce), (largest, largest), (big_first, big_first),
+            (small_first, big_first), (small_first, small_first)]
 
 
 def _fill(first: list[DemandClass], rest: list[DemandClass], placer: Placer) -> list[Placed]:

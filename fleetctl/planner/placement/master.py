@@ -91,14 +91,17 @@ class Master:
                 column_entries.put(item, offset + place, -count)
             column_entries.put(rows.rows + node_class, offset + place, 1)
         total = offset + len(self.columns)
-        height = rows.rows + len(left)
+        column_entries.rows = rows.rows + len(left)
+        if whole:
+            self._spread_ranks(column_entries, offset, left)
+        height = column_entries.rows
         matrix = csr_array(
             (np.array(rows.value + column_entries.value, np.float64),
              (np.array(rows.row + column_entries.row), np.array(rows.column + column_entries.column))),
             shape=(height, total))
         limits = np.zeros(height)
         limits[:items] = supply
-        limits[rows.rows:] = left
+        limits[rows.rows:rows.rows + len(left)] = left
         cost = np.zeros(total)
         cost[:demands], cost[demands:2 * demands] = -self.worth.first, -self.worth.further
         upper = np.full(total, np.inf)
@@ -118,6 +121,29 @@ class Master:
             return None
         prices = -np.asarray(solved.ineqlin.marginals)
         return self._read(solved.x, -solved.fun, prices[:items], prices[rows.rows:])
+
+    def _spread_ranks(self, entries: _Entries, offset: int, left: Ints) -> None:
+        """Add rows: on the nodes of a class stand no more ranks of a gang than gangs x per_node, on average.
+
+        Exact where a class is one node. Only in integers, where columns are there already: pricing knows nothing of it.
+        """
+        for crew in self.covering.crews():
+            gang = self.problem.demands[crew.demand].gangs[crew.gang]
+            by_class: dict[int, list[tuple[int, int]]] = {}
+            for place, (number, pattern) in enumerate(self.columns):
+                ranks = sum(count for item, count in pattern if item in crew.items)
+                if ranks:
+                    by_class.setdefault(number, []).append((offset + place, ranks))
+            for number, uses in sorted(by_class.items()):
+                for column, ranks in uses:
+                    entries.put(entries.rows, column, ranks)
+                gangs = int(left[number]) * gang.per_node
+                if crew.bound is None:
+                    entries.put(entries.rows, crew.demand, -gangs * gang.copies)
+                    entries.put(entries.rows, len(self.problem.demands) + crew.demand, -gangs * gang.copies)
+                else:
+                    entries.put(entries.rows, 2 * len(self.problem.demands) + crew.bound, -gangs)
+                entries.rows += 1
 
     def _read(self, x: Floats, value: float, item_price: Floats, class_price: Floats) -> Solution:
         demands = len(self.problem.demands)

@@ -7,11 +7,10 @@ over all of them: fewest empty nodes broken. Python compares tuples just so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.ledger import Ledger
 
 
 class Level(NamedTuple):
@@ -43,10 +42,10 @@ def placed_levels(placed: Sequence[Placed], levels: Sequence[int]) -> tuple[Leve
     return _levels(demands, Counter(one.demand.place for one in placed), levels)
 
 
-def score(placed: Sequence[Placed], levels: Sequence[int], ledger: Ledger) -> Score:
-    """Rate a packing, on the ledger as it was before it."""
+def score(placed: Sequence[Placed], levels: Sequence[int], was_empty: Callable[[int], bool]) -> Score:
+    """Rate a packing; `was_empty` tells whether a node was empty before it."""
     nodes = {stand.node for one in placed for stand in one.stands}
-    return placed_levels(placed, levels), -sum(ledger.offer(node).empty for node in nodes)
+    return placed_levels(placed, levels), -sum(was_empty(node) for node in nodes)
 
 
 def levels_of(demands: Mapping[int, Demand], counts: Mapping[int, int]) -> tuple[Level, ...]:

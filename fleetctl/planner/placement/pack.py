@@ -19,7 +19,7 @@ from fleetctl.planner.placement.greedy import fill, orders, pack_greedily, take_
 from fleetctl.planner.placement.guided import pack_guided
 from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.ledger import Ledger
-from fleetctl.planner.placement.objective import Level, Score, placed_levels, priorities, score, wanted_levels
+from fleetctl.planner.placement.objective import Level, Score, priorities, score, wanted_levels
 from fleetctl.planner.placement.patterns import pack_by_patterns
 from fleetctl.planner.placement.pressure import node_prices
 from fleetctl.planner.placement.problem import Problem, state_problem
@@ -29,11 +29,13 @@ from fleetctl.planner.placement.replica import Placer
 from fleetctl.planner.placement.slim import slim_down
 
 PORTFOLIO_WORK = 60_000
-"""Placements the greedy portfolio may try in all; a fleet of 50,000 replicas gets one pass, a small one all of them."""
+"""Placements the greedy portfolio may try in all: a small fleet gets all orders, one of 50,000 replicas none."""
 REARRANGE_STEPS = 3_000
 """Placements that each round of remove and reinsert may try."""
 PATTERN_STEPS = 20_000
 """Pricings of a class of nodes."""
+MANY = 20_000
+"""Replicas wanted from which on a tier is only tried where it is likely to help."""
 
 
 class Packing(NamedTuple):
@@ -66,17 +68,17 @@ def pack(demands: Sequence[Demand], placer: Placer) -> Packing:
 
 
 def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
-    problem = state_problem(wanted, ledger)
-    search = _Search(problem, wanted)
+    search = _Search(state_problem(wanted, ledger), wanted)
     search.try_greedily()
+    if search.is_nearly_done:
+        search.rearrange()
     if search.is_done:
         return Packing(search.best, search.ceiling, len(search.best))
     examined = search.examine()
     for tier in (search.rearrange, search.try_portfolio, search.try_patterns, search.rearrange):
-        if search.is_done:
-            break
-        tier()
-    search.keep_best()
+        if not search.is_done:
+            tier()
+    search.stand_best()
     have = len(search.best)
     most = have if search.is_done else max(have + 1, bound_replicas(examined, search.levels))
     return Packing(search.best, search.ceiling, most, argument_for(most, examined))
@@ -84,7 +86,7 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
 
 @dataclass(slots=True)
 class _Search:
-    """The best packing so far, and the ledger as it was at the start between any two tiers."""
+    """The best packing so far; the ledger holds either that or nothing new."""
 
     problem: Problem
     wanted: Sequence[Demand]
@@ -92,12 +94,17 @@ class _Search:
     levels: tuple[Level, ...] = ()
     ceiling: tuple[Level, ...] = ()
     placers: list[Placer] = field(default_factory=list)
+    opening: list[int] = field(default_factory=list)
+    """Numbers of the nodes' offers at the start."""
     _score: Score | None = None
     _start: int = 0
+    _stands: bool = False
+    """The best packing is what the ledger holds."""
 
     def __post_init__(self) -> None:
         self.ceiling = wanted_levels(self.wanted)
         self._start = self.problem.ledger.mark()
+        self.opening = list(self.problem.ledger.numbers)
         self.placers = [Placer(self.problem.ledger)]
 
     @property
@@ -105,21 +112,30 @@ class _Search:
         """Tell whether nothing can be better than the best packing found."""
         return self.levels == self.ceiling
 
+    @property
+    def is_nearly_done(self) -> bool:
+        """Tell whether a handful of replicas is missing from a large fleet, which little changes may well find."""
+        missing = self.count - len(self.best)
+        return not self.is_done and self.count > MANY and missing * 100 < self.count
+
+    @property
+    def count(self) -> int:
+        """Number of replicas wanted."""
+        return sum(demand.missing for demand in self.wanted)
+
     def try_greedily(self) -> None:
-        """One pass, biggest members first; the ledger keeps it when everything is placed."""
-        placed = pack_greedily(self.problem, self.placers[0])
-        if len(placed) == sum(demand.missing for demand in self.wanted):
-            self.best, self.levels = placed, self.ceiling
-        else:
-            self._offer(placed)
+        """One pass over the classes of demand, scarce ones first."""
+        self._offer(pack_greedily(self.problem, self.placers[0]))
 
     def examine(self) -> Examined:
-        """Ask the exact tier how far one could get, and try the layout it may have for that."""
+        """Ask the exact tier how far one could get, and try what it may have for that."""
         examined = examine(self.problem, self.levels)
         self.ceiling = tuple(Level(*level) for level in examined.levels)
-        if examined.layout is not None and not self.is_done:
-            self._try_layout(examined.layout)
-        if not self.is_done:
+        layout = examined.layout
+        if layout is not None and not self.is_done and (self.count <= MANY or _is_whole(layout, self.problem)):
+            self._try_layout(layout)
+        if examined.point is not None and not self.is_done and self.count <= MANY:
+            self._clear()
             rank, _ = orders(self.problem, self.placers[0])[0]
             self._offer(pack_guided(examined, self.placers[0], rank))
         return examined
@@ -130,39 +146,59 @@ class _Search:
         work = PORTFOLIO_WORK
         for placer in self.placers:
             for first, rest in orders(self.problem, placer):
-                work -= max(1, len(self.best))
+                work -= max(1, self.count)
                 if self.is_done or work < 0:
                     return
+                self._clear()
                 self._offer(fill(self.problem, first, rest, placer))
 
     def try_patterns(self) -> None:
         """Try column generation, from the best packing so far."""
+        if self.count > MANY:
+            return
+        self._clear()
         layout = pack_by_patterns(self.problem, steps=PATTERN_STEPS, incumbent=layout_of(self.problem, self.best))
         if layout is not None:
             self._try_layout(layout)
 
     def rearrange(self) -> None:
         """Improve the best packing by removing and reinserting."""
-        opening = list(self.problem.ledger.numbers)
-        take_again(self.best, self.placers[0])
-        self._offer(rearrange(self._by_rank(), self.best, self.placers[0], opening=opening, steps=REARRANGE_STEPS,
-                              enough=self.ceiling))
+        self.stand_best()
+        self._offer(rearrange(self._by_rank(), self.best, self.placers[0], opening=self.opening,
+                              steps=REARRANGE_STEPS, enough=self.ceiling))
 
-    def keep_best(self) -> None:
-        """Leave the best packing on the ledger."""
-        take_again(self.best, self.placers[0])
+    def stand_best(self) -> None:
+        """Put the best packing on the ledger, unless it is there."""
+        if not self._stands:
+            take_again(self.best, self.placers[0])
+            self._stands = True
+
+    def _clear(self) -> None:
+        self.problem.ledger.undo(self._start)
+        self._stands = False
 
     def _try_layout(self, layout: Layout) -> None:
+        self._clear()
         self._offer(realize(self.problem, layout, self.placers[0]))
 
     def _offer(self, placed: list[Placed]) -> None:
-        """Compare a packing that stands on the ledger with the best one; the ledger is cleared."""
-        top_up(self._by_rank(), placed, self.placers[0])
-        self.problem.ledger.undo(self._start)
+        """Compare a packing that stands on the ledger with the best one; the better one is kept."""
+        if len(placed) < self.count:
+            top_up(self._by_rank(), placed, self.placers[0])
         levels = priorities(self.wanted)
-        reached = score(placed, levels, self.problem.ledger)
+        ledger = self.problem.ledger
+        reached = score(placed, levels, lambda node: ledger.numbered(self.opening[node]).empty)
         if self._score is None or reached > self._score:
-            self.best, self._score, self.levels = placed, reached, placed_levels(placed, levels)
+            self.best, self._score, self.levels, self._stands = placed, reached, reached[0], True
+        else:
+            self._clear()
 
     def _by_rank(self) -> list[Demand]:
         return [demand for one in self.problem.demands for demand in one.demands]
+
+
+def _is_whole(layout: Layout, problem: Problem) -> bool:
+    """Tell whether a layout has a place for every member of the replicas it counts."""
+    members = sum(count * demand.shape.size
+                  for count, demand in zip(layout.replicas, problem.demands, strict=True))
+    return sum(map(len, layout.stands.values())) == members

@@ -18,7 +18,7 @@ from fleetctl.planner.placement.cards import Offer, share_of
 from fleetctl.planner.placement.covering import Covering
 from fleetctl.planner.placement.fills import Fills, Floats, Frame, Ints, joined, merged, nothing, trimmed
 from fleetctl.planner.placement.problem import NodeClass, Problem
-from fleetctl.planner.placement.scarce import Scarce, count_scarce
+from fleetctl.planner.placement.scarce import count_scarce
 
 KEEP_ON_CARD = 240
 KEEP_ON_NODE = 160
@@ -137,50 +137,48 @@ class Pricer:
         live = np.flatnonzero((worth > 1e-9) & (limits > 0))
         if not len(live):
             return []
-        task = _Task(self, worth, limits, live)
-        fills = task.node()
+        fills = _task(self, worth, limits, live).node()
         order = np.argsort(-fills.value, kind="stable")
         return [fills.counts[place] for place in order[:count] if fills.value[place] > 1e-9]
 
 
-@dataclass(slots=True)
+def _task(pricer: Pricer, worth: Floats, limits: Ints, live: NDArray[np.intp]) -> _Task:
+    prices = pricer.resource_prices(worth, limits, live)
+    net = worth - prices[:2] @ pricer.use - pricer.units * prices[2]
+    ranked = live[np.argsort(-net[live], kind="stable")]
+    scarce = count_scarce(ranked, limits, pricer.most, pricer.stall.rules)
+    frame = Frame(pricer.stall.room, prices[:2], CELLS_ON_NODE, KEEP_ON_NODE, scarce)
+    return _Task(pricer, worth, live[scarce.counted[live]], prices, frame)
+
+
+@dataclass(frozen=True, slots=True)
 class _Task:
-    """One pricing: `live` = places of the items worth having."""
+    """One pricing: `live` = places of the items worth having, `prices` of CPU, memory and GPU share."""
 
     pricer: Pricer
     worth: Floats
-    limits: Ints
     live: NDArray[np.intp]
-    scarce: Scarce | None = None
-    frame: Frame | None = None
+    prices: Floats
+    frame: Frame
 
     def node(self) -> Fills:
-        pricer, stall = self.pricer, self.pricer.stall
-        prices = pricer.resource_prices(self.worth, self.limits, self.live)
-        net = self.worth - prices[:2] @ pricer.use - pricer.units * prices[2]
-        ranked = self.live[np.argsort(-net[self.live], kind="stable")]
-        self.scarce = count_scarce(ranked, self.limits, pricer.most, stall.rules)
-        self.live = self.live[self.scarce.counted[self.live]]
-        self.frame = Frame(stall.room, prices[:2], CELLS_ON_NODE, KEEP_ON_NODE, self.scarce)
+        """Return fillings of the whole node."""
         fills = self._nothing(2)
-        for state, count in stall.cards:
-            fills = merged(fills, self._cards(state, count, prices), self.frame)
+        for state, count in self.pricer.stall.cards:
+            fills = merged(fills, self._cards(state, count), self.frame)
         return self._with_cardless(fills)
 
     def _nothing(self, resources: int) -> Fills:
-        assert self.scarce is not None
-        return nothing(resources, len(self.worth), len(self.scarce.guard))
+        return nothing(resources, len(self.worth), len(self.frame.scarce.guard))
 
     def _leaves(self, places: NDArray[np.intp], use: Ints) -> Fills:
         counts = np.zeros((len(places), len(self.worth)), np.int32)
         counts[np.arange(len(places)), places] = 1
-        assert self.scarce is not None
-        return Fills(self.worth[places], use, self.scarce.unit[:, places], counts)
+        return Fills(self.worth[places], use, self.frame.scarce.unit[:, places], counts)
 
-    def _cards(self, state: CardState, count: int, prices: Floats) -> Fills:
+    def _cards(self, state: CardState, count: int) -> Fills:
         """Return fillings of `count` cards in one state."""
-        assert self.frame is not None
-        one = self._one_card(state, prices)
+        one = self._one_card(state)
         if state[0] < SHARE:
             return _power(one, count, self.frame)
         groups: dict[int, Fills] = {}
@@ -191,10 +189,8 @@ class _Task:
                 groups[size] = self._leaves(fitting, self.pricer.use[:, fitting])
         return _Cards(one, groups, self.frame).fill(count)
 
-    def _one_card(self, state: CardState, prices: Floats) -> Fills:
+    def _one_card(self, state: CardState) -> Fills:
         """Return fillings of one card by shares."""
-        assert self.frame is not None
-        assert self.scarce is not None
         pricer, places, shares = self.pricer, [], []
         for place in self.live:
             if pricer.whole[place] or pricer.cardless[place] or not _has_vram(state, int(pricer.vram[place])):
@@ -210,7 +206,7 @@ class _Task:
         use = np.vstack([pricer.use[:, chosen], np.array(shares, np.int64), pricer.vram[chosen]])
         room = np.array([*self.pricer.stall.room, state[0], state[1] or 0], np.int64)
         cells = (*CELLS_ON_CARD[:3], CELLS_ON_CARD[3] if use[3].any() else 0)
-        frame = Frame(room, np.array([*prices, 0.0]), cells, KEEP_ON_CARD, self.scarce)
+        frame = Frame(room, np.array([*self.prices, 0.0]), cells, KEEP_ON_CARD, self.frame.scarce)
         fills = trimmed(joined(self._nothing(4), self._leaves(chosen, use)), frame)
         most = state[0] // min(shares)
         step = 1
@@ -220,7 +216,6 @@ class _Task:
         return trimmed(fills.with_use([0, 1]), self.frame)
 
     def _with_cardless(self, fills: Fills) -> Fills:
-        assert self.frame is not None
         places = self.live[self.pricer.cardless[self.live]]
         if not len(places):
             return fills

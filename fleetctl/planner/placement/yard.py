@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.items import Pool
 from fleetctl.planner.placement.problem import DemandClass
@@ -70,21 +69,6 @@ class Yard:
                     buckets.setdefault(free, [])[:0] = [*nodes, *reversed(passed)]
                 if not want:
                     return
-
-    def part_cards(self) -> Iterator[tuple[int, int]]:
-        """Yield the cards of which a part is free, as (node, entry in the tally's cards)."""
-        for row, nodes in zip(self.pool.rows.tolist(), self.pool.nodes, strict=True):
-            for card in self._tally.cards_on(self.pool.rows[self.pool.rows == row]).tolist():
-                if self._tally.cards.share[card] < SHARE:
-                    for node in nodes:
-                        yield node, card
-
-    def free_memory(self, node: int) -> int:
-        """Return the free bytes of a whole card of a node; the least of them where they differ."""
-        cards = self._tally.cards
-        entries = self._tally.cards_on(self.pool.rows[self.pool.rows == self._row[node]])
-        free = cards.vram[entries][cards.share[entries] == SHARE]
-        return max(0, int(free.min(initial=1 << 62)))
 
     def next_card(self, card_class: int, cards: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
         """Hand out the cards of a class one by one, node by node, as (node, free share)."""
