@@ -51,9 +51,9 @@ class Dive:
             if solution is None or not self._fix(solution):
                 return
 
-    def settle_whole(self) -> bool:
+    def settle_whole(self, node_limit: int = NODE_LIMIT) -> bool:
         """Settle all nodes at once by the master in integers; False when no solution was found."""
-        solution = self.master.solve(self.left, self.supply, whole=True, node_limit=NODE_LIMIT)
+        solution = self.master.solve(self.left, self.supply, whole=True, node_limit=node_limit)
         if solution is None:
             return False
         for place, count in enumerate(np.round(solution.used).astype(np.int64).tolist()):

@@ -1,8 +1,9 @@
 """One stage of the lexicographic objective as one number: what a replica of each class of demand is worth.
 
 Priorities are taken one after another. What the ones above have reached must be reached again, and is worth more than
-anything a node could give instead; a first replica of the priority in question is worth as much again on top of its
-GPU share; what stands below is worth a thousandth, so that ties fall in its favour.
+anything a node could give instead: the next higher ones may reach it by other replicas, those further up by the same.
+A first replica of the priority in question is worth a whole node on top of its GPU share; what stands below is worth
+next to nothing, so that ties fall in its favour.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import numpy as np
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.master import Worth
-from fleetctl.planner.placement.problem import DemandClass, Problem
+from fleetctl.planner.placement.problem import Problem
 
 Level = tuple[int, int, int]
 """Models newly served, GPU units placed, replicas placed."""
 
 REPLICA = 1e-4
 """What a replica is worth beside its GPU share, in cards."""
-BELOW = 1e-3
+BELOW = 1e-5
+EXCHANGED = 2
+"""So many priorities above the one in question may reach what they have by other replicas."""
 
 
 def priorities(problem: Problem) -> list[int]:
@@ -42,15 +45,19 @@ def levels(problem: Problem, replicas: Sequence[int]) -> list[Level]:
 def stage_worth(problem: Problem, priority: int, reached: Sequence[int]) -> Worth:
     """Return the worth of replicas while one priority is maximised; `reached` = replicas placed of those above it."""
     yard = float(max((node.offer.free_gpus for node in problem.nodes), default=0)) / SHARE + 1
+    ranks = priorities(problem)
     first, further, most_first, most_further = [], [], [], []
     scale = 0.0
     for demand, have in zip(problem.demands, reached, strict=True):
         size = sum(gang.size * gang.copies for gang in demand.gangs)
         own = demand.gpu_units / SHARE + REPLICA
-        must = 2 * yard * size
-        top = have if demand.priority > priority else demand.missing
-        if demand.priority > priority:
-            values = must, must
+        above = sum(priority < other <= demand.priority for other in ranks)
+        top = demand.missing
+        if above and (have == top or above > EXCHANGED or not demand.gpu_units):
+            top = have
+            values = (2 * yard) ** min(above, EXCHANGED) * size, (2 * yard) ** min(above, EXCHANGED) * size
+        elif above:
+            values = (2 * yard) ** above * (own + yard * size), (2 * yard) ** above * own
         elif demand.priority == priority:
             values = own + yard * size, own
             scale += own * demand.missing
@@ -63,8 +70,3 @@ def stage_worth(problem: Problem, priority: int, reached: Sequence[int]) -> Wort
         most_further.append(top - served)
     return Worth(np.array(first), np.array(further), np.array(most_first, np.int64), np.array(most_further, np.int64),
                  scale)
-
-
-def all_placed(demand: DemandClass, count: int) -> bool:
-    """Tell whether a class of demand has all it asks for."""
-    return count >= demand.missing

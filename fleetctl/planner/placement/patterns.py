@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +24,10 @@ from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.reachable import all_patterns
 from fleetctl.planner.placement.settle import settle
 
+FEW_NODES = 40
+NODE_LIMIT = 2_000
+"""Of the search over all patterns of a small problem."""
+
 
 def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None = None) -> Layout | None:
     """Return a layout near the best by the fleet's objective, or None when none better than `incumbent` was found.
@@ -30,6 +35,8 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
     `steps` = pricings of one class of nodes, which is where the time goes.
     """
     covering = state_covering(problem)
+    if covering.crews() and sum(len(node.nodes) for node in problem.nodes) <= FEW_NODES:
+        problem = _node_by_node(problem)
     claims = Claims.of(problem, covering)
     pricers = [Pricer(state_stall(problem, covering, claims, node), claims) for node in problem.nodes]
     best, improved = incumbent, False
@@ -46,7 +53,7 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
         columns = all_patterns(problem, covering, wanted.tolist())
         for number, pattern in columns or patterns_of(problem, covering, best):
             master.add(number, pattern)
-        if columns is None or not dive.settle_whole():
+        if columns is None or not dive.settle_whole(NODE_LIMIT):
             dive.run()
         steps = dive.steps
         found = settle(problem, covering, dive.settled)
@@ -55,6 +62,12 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
         if steps <= 0:
             break
     return best if improved else None
+
+
+def _node_by_node(problem: Problem) -> Problem:
+    """Return the problem with each node a class of its own: the master then spreads ranks exactly."""
+    return replace(problem, nodes=tuple(
+        replace(node_class, nodes=(node,)) for node_class in problem.nodes for node in node_class.nodes))
 
 
 def patterns_of(problem: Problem, covering: Covering, layout: Layout | None) -> Iterator[tuple[int, Pattern]]:

@@ -11,15 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from fleetctl.planner.placement.claims import GroupShape
+from fleetctl.planner.placement.deal import GangNodes, Members, deal
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.layout import Layout, Piece
 from fleetctl.planner.placement.problem import DemandClass, Gang, Problem, group_of
 from fleetctl.planner.placement.replica import Placer, SeatNodes
-
-GangNodes = dict[int, list[int]]
-"""One gang: nodes by kind number, one entry per member."""
-Members = Counter[tuple[int, int]]
-"""How many members of (node, kind)."""
 
 
 def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
@@ -132,55 +128,13 @@ def _seat_nodes(group: GroupShape, copy: int, members: GangNodes, problem: Probl
 def _deal(demand: DemandClass, gang: Gang, members: Members, problem: Problem) -> list[GangNodes]:
     """Deal the members of one gang's class out to gangs: distinct nodes, one domain each.
 
-    A node with many members goes first, each to the gang that still needs most: feasible whenever any deal is, for
-    members of one kind (Gale and Ryser 1957). Where slots are capped, members of one gang share a node if they may.
+    Where slots are capped, members of one gang share a node if they may.
     """
     together = gang.per_node if demand.capped else 1
     label = gang.domain_label
     if label is None:
-        return _Deal(gang, members, together).gangs()
+        return deal(gang, members, together)
     by_domain: dict[str, Members] = defaultdict(Counter)
     for (node, kind), count in members.items():
         by_domain[problem.ledger.nodes[node].labels.get(label, "")][node, kind] += count
-    return [dealt for value in sorted(by_domain) for dealt in _Deal(gang, by_domain[value], together).gangs()]
-
-
-class _Deal:
-    """Members being dealt out to as many gangs as there are members for."""
-
-    def __init__(self, gang: Gang, members: Members, together: int) -> None:
-        self.gang, self.members, self.together = gang, members, together
-        needs = dict(gang.parts)
-        counts = Counter[int]()
-        for (_, kind), count in members.items():
-            counts[kind] += count
-        self.count = min((counts[kind] // need for kind, need in needs.items()), default=0)
-        self.nodes: list[GangNodes] = [{kind: [] for kind in needs} for _ in range(self.count)]
-        self.stand = [Counter[int]() for _ in range(self.count)]
-        self.left = [Counter(needs) for _ in range(self.count)]
-
-    def gangs(self) -> list[GangNodes]:
-        """Deal, and return the gangs that are whole."""
-        on_node = Counter[int]()
-        for (node, _), count in self.members.items():
-            on_node[node] += count
-        for node, kind in sorted(self.members, key=lambda item: (-on_node[item[0]], item)):
-            self._deal_node(node, kind, self.members[node, kind])
-        return [members for turn, members in enumerate(self.nodes) if not self.left[turn].total()]
-
-    def _deal_node(self, node: int, kind: int, count: int) -> None:
-        while count:
-            turns = [turn for turn in range(self.count) if self._room(turn, node, kind)]
-            if not turns:
-                return
-            turn = max(turns, key=lambda one: (self.left[one].total(), -one))
-            given = min(count, self.together, self._room(turn, node, kind))
-            self.nodes[turn][kind] += [node] * given
-            self.stand[turn][node] += given
-            self.left[turn][kind] -= given
-            count -= given
-
-    def _room(self, turn: int, node: int, kind: int) -> int:
-        """Return how many more of a kind one gang may have on a node."""
-        per_node = 1 if self.gang.size == 1 else self.gang.per_node - self.stand[turn][node]
-        return max(0, min(per_node, self.left[turn][kind]))
+    return [dealt for value in sorted(by_domain) for dealt in deal(gang, by_domain[value], together)]

@@ -1,0 +1,167 @@
+"""Patterns: what column generation places where sizes are odd, cards are shared, or CPU runs out before the cards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from stated import problem_of, realized
+
+from fleetctl.planner.placement.covering import state_covering
+from fleetctl.planner.placement.goals import levels, stage_worth
+from fleetctl.planner.placement.layout import Layout
+from fleetctl.planner.placement.patterns import pack_by_patterns
+from fleetctl.planner.placement.problem import Problem
+
+STEPS = 4_000
+
+
+def packed(problem: Problem, incumbent: Layout | None = None) -> Layout:
+    layout = pack_by_patterns(problem, steps=STEPS, incumbent=incumbent)
+    assert layout is not None
+    return layout
+
+
+def reaches(problem: Problem, layout: Layout) -> list[tuple[int, int, int]]:
+    """Return what a layout reaches, once the ledger has agreed that it stands."""
+    promised = levels(problem, layout.replicas)
+    assert [tuple(level) for level in realized(problem, layout)] == promised
+    held = Counter(piece.demand for pieces in layout.stands.values() for piece in pieces)
+    for number, demand in enumerate(problem.demands):
+        members = sum(gang.size * gang.copies for gang in demand.gangs)
+        assert held[number] == layout.replicas[number] * members
+    return promised
+
+
+def test_cpu_hungry_and_cpu_light_members_are_mixed_on_every_node() -> None:
+    """4 x 20 + 4 x 4 CPUs fill a node and its cards; the hungry ones alone would strand half of the cards."""
+    nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 96, "memory": "4Ti"}] * 60
+    problem = problem_of([{"gpus": 1, "cpus": 20, "replicas": 240}, {"gpus": 1, "cpus": 4, "replicas": 240}], nodes)
+    assert reaches(problem, packed(problem)) == [(2, 4_800_000, 480)]
+
+
+def test_shares_that_fill_a_card_only_together_find_each_other() -> None:
+    nodes: list[dict[str, Any]] = [{"gpus": 4, "cpus": 64}] * 50
+    shares = {0.22: 200, 0.23: 200, 0.55: 200}
+    problem = problem_of([{"gpus": share, "replicas": count} for share, count in shares.items()], nodes)
+    assert reaches(problem, packed(problem)) == [(3, 2_000_000, 600)]
+
+
+def test_odd_sizes_fill_nodes_to_the_last_card() -> None:
+    """8 = 5 + 3 and 7 + 1: every card of 60 nodes is taken, and no other mix does that."""
+    nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 64}] * 60
+    problem = problem_of([{"gpus": 5, "replicas": 30}, {"gpus": 3, "replicas": 30}, {"gpus": 7, "replicas": 30},
+                          {"gpus": 1, "replicas": 30}], nodes)
+    assert reaches(problem, packed(problem)) == [(4, 4_800_000, 120)]
+
+
+def test_every_model_gets_its_first_replica_before_any_gets_more() -> None:
+    nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 64}] * 5
+    models: list[dict[str, Any]] = [{"gpus": 1, "cpus": 1 + place / 2, "replicas": 8} for place in range(40)]
+    problem = problem_of(models, nodes)
+    layout = packed(problem)
+    assert layout.replicas == (1,) * 40
+    assert reaches(problem, layout) == [(40, 400_000, 40)]
+
+
+def test_a_higher_priority_has_all_it_can_get_before_a_lower_one_gets_any() -> None:
+    nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 40}] * 45
+    problem = problem_of([{"gpus": 0, "cpus": 30, "replicas": 1, "priority": 9},
+                          {"gpus": 0.5, "cpus": 5, "replicas": 500, "priority": 5},
+                          {"gpus": 1, "cpus": 1, "replicas": 500}], nodes)
+    high, middle, low = reaches(problem, packed(problem))
+    assert high == (1, 0, 1)
+    assert middle == (1, 354 * 5_000, 354)
+    assert low[2] >= 0.97 * (45 * 8 - 177)
+
+
+def test_ranks_of_a_gang_stand_on_different_nodes() -> None:
+    nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 64}] * 6
+    problem = problem_of([{"gang": {"gpus": 3, "workers": 2}, "replicas": 5}, {"gpus": 1, "replicas": 9}], nodes)
+    assert reaches(problem, packed(problem)) == [(2, 4 * 90_000 + 90_000, 13)]
+
+
+def test_a_gang_bound_to_a_label_stays_inside_one_value() -> None:
+    """Two values of three and two nodes: a gang of four on distinct nodes fits in neither, one of three in one."""
+    nodes: list[dict[str, Any]] = [{"gpus": 8, "labels": {"fabric": value}} for value in "aaabb"]
+    gang = {"sameLabel": "fabric", "replicas": 2}
+    problem = problem_of([{"gang": {"gpus": 4, "workers": 3}, **gang}, {"gang": {"gpus": 3, "workers": 2}, **gang}],
+                         nodes)
+    layout = packed(problem)
+    assert reaches(problem, layout) == [(1, 180_000, 2)]
+    assert set(layout.stands) == {0, 1, 2}
+
+
+def test_a_slot_cap_holds_on_every_node() -> None:
+    nodes: list[dict[str, Any]] = [{"gpus": 8}] * 5
+    problem = problem_of([{"gpus": 1, "replicas": 40}, {"gpus": 1, "replicas": 3}], nodes,
+                         policies=[{"maxReplicasPerModel": 2}])
+    layout = packed(problem)
+    assert reaches(problem, layout) == [(2, 130_000, 13)]
+    assert all(count <= 2 for pieces in layout.stands.values()
+               for count in Counter(piece.demand for piece in pieces).values())
+
+
+def test_memory_that_ray_does_not_see_decides_what_stands_together() -> None:
+    """Ray puts a second half on the card of the first; its 40Gi are not there, so two of them never share a node
+    unless something else filled that card up."""
+    nodes: list[dict[str, Any]] = [{"gpus": 2, "vram": "48Gi"}] * 3
+    problem = problem_of([{"gpus": 0.5, "vram": "40Gi", "replicas": 6}, {"gpus": 0.5, "vram": "2Gi", "replicas": 6}],
+                         nodes)
+    assert reaches(problem, packed(problem)) == [(2, 60_000, 12)]
+
+
+def test_nothing_is_returned_when_nothing_is_better() -> None:
+    problem = problem_of([{"gpus": 1, "replicas": 20}], [{"gpus": 8}] * 2)
+    first = packed(problem)
+    assert reaches(problem, first) == [(1, 160_000, 16)]
+    assert pack_by_patterns(problem, steps=STEPS, incumbent=first) is None
+
+
+def test_a_worse_incumbent_is_improved_on() -> None:
+    problem = problem_of([{"gpus": 5, "replicas": 2}, {"gpus": 3, "replicas": 4}], [{"gpus": 8}] * 2)
+    threes = Layout((4, 0), {}) if problem.demands[0].gpu_units == 30_000 else Layout((0, 4), {})
+    assert reaches(problem, packed(problem, threes)) == [(2, 160_000, 4)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_order_of_models_and_nodes_does_not_change_what_is_placed(seed: int) -> None:
+    random = Random(seed)
+    models: list[dict[str, Any]] = [
+        {"gpus": random.choice([0.3, 0.4, 0.7, 1, 2, 3]), "cpus": random.randint(1, 12), "replicas": random.randint(1, 40)}
+        for _ in range(8)]
+    nodes: list[dict[str, Any]] = [{"gpus": random.choice([4, 8]), "cpus": random.choice([32, 64])} for _ in range(12)]
+    found = set()
+    for _ in range(3):
+        problem = problem_of(models, nodes)
+        layout = packed(problem)
+        assert layout == packed(problem)
+        found.add(tuple(reaches(problem, layout)))
+        random.shuffle(models)
+        random.shuffle(nodes)
+    assert len(found) == 1
+
+
+def test_work_is_bounded_by_steps_and_what_is_found_by_then_still_stands() -> None:
+    nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 96}] * 50
+    problem = problem_of([{"gpus": 1, "cpus": cpus, "replicas": 60} for cpus in (20, 15, 11, 7, 4, 2)], nodes)
+    hurried = pack_by_patterns(problem, steps=1)
+    assert hurried is not None
+    assert reaches(problem, packed(problem)) >= reaches(problem, hurried)
+
+
+def test_a_higher_priority_that_is_complete_outweighs_any_node() -> None:
+    problem = problem_of([{"gpus": 1, "replicas": 1, "priority": 1}, {"gpus": 8, "replicas": 9}], [{"gpus": 8}])
+    worth = stage_worth(problem, 0, [1, 0])
+    assert worth.first[0] > worth.first[1]
+    assert worth.most_further.tolist() == [0, 8]
+
+
+def test_gangs_are_items_of_their_own_and_singles_of_one_kind_are_one() -> None:
+    problem = problem_of([{"gpus": 1, "replicas": 2}, {"gpus": 1, "replicas": 2, "priority": 1},
+                          {"gang": {"gpus": 1, "workers": 1}, "replicas": 2}], [{"gpus": 8}])
+    covering = state_covering(problem)
+    assert len(covering.items) == 2
+    assert [rule.limit for rule in covering.rules] == [2]

@@ -1,0 +1,83 @@
+"""Pricing: nearly the best filling of a node, within every limit; and an order in which Ray's rule takes it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stated import problem_of
+
+from fleetctl.planner.placement.cards import Card, Offer, take
+from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.covering import state_covering
+from fleetctl.planner.placement.pricing import Claims, Pricer, state_stall
+from fleetctl.planner.placement.reachable import all_patterns
+from fleetctl.planner.placement.scarce import count_scarce
+from fleetctl.planner.placement.standing import standing
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_best_filling_is_within_three_percent_of_the_best_there_is(seed: int) -> None:
+    random = Random(seed)
+    models: list[dict[str, Any]] = [
+        {"gpus": random.choice([0, 0.3, 0.45, 0.55, 0.7, 1, 1, 2]), "cpus": random.randint(3, 14),
+         "memory": f"{random.randint(8, 60)}Gi", "replicas": random.randint(1, 4)} for _ in range(5)]
+    problem = problem_of(models, [{"gpus": 3, "cpus": 40, "memory": "160Gi"}],
+                         policies=[{"maxReplicasPerModel": 9}])
+    covering = state_covering(problem)
+    claims = Claims.of(problem, covering)
+    pricer = Pricer(state_stall(problem, covering, claims, problem.nodes[0]), claims)
+    wanted = np.array([sum(problem.demands[number].missing for number, needs in enumerate(covering.needs)
+                           if dict(needs).get(item)) for item in range(len(covering.items))])
+    worth = np.array([random.uniform(0.1, 2) for _ in covering.items])
+    every = all_patterns(problem, covering, wanted.tolist())
+    assert every is not None
+    best = max(sum(count * worth[item] for item, count in pattern) for _, pattern in every)
+    items = pricer.stall.items
+    found = pricer.best(worth[items], wanted[items], 3)
+    patterns = [tuple((int(items[place]), int(count)) for place, count in enumerate(counts) if count)
+                for counts in found]
+    assert set(patterns) <= {pattern for _, pattern in every}
+    assert found[0] @ worth[items] >= 0.97 * best
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=40))
+def test_a_counter_overflows_exactly_above_its_limit(rows: list[tuple[int, int, int]]) -> None:
+    limits = np.array([row[0] for row in rows], np.int64)
+    scarce = count_scarce(np.arange(len(rows)), limits, limits + 1, ())
+    left, right = (np.array([min(row[0], row[side]) for row in rows], np.int64) for side in (1, 2))
+    counted = scarce.counted
+    sums = scarce.unit @ (left * counted) + scarce.bias + scarce.unit @ (right * counted)
+    overflows = bool((sums & scarce.guard).any())
+    assert overflows == bool(((left + right > limits) & counted).any())
+
+
+@given(st.lists(st.lists(st.integers(1, 60), max_size=6), min_size=1, max_size=5))
+def test_any_packing_of_shares_can_be_issued(cards: list[list[int]]) -> None:
+    """Fill each card with its shares exactly; whatever packing that is, an order of issue reaches it."""
+    offer = Offer(tuple(Card(index, sum(shares) * 25) for index, shares in enumerate(cards)),
+                  sum(map(sum, cards)) * 25)
+    sizes = sorted({share for shares in cards for share in shares})
+    pattern = [(size, sum(shares.count(size) for shares in cards)) for size in sizes]
+    claims = {size: Claim(gpus=size * 25) for size in sizes}
+    order, left = standing(offer, pattern, claims)
+    assert sorted(order) == sorted(share for shares in cards for share in shares)
+    assert left.free_gpus == 0
+
+
+def test_shares_that_need_memory_are_issued_in_an_order_that_finds_it() -> None:
+    """The small share must go in between: it alone keeps the second big one off the first one's card."""
+    gib = 1 << 30
+    offer = Offer((Card(0, 10_000, 48 * gib, 48 * gib), Card(1, 10_000, 48 * gib, 48 * gib)), 20_000)
+    claims = {0: Claim(gpus=5_000, vram=40 * gib), 1: Claim(gpus=5_000, vram=2 * gib)}
+    order, left = standing(offer, [(0, 2), (1, 2)], claims)
+    assert sorted(order) == [0, 0, 1, 1]
+    for item in order:
+        taken = take(offer, claims[item])
+        assert taken is not None
+        offer = taken.left
+    assert offer == left
