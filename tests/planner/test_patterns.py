@@ -58,19 +58,19 @@ def test_odd_sizes_fill_nodes_to_the_last_card() -> None:
 
 
 def test_every_model_gets_its_first_replica_before_any_gets_more() -> None:
-    nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 64}] * 5
-    models: list[dict[str, Any]] = [{"gpus": 1, "cpus": 1 + place / 2, "replicas": 8} for place in range(40)]
+    nodes: list[dict[str, Any]] = [{"gpus": 4, "cpus": 128}] * 2
+    models: list[dict[str, Any]] = [{"gpus": 1, "cpus": 1 + place / 2, "replicas": 8} for place in range(8)]
     problem = problem_of(models, nodes)
     layout = packed(problem)
-    assert layout.replicas == (1,) * 40
-    assert reaches(problem, layout) == [(40, 400_000, 40)]
+    assert layout.replicas == (1,) * 8
+    assert reaches(problem, layout) == [(8, 80_000, 8)]
 
 
 def test_a_higher_priority_has_all_it_can_get_before_a_lower_one_gets_any() -> None:
     nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 40}] * 45
     problem = problem_of([{"gpus": 0, "cpus": 30, "replicas": 1, "priority": 9},
                           {"gpus": 0.5, "cpus": 5, "replicas": 500, "priority": 5},
-                          {"gpus": 1, "cpus": 1, "replicas": 500}], nodes)
+                          {"gpus": 1, "cpus": 0, "replicas": 500}], nodes)
     high, middle, low = reaches(problem, packed(problem))
     assert high == (1, 0, 1)
     assert middle == (1, 354 * 5_000, 354)
@@ -130,9 +130,10 @@ def test_a_worse_incumbent_is_improved_on() -> None:
 def test_order_of_models_and_nodes_does_not_change_what_is_placed(seed: int) -> None:
     random = Random(seed)
     models: list[dict[str, Any]] = [
-        {"gpus": random.choice([0.3, 0.4, 0.7, 1, 2, 3]), "cpus": random.randint(1, 12), "replicas": random.randint(1, 40)}
-        for _ in range(8)]
-    nodes: list[dict[str, Any]] = [{"gpus": random.choice([4, 8]), "cpus": random.choice([32, 64])} for _ in range(12)]
+        {"key": f"k{place}", "gpus": random.choice([0.3, 0.4, 0.7, 1, 2, 3]), "cpus": random.randint(1, 12),
+         "replicas": random.randint(1, 40)} for place in range(8)]
+    nodes: list[dict[str, Any]] = [{"name": f"n{place}", "gpus": random.choice([4, 8]), "cpus": random.choice([32, 64])}
+                                   for place in range(12)]
     found = set()
     for _ in range(3):
         problem = problem_of(models, nodes)

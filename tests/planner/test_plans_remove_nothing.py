@@ -14,9 +14,10 @@ from fleetctl.documents.plan import Action, Plan
 
 SOURCES = sorted(Path(fleetctl.planner.__path__[0]).rglob("*.py"))
 PURE = {
-    "__future__", "bisect", "collections", "collections.abc", "dataclasses", "difflib", "functools", "heapq",
-    "itertools", "math", "numpy", "numpy.typing", "operator", "scipy.optimize", "scipy.sparse", "typing",
-    "fleetctl.documents", "fleetctl.errors", "fleetctl.planner", "fleetctl.spec",
+    "__future__", "abc", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "difflib", "enum",
+    "functools", "heapq", "itertools", "math", "numpy", "numpy.typing", "operator", "pydantic", "re", "scipy.optimize",
+    "scipy.sparse", "typing", "fleetctl.collector", "fleetctl.documents", "fleetctl.errors", "fleetctl.planner",
+    "fleetctl.spec",
 }
 
 

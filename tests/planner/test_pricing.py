@@ -56,9 +56,9 @@ def test_a_counter_overflows_exactly_above_its_limit(rows: list[tuple[int, int, 
     assert overflows == bool(((left + right > limits) & counted).any())
 
 
-@given(st.lists(st.lists(st.integers(1, 60), max_size=6), min_size=1, max_size=5))
+@given(st.lists(st.lists(st.integers(1, 60), max_size=4), min_size=1, max_size=3))
 def test_any_packing_of_shares_can_be_issued(cards: list[list[int]]) -> None:
-    """Fill each card with its shares exactly; whatever packing that is, an order of issue reaches it."""
+    """Each card is filled exactly; whatever packing that is, an order of issue reaches one as good."""
     offer = Offer(tuple(Card(index, sum(shares) * 25) for index, shares in enumerate(cards)),
                   sum(map(sum, cards)) * 25)
     sizes = sorted({share for shares in cards for share in shares})

@@ -20,9 +20,9 @@ from fleetctl.planner.placement.fills import Fills, Floats, Frame, Ints, joined,
 from fleetctl.planner.placement.problem import NodeClass, Problem
 from fleetctl.planner.placement.scarce import count_scarce
 
-KEEP_ON_CARD = 240
+KEEP_ON_CARD = 300
 KEEP_ON_NODE = 160
-CELLS_ON_CARD = (3, 3, 20, 4)
+CELLS_ON_CARD = (2, 2, 100, 4)
 CELLS_ON_NODE = (8, 8)
 PRICES_LAST = 3
 

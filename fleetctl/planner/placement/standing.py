@@ -44,7 +44,7 @@ def _orders(offer: Offer, asked: list[Asked]) -> Iterator[list[Asked]]:
     if card_by_card is not None:
         yield card_by_card
     yield sorted(asked, key=lambda one: (-one[1].whole_cards, -one[1].vram, -one[1].gpus, one[0]))
-    found = _Issue(asked).order(offer)
+    found = _Issue(asked).order(offer) if any(claim.vram for _, claim in asked) else None
     if found is not None:
         yield found
 
@@ -114,11 +114,15 @@ class _Packing:
         self.free, self.shares = free, shares
         self.card_of = [-1] * len(shares)
         self.steps = SEARCH_STEPS
+        self.hopeless: set[tuple[int, tuple[int, ...]]] = set()
 
     def run(self, number: int) -> bool:
         """Place share `number` and all after it."""
         if number == len(self.shares):
             return True
+        state = number, tuple(sorted(self.free))
+        if state in self.hopeless:
+            return False
         share, tried = self.shares[number], set[int]()
         for card in sorted(range(len(self.free)), key=lambda card: self.free[card]):
             if self.free[card] < share or self.free[card] in tried:
@@ -132,4 +136,5 @@ class _Packing:
             if self.run(number + 1):
                 return True
             self.free[card] += share
+        self.hopeless.add(state)
         return False

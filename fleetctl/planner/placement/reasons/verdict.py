@@ -62,8 +62,8 @@ class Verdicts:
         """Stop some rows whatever they said before."""
         self.code[rows], self.need[rows], self.have[rows] = code, need, 0
 
-    def stop(self, where: Bools, code: int, need: int | Ints, have: int | Ints, card: Ints | None = None) -> None:
-        """Stop the rows in `where` that nothing has stopped yet."""
+    def refuse(self, where: Bools, code: int, need: int | Ints, have: int | Ints, card: Ints | None = None) -> None:
+        """Refuse the rows in `where` that nothing has refused yet."""
         rows = where & (self.code == FITS)
         self.code[rows] = code
         self.need[rows] = need if isinstance(need, int) else need[rows]
@@ -85,44 +85,44 @@ def judge_offers(table: OfferTable, claim: Claim) -> Verdicts:
         _judge_share(table, claim, found)
     elif claim.vram:
         _judge_vram(table, claim, found)
-    found.stop(table.free_cpus < claim.cpus, CPU, claim.cpus, table.free_cpus)
-    found.stop(table.free_memory < claim.memory, MEMORY, claim.memory, table.free_memory)
+    found.refuse(table.free_cpus < claim.cpus, CPU, claim.cpus, table.free_cpus)
+    found.refuse(table.free_memory < claim.memory, MEMORY, claim.memory, table.free_memory)
     return found
 
 
 def _judge_whole(table: OfferTable, claim: Claim, found: Verdicts) -> None:
     wanted = claim.whole_cards
     count = np.minimum(table.whole.sum(axis=1), table.free_gpus // SHARE)
-    found.stop(count < wanted, GPU, wanted, count)
+    found.refuse(count < wanted, GPU, wanted, count)
     clean = table.clean.sum(axis=1)
-    found.stop(clean < wanted, CARD_IN_USE, wanted, clean)
+    found.refuse(clean < wanted, CARD_IN_USE, wanted, clean)
     if claim.vram:
         free = np.sort(np.where(table.clean, table.vram, -2), axis=1)[:, ::-1]
         nth = free[:, wanted - 1] if wanted <= free.shape[1] else np.full(len(table), -2)
-        found.stop(nth < 0, CARD_UNKNOWN, claim.vram, 0)
-        found.stop(nth < claim.vram, VRAM, claim.vram, nth)
+        found.refuse(nth < 0, CARD_UNKNOWN, claim.vram, 0)
+        found.refuse(nth < claim.vram, VRAM, claim.vram, nth)
 
 
 def _judge_share(table: OfferTable, claim: Claim, found: Verdicts) -> None:
     pick = _blind_pick(table, claim.gpus)
-    found.stop(pick < 0, GPU, claim.gpus, table.most_share)
+    found.refuse(pick < 0, GPU, claim.gpus, table.most_share)
     _judge_pick(table, claim, pick, pick >= 0, found)
 
 
 def _judge_vram(table: OfferTable, claim: Claim, found: Verdicts) -> None:
     """VRAM alone: speak of memory, not of shares, where no card has it; the share depends on the card."""
     known = table.vram >= 0
-    found.stop(_none(table.real), GPU, SHARE, 0)
-    found.stop(_none(known), CARD_UNKNOWN, claim.vram, 0)
+    found.refuse(_none(table.real), GPU, SHARE, 0)
+    found.refuse(_none(known), CARD_UNKNOWN, claim.vram, 0)
     clean = known & ~table.dirty
-    found.stop(_none(clean), CARD_IN_USE, 1, 0)
+    found.refuse(_none(clean), CARD_IN_USE, 1, 0)
     most = np.where(clean, table.vram, 0).max(axis=1)
-    found.stop(most < claim.vram, VRAM, claim.vram, most)
+    found.refuse(most < claim.vram, VRAM, claim.vram, most)
     fits, pick, least = _picks_by_size(table, claim.vram)
-    found.stop(~fits & (pick < 0), GPU, least, table.most_share)
+    found.refuse(~fits & (pick < 0), GPU, least, table.most_share)
     _judge_pick(table, claim, pick, ~fits, found)
     # What is left has its memory, but on a card where it would mean another share than the one Ray was asked for.
-    found.stop(~fits, VRAM, claim.vram, 0, table.index[np.arange(len(table)), pick])
+    found.refuse(~fits, VRAM, claim.vram, 0, table.index[np.arange(len(table)), pick])
 
 
 def _none(cards: Bools) -> Bools:
@@ -135,12 +135,12 @@ def _judge_pick(table: OfferTable, claim: Claim, pick: Ints, where: Bools, found
     """Blame the card Ray would hand out (a column per row): somebody uses it, or its memory will not do."""
     rows = np.arange(len(table))
     index, vram = table.index[rows, pick], table.vram[rows, pick]
-    found.stop(where & table.dirty[rows, pick], CARD_IN_USE, 1, 0, index)
+    found.refuse(where & table.dirty[rows, pick], CARD_IN_USE, 1, 0, index)
     if claim.vram:
-        found.stop(where & (vram < 0), CARD_UNKNOWN, claim.vram, 0)
+        found.refuse(where & (vram < 0), CARD_UNKNOWN, claim.vram, 0)
         best = np.maximum(table.vram.max(axis=1), 0)
-        found.stop(where & (best < claim.vram), VRAM, claim.vram, best)
-        found.stop(where & (vram < claim.vram), VRAM, claim.vram, vram, index)
+        found.refuse(where & (best < claim.vram), VRAM, claim.vram, best)
+        found.refuse(where & (vram < claim.vram), VRAM, claim.vram, vram, index)
 
 
 def _blind_pick(table: OfferTable, share: int) -> Ints:
