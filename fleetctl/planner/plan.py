@@ -73,7 +73,7 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
     free = [demand for demand in demands if not state.models[demand.shape.key].claimed_by]
     placer, opening = Placer(ledger), list(ledger.numbers)
-    packing = pack(free, placer)
+    packing = pack(free, placer, settle=False)
     placed = packing.placed
     all_placed = len(placed) == sum(demand.missing for demand in free)
     repacked = None if all_placed else repacked_bound(

@@ -55,6 +55,10 @@ class Candidates(ABC):
     def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
         """Return all nodes that `allowed` accepts, best first."""
 
+    @abstractmethod
+    def fit(self, node: int) -> FitKey | None:
+        """Return how well a node fits as it stands; None = not at all. The price of the node is left out."""
+
 
 @dataclass(slots=True)
 class Fits:
@@ -66,11 +70,12 @@ class Fits:
 
     def of(self, number: int) -> FitKey | None:
         """Return the rank of a fit on the offer with a number."""
-        if number not in self._known:
+        known = self._known
+        if number not in known:
             taken = self.ledger.peek_number(number, self.claim)
             offer = self.ledger.numbered(number)
-            self._known[number] = None if taken is None else fit_key(offer, taken, self.claim)
-        return self._known[number]
+            known[number] = None if taken is None else fit_key(offer, taken, self.claim)
+        return known[number]
 
 
 @dataclass(slots=True)
@@ -124,6 +129,10 @@ class FleetCandidates(Candidates):
         found = [(key, spread(node), node) for key, cell in self._order for node in self.cells.nodes(cell)
                  if allowed(node)]
         return [node for _, _, node in sorted(found)]
+
+    def fit(self, node: int) -> FitKey | None:
+        """Return how well a node fits as it stands; None = not at all. The price of the node is left out."""
+        return self.fits.of(self.cells.ledger.numbers[node])
 
     def _follow(self) -> None:
         cells = self.cells
@@ -183,6 +192,10 @@ class DomainCandidates(Candidates):
     def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
         """Return all nodes that `allowed` accepts, best first."""
         return [node for _, _, node in sorted(self._ranked(allowed, spread))]
+
+    def fit(self, node: int) -> FitKey | None:
+        """Return how well a node fits as it stands; None = not at all. The price of the node is left out."""
+        return self.fits.of(self.ledger.numbers[node])
 
     def _ranked(self, allowed: Allowed | None, spread: Spread) -> Iterator[tuple[FitKey, int, int]]:
         for node in self.places:

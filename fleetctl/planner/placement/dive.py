@@ -37,9 +37,6 @@ class Dive:
     supply: Ints
     wanted: Ints
     """(items,) members asked for in all."""
-    firsts: Ints
-    """(items,) those of first replicas. With few nodes left, patterns of these alone are wanted too: the fractions of
-    other patterns serve many models at once, whole nodes of them do not."""
     steps: int
     """Pricings that may still be made."""
     settled: Counter[tuple[int, Pattern]] = field(default_factory=Counter)
@@ -93,8 +90,6 @@ class Dive:
             found = pricer.best(price[items], wanted[items], COLUMNS_A_ROUND)
             if found:
                 bound += float(self.left[number]) * float(found[0] @ price[items])
-            if self.left.sum() <= FEW_NODES:
-                found += pricer.best(price[items], np.maximum(self.firsts - self.supply, 0)[items], 1)
             for counts in found:
                 places = np.flatnonzero(counts)
                 news += self.master.add(number, tuple((int(items[k]), int(counts[k])) for k in places))

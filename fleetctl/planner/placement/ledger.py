@@ -9,11 +9,11 @@ so that 50,000 replicas on 10,000 nodes cost as many dictionary lookups and only
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleetctl.documents.inventory import NodeState
-from fleetctl.documents.selector import matches
+from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.cards import Offer, Taken, count_fits, take
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
@@ -58,6 +58,7 @@ class Ledger:
     _left: dict[Claim, dict[int, int]] = field(default_factory=dict)
     _counts: dict[Claim, dict[int, int]] = field(default_factory=dict)
     _selected: dict[Selector, tuple[int, ...]] = field(default_factory=dict)
+    _by_label: dict[str, dict[str | None, list[int]]] = field(default_factory=dict)
 
     @classmethod
     def opened(
@@ -198,8 +199,9 @@ class Ledger:
         """
         nodes = list(self.nodes)
         nodes[dead] = replace(nodes[dead], state="DEAD")
+        slots = {key: dict(held) for key, held in self._slots.items()}
         other = replace(self, nodes=nodes, changes=[], numbers=list(self.numbers), _journal=[], _selected={},
-                        _slots={key: dict(held) for key, held in self._slots.items()})
+                        _by_label={}, _slots=slots)
         for place, offer in offers.items():
             other.numbers[place] = other._number(offer)
         for key, place in ended:
@@ -218,17 +220,26 @@ class Ledger:
         """Let a selector that no node's labels are asked about stand for these nodes."""
         self._selected[selector] = tuple(places)
 
-    def _select(self, wanted: Mapping[str, str]) -> Iterator[int]:
-        """Yield open nodes that match; nodes that agree on the labels asked for are matched once."""
-        known: dict[tuple[str | None, ...], bool] = {}
-        for place, node in enumerate(self.nodes):
-            if not node.open:
-                continue
-            values = tuple(map(node.labels.get, wanted))
-            if values not in known:
-                known[values] = matches(wanted, node.labels)
-            if known[values]:
-                yield place
+    def _select(self, wanted: Mapping[str, str]) -> list[int]:
+        """Return the open nodes that match, by the values each label has; a label is indexed when first asked for."""
+        found: set[int] | None = None
+        for key, expression in wanted.items():
+            requirement = parse_requirement(expression)
+            by_value = self._places_of(key)
+            values = [value for value in (by_value if requirement.negated else sorted(requirement.values))
+                      if value in by_value and requirement.allows(value)]
+            places = set[int]().union(*(by_value[value] for value in values))
+            found = places if found is None else found & places
+        return [place for place, node in enumerate(self.nodes) if node.open] if found is None else sorted(found)
+
+    def _places_of(self, key: str) -> dict[str | None, list[int]]:
+        """Return the open nodes by their value of a label; None = without it."""
+        if key not in self._by_label:
+            by_value = self._by_label[key] = {}
+            for place, node in enumerate(self.nodes):
+                if node.open:
+                    by_value.setdefault(node.labels.get(key), []).append(place)
+        return self._by_label[key]
 
     def _put_back(self, node: int, key: str, before: Slots) -> None:
         if before:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fleetctl.planner.placement.blended import pack_blended
 from fleetctl.planner.placement.certificate import argument_for
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact import Examined, bound_replicas, examine
@@ -32,8 +33,10 @@ PORTFOLIO_WORK = 60_000
 """Placements the greedy portfolio may try in all: a small fleet gets all orders, one of 50,000 replicas none."""
 REARRANGE_STEPS = 3_000
 """Placements that each round of remove and reinsert may try."""
-PATTERN_STEPS = 20_000
+PATTERN_STEPS = 3_000
 """Pricings of a class of nodes."""
+BLENDED_FROM = 500
+"""Replicas wanted from which on the blended pass is worth its price."""
 MANY = 20_000
 """Replicas wanted from which on a tier is only tried where it is likely to help."""
 
@@ -50,8 +53,11 @@ class Packing(NamedTuple):
     """The argument for that."""
 
 
-def pack(demands: Sequence[Demand], placer: Placer) -> Packing:
-    """Place as much as fits, on the placer's ledger."""
+def pack(demands: Sequence[Demand], placer: Placer, *, settle: bool = True) -> Packing:
+    """Place as much as fits, on the placer's ledger.
+
+    Not to `settle` leaves the ledger as it is when everything is placed: nobody will ask why something does not fit.
+    """
     wanted = [demand for demand in demands if demand.missing > 0]
     if not wanted:
         return Packing([], (), 0)
@@ -59,6 +65,8 @@ def pack(demands: Sequence[Demand], placer: Placer) -> Packing:
     slim = slim_down(state_problem(wanted, ledger), wanted)
     packing = _pack(slim.demands, slim.ledger)
     placed = slim.restored(packing.placed)
+    if not settle and len(placed) == sum(demand.missing for demand in wanted):
+        return packing._replace(placed=placed)
     if ledger.take_all((stand.node, stand.seat.claim) for one in placed for stand in one.stands):
         for one in placed:
             for node in dict.fromkeys(stand.node for stand in one.stands):
@@ -75,7 +83,8 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
     if search.is_done:
         return Packing(search.best, search.ceiling, len(search.best))
     examined = search.examine()
-    for tier in (search.rearrange, search.try_portfolio, search.try_patterns, search.rearrange):
+    tiers = (search.rearrange, search.try_portfolio, search.try_blended, search.try_patterns, search.rearrange)
+    for tier in tiers:
         if not search.is_done:
             tier()
     search.stand_best()
@@ -151,6 +160,12 @@ class _Search:
                     return
                 self._clear()
                 self._offer(fill(self.problem, first, rest, placer))
+
+    def try_blended(self) -> None:
+        """Try the greedy pass that values what a node could still hold; it pays where sizes are many."""
+        if BLENDED_FROM <= self.count <= MANY:
+            self._clear()
+            self._offer(pack_blended(self.wanted, self.problem.ledger))
 
     def try_patterns(self) -> None:
         """Try column generation, from the best packing so far."""

@@ -18,7 +18,7 @@ from fleetctl.planner.placement.dive import Dive
 from fleetctl.planner.placement.fills import Ints
 from fleetctl.planner.placement.goals import levels, priorities, stage_worth
 from fleetctl.planner.placement.layout import Layout
-from fleetctl.planner.placement.master import Master, Pattern
+from fleetctl.planner.placement.master import Master, Pattern, Worth
 from fleetctl.planner.placement.pricing import Claims, Pricer, state_stall
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.reachable import all_patterns
@@ -46,10 +46,10 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
                                     zip(problem.demands, reached, strict=True) if demand.priority >= priority):
             continue
         worth = stage_worth(problem, priority, reached)
-        wanted = _members(covering, worth.most_first + worth.most_further)
+        wanted = _wanted(covering, worth)
         master = Master(problem, covering, worth)
         dive = Dive(master, pricers, np.array([len(node.nodes) for node in problem.nodes], np.int64),
-                    np.zeros(len(covering.items), np.int64), wanted, _members(covering, worth.most_first), steps)
+                    np.zeros(len(covering.items), np.int64), wanted, steps)
         columns = all_patterns(problem, covering, wanted.tolist())
         for number, pattern in columns or patterns_of(problem, covering, best):
             master.add(number, pattern)
@@ -80,13 +80,13 @@ def patterns_of(problem: Problem, covering: Covering, layout: Layout | None) -> 
                 yield number, tuple(sorted(held.items()))
 
 
-def _members(covering: Covering, replicas: Ints) -> Ints:
-    """Return how many members of each item so many replicas of each class have."""
+def _wanted(covering: Covering, worth: Worth) -> Ints:
     wanted = np.zeros(len(covering.items), np.int64)
+    most = worth.most_first + worth.most_further
     for number, needs in enumerate(covering.needs):
         for item, count in needs:
-            wanted[item] += count * replicas[number]
+            wanted[item] += count * most[number]
     for bound in covering.bound_gangs:
         for item, count in bound.needs:
-            wanted[item] += count * replicas[bound.demand]
+            wanted[item] += count * most[bound.demand]
     return wanted

@@ -17,15 +17,21 @@ STATES = 2_000
 """States of one node, and ALL_STATES of all classes together, that may be looked at."""
 ALL_STATES = 24_000
 
+MANY_ITEMS = 40
+"""Beyond so many items on one class of nodes the patterns are never few."""
+
 Counts = tuple[int, ...]
 Key = tuple[tuple[Card, ...], int, int, int]
 
 
 def all_patterns(problem: Problem, covering: Covering, wanted: Sequence[int]) -> list[tuple[int, Pattern]] | None:
     """Return every pattern of every class of nodes; None when they are too many."""
-    left, columns = ALL_STATES, []
+    left = ALL_STATES
+    columns: list[tuple[int, Pattern]] = []
     for number, node in enumerate(problem.nodes):
         items = [item for item in covering.allowed(node) if wanted[item] > 0]
+        if len(items) > MANY_ITEMS:
+            return None
         claims = [problem.kinds[covering.items[item].kind][0] for item in items]
         reached = _reach(node.offer, claims, _Room(problem, covering, node, items, wanted), min(STATES, left))
         if reached is None:

@@ -117,12 +117,21 @@ class Placer:
         candidates = self.candidates(_kind(seat))
         has_slot = self._has_slot(shape, frozenset())
         spread = self.spread_of(shape)
-        for _ in range(count):
+        left = count
+        while left:
             node = candidates.best(has_slot, spread)
-            taken = None if node is None else ledger.take(node, seat.claim)
-            if node is None or taken is None:
+            while node is not None and left:
+                fit = None if has_slot else candidates.fit(node)
+                taken = ledger.take(node, seat.claim)
+                if taken is None:
+                    return
+                yield (Stand(seat, node, taken.gpus, ledger.take_slot(node, shape.key)),)
+                left -= 1
+                again = None if fit is None else candidates.fit(node)
+                if fit is None or again is None or again >= fit:
+                    break  # another node may be as good now
+            if node is None:
                 return
-            yield (Stand(seat, node, taken.gpus, ledger.take_slot(node, shape.key)),)
 
     def retake(self, shape: ReplicaShape, stands: Sequence[Stand]) -> None:
         """Take a replica again where it was placed before, after an undo to the same state."""

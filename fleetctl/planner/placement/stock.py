@@ -103,6 +103,8 @@ class _Bench:
 @lru_cache(maxsize=1 << 16)
 def _finished(card: BareCard, share: int, vram: int, reserve: int) -> Card:
     index, memory, measured, _ = card
+    if share >= SHARE:  # nothing of it is on offer, so it does not matter how much memory it has left
+        return Card(index, 0, None if memory is None else 0, memory)
     slack = max(GIB, (memory or 0) // 50)
     free = None if memory is None else max(0, memory - max(measured, vram) - reserve)
     return Card(index, SHARE - share, free, memory, dirty=measured > vram + slack)
@@ -124,8 +126,13 @@ def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
         cpus_used = max(round(used.cpu * SHARE), cpus_used)
         memory_used = max(used.memory, memory_used)
     cards = _bare_cards(node.gpus, gpus_total // SHARE)
+    gpus_used = round(used.gpu * SHARE) if used is not None else 0
+    if gpus_used >= len(cards) * SHARE:  # all cards are taken, by whomever
+        cards, grants = tuple([(index, memory, 0, 0) for index, memory, _, _ in cards]), tuple[Grant, ...]()
+    else:
+        grants = _grants(node.gpus, cards, members)
     return Facts(
-        cards, _grants(node.gpus, cards, members), gpus_total, round(used.gpu * SHARE) if used is not None else 0,
+        cards, grants, gpus_total, gpus_used,
         max(0, round(total.cpu * SHARE) - cpus_used), max(0, int(total.memory - memory_used)), bool(members),
     )
 
