@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from fleetctl.documents.plan import Action
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.demand import Placed
-from fleetctl.planner.placement.ledger import Ledger, LedgerNode
-from fleetctl.planner.placement.replica import Stand
+from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
+from fleetctl.planner.placement.ledger.replica import Stand
 from fleetctl.spec.resolved import ResolvedModel
 
 ActionDocument = dict[str, Any]

@@ -9,7 +9,7 @@ from fleetctl.documents.plan import Drift
 from fleetctl.documents.selector import matches
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.ledger import LedgerNode
+from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.spec.resolved import ResolvedModel
 

@@ -9,9 +9,9 @@ from typing import Any
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, ReplicaMember, dead_node_ids, is_lost
 from fleetctl.planner.live import LiveState, in_fixed_order
 from fleetctl.planner.placement.demand import Placed
-from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.replica import Stand
 from fleetctl.planner.placement.reasons.site import Occupant, Site
-from fleetctl.planner.placement.replica import Stand
 from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
 
 NOTHING: Mapping[int, tuple[Any, ...]] = {}

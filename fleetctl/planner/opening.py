@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
 from fleetctl.planner.live import LiveState
-from fleetctl.planner.placement.cards import Offer
-from fleetctl.planner.placement.ledger import Ledger, LedgerNode, Slots
+from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode, Slots
+from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
+from fleetctl.planner.placement.ledger.stock import Facts, facts_of, offer_from
 from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
-from fleetctl.planner.placement.replica import NODE_ID_LABEL
-from fleetctl.planner.placement.stock import Facts, facts_of, offer_from
 
 
 def open_ledger(inventory: Inventory, policies: Sequence[NodePolicy], state: LiveState) -> Ledger:

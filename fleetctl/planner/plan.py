@@ -27,13 +27,13 @@ from fleetctl.planner.occupants import survey_site
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
 from fleetctl.planner.outcome import detailed_exit_code
-from fleetctl.planner.placement.certificate import certify
 from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.exact.certificate import certify
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.remedies import Inquiry
-from fleetctl.planner.placement.replica import Placer
 from fleetctl.planner.repacked import Lying, repacked_bound
 from fleetctl.planner.rows import model_row
 from fleetctl.spec.resolve import spec_document

@@ -14,14 +14,14 @@ from typing import NamedTuple
 from fleetctl.documents.inventory import Inventory, Replica, indices_among
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.live import LiveState
-from fleetctl.planner.placement.cards import Card, Offer
 from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.climb import most_replicas
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.ledger import Ledger, Slots
-from fleetctl.planner.placement.linear import InfeasibleError
+from fleetctl.planner.placement.exact.climb import most_replicas
+from fleetctl.planner.placement.exact.linear import InfeasibleError
+from fleetctl.planner.placement.exact.relaxation import relax
+from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.ledger import Ledger, Slots
 from fleetctl.planner.placement.problem import state_problem
-from fleetctl.planner.placement.relaxation import relax
 
 
 def repacked_bound(

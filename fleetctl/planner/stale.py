@@ -15,7 +15,7 @@ from fleetctl.documents.selector import matches
 from fleetctl.planner.live import LiveState, sort_out
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.reasons.verdict import refusal
 
 

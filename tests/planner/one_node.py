@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.cards import Card, Offer, blind_pick, possible_shares, take
 from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.ledger.cards import Card, Offer, blind_pick, possible_shares, take
 
 Judged = tuple[str, int, int, int]
 """Code, need, have, and the card Ray would hand out (-1 = none to blame)."""

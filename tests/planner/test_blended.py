@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.blended import pack_blended, target_of
-from fleetctl.planner.placement.cards import Card, Offer
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape
 from fleetctl.planner.placement.demand import Demand
-from fleetctl.planner.placement.ledger import Ledger, LedgerNode
+from fleetctl.planner.placement.greedy.blended import pack_blended, target_of
+from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
 
 GIB = 1 << 30

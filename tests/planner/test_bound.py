@@ -11,8 +11,8 @@ from simulated import SimNode, selects, simulate
 from stated import problem_of
 
 from fleetctl.documents.inventory import Inventory
-from fleetctl.planner.placement.bound import count_bound
-from fleetctl.planner.placement.tally import count_up
+from fleetctl.planner.placement.exact.bound import count_bound
+from fleetctl.planner.placement.exact.tally import count_up
 from fleetctl.spec.resolved import ResolvedFleet
 
 Nodes = st.lists(st.fixed_dictionaries({

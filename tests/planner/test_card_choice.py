@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fleetctl.planner.placement.cards import Card, Offer, count_fits, share_of, take
 from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.ledger.cards import Card, Offer, count_fits, share_of, take
 
 GIB = 1 << 30
 

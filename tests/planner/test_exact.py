@@ -12,7 +12,7 @@ from oracle.optimum import best_possible
 from oracle.question import ask_about
 from stated import problem_of, realized, stated
 
-from fleetctl.planner.placement.exact import bound_replicas, examine, solve_exactly
+from fleetctl.planner.placement.exact.exact import bound_replicas, examine, solve_exactly
 from fleetctl.planner.placement.objective import Level, placed_levels, priorities
 from fleetctl.planner.placement.problem import Problem
 

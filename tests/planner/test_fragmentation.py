@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.bid_prices import MICRO, Group, Wanted, bid_prices
-from fleetctl.planner.placement.card_field import CardField
-from fleetctl.planner.placement.cards import Card, Offer, take
-from fleetctl.planner.placement.central_path import Programme, balanced_prices
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.fragmentation import Fragmentation, Target
-from fleetctl.planner.placement.ledger import Ledger, LedgerNode
-from fleetctl.planner.placement.node_worth import Members, Room, node_worth
+from fleetctl.planner.placement.greedy.bid_prices import MICRO, Group, Wanted, bid_prices
+from fleetctl.planner.placement.greedy.card_field import CardField
+from fleetctl.planner.placement.greedy.central_path import Programme, balanced_prices
+from fleetctl.planner.placement.greedy.fragmentation import Fragmentation, Target
+from fleetctl.planner.placement.greedy.node_worth import Members, Room, node_worth
+from fleetctl.planner.placement.ledger.cards import Card, Offer, take
+from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
 
 GIB = 1 << 30

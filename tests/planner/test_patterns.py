@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from stated import problem_of, realized
 
-from fleetctl.planner.placement.covering import state_covering
-from fleetctl.planner.placement.goals import levels, stage_worth
 from fleetctl.planner.placement.layout import Layout
-from fleetctl.planner.placement.patterns import pack_by_patterns
+from fleetctl.planner.placement.patterns.covering import state_covering
+from fleetctl.planner.placement.patterns.goals import levels, stage_worth
+from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
 from fleetctl.planner.placement.problem import Problem
 
 STEPS = 4_000

@@ -17,7 +17,7 @@ from planner_worlds import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
-from fleetctl.planner.placement import cards
+from fleetctl.planner.placement.ledger import cards
 
 Short = dict[str, Any]
 

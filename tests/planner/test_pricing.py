@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stated import problem_of
 
-from fleetctl.planner.placement.cards import Card, Offer, take
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.covering import state_covering
-from fleetctl.planner.placement.pricing import Claims, Pricer, state_stall
-from fleetctl.planner.placement.reachable import all_patterns
-from fleetctl.planner.placement.scarce import count_scarce
-from fleetctl.planner.placement.standing import standing
+from fleetctl.planner.placement.ledger.cards import Card, Offer, take
+from fleetctl.planner.placement.patterns.covering import state_covering
+from fleetctl.planner.placement.patterns.pricing import Claims, Pricer, state_stall
+from fleetctl.planner.placement.patterns.reachable import all_patterns
+from fleetctl.planner.placement.patterns.scarce import count_scarce
+from fleetctl.planner.placement.patterns.standing import standing
 
 
 @pytest.mark.parametrize("seed", range(12))

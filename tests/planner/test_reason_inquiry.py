@@ -8,8 +8,8 @@ from fleetctl.planner.live import sort_out
 from fleetctl.planner.occupants import survey_site
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import replica_shape
+from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.remedies import Inquiry
-from fleetctl.planner.placement.replica import Placer
 
 
 def _ask(models: int, **parts: object) -> tuple[Inquiry, list[str]]:

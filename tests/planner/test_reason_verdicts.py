@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from one_node import judge_slowly
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.cards import Card, Offer, take
 from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.ledger.cards import Card, Offer, take
 from fleetctl.planner.placement.reasons.codes import CLOSEST_FIRST, FITS
 from fleetctl.planner.placement.reasons.offer_table import OfferTable
 from fleetctl.planner.placement.reasons.verdict import judge_offers, refusal

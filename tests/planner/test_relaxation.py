@@ -10,12 +10,12 @@ from oracle.optimum import best_possible
 from oracle.question import ask_about
 from stated import problem_of, stated
 
-from fleetctl.planner.placement import card_rows
-from fleetctl.planner.placement.card_packings import Piece, TooManyError, maximal_packings
-from fleetctl.planner.placement.climb import climb, most_replicas
-from fleetctl.planner.placement.items import Grain
+from fleetctl.planner.placement.exact import card_rows
+from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
+from fleetctl.planner.placement.exact.climb import climb, most_replicas
+from fleetctl.planner.placement.exact.items import Grain
+from fleetctl.planner.placement.exact.relaxation import Relaxation, relax, relax_finely
 from fleetctl.planner.placement.objective import Level
-from fleetctl.planner.placement.relaxation import Relaxation, relax, relax_finely
 
 SEEDS = range(400, 402)
 

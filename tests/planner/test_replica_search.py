@@ -9,7 +9,7 @@ from planner_worlds import short_inventory, short_model
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import replica_shape
-from fleetctl.planner.placement.replica import Placer
+from fleetctl.planner.placement.ledger.replica import Placer
 
 
 def placer_over(nodes: list[dict[str, Any]]) -> Placer:

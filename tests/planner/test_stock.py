@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from planner_worlds import short_node, short_replica
 
-from fleetctl.planner.placement.cards import Offer
+from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.ledger.stock import offer_of
 from fleetctl.planner.placement.policies import EffectivePolicy
-from fleetctl.planner.placement.stock import offer_of
 
 GIB = 1 << 30
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from planner_worlds import short_fleet, short_inventory
 
-from fleetctl.planner.placement.cards import Offer
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.questions.world import World
 
 WHOLE = Claim(gpus=10_000)

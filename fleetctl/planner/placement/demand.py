@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.replica import Stand
+from fleetctl.planner.placement.ledger.replica import Stand
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,21 +12,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fleetctl.planner.placement.blended import pack_blended
-from fleetctl.planner.placement.certificate import argument_for
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.exact import Examined, bound_replicas, examine
-from fleetctl.planner.placement.greedy import fill, orders, pack_greedily, take_again, top_up
-from fleetctl.planner.placement.guided import pack_guided
+from fleetctl.planner.placement.exact.certificate import argument_for
+from fleetctl.planner.placement.exact.exact import Examined, bound_replicas, examine
+from fleetctl.planner.placement.greedy.blended import pack_blended
+from fleetctl.planner.placement.greedy.greedy import fill, orders, pack_greedily, take_again, top_up
+from fleetctl.planner.placement.greedy.guided import pack_guided
+from fleetctl.planner.placement.greedy.pressure import node_prices
+from fleetctl.planner.placement.greedy.rearrange import rearrange
 from fleetctl.planner.placement.layout import Layout
-from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Level, Score, priorities, score, wanted_levels
-from fleetctl.planner.placement.patterns import pack_by_patterns
-from fleetctl.planner.placement.pressure import node_prices
+from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
 from fleetctl.planner.placement.problem import Problem, state_problem
 from fleetctl.planner.placement.realize import layout_of, realize
-from fleetctl.planner.placement.rearrange import rearrange
-from fleetctl.planner.placement.replica import Placer
 from fleetctl.planner.placement.slim import slim_down
 
 PORTFOLIO_WORK = 60_000

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetctl.planner.placement.cards import Offer
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Demand
-from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.policies import NO_CAP
 
 Kind = tuple[Claim, Selector]

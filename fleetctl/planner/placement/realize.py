@@ -14,8 +14,8 @@ from fleetctl.planner.placement.claims import GroupShape
 from fleetctl.planner.placement.deal import GangNodes, Members, deal
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.layout import Layout, Piece
+from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.placement.problem import DemandClass, Gang, Problem, group_of
-from fleetctl.planner.placement.replica import Placer, SeatNodes
 
 
 def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:

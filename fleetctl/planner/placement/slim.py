@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetctl.planner.placement.cards import Card, Offer
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.replica import Stand
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.problem import Kind, Problem
-from fleetctl.planner.placement.replica import Stand
 
 Flags = NDArray[np.bool_]
 Amounts = NDArray[np.int64]

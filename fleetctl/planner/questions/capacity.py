@@ -12,10 +12,10 @@ from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.plan import ModelRow
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.explain import explain
-from fleetctl.planner.placement.replica import Placer
 from fleetctl.planner.questions.filling import Filled, fill
 from fleetctl.planner.questions.hardware import hardware, need_text
 from fleetctl.planner.questions.nearest import nearest

@@ -13,7 +13,7 @@ from fleetctl.documents.inventory import Node
 from fleetctl.documents.selector import matches
 from fleetctl.documents.what_if import Change
 from fleetctl.errors import UsageError
-from fleetctl.planner.placement.replica import NODE_ID_LABEL
+from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
 from fleetctl.planner.questions.loss import without_node
 from fleetctl.planner.questions.nearest import find_node, nearest
 from fleetctl.planner.questions.new_node import new_nodes

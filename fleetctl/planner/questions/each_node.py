@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.what_if import LostModel, NodeLoss
-from fleetctl.planner.placement.cards import Offer
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand
-from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.explain import explain
-from fleetctl.planner.placement.replica import Placer
 from fleetctl.planner.questions.hardware import hardware
 from fleetctl.planner.questions.sitting import there_now
 from fleetctl.planner.questions.standing import Standing, Stay, standing

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from fleetctl.planner.placement.bound import upper_bound
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand
-from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.exact.bound import upper_bound
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.policies import NO_CAP
-from fleetctl.planner.placement.replica import Placer
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from fleetctl.documents.placement_map import Beside, Holder, LegendEntry, MapCar
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.live import LiveState
-from fleetctl.planner.placement.cards import Card
-from fleetctl.planner.placement.ledger import Ledger
-from fleetctl.planner.placement.stock import offer_of
+from fleetctl.planner.placement.ledger.cards import Card
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.stock import offer_of
 from fleetctl.planner.questions.hardware import hardware
 from fleetctl.planner.questions.sitting import Sitter, holder_of, seated, sitting, there_now
 from fleetctl.planner.questions.world import World, take_planned

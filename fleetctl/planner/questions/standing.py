@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from fleetctl.documents.inventory import Node, ReplicaMember
 from fleetctl.documents.plan import ActionMember, Plan
 from fleetctl.planner.live import LiveState
-from fleetctl.planner.placement.cards import Offer, take
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.ledger import Ledger
-from fleetctl.planner.placement.stock import offer_of
+from fleetctl.planner.placement.ledger.cards import Offer, take
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.stock import offer_of
 from fleetctl.planner.questions.loss import given_back
 from fleetctl.planner.questions.world import World, take_planned
 

@@ -15,7 +15,7 @@ from fleetctl.planner.live import LiveState, sort_out
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, replica_shape
-from fleetctl.planner.placement.ledger import Ledger
+from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.plan import make_plan
 from fleetctl.spec.resolved import ResolvedFleet
 

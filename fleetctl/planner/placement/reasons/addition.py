@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from fleetctl.documents.plan import Addition
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.cards import take
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
+from fleetctl.planner.placement.ledger.cards import take
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.gang import fitting_by_value
 from fleetctl.planner.placement.reasons.node_shapes import NodeShape, NodeShapes, names_a_node

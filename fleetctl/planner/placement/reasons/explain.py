@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fleetctl.documents.plan import Counted, Reason
 from fleetctl.planner.placement.claims import GroupShape, ReplicaShape
+from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.codes import IN_WORDS
 from fleetctl.planner.placement.reasons.counted import count, spread_text
 from fleetctl.planner.placement.reasons.gang import explain_gang
@@ -18,7 +19,6 @@ from fleetctl.planner.placement.reasons.mismatch import explain_mismatch
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import MAX_EXAMPLES, Shortfall, hardest_member
 from fleetctl.planner.placement.reasons.words import node_kind, nodes, with_claim
-from fleetctl.planner.placement.replica import Placer
 
 NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "CORDONED", "NODE_DRAINING")
 """Codes that say more than a count of nodes when no node at all can take a member of a gang."""

@@ -12,9 +12,11 @@ from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
 from fleetctl.documents.quantity import SHARE, format_bytes, format_share
 from fleetctl.documents.selector import parse_requirement
-from fleetctl.planner.placement.cards import Offer
 from fleetctl.planner.placement.claims import Claim, Selector
-from fleetctl.planner.placement.ledger import LedgerNode
+from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.ledger.ledger import LedgerNode
+from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
+from fleetctl.planner.placement.ledger.stock import offer_of
 from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
 from fleetctl.planner.placement.reasons.codes import FITS
 from fleetctl.planner.placement.reasons.node_table import NodeTable
@@ -22,8 +24,6 @@ from fleetctl.planner.placement.reasons.offer_table import Bools, Ints, OfferTab
 from fleetctl.planner.placement.reasons.trial import Fresh
 from fleetctl.planner.placement.reasons.verdict import judge_offers
 from fleetctl.planner.placement.reasons.words import ACCELERATOR_LABEL
-from fleetctl.planner.placement.replica import NODE_ID_LABEL
-from fleetctl.planner.placement.stock import offer_of
 
 GIB = 1 << 30
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import Claim, Selector
-from fleetctl.planner.placement.ledger import Ledger, LedgerNode
+from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.codes import CORDONED, DRAINING, FITS, MISMATCH, NO_NODES, SLOTS
 from fleetctl.planner.placement.reasons.offer_table import Bools, Ints, OfferTable

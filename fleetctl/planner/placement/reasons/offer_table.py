@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.cards import Offer
+from fleetctl.planner.placement.ledger.cards import Offer
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

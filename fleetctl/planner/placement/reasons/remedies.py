@@ -11,6 +11,7 @@ from functools import cached_property
 
 from fleetctl.documents.plan import Addition, Blocked, InTheWay
 from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.addition import find_addition, why_nothing
 from fleetctl.planner.placement.reasons.explain import Explanation, explain
 from fleetctl.planner.placement.reasons.node_shapes import NodeShapes
@@ -19,7 +20,6 @@ from fleetctl.planner.placement.reasons.pools import Pools
 from fleetctl.planner.placement.reasons.room import Room, RoomSearch
 from fleetctl.planner.placement.reasons.site import Occupant, Site
 from fleetctl.planner.placement.reasons.vacancy import Vacancies
-from fleetctl.planner.placement.replica import Placer
 
 
 @dataclass

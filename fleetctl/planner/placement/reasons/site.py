@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Node, ReplicaMember
-from fleetctl.planner.placement.replica import Stand
+from fleetctl.planner.placement.ledger.replica import Stand
 
 
 class Occupant(NamedTuple):

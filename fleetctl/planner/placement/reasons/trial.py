@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fleetctl.planner.placement.cards import Offer
 from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.ledger import Ledger, LedgerNode
+from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
+from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.codes import FITS
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.replica import Placer
 
 MAX_MEMBERS = 256
 """Replicas of more members are not tried."""

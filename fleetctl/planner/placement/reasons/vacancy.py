@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from fleetctl.documents.inventory import Amounts, Gpu, Node, ReplicaMember, card_indices
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.cards import Offer, take
-from fleetctl.planner.placement.ledger import LedgerNode
+from fleetctl.planner.placement.ledger.cards import Offer, take
+from fleetctl.planner.placement.ledger.ledger import LedgerNode
+from fleetctl.planner.placement.ledger.stock import offer_of
 from fleetctl.planner.placement.reasons.site import Site
-from fleetctl.planner.placement.stock import offer_of
 
 Gone = frozenset[int]
 """Numbers of occupants that are thought away."""

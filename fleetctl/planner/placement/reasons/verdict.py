@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.cards import Offer, share_of
 from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.ledger.cards import Offer, share_of
 from fleetctl.planner.placement.reasons.codes import (
     CARD_IN_USE,
     CARD_UNKNOWN,

@@ -1,0 +1,237 @@
+"""Rows on the cards of a pool of nodes: whole cards in groups, shares of cards in packings, one against the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+
+from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
+from fleetctl.planner.placement.exact.items import Item, Pool
+from fleetctl.planner.placement.exact.linear import LinearModel
+from fleetctl.planner.placement.exact.tally import Amounts, Tally
+
+MIB = 1 << 20
+MAX_PACKINGS = 2_000
+MAX_PACKING_COLUMNS = 6_000
+
+
+class Term(NamedTuple):
+    """A column that counts members of an item (its number) on a pool."""
+
+    item: int
+    column: int
+
+
+class CardClass(NamedTuple):
+    """Cards of a pool that are equal for the shares demanded: which packings they take."""
+
+    whole: bool
+    vram: int
+    """Only told apart on whole cards, where members that take whole cards compete for it."""
+    packings: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A column that counts cards of a class that carry one packing."""
+
+    column: int
+    shares: tuple[tuple[tuple[int, int], int], ...]
+    """((gpus, vram) of a claim, how many)."""
+    whole: bool
+    card_class: int
+    """Number of the class within the pool."""
+    cards: Sequence[tuple[int, int]]
+    """The cards of the class, as (row, free share), one entry per card of a node of the row."""
+
+
+class _Used(NamedTuple):
+    """A column that counts whole cards with so much memory taken up by shares."""
+
+    column: int
+    vram: int
+
+
+def add_card_rows(
+    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, terms: Sequence[Term]
+) -> list[Packed] | None:
+    """Bound the members with cards on a pool; returns the columns of packings, None where they would be too many."""
+    asked = [term for term in terms if items[term.item].claim.wants_card]
+    whole = [term for term in asked if items[term.item].claim.whole_cards]
+    shares = [term for term in asked if not items[term.item].claim.whole_cards]
+    packed: list[Packed] | None = []
+    used: list[_Used] = []
+    if shares:
+        try:
+            packed, used = _packing_rows(model, tally, items, pool, shares, whole)
+        except TooManyError:
+            packed = None
+            _coarse_share_rows(model, tally, items, pool, shares, whole)
+    if asked:
+        _group_rows(model, tally, items, pool, whole, used)
+        _total_row(model, tally, items, pool, asked)
+    return packed
+
+
+def _group_rows(
+    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, whole: Sequence[Term], used: Sequence[_Used]
+) -> None:
+    """Groups of s whole cards with at least v bytes each: those wanted are no more than those the nodes hold."""
+    nodes = pool.counts
+    sizes = sorted({items[term.item].claim.whole_cards for term in whole})
+    known = set[tuple[int, tuple[tuple[int, float], ...]]]()
+    for vram in sorted({items[term.item].claim.vram for term in whole} | {0}):
+        having = [term for term in whole if items[term.item].claim.vram >= vram]
+        for size in sizes:
+            room = int(nodes @ (tally.whole_cards(vram)[pool.rows] // size))
+            terms = _in_groups(having, items, size)
+            if terms and (room, terms) not in known:
+                known.add((room, terms))
+                model.at_most([*terms], room)
+        taken = tuple((one.column, 1.0) for one in used if one.vram >= vram)
+        if taken:
+            model.at_most([*_in_groups(having, items, 1), *taken], int(nodes @ tally.free_cards(vram)[pool.rows]))
+
+
+def _in_groups(terms: Sequence[Term], items: Sequence[Item], size: int) -> tuple[tuple[int, float], ...]:
+    """Return (column, how many groups of `size` cards one member takes)."""
+    groups = [(term.column, items[term.item].claim.whole_cards // size) for term in terms]
+    return tuple((column, float(count)) for column, count in groups if count)
+
+
+def _total_row(
+    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, asked: Sequence[Term]
+) -> None:
+    """The GPU share that Ray has free, which may be less than that of the cards."""
+    amounts = [(term.column, items[term.item].claim.gpus) for term in asked if items[term.item].claim.gpus]
+    if amounts:
+        unit = gcd(*(amount for _, amount in amounts))
+        model.at_most([(column, float(amount // unit)) for column, amount in amounts],
+                      float(pool.counts @ (tally.free_share[pool.rows] // unit)))
+
+
+def _packing_rows(
+    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, shares: Sequence[Term], whole: Sequence[Term],
+) -> tuple[list[Packed], list[_Used]]:
+    """Shares against packings of cards; also returns the columns that say how many whole cards those use up."""
+    claims = sorted({_claim(items, term) for term in shares})
+    classes = _card_classes(tally, claims, pool, tell_vram=any(items[term.item].claim.vram for term in whole))
+    covering: dict[tuple[int, int], list[tuple[int, float]]] = {claim: [] for claim in claims}
+    packed, used = [], []
+    weights = dict(zip(pool.rows.tolist(), pool.counts.tolist(), strict=True))
+    for number, (kind, cards) in enumerate(sorted(classes.items())):
+        count = sum(weights[row] for row, _ in cards)
+        columns = [model.column(count) for _ in kind.packings]
+        model.at_most([(column, 1.0) for column in columns], count)
+        used += [_Used(column, kind.vram) for column in columns if kind.whole]
+        for column, packing in zip(columns, kind.packings, strict=True):
+            content = tuple((claim, times) for claim, times in zip(claims, packing, strict=True) if times)
+            packed.append(Packed(column, content, kind.whole, number, cards))
+            for claim, times in content:
+                covering[claim].append((column, -float(times)))
+    for claim, columns_of in covering.items():
+        members = [(term.column, 1.0) for term in shares if _claim(items, term) == claim]
+        model.row([*members, *columns_of], -np.inf, 0)
+    return packed, used
+
+
+def _claim(items: Sequence[Item], term: Term) -> tuple[int, int]:
+    claim = items[term.item].claim
+    return claim.gpus, claim.vram
+
+
+def _card_classes(
+    tally: Tally, claims: Sequence[tuple[int, int]], pool: Pool, *, tell_vram: bool
+) -> dict[CardClass, list[tuple[int, int]]]:
+    """Sort the cards of a pool into classes. Raises TooManyError when their packings are too many for a model."""
+    classes: dict[CardClass, list[tuple[int, int]]] = {}
+    known: dict[tuple[int, int, int], CardClass] = {}
+    entries, cards, columns = tally.cards_on(pool.rows), tally.cards, 0
+    tell = any(vram for _, vram in claims) or tell_vram
+    for row, share, vram, memory in zip(
+        cards.node[entries].tolist(), cards.share[entries].tolist(), cards.vram[entries].tolist(),
+        cards.memory[entries].tolist(), strict=True,
+    ):
+        seen = (share, vram, memory) if tell else (share, 0, 0)
+        if seen not in known:
+            packings = _packings_on(claims, share, vram, memory)
+            known[seen] = CardClass(share == SHARE, max(0, vram) if share == SHARE and tell_vram else 0, packings)
+            columns += len(packings)
+        classes.setdefault(known[seen], []).append((row, share))
+        if columns > MAX_PACKING_COLUMNS:
+            raise TooManyError
+    return {kind: found for kind, found in classes.items() if any(any(packing) for packing in kind.packings)}
+
+
+def _packings_on(
+    claims: Sequence[tuple[int, int]], share: int, vram: int, memory: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return the maximal packings of one card by (gpus, vram) claims, as counts per claim."""
+    pieces, places = [], []
+    for place, (gpus, bytes_asked) in enumerate(claims):
+        piece = Piece(gpus or _share_of(bytes_asked, memory), bytes_asked)
+        if piece.share <= share and (not bytes_asked or bytes_asked <= vram):
+            pieces.append(piece)
+            places.append(place)
+    found = []
+    for counts in maximal_packings(pieces, share, vram, MAX_PACKINGS):
+        at = dict(zip(places, counts, strict=True))
+        found.append(tuple(at.get(place, 0) for place in range(len(claims))))
+    return tuple(found)
+
+
+def _share_of(vram: int, memory: int) -> int:
+    return -(-vram * SHARE // memory) if memory > 0 else SHARE + 1
+
+
+def _coarse_share_rows(
+    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, shares: Sequence[Term], whole: Sequence[Term],
+) -> None:
+    """Shares by floor(share / t) for the sizes demanded: weaker than packings, and few rows however many sizes."""
+    entries = tally.cards_on(pool.rows)
+    weights = np.zeros(len(tally.nodes), dtype=np.int64)
+    weights[pool.rows] = pool.counts
+    free, nodes = tally.cards.share[entries], weights[tally.cards.node[entries]]
+    largest = int(tally.cards.memory[entries].max(initial=0))
+    asked = [(term.column, _least_share(items[term.item], largest)) for term in shares]
+    for step in _steps({amount for _, amount in asked}):
+        terms = [(column, float(amount // step)) for column, amount in asked if amount >= step]
+        terms += [(term.column, float(items[term.item].claim.whole_cards * (SHARE // step))) for term in whole]
+        model.at_most(terms, float(nodes @ (free // step)))
+    _coarse_vram_rows(model, tally, items, entries, nodes, shares, whole)
+
+
+def _coarse_vram_rows(
+    model: LinearModel, tally: Tally, items: Sequence[Item], entries: Amounts, nodes: Amounts, shares: Sequence[Term],
+    whole: Sequence[Term],
+) -> None:
+    """Memory of cards by floor(vram / t), for all of it and just above a half, a third, a quarter of a card.
+
+    A card that is taken whole is gone with all its memory, at least that of the smallest free one.
+    """
+    vram = np.maximum(tally.cards.vram[entries], 0)
+    free_cards = tally.cards.share[entries] == SHARE
+    smallest = int(tally.cards.vram[entries][free_cards].min(initial=1 << 60)) if free_cards.any() else 0
+    largest = int(vram.max(initial=0))
+    for step in {MIB, *(largest // parts + 1 for parts in range(2, 5))} if largest > 0 else ():
+        terms = [(term.column, float(items[term.item].claim.vram // step)) for term in shares]
+        terms += [(term.column, float(items[term.item].claim.whole_cards * max(
+            smallest // step, items[term.item].claim.vram // step, 0))) for term in whole]
+        held = [(column, amount) for column, amount in terms if amount]
+        if any(items[term.item].claim.vram >= step for term in shares):
+            model.at_most(held, float(nodes @ -(-vram // step) if step == MIB else nodes @ (vram // step)))
+
+
+def _least_share(item: Item, largest: int) -> int:
+    return item.claim.gpus or _share_of(item.claim.vram, largest)
+
+
+def _steps(sizes: Iterable[int]) -> list[int]:
+    """Return sizes at which to count: what is demanded, and just above a half, a third, a quarter of a card."""
+    above = {SHARE // parts + 1 for parts in range(2, 5)}
+    return sorted(size for size in {*sizes, *above} if 0 < size <= SHARE)[-64:]

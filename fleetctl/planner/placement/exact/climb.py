@@ -1,0 +1,202 @@
+"""The order of priorities over a relaxation: one stage after another, what an earlier one reached staying fixed.
+
+A stage is the models served, the GPU share or the replicas of one priority. The values reached are together never
+below, in that order, what any plan can have; a plan that has exactly these is proven best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import gcd
+
+import numpy as np
+
+from fleetctl.planner.placement.exact.linear import InfeasibleError, LinearModel, Vector
+from fleetctl.planner.placement.exact.relaxation import Relaxation
+from fleetctl.planner.placement.objective import Level
+
+Levels = tuple[Level, ...]
+"""One per priority at which something is missing, high to low."""
+
+MAX_INTEGERS = 2_500
+"""Beyond so many integers there is a bound and no point."""
+EXACT_INTEGERS = 500
+GAP = 1e-4
+"""Beyond so many integers a point this close to the bound will do: the last few steps cost most of the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """How high the stages of a relaxation go."""
+
+    levels: Levels
+    """No plan has higher ones. Stages not looked at stand at what each class of demand could get alone."""
+    attained: bool
+    """The incumbent has exactly these levels."""
+    values: Vector | None
+    """A point of the relaxation with these levels, by column; None when none was needed or found."""
+
+
+def climb(relaxation: Relaxation, incumbent: Levels | None = None, *, to_the_top: bool = False) -> Climb:
+    """Maximise stage after stage; stop where the incumbent falls short, unless a point at the top is wanted.
+
+    At first each stage is only bounded by its linear program, and one integer program at the end looks for a point that
+    reaches all of these bounds. Where there is none, every stage is solved in whole numbers.
+    """
+    if to_the_top or not incumbent:
+        with suppress(InfeasibleError):
+            return _climb(relaxation, incumbent, _Ascent(relaxation, hopeful=True), to_the_top=True)
+    return _climb(relaxation, incumbent, _Ascent(relaxation), to_the_top=to_the_top)
+
+
+def _climb(relaxation: Relaxation, incumbent: Levels | None, ascent: _Ascent, *, to_the_top: bool) -> Climb:
+    known = [value for level in incumbent or () for value in level]
+    stages = _stages(relaxation)
+    reached = [stage.most * stage.unit for stage in stages]
+    try:
+        for place, stage in enumerate(stages):
+            have, valid = (known[place] if known[:place] == reached[:place] else None) if known else None, ascent.tight
+            value = ascent.raise_to_top(stage, None if have is None else have // stage.unit) * stage.unit
+            if valid:
+                reached[place] = value
+            if known and reached[place] != have and not to_the_top:
+                break
+        if ascent.hopeful and reached != known:
+            lowered = ascent.confirm()
+            if lowered is not None:
+                place = stages.index(lowered[0])
+                reached[place] = min(reached[place], lowered[1] * lowered[0].unit)
+    except InfeasibleError:
+        if ascent.hopeful:
+            raise
+        ascent.values = None
+    levels = tuple(Level(*reached[place:place + 3]) for place in range(0, len(reached), 3))
+    return Climb(levels, reached == known, ascent.values)
+
+
+def most_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
+    """Bound the new replicas of any plan; `at_least` = of any plan that reaches these values at the first stages.
+
+    Raises InfeasibleError when the limits of the relaxation's columns leave no plan at all.
+    """
+    ascent = _Ascent(relaxation)
+    for stage, value in zip(_stages(relaxation), at_least, strict=False):
+        ascent.keep(stage, value // stage.unit)
+    everything = _stage(relaxation.model, dict.fromkeys(relaxation.replicas, 1))
+    try:
+        return ascent.raise_to_top(everything, None)
+    except InfeasibleError:
+        if not at_least:
+            raise
+        return most_replicas(relaxation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """An objective by column, in units of `unit`; `most` = its value when every column is at its limit."""
+
+    objective: Mapping[int, int]
+    unit: int
+    most: int
+
+
+def _stage(model: LinearModel, objective: Mapping[int, int]) -> _Stage:
+    unit = gcd(*objective.values()) or 1
+    small = {column: value // unit for column, value in objective.items() if value}
+    return _Stage(small, unit, int(sum(value * model.highs[column] for column, value in small.items())))
+
+
+def _stages(relaxation: Relaxation) -> list[_Stage]:
+    demands = relaxation.problem.demands
+    stages = []
+    for priority in sorted({demand.priority for demand in demands}, reverse=True):
+        level = [number for number, demand in enumerate(demands) if demand.priority == priority]
+        unserved = [number for number in level if demands[number].unserved]
+        stages += [
+            _stage(relaxation.model, {relaxation.served[number]: 1 for number in unserved}),
+            _stage(relaxation.model, {relaxation.replicas[number]: demands[number].gpu_units for number in level}),
+            _stage(relaxation.model, {relaxation.replicas[number]: 1 for number in level}),
+        ]
+    return stages
+
+
+@dataclass(slots=True)
+class _Ascent:
+    """Solves stages on a copy of the model's rows, each fixing what it reached."""
+
+    relaxation: Relaxation
+    hopeful: bool = False
+    """Take what the linear programs say for reached, until `confirm` looks for a point."""
+    values: Vector | None = None
+    tight: bool = True
+    """What was reached is what the stages before were bounded by; if not, later stages bound nothing."""
+    model: LinearModel = field(init=False)
+    _last: _Stage | None = None
+    _open: tuple[_Stage, int] | None = None
+    """The last stage and its bound, while that is not fixed yet."""
+
+    def __post_init__(self) -> None:
+        self.model = self.relaxation.model.copy()
+
+    def raise_to_top(self, stage: _Stage, have: int | None) -> int:
+        """Return the bound of a stage; the next one fixes what it reached.
+
+        `have` = what an incumbent has: often that is the bound already, and no point is needed.
+        """
+        if self._open is not None:
+            self.keep(*self._open)
+            self._open = None
+        if not stage.objective or have == stage.most or self._at_top(stage):
+            self.keep(stage, stage.most)
+            return stage.most
+        most = self.model.maximise(stage.objective, relaxed=True).bound
+        self._last = stage
+        if most == have or self.hopeful or self._is_large:
+            self.values, self._open = None, (stage, most)
+            return most
+        return self._solve(stage, most)
+
+    def confirm(self) -> tuple[_Stage, int] | None:
+        """Find the best point of the last stage that reaches what the others are said to; may lower its bound.
+
+        Raises InfeasibleError where there is no such point.
+        """
+        if self._last is None or self._is_large:
+            return None
+        answer = self.model.maximise(self._last.objective, relaxed=False, gap=self._gap)
+        if answer.values is None:
+            raise InfeasibleError
+        self.values = answer.values
+        return self._open and (self._last, answer.bound)
+
+    def keep(self, stage: _Stage, value: int) -> None:
+        """Let nothing later fall below what a stage reached."""
+        if value == stage.most:
+            for column in stage.objective:
+                self.model.lows[column] = self.model.highs[column]
+        elif value:
+            self.model.row([(column, float(factor)) for column, factor in stage.objective.items()], value, np.inf)
+
+    @property
+    def _is_large(self) -> bool:
+        return self.model.integers > MAX_INTEGERS
+
+    @property
+    def _gap(self) -> float:
+        return GAP if self.model.integers > EXACT_INTEGERS else 0.0
+
+    def _at_top(self, stage: _Stage) -> bool:
+        return all(self.model.lows[column] == self.model.highs[column] for column in stage.objective)
+
+    def _solve(self, stage: _Stage, most: int) -> int:
+        answer = self.model.maximise(stage.objective, relaxed=False, gap=self._gap)
+        bound, reached = min(answer.bound, most), answer.bound
+        self.values = answer.values
+        if answer.values is not None:
+            reached = round(sum(factor * answer.values[column] for column, factor in stage.objective.items()))
+        self.keep(stage, reached)
+        if reached < bound:
+            self.tight = False
+        return bound

@@ -1,0 +1,1 @@
+"""Greedy passes over the classes of demand, and improving what they leave."""

@@ -1,0 +1,218 @@
+"""The nodes that can take one kind of member, best first; follows the ledger instead of being rebuilt.
+
+Best first means: the card Ray will pick is certain; the node is not contested; a share takes no more of a card's memory
+than of the card; no empty node is broken; the smallest card that does; the tightest fit. Over all nodes the search goes
+by cells of equal nodes; inside one domain, which is small, by nodes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import insort
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.ledger.cards import Offer, Taken, share_of
+from fleetctl.planner.placement.ledger.cells import NOWHERE, Cells
+from fleetctl.planner.placement.ledger.ledger import Ledger
+
+FitKey = tuple[int, ...]
+Allowed = Callable[[int], bool]
+Spread = Callable[[int], int]
+
+
+def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
+    """Rank a fit; lower is better. All parts are integers, so equal fits are exactly equal."""
+    left = taken.left
+    whole_left = sum(card.fully_free for card in left.cards)
+    if not claim.wants_card:
+        return (0, before.empty, whole_left, 0, left.free_cpus, left.free_memory)
+    used = [card for card in left.cards if card.index in taken.indices]
+    memory = max((card.memory or 0 for card in used), default=0)
+    if claim.whole_cards:
+        return (taken.risky, before.empty, memory, whole_left, whole_left, left.free_cpus)
+    share_left = sum(card.free_share for card in used)
+    stranded = max(0, share_of(claim.vram, memory) - taken.gpus) if memory else 0
+    return (taken.risky, stranded, before.empty, memory, share_left, whole_left, left.free_cpus)
+
+
+class Candidates(ABC):
+    """Nodes that can take one claim now."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[int]:
+        """Yield the fitting nodes, good ones first."""
+
+    @abstractmethod
+    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
+        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
+
+    @abstractmethod
+    def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
+        """Return all nodes that `allowed` accepts, best first."""
+
+    @abstractmethod
+    def fit(self, node: int) -> FitKey | None:
+        """Return how well a node fits as it stands; None = not at all. The price of the node is left out."""
+
+
+@dataclass(slots=True)
+class Fits:
+    """How well one claim fits each numbered offer; None = not at all. Worked out once per offer."""
+
+    ledger: Ledger
+    claim: Claim
+    _known: dict[int, FitKey | None] = field(default_factory=dict)
+
+    def of(self, number: int) -> FitKey | None:
+        """Return the rank of a fit on the offer with a number."""
+        known = self._known
+        if number not in known:
+            taken = self.ledger.peek_number(number, self.claim)
+            offer = self.ledger.numbered(number)
+            known[number] = None if taken is None else fit_key(offer, taken, self.claim)
+        return known[number]
+
+
+@dataclass(slots=True)
+class FleetCandidates(Candidates):
+    """Candidates among all open nodes that a selector allows."""
+
+    cells: Cells
+    claim: Claim
+    selector: Selector
+    fits: Fits
+    _age: int = NOWHERE
+    _cursor: int = 0
+    _order: list[tuple[FitKey, int]] = field(default_factory=list)
+    """Fit and cell, best first; cells that were left by all nodes are dropped when they are next seen."""
+    _listed: set[int] = field(default_factory=set)
+
+    def __len__(self) -> int:
+        self._follow()
+        return sum(self.cells.count(cell) for _, cell in self._order)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the fitting nodes, good ones first."""
+        self._follow()
+        for _, cell in list(self._order):
+            yield from self.cells.nodes(cell)
+
+    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
+        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
+        self._follow()
+        order, at = self._order, 0
+        while at < len(order):
+            key = order[at][0]
+            chosen: tuple[int, int] | None = None
+            while at < len(order) and order[at][0] == key:
+                cell = order[at][1]
+                if not self.cells.count(cell):
+                    del order[at]
+                    self._listed.discard(cell)
+                    continue
+                found = _least_crowded(self.cells.nodes(cell), allowed, spread)
+                if found is not None and (chosen is None or found < chosen):
+                    chosen = found
+                at += 1
+            if chosen is not None:
+                return chosen[1]
+        return None
+
+    def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
+        """Return all nodes that `allowed` accepts, best first."""
+        self._follow()
+        found = [(key, spread(node), node) for key, cell in self._order for node in self.cells.nodes(cell)
+                 if allowed(node)]
+        return [node for _, _, node in sorted(found)]
+
+    def fit(self, node: int) -> FitKey | None:
+        """Return how well a node fits as it stands; None = not at all. The price of the node is left out."""
+        return self.fits.of(self.cells.ledger.numbers[node])
+
+    def _follow(self) -> None:
+        cells = self.cells
+        cells.follow()
+        if self._age == cells.age and self._cursor == len(cells.awake):
+            return
+        if self._age != cells.age or len(cells.awake) - self._cursor > len(cells.alive):
+            self._build()
+        else:
+            for cell in cells.awake[self._cursor:]:
+                if cell not in self._listed and cells.allows(self.selector, cell):
+                    self._list(cell)
+        self._cursor = len(cells.awake)
+
+    def _build(self) -> None:
+        self._age = self.cells.age
+        found = []
+        for cell in self.cells.holding(self.claim, self.selector):
+            key = self.fits.of(self.cells.number[cell])
+            if key is not None:
+                found.append((self._priced(key, cell), cell))
+        self._order = sorted(found)
+        self._listed = {cell for _, cell in found}
+
+    def _list(self, cell: int) -> None:
+        key = self.fits.of(self.cells.number[cell])
+        if key is not None:
+            insort(self._order, (self._priced(key, cell), cell))
+            self._listed.add(cell)
+
+    def _priced(self, key: FitKey, cell: int) -> FitKey:
+        return (key[0], self.cells.price[cell], *key[1:])
+
+
+@dataclass(slots=True)
+class DomainCandidates(Candidates):
+    """Candidates among a few nodes: those of one domain that a selector allows, ascending."""
+
+    ledger: Ledger
+    places: Sequence[int]
+    fits: Fits
+    prices: Sequence[int] | None = None
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the fitting nodes in ledger order."""
+        numbers = self.ledger.numbers
+        return (node for node in self.places if self.fits.of(numbers[node]) is not None)
+
+    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
+        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
+        found = min(self._ranked(allowed, spread), default=None)
+        return None if found is None else found[2]
+
+    def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
+        """Return all nodes that `allowed` accepts, best first."""
+        return [node for _, _, node in sorted(self._ranked(allowed, spread))]
+
+    def fit(self, node: int) -> FitKey | None:
+        """Return how well a node fits as it stands; None = not at all. The price of the node is left out."""
+        return self.fits.of(self.ledger.numbers[node])
+
+    def _ranked(self, allowed: Allowed | None, spread: Spread) -> Iterator[tuple[FitKey, int, int]]:
+        for node in self.places:
+            key = self.fits.of(self.ledger.numbers[node])
+            if key is not None and (allowed is None or allowed(node)):
+                price = 0 if self.prices is None else self.prices[node]
+                yield (key[0], price, *key[1:]), spread(node), node
+
+
+def _least_crowded(nodes: Iterator[int], allowed: Allowed | None, spread: Spread) -> tuple[int, int] | None:
+    best: tuple[int, int] | None = None
+    for node in nodes:
+        if allowed is not None and not allowed(node):
+            continue
+        found = spread(node), node
+        if not found[0]:
+            return found
+        if best is None or found < best:
+            best = found
+    return best

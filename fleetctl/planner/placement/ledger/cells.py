@@ -1,0 +1,175 @@
+"""Cells: nodes that are alike while a plan is made, kept up to date; equal offer, same selectors match, same price.
+
+On 10,000 nodes there are a few hundred cells, most of them full. What a kind of member asks is asked of cells: a row of
+numbers per cell tells at once which cannot hold it. A node that moves from cell to cell costs one dictionary lookup.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.ledger.ledger import Ledger
+
+NOWHERE = -1
+GPUS, CPUS, MEMORY, WHOLE, SHARE_LEFT, VRAM = range(6)
+
+
+def most_of(offer: Offer) -> tuple[int, ...]:
+    """Return one offer as a row: GPU share, CPUs, memory, free clean cards, largest free share, most VRAM on a card."""
+    return (
+        offer.free_gpus, offer.free_cpus, offer.free_memory,
+        sum(card.fully_free and not card.dirty for card in offer.cards),
+        max((card.free_share for card in offer.cards), default=0),
+        max((card.free_vram for card in offer.cards if card.free_vram is not None), default=0),
+    )
+
+
+@dataclass(slots=True)
+class Cells:
+    """The open nodes of a ledger by cell. `prices` = by node, or None."""
+
+    ledger: Ledger
+    prices: Sequence[int] | None = None
+    awake: list[int] = field(default_factory=list)
+    """Every cell that got its first node, in order: readers keep a cursor into it."""
+    alive: set[int] = field(default_factory=set)
+    """Cells with at least one node."""
+    number: list[int] = field(default_factory=list)
+    """By cell: the number of its offer."""
+    price: list[int] = field(default_factory=list)
+    age: int = 0
+    """Counts how often all was told apart anew; readers start over."""
+    _selectors: dict[Selector, NDArray[np.bool_]] = field(default_factory=dict)
+    """By selector: which tags it allows."""
+    _tag_of: list[int] = field(default_factory=list)
+    _price_of_tag: list[int] = field(default_factory=list)
+    _tags: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    _rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 6), dtype=np.int64))
+    _ids: dict[tuple[int, int], int] = field(default_factory=dict)
+    _nodes: list[list[int]] = field(default_factory=list)
+    """By cell: its nodes, negated and ascending; some may have left."""
+    _count: list[int] = field(default_factory=list)
+    _cell_of: list[int] = field(default_factory=list)
+    _cursor: int = 0
+
+    def expect(self, selectors: Sequence[Selector]) -> None:
+        """Tell nodes apart by these selectors too."""
+        new = set(selectors).difference(self._selectors)
+        if new or not self._cell_of:
+            self._tell_apart(sorted({*self._selectors, *new}))
+
+    def follow(self) -> None:
+        """Catch up with the ledger."""
+        changes, numbers = self.ledger.changes, self.ledger.numbers
+        if self._cursor == len(changes):
+            return
+        recent = changes[self._cursor:] if self._cursor + 1 == len(changes) else set(changes[self._cursor:])
+        for node in recent:
+            tag, before = self._tag_of[node], self._cell_of[node]
+            if tag == NOWHERE or self.number[before] == numbers[node]:
+                continue
+            self._count[before] -= 1
+            if not self._count[before]:
+                self.alive.discard(before)
+            self._enter(node, tag, numbers[node])
+        self._cursor = len(changes)
+
+    def holding(self, claim: Claim, selector: Selector) -> list[int]:
+        """Return the living cells that a selector allows and whose sums do not rule a claim out."""
+        cells = np.fromiter(self.alive, dtype=np.int64, count=len(self.alive))
+        rows = self._rows[cells]
+        fits = self._selectors[selector][self._tags[cells]]
+        fits &= (rows[:, GPUS] >= claim.gpus) & (rows[:, CPUS] >= claim.cpus) & (rows[:, MEMORY] >= claim.memory)
+        fits &= rows[:, VRAM] >= claim.vram
+        if claim.whole_cards:
+            fits &= rows[:, WHOLE] >= claim.whole_cards
+        elif claim.gpus:
+            fits &= rows[:, SHARE_LEFT] >= claim.gpus
+        found: list[int] = cells[fits].tolist()
+        return found
+
+    def allows(self, selector: Selector, cell: int) -> bool:
+        """Tell whether a selector allows the nodes of a cell."""
+        return bool(self._selectors[selector][self._tags[cell]])
+
+    def count(self, cell: int) -> int:
+        """Return how many nodes a cell has now."""
+        return self._count[cell]
+
+    def nodes(self, cell: int) -> Iterator[int]:
+        """Yield the nodes of a cell in ledger order; entries of nodes that have left are dropped on the way."""
+        entries = self._nodes[cell]
+        place = len(entries) - 1
+        while place >= 0:
+            node = -entries[place]
+            if self._cell_of[node] == cell:
+                yield node
+            else:
+                del entries[place]
+            place -= 1
+
+    def _enter(self, node: int, tag: int, number: int) -> None:
+        cell = self._ids.get((tag, number), NOWHERE)
+        if cell == NOWHERE:
+            cell = self._found(tag, number)
+        self._cell_of[node] = cell
+        self._count[cell] += 1
+        if self._count[cell] == 1:
+            self.alive.add(cell)
+            self.awake.append(cell)
+        entries = self._nodes[cell]
+        at = bisect_left(entries, -node)
+        if at == len(entries) or entries[at] != -node:
+            entries.insert(at, -node)
+
+    def _found(self, tag: int, number: int) -> int:
+        cell = self._ids[tag, number] = len(self._nodes)
+        if cell >= len(self._rows):
+            room = max(256, 2 * len(self._rows))
+            self._rows = np.concatenate([self._rows, np.zeros((room, 6), dtype=np.int64)])
+            self._tags = np.concatenate([self._tags, np.zeros(room, dtype=np.int64)])
+        self._rows[cell] = most_of(self.ledger.numbered(number))
+        self._tags[cell] = tag
+        self._nodes.append([])
+        self._count.append(0)
+        self.number.append(number)
+        self.price.append(self._price_of_tag[tag])
+        return cell
+
+    def _tell_apart(self, selectors: list[Selector]) -> None:
+        """Tag every open node by the selectors that match and its price, and file all nodes anew."""
+        nodes = self.ledger.nodes
+        matches = np.zeros((len(nodes), len(selectors)), dtype=bool)
+        for column, selector in enumerate(selectors):
+            matches[list(self.ledger.selected(selector)), column] = True
+        packed = np.packbits(matches, axis=1)
+        tags: dict[tuple[bytes, int], int] = {}
+        first: list[int] = []
+        self._tag_of = [NOWHERE] * len(nodes)
+        for place, node in enumerate(nodes):
+            if node.open:
+                sign = packed[place].tobytes(), self.prices[place] if self.prices is not None else 0
+                if sign not in tags:
+                    tags[sign] = len(tags)
+                    first.append(place)
+                self._tag_of[place] = tags[sign]
+        self._price_of_tag = [price for _, price in tags]
+        self._selectors = {selector: matches[first, column] for column, selector in enumerate(selectors)}
+        self._file_all()
+
+    def _file_all(self) -> None:
+        self.age += 1
+        self.awake, self.alive, self.number, self.price = [], set(), [], []
+        self._ids, self._nodes, self._count = {}, [], []
+        self._cell_of = [NOWHERE] * len(self.ledger.nodes)
+        for node in reversed(range(len(self.ledger.nodes))):
+            if self._tag_of[node] != NOWHERE:
+                self._enter(node, self._tag_of[node], self.ledger.numbers[node])
+        self._cursor = len(self.ledger.changes)

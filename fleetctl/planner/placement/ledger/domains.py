@@ -1,0 +1,76 @@
+"""The values of one label as domains: which nodes have each, and how many GPUs are free there; follows the ledger."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fleetctl.planner.placement.ledger.ledger import Ledger
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Domain:
+    """The nodes that share one value of a label."""
+
+    value: str
+    nodes: frozenset[int]
+
+
+@dataclass(slots=True)
+class Domains:
+    """All domains of one label, by value, and what is free in each. A node without the label is in no domain."""
+
+    ledger: Ledger
+    label: str
+    by_value: dict[str, Domain] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    """By value: how often a node of the domain was seen to change; after `with_room` it is up to date."""
+    _of: dict[int, Domain] = field(default_factory=dict)
+    _known: dict[int, int] = field(default_factory=dict)
+    """Node -> its free GPU share as it was last counted."""
+    _free: dict[str, int] = field(default_factory=dict)
+    _order: list[tuple[int, str]] = field(default_factory=list)
+    _cursor: int = 0
+
+    def __post_init__(self) -> None:
+        values: dict[str, set[int]] = {}
+        for place, node in enumerate(self.ledger.nodes):
+            if self.label in node.labels:
+                values.setdefault(node.labels[self.label], set()).add(place)
+        self.by_value = {value: Domain(value, frozenset(nodes)) for value, nodes in sorted(values.items())}
+        self.versions = dict.fromkeys(self.by_value, 0)
+        self._of = {place: domain for domain in self.by_value.values() for place in domain.nodes}
+        self._known = {place: self.ledger.offer(place).free_gpus for place in self._of}
+        self._free = {value: sum(self._known[place] for place in domain.nodes)
+                      for value, domain in self.by_value.items()}
+        self._order = sorted((free, value) for value, free in self._free.items())
+        self._cursor = len(self.ledger.changes)
+
+    def of(self, node: int) -> Domain | None:
+        """Return the domain a node is in."""
+        return self._of.get(node)
+
+    def with_room(self, gpus: int, nodes: int) -> Iterator[Domain]:
+        """Yield the domains with so many nodes and so much GPU share free in all, those with least free first."""
+        self._follow()
+        for _, value in self._order[bisect_left(self._order, (gpus, "")):]:
+            if len(self.by_value[value].nodes) >= nodes:
+                yield self.by_value[value]
+
+    def _follow(self) -> None:
+        for node in set(self.ledger.changes[self._cursor:]):
+            domain = self._of.get(node)
+            if domain is None:
+                continue
+            self.versions[domain.value] += 1
+            free = self.ledger.offer(node).free_gpus
+            if free != self._known[node]:
+                self._refile(domain.value, self._free[domain.value] + free - self._known[node])
+                self._known[node] = free
+        self._cursor = len(self.ledger.changes)
+
+    def _refile(self, value: str, free: int) -> None:
+        del self._order[bisect_left(self._order, (self._free[value], value))]
+        self._free[value] = free
+        insort(self._order, (free, value))

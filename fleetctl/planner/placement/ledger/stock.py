@@ -1,0 +1,203 @@
+"""What a node has left, from what the inventory says about it.
+
+Some of what is granted is known per card (the cards a live member names, `share` of a card); the rest is laid on cards
+the way Ray would have done it, on those cards first whose measured use shows that somebody is there.
+
+A node is first boiled down to the plain facts its offer depends on: nodes with equal facts are worked out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
+from typing import NamedTuple
+
+from fleetctl.documents.inventory import Gpu, Node, ReplicaMember, indices_among
+from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.policies import EffectivePolicy
+
+GIB = 1 << 30
+
+BareCard = tuple[int, int | None, int, int]
+"""Index, memory (None = unknown), measured use, and the share the inventory reports without naming a holder."""
+Grant = tuple[int, int, tuple[int, ...]]
+"""What a live member holds: its share, its VRAM on each card, and the cards it is known to stand on."""
+
+
+class Facts(NamedTuple):
+    """All that the offer of a node depends on beside its policy. GPUs and CPUs in 1/10000, bytes."""
+
+    cards: tuple[BareCard, ...]
+    grants: tuple[Grant, ...]
+    gpus_total: int
+    gpus_used: int
+    free_cpus: int
+    free_memory: int
+    held: bool
+    """A live member stands here, with or without a card."""
+
+
+@dataclass(slots=True)
+class _Bench:
+    """The cards of one node while what is granted is laid on them; all lists by place in `cards`.
+
+    `told` = share the inventory reports without naming a holder, `share` and `vram` = what is laid.
+    """
+
+    cards: tuple[BareCard, ...]
+    told: list[int]
+    share: list[int]
+    vram: list[int]
+
+    def free(self, place: int) -> int:
+        return SHARE - self.share[place] - self.told[place]
+
+    def grant(self, place: int, share: int, vram: int) -> None:
+        """Lay a member, or an unknown holder, on a card; no memory claim = it is granted its share of the memory."""
+        if self.told[place]:
+            self.told[place] = max(0, self.told[place] - share)
+        self.share[place] = min(SHARE, self.share[place] + share)
+        self.vram[place] += vram or share * (self.cards[place][1] or 0) // SHARE
+
+    def lay(self, share: int, vram: int) -> None:
+        """Lay a grant whose card is not known: whole cards first, then the share below one card."""
+        whole, part = divmod(share, SHARE)
+        for _ in range(whole):
+            self._lay_piece(SHARE, vram)
+        if part:
+            self._lay_piece(part, vram)
+
+    def _lay_piece(self, share: int, vram: int) -> None:
+        places = range(len(self.cards))
+        if told := [place for place in places if self.told[place] >= share]:
+            self.grant(min(told, key=lambda place: (self.told[place], *self._likely(place))), share, vram)
+        elif room := [place for place in places if self.free(place) >= share]:
+            self.grant(min(room, key=lambda place: (self.free(place), *self._likely(place))), share, vram)
+        else:
+            self._spill(share, vram)
+
+    def _likely(self, place: int) -> tuple[int, int]:
+        index, _, measured, _ = self.cards[place]
+        return -measured, index
+
+    def _spill(self, share: int, vram: int) -> None:
+        """No single card holds it, so the layout is not as we think: take it from wherever something is free."""
+        for place in sorted(range(len(self.cards)), key=lambda place: (-self.free(place), place)):
+            piece = min(share, self.free(place))
+            if piece > 0:
+                self.grant(place, piece, vram)
+                share -= piece
+
+    def finish(self, reserve: int) -> tuple[Card, ...]:
+        """Return the cards as the ledger sees them; what is told and not laid counts as laid."""
+        for place, told in enumerate(self.told):
+            if told:
+                self.grant(place, told, 0)
+        return tuple([_finished(card, share, vram, reserve)
+                      for card, share, vram in zip(self.cards, self.share, self.vram, strict=True)])
+
+
+@lru_cache(maxsize=1 << 16)
+def _finished(card: BareCard, share: int, vram: int, reserve: int) -> Card:
+    index, memory, measured, _ = card
+    if share >= SHARE:  # nothing of it is on offer, so it does not matter how much memory it has left
+        return Card(index, 0, None if memory is None else 0, memory)
+    slack = max(GIB, (memory or 0) // 50)
+    free = None if memory is None else max(0, memory - max(measured, vram) - reserve)
+    return Card(index, SHARE - share, free, memory, dirty=measured > vram + slack)
+
+
+def offer_of(node: Node, members: Sequence[ReplicaMember], policy: EffectivePolicy) -> Offer:
+    """Return what `node` still offers; `members` are the live members on it, in a fixed order."""
+    return offer_from(facts_of(node, members), policy)
+
+
+def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
+    """Return what the offer of `node` depends on; `members` are the live members on it, in a fixed order."""
+    total, used = node.resources.total, node.resources.used
+    gpus_total, cpus_used, memory_used = round(total.gpu * SHARE), 0, 0
+    for member in members:
+        cpus_used += member.cpus
+        memory_used += member.memory
+    if used is not None:
+        cpus_used = max(round(used.cpu * SHARE), cpus_used)
+        memory_used = max(used.memory, memory_used)
+    cards = _bare_cards(node.gpus, gpus_total // SHARE)
+    gpus_used = round(used.gpu * SHARE) if used is not None else 0
+    if gpus_used >= len(cards) * SHARE:  # all cards are taken, by whomever
+        cards, grants = tuple([(index, memory, 0, 0) for index, memory, _, _ in cards]), tuple[Grant, ...]()
+    else:
+        grants = _grants(node.gpus, cards, members)
+    return Facts(
+        cards, grants, gpus_total, gpus_used,
+        max(0, round(total.cpu * SHARE) - cpus_used), max(0, int(total.memory - memory_used)), bool(members),
+    )
+
+
+def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
+    """Return what a node with these facts still offers under a policy."""
+    bench = _bench(facts.cards, policy.gpu_memory)
+    if facts.grants:
+        _lay_grants(bench, facts.grants)
+    laid = sum(bench.share) + sum(bench.told)
+    if facts.gpus_used > laid:
+        bench.lay(facts.gpus_used - laid, 0)
+    return Offer(
+        bench.finish(policy.reserve_vram),
+        max(0, facts.gpus_total - max(facts.gpus_used, laid)), facts.free_cpus, facts.free_memory,
+        empty=not facts.held and not facts.gpus_used and not laid,
+    )
+
+
+def _bench(cards: tuple[BareCard, ...], gpu_memory: int | None) -> _Bench:
+    if gpu_memory is not None:
+        cards = tuple([(index, memory or gpu_memory, measured, told) for index, memory, measured, told in cards])
+    return _Bench(cards, [card[3] for card in cards], [0] * len(cards), [0] * len(cards))
+
+
+def _bare_cards(gpus: Sequence[Gpu], count: int) -> tuple[BareCard, ...]:
+    """Return the node's cards by index; those it has but does not list are filled in, with nothing known of them."""
+    cards: list[BareCard] = [
+        (gpu.index, gpu.memory_total or None, gpu.memory_used or 0, round(gpu.share * SHARE) if gpu.share else 0)
+        for gpu in gpus
+    ]
+    if len(cards) < count:
+        taken = {card[0] for card in cards}
+        free = [index for index in range(count + len(taken)) if index not in taken]
+        cards += [(index, None, 0, 0) for index in free[: count - len(cards)]]
+    cards.sort(key=itemgetter(0))
+    return tuple(cards)
+
+
+def _grants(gpus: Sequence[Gpu], cards: Sequence[BareCard], members: Sequence[ReplicaMember]) -> tuple[Grant, ...]:
+    claiming = [member for member in members if member.gpus]
+    if not claiming:
+        return ()
+    by_uuid = {gpu.uuid: gpu.index for gpu in gpus if gpu.uuid}
+    known = {card[0] for card in cards}
+    grants: list[Grant] = []
+    for member in claiming:
+        uuids = member.gpu_uuids
+        if len(uuids) == 1 and uuids[0] in by_uuid:
+            indices: tuple[int, ...] = (by_uuid[uuids[0]],)
+        else:
+            indices = tuple(indices_among(member, by_uuid, known))
+        grants.append((member.gpus, member.vram, indices))
+    return tuple(grants)
+
+
+def _lay_grants(bench: _Bench, grants: Sequence[Grant]) -> None:
+    place_of = {card[0]: place for place, card in enumerate(bench.cards)}
+    unplaced: list[Grant] = []
+    for grant in grants:
+        gpus, vram, indices = grant
+        if len(indices) * SHARE < gpus:
+            unplaced.append(grant)
+            continue
+        for index in indices:
+            bench.grant(place_of[index], min(SHARE, gpus), vram)
+    for gpus, vram, _ in sorted(unplaced, key=lambda grant: -grant[0]):
+        bench.lay(gpus, vram)

@@ -1,0 +1,121 @@
+"""Partial fillings of a card or a node, many at once: put together, cut down to the promising ones.
+
+The knapsack of a node with cards has no small exact table: CPU and memory are two resources of many sizes. So a filling
+is a label (value, use of each resource, contents), sets of labels are merged by adding every pair, and of those that
+lie in one cell of a grid over the resources only the best is kept, a limited number in all (label setting with
+dominance by cells, as for resource-constrained paths; Desrosiers & Lübbecke 2005). Work is bounded by KEEP squared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetctl.planner.placement.patterns.scarce import Scarce
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Fills:
+    """`value` (n,), `use` (resources, n) in the ledger's units, `scarce` (words, n) counters of what a node may
+    hold few of (scarce.py), `counts` (n, items)."""
+
+    value: Floats
+    use: Ints
+    scarce: Ints
+    counts: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def pick(self, chosen: NDArray[np.intp]) -> Fills:
+        """Return some of them."""
+        return Fills(self.value[chosen], self.use[:, chosen], self.scarce[:, chosen], self.counts[chosen])
+
+    def with_use(self, columns: list[int]) -> Fills:
+        """Return them with some of the resources only."""
+        return Fills(self.value, self.use[columns], self.scarce, self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a filling may use, and how promising ones are told: `room` (resources,), `price` (resources,) value per
+    unit, `cells` (resources,) of the grid, `keep` the number of fillings kept, `scarce` the counters that must not
+    overflow."""
+
+    room: Ints
+    price: Floats
+    cells: tuple[int, ...]
+    keep: int
+    scarce: Scarce
+
+
+def nothing(resources: int, items: int, words: int) -> Fills:
+    """Return the one empty filling."""
+    return Fills(np.zeros(1), np.zeros((resources, 1), np.int64), np.zeros((words, 1), np.int64),
+                 np.zeros((1, items), np.int32))
+
+
+def joined(*several: Fills) -> Fills:
+    """Return all fillings of several sets."""
+    return Fills(
+        np.concatenate([one.value for one in several]), np.concatenate([one.use for one in several], axis=1),
+        np.concatenate([one.scarce for one in several], axis=1), np.concatenate([one.counts for one in several]),
+    )
+
+
+def merged(left: Fills, right: Fills, frame: Frame) -> Fills:
+    """Return the promising sums of one filling of each set that stay within the room."""
+    fits = np.ones((len(left), len(right)), dtype=bool)
+    for word, guard in enumerate(frame.scarce.guard):
+        fits &= ((left.scarce[word] + frame.scarce.bias[word])[:, None] + right.scarce[word][None, :]) & guard == 0
+    for resource, room in enumerate(frame.room):
+        fits &= left.use[resource][:, None] <= room - right.use[resource][None, :]
+    if left is right:
+        fits = np.triu(fits)
+    first, second = np.nonzero(fits)
+    use = left.use[:, first] + right.use[:, second]
+    value = left.value[first] + right.value[second]
+    scarce = left.scarce[:, first] + right.scarce[:, second]
+    kept = _promising(value, use, scarce, frame)
+    first, second = first[kept], second[kept]
+    return Fills(value[kept], use[:, kept], scarce[:, kept], left.counts[first] + right.counts[second])
+
+
+def trimmed(fills: Fills, frame: Frame) -> Fills:
+    """Return the promising ones of a set that stay within the room."""
+    inside = np.flatnonzero((fills.use <= frame.room[:, None]).all(axis=0))
+    return fills.pick(inside[_promising(fills.value[inside], fills.use[:, inside], fills.scarce[:, inside], frame)])
+
+
+def _promising(value: Floats, use: Ints, scarce: Ints, frame: Frame) -> NDArray[np.intp]:
+    """Return, ascending, at most `keep` fillings: the best of each cell, judged by value less the price of its use.
+
+    The first is the empty one, in every set, and stays: a card may be left free.
+    """
+    net: Floats = np.asarray(value - frame.price @ use)
+    flagged: NDArray[np.bool_] = np.asarray(scarce.any(axis=0))
+    cell = flagged.astype(np.int64)
+    for resource, cells in enumerate(frame.cells):
+        cell *= cells + 1
+        cell += use[resource] * cells // max(1, int(frame.room[resource]))
+    size = 2
+    for cells in frame.cells:
+        size *= cells + 1
+    best = np.full(size, -np.inf)
+    np.maximum.at(best, cell, net)
+    holder = np.full(size, -1, dtype=np.intp)
+    winners = np.flatnonzero(np.equal(net, best[cell]))
+    holder[cell[winners[::-1]]] = winners[::-1]
+    chosen = np.union1d(holder[holder >= 0], 0)
+    if len(chosen) <= frame.keep:
+        return chosen
+    ranked = chosen[np.argsort(-net[chosen], kind="stable")]
+    free = flagged[ranked] == 0
+    few, rest = ranked[~free], ranked[free]
+    half = max(frame.keep // 2, frame.keep - len(rest))
+    return np.union1d(np.concatenate([few[:half], rest[: frame.keep - min(half, len(few))]]), 0)

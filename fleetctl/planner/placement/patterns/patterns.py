@@ -1,0 +1,92 @@
+"""Patterns: column generation where sizes are odd, cards are shared, or CPU and memory run out before the cards.
+
+A pattern is what one node of a class may hold. A linear master over the patterns found so far gives prices, pricing
+finds better patterns at these prices, and a dive makes whole nodes of the fractions (Gilmore & Gomory 1961; Vance et
+al. 1994). Priorities are served one after another, each with what those above it have reached as a condition.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from fleetctl.planner.placement.layout import Layout
+from fleetctl.planner.placement.patterns.covering import Covering, state_covering
+from fleetctl.planner.placement.patterns.dive import Dive
+from fleetctl.planner.placement.patterns.fills import Ints
+from fleetctl.planner.placement.patterns.goals import levels, priorities, stage_worth
+from fleetctl.planner.placement.patterns.master import Master, Pattern, Worth
+from fleetctl.planner.placement.patterns.pricing import Claims, Pricer, state_stall
+from fleetctl.planner.placement.patterns.reachable import all_patterns
+from fleetctl.planner.placement.patterns.settle import settle
+from fleetctl.planner.placement.problem import Problem
+
+FEW_NODES = 40
+NODE_LIMIT = 2_000
+"""Of the search over all patterns of a small problem."""
+
+
+def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None = None) -> Layout | None:
+    """Return a layout near the best by the fleet's objective, or None when none better than `incumbent` was found.
+
+    `steps` = pricings of one class of nodes, which is where the time goes.
+    """
+    covering = state_covering(problem)
+    if covering.crews() and sum(len(node.nodes) for node in problem.nodes) <= FEW_NODES:
+        problem = _node_by_node(problem)
+    claims = Claims.of(problem, covering)
+    pricers = [Pricer(state_stall(problem, covering, claims, node), claims) for node in problem.nodes]
+    best, improved = incumbent, False
+    for priority in priorities(problem):
+        reached = [0] * len(problem.demands) if best is None else list(best.replicas)
+        if best is not None and all(count >= demand.missing for demand, count in
+                                    zip(problem.demands, reached, strict=True) if demand.priority >= priority):
+            continue
+        worth = stage_worth(problem, priority, reached)
+        wanted = _wanted(covering, worth)
+        master = Master(problem, covering, worth)
+        dive = Dive(master, pricers, np.array([len(node.nodes) for node in problem.nodes], np.int64),
+                    np.zeros(len(covering.items), np.int64), wanted, steps)
+        columns = all_patterns(problem, covering, wanted.tolist())
+        for number, pattern in columns or patterns_of(problem, covering, best):
+            master.add(number, pattern)
+        if columns is None or not dive.settle_whole(NODE_LIMIT):
+            dive.run()
+        steps = dive.steps
+        found = settle(problem, covering, dive.settled)
+        if best is None or levels(problem, found.replicas) > levels(problem, best.replicas):
+            best, improved = found, True
+        if steps <= 0:
+            break
+    return best if improved else None
+
+
+def _node_by_node(problem: Problem) -> Problem:
+    """Return the problem with each node a class of its own: the master then spreads ranks exactly."""
+    return replace(problem, nodes=tuple(
+        replace(node_class, nodes=(node,)) for node_class in problem.nodes for node in node_class.nodes))
+
+
+def patterns_of(problem: Problem, covering: Covering, layout: Layout | None) -> Iterator[tuple[int, Pattern]]:
+    """Yield the pattern of every node a layout uses, with the number of its class."""
+    stands = layout.stands if layout else {}
+    for number, node_class in enumerate(problem.nodes):
+        for node in node_class.nodes:
+            held = Counter(covering.item_at(piece, node_class) for piece in stands.get(node, ()))
+            if held:
+                yield number, tuple(sorted(held.items()))
+
+
+def _wanted(covering: Covering, worth: Worth) -> Ints:
+    wanted = np.zeros(len(covering.items), np.int64)
+    most = worth.most_first + worth.most_further
+    for number, needs in enumerate(covering.needs):
+        for item, count in needs:
+            wanted[item] += count * most[number]
+    for bound in covering.bound_gangs:
+        for item, count in bound.needs:
+            wanted[item] += count * most[bound.demand]
+    return wanted

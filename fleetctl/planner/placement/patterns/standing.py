@@ -1,0 +1,140 @@
+"""In which order the members of a pattern must be issued so that Ray's own choice of cards takes them all.
+
+Any packing of shares on cards can be reached: whole cards first, then card by card, cards with the least free share
+first; a share meant for card k lands on k or on an earlier card, since later ones are as they were and have as much
+free. Memory on cards can break that, so every order is tried out by the rule itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.ledger.cards import Offer, take
+
+SEARCH_STEPS = 3000
+
+Asked = tuple[int, Claim]
+"""(item, claim of one member)."""
+
+
+def standing(offer: Offer, pattern: Sequence[tuple[int, int]], claims: Mapping[int, Claim]) -> tuple[list[int], Offer]:
+    """Return the items of a pattern in an order that fits, and what is left; what cannot stand is left out."""
+    asked = sorted(((item, claims[item]) for item, count in pattern for _ in range(count)), key=_large_first)
+    best: tuple[list[int], Offer] = ([], offer)
+    for order in _orders(offer, asked):
+        issued, left = _issued(offer, order)
+        if len(issued) == len(asked):
+            return issued, left
+        if len(issued) > len(best[0]):
+            best = issued, left
+    return best
+
+
+def _large_first(asked: Asked) -> tuple[int, ...]:
+    item, claim = asked
+    return -claim.whole_cards, -claim.gpus, -claim.vram, -claim.cpus, item
+
+
+def _orders(offer: Offer, asked: list[Asked]) -> Iterator[list[Asked]]:
+    yield asked
+    card_by_card = _card_by_card(offer, asked)
+    if card_by_card is not None:
+        yield card_by_card
+    yield sorted(asked, key=lambda one: (-one[1].whole_cards, -one[1].vram, -one[1].gpus, one[0]))
+    found = _Issue(asked).order(offer) if any(claim.vram for _, claim in asked) else None
+    if found is not None:
+        yield found
+
+
+def _issued(offer: Offer, order: Sequence[Asked]) -> tuple[list[int], Offer]:
+    issued = []
+    for item, claim in order:
+        taken = take(offer, claim)
+        if taken is not None:
+            offer = taken.left
+            issued.append(item)
+    return issued, offer
+
+
+def _card_by_card(offer: Offer, asked: list[Asked]) -> list[Asked] | None:
+    """Search a packing of the shares on the cards, and return the order that reaches it; None when none was found."""
+    whole = [one for one in asked if one[1].whole_cards]
+    shares = [one for one in asked if 0 < one[1].gpus < SHARE]
+    rest = [one for one in asked if one[1].gpus == 0]
+    for _, claim in whole:
+        taken = take(offer, claim)
+        if taken is None:
+            return None
+        offer = taken.left
+    free = sorted(card.free_share for card in offer.cards if not card.dirty)
+    search = _Packing(free, [claim.gpus for _, claim in shares])
+    if not search.run(0):
+        return None
+    by_card = sorted(zip(search.card_of, shares, strict=True), key=lambda one: (one[0], _large_first(one[1])))
+    return [*whole, *(one for _, one in by_card), *rest]
+
+
+class _Issue:
+    """Searches an order of issue by the rule itself, depth first; states that led nowhere are not tried again."""
+
+    def __init__(self, asked: Sequence[Asked]) -> None:
+        self.asked = sorted(set(asked), key=_large_first)
+        self.counts = Counter(asked)
+        self.steps = SEARCH_STEPS
+        self.hopeless: set[tuple[Offer, tuple[int, ...]]] = set()
+
+    def order(self, offer: Offer) -> list[Asked] | None:
+        """Return an order in which all that is left can be issued on `offer`; None when none was found."""
+        if not self.counts.total():
+            return []
+        state = offer, tuple(self.counts[one] for one in self.asked)
+        self.steps -= 1
+        if self.steps < 0 or state in self.hopeless:
+            return None
+        for one in self.asked:
+            taken = take(offer, one[1]) if self.counts[one] else None
+            if taken is None:
+                continue
+            self.counts[one] -= 1
+            rest = self.order(taken.left)
+            self.counts[one] += 1
+            if rest is not None:
+                return [one, *rest]
+        self.hopeless.add(state)
+        return None
+
+
+class _Packing:
+    """Depth-first: the largest share first, on the fullest card that holds it; equal cards are tried once."""
+
+    def __init__(self, free: list[int], shares: list[int]) -> None:
+        self.free, self.shares = free, shares
+        self.card_of = [-1] * len(shares)
+        self.steps = SEARCH_STEPS
+        self.hopeless: set[tuple[int, tuple[int, ...]]] = set()
+
+    def run(self, number: int) -> bool:
+        """Place share `number` and all after it."""
+        if number == len(self.shares):
+            return True
+        state = number, tuple(sorted(self.free))
+        if state in self.hopeless:
+            return False
+        share, tried = self.shares[number], set[int]()
+        for card in sorted(range(len(self.free)), key=lambda card: self.free[card]):
+            if self.free[card] < share or self.free[card] in tried:
+                continue
+            self.steps -= 1
+            if self.steps < 0:
+                return False
+            tried.add(self.free[card])
+            self.free[card] -= share
+            self.card_of[number] = card
+            if self.run(number + 1):
+                return True
+            self.free[card] += share
+        self.hopeless.add(state)
+        return False
