@@ -37,6 +37,10 @@ PATTERN_STEPS = 3_000
 """Pricings of a class of nodes."""
 BLENDED_FROM = 500
 """Replicas wanted from which on the blended pass is worth its price."""
+FEW = 1_000
+"""Replicas wanted up to which all tiers are tried for the last one."""
+ROUNDS = 5
+"""Rounds of remove and reinsert in a row, while each finds something."""
 MANY = 20_000
 """Replicas wanted from which on a tier is only tried where it is likely to help."""
 
@@ -85,7 +89,7 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
     examined = search.examine()
     tiers = (search.rearrange, search.try_portfolio, search.try_blended, search.try_patterns, search.rearrange)
     for tier in tiers:
-        if not search.is_done:
+        if not search.is_good_enough:
             tier()
     search.stand_best()
     have = len(search.best)
@@ -126,6 +130,16 @@ class _Search:
         """Tell whether a handful of replicas is missing from a large fleet, which little changes may well find."""
         missing = self.count - len(self.best)
         return not self.is_done and self.count > MANY and missing * 100 < self.count
+
+    @property
+    def is_good_enough(self) -> bool:
+        """Tell whether to stop: nothing can be better, or a large fleet is within a thousandth of what can be."""
+        if self.is_done or self.count < FEW:
+            return self.is_done
+        reached = [value for level in self.levels for value in level]
+        most = [value for level in self.ceiling for value in level]
+        have, best = next(pair for pair in zip(reached, most, strict=True) if pair[0] != pair[1])
+        return have * 1000 >= best * 999
 
     @property
     def count(self) -> int:
@@ -177,10 +191,14 @@ class _Search:
             self._try_layout(layout)
 
     def rearrange(self) -> None:
-        """Improve the best packing by removing and reinserting."""
-        self.stand_best()
-        self._offer(rearrange(self._by_rank(), self.best, self.placers[0], opening=self.opening,
-                              steps=REARRANGE_STEPS, enough=self.ceiling))
+        """Improve the best packing by removing and reinserting, for as long as that goes well."""
+        for _ in range(ROUNDS):
+            before = self._score
+            self.stand_best()
+            self._offer(rearrange(self._by_rank(), self.best, self.placers[0], opening=self.opening,
+                                  steps=REARRANGE_STEPS, enough=self.ceiling))
+            if self.is_done or self._score == before:
+                break
 
     def stand_best(self) -> None:
         """Put the best packing on the ledger, unless it is there."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import place_some
+from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Level, levels_of
 
@@ -36,7 +37,22 @@ def rearrange(
     walk = _Walk(demands, placer, {id(one): one for one in placed}, opening)
     while walk.steps < steps and walk.levels != enough and walk.has_missing():
         walk.step()
-    return list(walk.placed.values())
+    return _slots_closed_up(list(walk.placed.values()), walk.loosened, placer.ledger)
+
+
+def _slots_closed_up(placed: list[Placed], loosened: set[tuple[int, str]], ledger: Ledger) -> list[Placed]:
+    """Give replicas on (node, model) pairs that lost one in between the lowest slots again, in order of creation."""
+    moved = [place for place, one in enumerate(placed)
+             if any((stand.node, one.demand.shape.key) in loosened for stand in one.stands)]
+    for place in moved:
+        for node, slot in {(stand.node, stand.slot) for stand in placed[place].stands}:
+            ledger.lift_slot(node, placed[place].demand.shape.key, slot)
+    for place in moved:
+        demand, stands = placed[place]
+        slots = {node: ledger.take_slot(node, demand.shape.key)
+                 for node in dict.fromkeys(stand.node for stand in stands)}
+        placed[place] = Placed(demand, tuple(stand._replace(slot=slots[stand.node]) for stand in stands))
+    return placed
 
 
 @dataclass(slots=True)
@@ -55,6 +71,8 @@ class _Walk:
     on_node: dict[int, list[Placed]] = field(default_factory=dict)
     gaps: dict[Selector, list[int]] = field(default_factory=dict)
     age: int = 0
+    loosened: set[tuple[int, str]] = field(default_factory=set)
+    """(node, model) pairs from which a replica was lifted."""
     state: int = 20_000_303
 
     def __post_init__(self) -> None:
@@ -91,6 +109,7 @@ class _Walk:
         for one in lifted:
             del self.placed[id(one)]
             for node in _nodes(one):
+                self.loosened.add((node, one.demand.shape.key))
                 self.on_node[node] = [other for other in self.on_node[node] if other is not one]
         for one in added:
             self.placed[id(one)] = one

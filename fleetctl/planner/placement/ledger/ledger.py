@@ -140,7 +140,7 @@ class Ledger:
         """Give back a slot that was taken for a new replica; can be undone."""
         before = self.slots(node, key)
         self._journal.append((node, key, before))
-        self._slots[key][node] = before - {slot}
+        self._put_back(node, key, before - {slot})
 
     def take_all(self, claims: Iterable[tuple[int, Claim]]) -> bool:
         """Take many claims, (node, claim), in order on each node; False, and no change, when one does not fit."""

@@ -125,12 +125,10 @@ def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
     if used is not None:
         cpus_used = max(round(used.cpu * SHARE), cpus_used)
         memory_used = max(used.memory, memory_used)
-    cards = _bare_cards(node.gpus, gpus_total // SHARE)
     gpus_used = round(used.gpu * SHARE) if used is not None else 0
-    if gpus_used >= len(cards) * SHARE:  # all cards are taken, by whomever
-        cards, grants = tuple([(index, memory, 0, 0) for index, memory, _, _ in cards]), tuple[Grant, ...]()
-    else:
-        grants = _grants(node.gpus, cards, members)
+    all_taken = gpus_used >= max(len(node.gpus), gpus_total // SHARE) * SHARE  # by whomever
+    cards = _bare_cards(node.gpus, gpus_total // SHARE, all_taken=all_taken)
+    grants = () if all_taken else _grants(node.gpus, cards, members)
     return Facts(
         cards, grants, gpus_total, gpus_used,
         max(0, round(total.cpu * SHARE) - cpus_used), max(0, int(total.memory - memory_used)), bool(members),
@@ -139,6 +137,10 @@ def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
 
 def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
     """Return what a node with these facts still offers under a policy."""
+    if facts.gpus_used >= len(facts.cards) * SHARE:
+        cards = _all_taken(facts.cards, policy.gpu_memory)
+        return Offer(cards, max(0, facts.gpus_total - facts.gpus_used), facts.free_cpus, facts.free_memory,
+                     empty=not facts.held and not facts.gpus_used)
     bench = _bench(facts.cards, policy.gpu_memory)
     if facts.grants:
         _lay_grants(bench, facts.grants)
@@ -152,18 +154,29 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
     )
 
 
+@lru_cache(maxsize=1 << 12)
+def _all_taken(cards: tuple[BareCard, ...], gpu_memory: int | None) -> tuple[Card, ...]:
+    """Return cards of which nothing is left; most nodes of a settled fleet have them, so equal ones are one object."""
+    return tuple([_finished((index, memory or gpu_memory, 0, 0), SHARE, 0, 0) for index, memory, _, _ in cards])
+
+
 def _bench(cards: tuple[BareCard, ...], gpu_memory: int | None) -> _Bench:
     if gpu_memory is not None:
         cards = tuple([(index, memory or gpu_memory, measured, told) for index, memory, measured, told in cards])
     return _Bench(cards, [card[3] for card in cards], [0] * len(cards), [0] * len(cards))
 
 
-def _bare_cards(gpus: Sequence[Gpu], count: int) -> tuple[BareCard, ...]:
-    """Return the node's cards by index; those it has but does not list are filled in, with nothing known of them."""
-    cards: list[BareCard] = [
-        (gpu.index, gpu.memory_total or None, gpu.memory_used or 0, round(gpu.share * SHARE) if gpu.share else 0)
-        for gpu in gpus
-    ]
+def _bare_cards(gpus: Sequence[Gpu], count: int, *, all_taken: bool) -> tuple[BareCard, ...]:
+    """Return the node's cards by index; those it has but does not list are filled in, with nothing known of them.
+
+    Where all are taken it does not matter how, and nodes that are equal but for that look equal.
+    """
+    cards: list[BareCard]
+    if all_taken:
+        cards = [(gpu.index, gpu.memory_total or None, 0, 0) for gpu in gpus]
+    else:
+        cards = [(gpu.index, gpu.memory_total or None, gpu.memory_used or 0,
+                  round(gpu.share * SHARE) if gpu.share else 0) for gpu in gpus]
     if len(cards) < count:
         taken = {card[0] for card in cards}
         free = [index for index in range(count + len(taken)) if index not in taken]
