@@ -13,8 +13,12 @@ from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.spec.resolved import ResolvedModel
 
-Seats = Mapping[tuple[str | None, str], Sequence[Mapping[str, str]]]
-"""The selectors a live member may be held to, by group and role; none when the file has no such seat any more."""
+Seats = Mapping[tuple[str | None, str], tuple[Sequence[Mapping[str, str]], dict[str, bool]]]
+"""The selectors a live member may be held to, by group and role; none when the file has no such seat any more.
+
+With them, by node id, whether they allow it, as far as that was asked; models with the same selectors share it.
+"""
+Verdicts = dict[tuple[tuple[tuple[str, str], ...], ...], dict[str, bool]]
 
 
 def find_drift(
@@ -26,17 +30,20 @@ def find_drift(
     capped = {wants_cards: frozenset(node.id for node in nodes if node.policy.cap_for(wants_cards).limit < NO_CAP)
               for wants_cards in (False, True)}
     found: list[Drift] = []
+    verdicts: Verdicts = {}
     for model in models:
         shape, live = shapes[model.key], states[model.key].live
         above = _above_cap(shape, live, by_id, capped[shape.wants_cards])
-        found += _of_model(model, live, above, by_id)
+        if live:
+            found += _of_model(model, live, above, by_id, verdicts)
     return found
 
 
 def _of_model(
-    model: ResolvedModel, live: Sequence[Replica], above: Mapping[int, str], nodes: Mapping[str, LedgerNode]
+    model: ResolvedModel, live: Sequence[Replica], above: Mapping[int, str], nodes: Mapping[str, LedgerNode],
+    verdicts: Verdicts,
 ) -> Iterator[Drift]:
-    seats = _seats(model)
+    seats = _seats(model, verdicts)
     for replica in live:
         number = replica.replica_id or 0
         if replica.spec_hash is not None and replica.spec_hash != model.spec_hash:
@@ -49,22 +56,27 @@ def _of_model(
             yield Drift(model=model.key, replica_id=number, code="ABOVE_SLOT_CAP", message=above[number])
 
 
-def _seats(model: ResolvedModel) -> Seats:
+def _seats(model: ResolvedModel, verdicts: Verdicts) -> Seats:
     seats: dict[tuple[str | None, str], list[Mapping[str, str]]] = {}
     for group in model.workers:
         for member in group.members:
             seats.setdefault((group.name, member.role), []).append(member.node_selector)
-    return seats
+    return {seat: (selectors, verdicts.setdefault(tuple(tuple(one.items()) for one in selectors), {}))
+            for seat, selectors in seats.items()}
 
 
 def _left_selector(seats: Seats, replica: Replica, nodes: Mapping[str, LedgerNode]) -> str | None:
     for member in replica.members:
-        node = nodes.get(member.node_id or "")
-        selectors = seats.get((member.group, member.role))
-        if node is None or not selectors or _allowed(selectors, node.labels):
+        seat, node_id = seats.get((member.group, member.role)), member.node_id or ""
+        if seat is None or node_id not in nodes:
             continue
-        wanted = ", ".join(f"{key}={value}" for key, value in sorted(selectors[0].items()))
-        return f"runs on {node.name}, which the selector {wanted} no longer allows; kept where it is"
+        selectors, known = seat
+        allowed = known.get(node_id)
+        if allowed is None:
+            allowed = known[node_id] = _allowed(selectors, nodes[node_id].labels)
+        if not allowed:
+            wanted = ", ".join(f"{key}={value}" for key, value in sorted(selectors[0].items()))
+            return f"runs on {nodes[node_id].name}, which the selector {wanted} no longer allows; kept where it is"
     return None
 
 

@@ -19,12 +19,12 @@ def open_ledger(inventory: Inventory, policies: Sequence[NodePolicy], state: Liv
     nodes = sorted(inventory.nodes, key=lambda node: (node.name, node.id))
     facts = _ledger_nodes(nodes, policies)
     places = {node.id: place for place, node in enumerate(nodes)}
-    slots: dict[tuple[int, str], Slots] = {}
-    for key, model in state.models.items():
-        for node_id, held in held_slots(model.live).items():
-            if node_id in places:
-                slots[places[node_id], key] = held
-    return Ledger.opened(facts, _offers(nodes, facts, state.holding), slots)
+
+    def held_by(key: str) -> dict[int, Slots]:
+        live = state.models[key].live if key in state.models else ()
+        return {places[node_id]: held for node_id, held in held_slots(live).items() if node_id in places}
+
+    return Ledger.opened(facts, _offers(nodes, facts, state.holding), {}, held_by)
 
 
 def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:

@@ -61,7 +61,7 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
     """
     require_complete(inventory)
     check_options(options, {model.key for model in fleet.models})
-    with collector_paused():
+    with collector_paused(lasting=True):
         return _write(_decide(fleet, inventory, options), inventory, options, facts)
 
 

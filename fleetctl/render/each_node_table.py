@@ -74,7 +74,9 @@ def _sentences(losses: Sequence[NodeLoss]) -> list[str]:
     grave = sum(len(loss.nodes) for loss in losses if _sum(loss, "missing"))
     idle = sum(len(loss.nodes) for loss in losses if not loss.models)
     lines = [f"{count_of(idle, 'node')} hold{'s' if idle == 1 else ''} nothing of this fleet"] if idle else []
-    if grave:
+    if not nodes:
+        lines.append("There is no node to lose")
+    elif grave:
         lines.append(f"{grave} of {count_of(nodes, 'node')} cannot be lost without leaving something without a place")
     else:
         lines.append(f"Any one of the {count_of(nodes, 'node')} can be lost, and everything finds a place again")

@@ -76,12 +76,12 @@ def _blocked_lines(blocked: Blocked) -> list[Line]:
     replicas = "1 replica" if blocked.replicas == 1 else f"{blocked.replicas} replicas"
     head = f"! {visible(blocked.model)}: {replicas}, {visible(blocked.code)}"
     return [Line(head, "red"), Line(visible(blocked.message), indent=4),
-            *(Line(_reason_text(reason, blocked.message), "dim", 6) for reason in blocked.reasons),
+            *(Line(_reason_text(reason, blocked.message), "dim", 6) for reason in blocked.reasons if reason.node_count),
             *(Line(text, indent=4) for text in remedy_lines(blocked))]
 
 
 def _reason_text(reason: Reason, message: str) -> str:
-    """Return one line per kind of reason; arithmetic that already stands in the message above it is not repeated."""
+    """Return the line of one kind of reason; arithmetic that already stands in the message above it is not repeated."""
     said = bool(reason.need) and reason.need in message and reason.best in message
     nodes = "1 node" if reason.node_count == 1 else f"{reason.node_count} nodes"
     sums = [f"{word} {visible(value)}" for word, value in

@@ -5,7 +5,7 @@ protocol). `--mode batch`: all tasks that arrive up to `--load` are planned as o
 JSON line per peer, then ours as the last one; every placement is checked by code that shares nothing with the planner,
 and a violation ends with exit code 1. The trace's licence does not cover shipping it: without --nodes and --pods it is
 looked for in $FLEETCTL_BENCH_DATA/openb, and without that a small made-up one is taken, under the name "synthetic".
-`make bench-placement` runs all traces over several seeds (`placement/suite.py`).
+`make bench-placement` runs all traces over several seeds (`placement/suite.py`); `docs/benchmarks.md` has the results.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Writes a synthetic fleet file and inventory snapshot, runs the real path on them
 (`synthetic/measure.py` says how) and checks the plan (`synthetic/check.py`). With --json the last line is one flat JSON
 object: seconds per stage (`plan_s` with the certificate's in it, `total_s` the whole process), peak memory, and how
 many of the planted replicas found a place. --peers adds first-fit and Ray's own scheduler on the same demands, a JSON
-line each before it.
+line each before it. `docs/benchmarks.md` explains kinds and fields.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def a_mix(random: Random, replicas: int, prefix: str) -> list[dict[str, Any]]:
     return [sharing(f"{prefix}/of-{gpus}", amounts.count(gpus), gpus) for gpus in dict.fromkeys(amounts)]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_what_is_promised_of_a_random_mix_starts_also_on_top_of_what_runs(world: World, seed: int) -> None:
     random = Random(f"mix/{seed}")
     models: list[dict[str, Any]] = []

@@ -15,6 +15,10 @@ def judge_slowly(offer: Offer, claim: Claim) -> Judged | None:
         return None
     cards = Claim(gpus=claim.gpus, vram=claim.vram)
     if take(offer, cards) is None:
+        sizes = sorted((card.memory or 0 for card in offer.cards), reverse=True)
+        wanted = max(1, claim.whole_cards)
+        if claim.gpus and claim.vram and len(sizes) >= wanted and 0 not in sizes and sizes[wanted - 1] < claim.vram:
+            return "INSUFFICIENT_VRAM", claim.vram, sizes[wanted - 1], -1
         return _whole(offer, claim) if claim.whole_cards else _share(offer, claim)
     if offer.free_cpus < claim.cpus:
         return "INSUFFICIENT_CPU", claim.cpus, offer.free_cpus, -1

@@ -12,7 +12,7 @@ from oracle.optimum import best_possible
 from oracle.question import ask_about
 from stated import problem_of, realized, stated
 
-from fleetctl.planner.placement.exact.exact import bound_replicas, examine, solve_exactly
+from fleetctl.planner.placement.exact.exact import bound_replicas, examine
 from fleetctl.planner.placement.objective import Level, placed_levels, priorities
 from fleetctl.planner.placement.problem import Problem
 
@@ -69,14 +69,14 @@ def test_layouts_of_large_pools_are_whole() -> None:
 def test_full_nodes_are_preferred_over_empty_ones() -> None:
     live = [{"model": "other", "id": 0, "node": "n01", "gpus": 4, "fleet": "other"}]
     problem = problem_of([{"replicas": 2, "gpus": 2}], [{"gpus": 8}] * 3, replicas=live)
-    layout = solve_exactly(problem)
+    layout = examine(problem, ()).layout
     assert layout is not None
     assert set(layout.stands) == {1}
 
 
 def test_ranks_of_a_gang_stand_on_different_nodes() -> None:
     problem = problem_of([{"replicas": 3, "gang": {"gpus": 1, "workers": 2}}], [{"gpus": 3}] * 3)
-    layout = solve_exactly(problem)
+    layout = examine(problem, ()).layout
     assert layout is not None
     assert realized(problem, layout) == (Level(served=1, units=90_000, replicas=3),)
 

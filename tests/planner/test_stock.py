@@ -99,3 +99,14 @@ def test_the_policy_gives_memory_only_where_the_cluster_does_not() -> None:
     policy = EffectivePolicy(gpu_memory=16 * GIB)
     assert offered({"gpus": 1}, policy=policy).cards[0].memory == 16 * GIB
     assert offered({"gpus": 1, "vram": "24Gi"}, policy=policy).cards[0].memory == 24 * GIB
+
+
+def test_a_node_said_to_have_tens_of_thousands_of_cards_is_laid_all_the_same() -> None:
+    """A document that counts in another unit is wrong, but it must not keep the planner busy for ever."""
+    node = short_node({"name": "a", "gpus": 2})
+    node = node.model_copy(update={"resources": node.resources.model_copy(update={
+        "total": node.resources.total.model_copy(update={"gpu": 40_000.0}),
+        "used": node.resources.total.model_copy(update={"gpu": 39_999.5}),
+    })})
+    offer = offer_of(node, [], EffectivePolicy())
+    assert sum(shares(offer)) == offer.free_gpus == 5000

@@ -94,6 +94,17 @@ def test_the_arithmetic_of_what_is_blocked_stands_once() -> None:
     assert "1 blocked: INSUFFICIENT_GPU, see below" in text
 
 
+def test_a_reason_that_no_node_has_is_no_row() -> None:
+    reasons = [Reason(code="GANG_NEEDS_NODES", node_count=0, need="2 nodes", best="0", short="2", examples=[]),
+               Reason(code="INSUFFICIENT_GPU", node_count=1, need="8 free GPUs", best="6 on n1", short="2",
+                      examples=["n1"])]
+    blocked = Blocked(model="big", replicas=1, code="GANG_NEEDS_NODES", message="needs 2 nodes, 0 found",
+                      reasons=reasons)
+    text = shown(plan(blocked=[blocked]), width=120)
+    assert "0 nodes:" not in text
+    assert "1 node: INSUFFICIENT_GPU, need 8 free GPUs, best 6 on n1, short 2 (n1)" in text
+
+
 def test_drift_unmanaged_and_lost_are_reported_with_what_is_not_done_about_them() -> None:
     text = shown(plan(
         drift=[Drift(model="a", replica_id=0, code="SPEC_CHANGED", message="runs another spec")],

@@ -197,15 +197,19 @@ def _node_classes(
     for number, selector in enumerate(selectors):
         allows[list(ledger.selected(selector)), number] = True
     packed = np.packbits(allows, axis=1)
+    signs, width = packed.tobytes(), packed.shape[1]
     labels = sorted({gang.domain_label for demand in demands for gang in demand.gangs if gang.domain_label})
     held = _held({demand.shape.key for demand in demands if demand.capped}, ledger)
+    caps_of: dict[int, tuple[int, int]] = {}
     together: dict[_Equal, list[int]] = {}
-    for place, node in enumerate(ledger.nodes):
+    for place, (node, number) in enumerate(zip(ledger.nodes, ledger.numbers, strict=True)):
         if node.open:
-            caps = node.policy.cap_for(False).limit, node.policy.cap_for(True).limit
-            domains = tuple((label, node.labels.get(label)) for label in labels)
-            equal = _Equal(ledger.offer_number(place), packed[place].tobytes(), domains, caps, held.get(place, ()))
-            together.setdefault(equal, []).append(place)
+            caps = caps_of.get(id(node.policy))  # a policy is one object for all nodes it holds for
+            if caps is None:
+                caps = caps_of[id(node.policy)] = node.policy.cap_for(False).limit, node.policy.cap_for(True).limit
+            domains = tuple([(label, node.labels.get(label)) for label in labels]) if labels else ()
+            sign = signs[place * width:(place + 1) * width]
+            together.setdefault(_Equal(number, sign, domains, caps, held.get(place, ())), []).append(place)
     column = {selector: number for number, selector in enumerate(selectors)}
     columns = [column[selector] for _, selector in kinds]
     return tuple(

@@ -2,8 +2,7 @@
 
 A thousand models rarely ask for a thousand different things: one wants 11 CPUs, another 12.5, but where every node has
 CPUs for whatever its cards could hold, that makes no difference to what fits. Left out are CPUs, memory and VRAM, each
-only where no node could run short of it (Dantzig's dominance between knapsack dimensions), and eligibility is folded
-into the selector. Packings of the slim problem are packings of the true one, and the other way round.
+only where no node could run short of it, and eligibility is folded into the selector. Packings of the slim problem are packings of the true one, and the other way round.
 """
 
 from __future__ import annotations
@@ -54,6 +53,10 @@ class SlimProblem:
         for demand, stands in placed:
             true = self.true[demand.place]
             seats = true.shape.seats
+            if len(seats) == 1:
+                _, node, gpus, slot = stands[0]
+                result.append(Placed(true, (Stand(seats[0], node, gpus, slot),)))
+                continue
             result.append(Placed(true, tuple([
                 Stand(seat, stand.node, stand.gpus, stand.slot) for seat, stand in zip(seats, stands, strict=True)])))
         return result
@@ -88,7 +91,7 @@ class _Table:
 
     @classmethod
     def of(cls, problem: Problem) -> _Table:
-        rows = [_row(node.offer) for node in problem.nodes]
+        rows = _rows([node.offer for node in problem.nodes])
         columns = np.array(rows, dtype=np.int64).reshape(len(rows), 9).T
         gpus, cpus, memory, whole, least, fv, fs, most_share, most_vram = columns
         claims = [claim for claim, _ in problem.kinds]
@@ -104,15 +107,23 @@ class _Table:
         return cls(gpus, cpus, memory, whole, least, fv, fs, allowed)
 
 
-def _row(offer: Offer) -> tuple[int, ...]:
-    clean = [card for card in offer.cards if not card.dirty and card.free_share > 0]
+def _rows(offers: Sequence[Offer]) -> list[tuple[int, ...]]:
+    """Return one row per offer; nodes that are full share their cards, which are looked at once."""
+    known: dict[int, tuple[int, ...]] = {}
+    for offer in offers:
+        if id(offer.cards) not in known:
+            known[id(offer.cards)] = _card_columns(offer.cards)
+    return [(offer.free_gpus, offer.free_cpus, offer.free_memory, *known[id(offer.cards)]) for offer in offers]
+
+
+def _card_columns(cards: Sequence[Card]) -> tuple[int, ...]:
+    clean = [card for card in cards if not card.dirty and card.free_share > 0]
     least = min(clean, key=lambda card: ((card.free_vram or 0) / card.free_share, card.index), default=None)
     whole = [card for card in clean if card.fully_free]
     return (
-        offer.free_gpus, offer.free_cpus, offer.free_memory, len(whole),
-        min((-1 if card.free_vram is None else card.free_vram for card in whole), default=0),
+        len(whole), min((-1 if card.free_vram is None else card.free_vram for card in whole), default=0),
         0 if least is None else least.free_vram or 0, 1 if least is None else least.free_share,
-        max((card.free_share for card in offer.cards), default=0),
+        max((card.free_share for card in cards), default=0),
         max((card.free_vram or 0 for card in clean), default=0),
     )
 
@@ -172,18 +183,26 @@ def _members_on_a_node(problem: Problem, kind: int) -> Amounts:
 def _open_slim(slim: Ledger, true: Ledger, kept: Kept) -> None:
     """Fill a new ledger with the slim offers and the slots of the true one."""
     known: dict[int, Offer] = {}
+    cards: dict[int, tuple[Card, ...]] = {}
     offers = []
     for number in true.numbers:
         if number not in known:
-            known[number] = _slim_offer(true.numbered(number), kept)
+            offer = true.numbered(number)
+            slim_cards = cards.get(id(offer.cards))
+            if slim_cards is None:
+                slim_cards = cards[id(offer.cards)] = _slim_cards(offer.cards, kept)
+            known[number] = _slim_offer(offer, slim_cards, kept)
         offers.append(known[number])
     slim.open_anew(offers, true)
 
 
-def _slim_offer(offer: Offer, kept: Kept) -> Offer:
-    cards = offer.cards
-    if not (kept.whole_vram or kept.share_vram):
-        cards = tuple(Card(card.index, card.free_share, None, card.memory, card.dirty) for card in cards)
+def _slim_cards(cards: tuple[Card, ...], kept: Kept) -> tuple[Card, ...]:
+    if kept.whole_vram or kept.share_vram:
+        return cards
+    return tuple([Card(card.index, card.free_share, None, card.memory, card.dirty) for card in cards])
+
+
+def _slim_offer(offer: Offer, cards: tuple[Card, ...], kept: Kept) -> Offer:
     return Offer(cards, offer.free_gpus, offer.free_cpus if kept.cpus else 0, offer.free_memory if kept.memory else 0,
                  offer.empty)
 

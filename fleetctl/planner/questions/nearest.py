@@ -12,7 +12,8 @@ def nearest(name: str, known: Iterable[str], *, otherwise: str | None = None) ->
     """Return a hint with the known name that is nearest to `name`, or else `otherwise`."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1, cutoff=0.5) or [known for known in names if known.endswith(f"/{name}")]
     return f"did you mean {near[0]}?" if near else otherwise
 
 

@@ -63,11 +63,6 @@ def _look(relaxation: Relaxation, reached: Levels) -> tuple[Examined, int]:
     return replace(found, layout=layout), left_over
 
 
-def solve_exactly(problem: Problem) -> Layout | None:
-    """Return a layout that reaches the bound; None where no such layout was found."""
-    return examine(problem, ()).layout
-
-
 def bound_replicas(examined: Examined, reached: Levels) -> int:
     """Bound the new replicas of any plan that keeps the order of priorities as far as `reached` is proven best."""
     have = [value for level in reached for value in level]

@@ -9,7 +9,7 @@ so that 50,000 replicas on 10,000 nodes cost as many dictionary lookups and only
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleetctl.documents.inventory import NodeState
@@ -21,6 +21,8 @@ from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
 Slots = frozenset[int]
 NO_SLOTS: Slots = frozenset()
 FIRST_SLOT: Slots = frozenset({0})
+HeldBy = Callable[[str], dict[int, Slots]]
+"""The slots that live replicas of a model hold, by node."""
 Change = tuple[int, int] | tuple[int, str, Slots]
 """What undo puts back: (node, number of its offer before), or (node, model key, its slots before)."""
 
@@ -41,6 +43,29 @@ class LedgerNode:
         return self.state == "ALIVE" and self.policy.cordoned_by is None
 
 
+def held_by_nobody(_key: str) -> dict[int, Slots]:
+    """Return no slots: nothing of any model runs."""
+    return {}
+
+
+class _HeldSlots(dict[str, dict[int, Slots]]):
+    """By model key, then node: the slots held. What runs of a model is looked at when it is first asked about."""
+
+    def __init__(self, held_by: HeldBy = held_by_nobody) -> None:
+        super().__init__()
+        self._held_by = held_by
+
+    def __missing__(self, key: str) -> dict[int, Slots]:
+        held = self[key] = self._held_by(key)
+        return held
+
+    def copied(self) -> _HeldSlots:
+        """Return slots that change on their own from now on."""
+        copy = _HeldSlots(self._held_by)
+        copy.update((key, dict(held)) for key, held in self.items())
+        return copy
+
+
 @dataclass(slots=True)
 class Ledger:
     """Offers and slots of all nodes."""
@@ -52,7 +77,7 @@ class Ledger:
     """The number of each node's offer, by node; read-only for everybody else."""
     _offers: list[Offer] = field(default_factory=list)
     _number_of: dict[Offer, int] = field(default_factory=dict)
-    _slots: dict[str, dict[int, Slots]] = field(default_factory=dict)
+    _slots: _HeldSlots = field(default_factory=_HeldSlots)
     _journal: list[Change] = field(default_factory=list)
     _fits: dict[Claim, dict[int, Taken | None]] = field(default_factory=dict)
     _left: dict[Claim, dict[int, int]] = field(default_factory=dict)
@@ -62,10 +87,14 @@ class Ledger:
 
     @classmethod
     def opened(
-        cls, nodes: Sequence[LedgerNode], offers: Sequence[Offer], slots: Mapping[tuple[int, str], Slots]
+        cls, nodes: Sequence[LedgerNode], offers: Sequence[Offer], slots: Mapping[tuple[int, str], Slots],
+        held_by: HeldBy = held_by_nobody,
     ) -> Ledger:
-        """Open a ledger over `nodes` with their first offers and the slots live replicas hold, by (node, model)."""
-        ledger = cls(nodes)
+        """Open a ledger over `nodes` with their first offers and the slots live replicas hold, by (node, model).
+
+        `held_by` tells them for the models that are not in `slots`.
+        """
+        ledger = cls(nodes, _slots=_HeldSlots(held_by))
         for (node, key), held in slots.items():
             ledger._slots.setdefault(key, {})[node] = held
         ledger.numbers = [ledger._number(offer) for offer in offers]
@@ -74,7 +103,7 @@ class Ledger:
     def open_anew(self, offers: Sequence[Offer], other: Ledger) -> None:
         """Let every node offer `offers` instead, with the slots that are held on another ledger."""
         self.numbers = [self._number(offer) for offer in offers]
-        self._slots = {key: dict(held) for key, held in other._slots.items()}
+        self._slots = other._slots.copied()
 
     def offer(self, node: int) -> Offer:
         """Return what a node still offers."""
@@ -156,15 +185,15 @@ class Ledger:
 
     def slots(self, node: int, key: str) -> Slots:
         """Return the slots that replicas of a model hold on a node."""
-        return self._slots.get(key, {}).get(node, NO_SLOTS)
+        return self._slots[key].get(node, NO_SLOTS)
 
     def slots_of(self, key: str) -> Mapping[int, Slots]:
         """Return the slots that replicas of a model hold, by node; the mapping follows later changes."""
-        return self._slots.setdefault(key, {})
+        return self._slots[key]
 
     def take_slot(self, node: int, key: str) -> int:
         """Take the lowest free slot of a model on a node and return it."""
-        held = self._slots.setdefault(key, {})
+        held = self._slots[key]
         before = held.get(node, NO_SLOTS)
         slot = next(index for index in range(len(before) + 1) if index not in before) if before else 0
         self._journal.append((node, key, before))
@@ -199,9 +228,8 @@ class Ledger:
         """
         nodes = list(self.nodes)
         nodes[dead] = replace(nodes[dead], state="DEAD")
-        slots = {key: dict(held) for key, held in self._slots.items()}
         other = replace(self, nodes=nodes, changes=[], numbers=list(self.numbers), _journal=[], _selected={},
-                        _by_label={}, _slots=slots)
+                        _by_label={}, _slots=self._slots.copied())
         for place, offer in offers.items():
             other.numbers[place] = other._number(offer)
         for key, place in ended:

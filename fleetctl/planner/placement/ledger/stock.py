@@ -65,10 +65,20 @@ class _Bench:
     def lay(self, share: int, vram: int) -> None:
         """Lay a grant whose card is not known: whole cards first, then the share below one card."""
         whole, part = divmod(share, SHARE)
-        for _ in range(whole):
-            self._lay_piece(SHARE, vram)
+        taken = self._whole_places()[:whole]
+        for place in taken:
+            self.grant(place, SHARE, vram)
+        for _ in range(whole - len(taken)):
+            if not any(self.free(place) for place in range(len(self.cards))):
+                break
+            self._spill(SHARE, vram)
         if part:
             self._lay_piece(part, vram)
+
+    def _whole_places(self) -> list[int]:
+        """Return the cards that a whole-card grant may be on, likeliest first: told to be taken, then free."""
+        places = [place for place in range(len(self.cards)) if SHARE in (self.told[place], self.free(place))]
+        return sorted(places, key=lambda place: (self.told[place] != SHARE, *self._likely(place)))
 
     def _lay_piece(self, share: int, vram: int) -> None:
         places = range(len(self.cards))

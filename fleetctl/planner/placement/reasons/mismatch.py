@@ -14,6 +14,7 @@ from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.words import nodes
 
 MAX_VALUES = 5
+DID_YOU_MEAN = "did you mean"
 MAX_COMPARED = 100
 """Of more words than this, only those beside it in the alphabet are compared: node names may be 10,000."""
 
@@ -45,7 +46,7 @@ def nearest(word: str, words: Sequence[str]) -> str:
         start = max(0, bisect(words, word) - MAX_COMPARED // 2)
         words = words[start: start + MAX_COMPARED]
     near = get_close_matches(word, words, n=1, cutoff=0.6)
-    return f" (did you mean {near[0]}?)" if near else ""
+    return f" ({DID_YOU_MEAN} {near[0]}?)" if near else ""
 
 
 def _some(values: Sequence[str]) -> str:

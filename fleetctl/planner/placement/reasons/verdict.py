@@ -90,8 +90,19 @@ def judge_offers(table: OfferTable, claim: Claim) -> Verdicts:
     return found
 
 
+def _judge_size(table: OfferTable, claim: Claim, found: Verdicts) -> None:
+    """Cards that are too small even when nobody uses them: that comes before what is free of them."""
+    wanted = max(1, claim.whole_cards)
+    if not claim.vram or wanted > table.memory.shape[1]:
+        return
+    nth = np.sort(table.memory, axis=1)[:, ::-1][:, wanted - 1]
+    known = np.logical_not((table.real & (table.memory <= 0)).any(axis=1))
+    found.refuse(known & (nth > 0) & (nth < claim.vram), VRAM, claim.vram, nth)
+
+
 def _judge_whole(table: OfferTable, claim: Claim, found: Verdicts) -> None:
     wanted = claim.whole_cards
+    _judge_size(table, claim, found)
     count = np.minimum(table.whole.sum(axis=1), table.free_gpus // SHARE)
     found.refuse(count < wanted, GPU, wanted, count)
     clean = table.clean.sum(axis=1)
@@ -104,6 +115,7 @@ def _judge_whole(table: OfferTable, claim: Claim, found: Verdicts) -> None:
 
 
 def _judge_share(table: OfferTable, claim: Claim, found: Verdicts) -> None:
+    _judge_size(table, claim, found)
     pick = _blind_pick(table, claim.gpus)
     found.refuse(pick < 0, GPU, claim.gpus, table.most_share)
     _judge_pick(table, claim, pick, pick >= 0, found)
