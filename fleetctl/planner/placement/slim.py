@@ -2,7 +2,8 @@
 
 A thousand models rarely ask for a thousand different things: one wants 11 CPUs, another 12.5, but where every node has
 CPUs for whatever its cards could hold, that makes no difference to what fits. Left out are CPUs, memory and VRAM, each
-only where no node could run short of it, and eligibility is folded into the selector. Packings of the slim problem are packings of the true one, and the other way round.
+only where no node could run short of it, and eligibility is folded into the selector. Packings of the slim problem are
+packings of the true one, and the other way round.
 """
 
 from __future__ import annotations
