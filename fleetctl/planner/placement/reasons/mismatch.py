@@ -15,6 +15,7 @@ from fleetctl.planner.placement.reasons.words import nodes
 
 MAX_VALUES = 5
 DID_YOU_MEAN = "did you mean"
+UNKNOWN_LABEL = "no node has the label"
 MAX_COMPARED = 100
 """Of more words than this, only those beside it in the alphabet are compared: node names may be 10,000."""
 
@@ -35,7 +36,7 @@ def _nobody(key: str, expression: str, table: NodeTable) -> str:
     column = table.column(key)
     values = [column.values[code] for code in np.unique(column.codes[table.alive]) if code >= 0]
     if not values:
-        return f"no node has the label {key}{nearest(key, table.label_keys)}"
+        return f"{UNKNOWN_LABEL} {key}{nearest(key, table.label_keys)}"
     asked = " ".join(sorted(parse_requirement(expression).values))
     return f"no node has {key}={expression}{nearest(asked, values)}; found: {_some(values)}"
 

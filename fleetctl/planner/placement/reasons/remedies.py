@@ -14,7 +14,7 @@ from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.addition import find_addition, why_nothing
 from fleetctl.planner.placement.reasons.explain import Explanation, explain
-from fleetctl.planner.placement.reasons.mismatch import DID_YOU_MEAN
+from fleetctl.planner.placement.reasons.mismatch import DID_YOU_MEAN, UNKNOWN_LABEL
 from fleetctl.planner.placement.reasons.node_shapes import NodeShapes
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.pools import Pools
@@ -41,13 +41,13 @@ class Inquiry:
         why = self._why[alike]
         # whom a model may not name depends on the model itself, where it runs or will run
         own = shape if shape.key in self._standing else alike
-        misspelt = why.code == "NODE_SELECTOR_MISMATCH" and DID_YOU_MEAN in why.message
+        misspelt = why.message.startswith(UNKNOWN_LABEL) and DID_YOU_MEAN in why.message
         room, notes = self._room(own, why, priority), list[str]()
         added = [] if misspelt else self._addition(alike, why, replicas)
         if isinstance(room, str):
             notes.append(room)
         if misspelt:
-            notes.append("no addition is named while the selector looks misspelt")
+            notes.append("no addition is named while a label's key looks misspelt")
         elif not added and why.missing is not None:
             notes.append(why_nothing(why.missing, self._shapes))
         return Blocked(
