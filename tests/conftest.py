@@ -10,6 +10,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No clock: these machines are shared, and how long an example takes says nothing about the code. And the same examples
+# in every run: what fails here must fail on a desk.
+settings.register_profile("same everywhere", deadline=None, derandomize=True,
+                          suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("same everywhere")
 
 # A runner that a shell started in the background ignores Ctrl-C, and so would every command a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -23,7 +23,7 @@ from fleetctl.spec.load import inspect_bytes
 from fleetctl.spec.resolved import ResolvedFleet
 from fleetctl.spec.sources import SourceBytes
 
-SMALL, BIG, DOCUMENTS = 16, 2, 6
+SMALL, BIG, DOCUMENTS = 10, 1, 4
 HEAD = {"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "lab"}}
 
 
