@@ -14,7 +14,7 @@ from oracle.families import BLIND, FAMILIES, Size, draw_world
 from oracle.judge import Judged, judge
 from oracle.question import ask_about
 
-SMALL, BIG = 165, 2
+SMALL, BIG = 163, 5
 BLIND_SMALL, BLIND_BIG, BLIND_TINY = 30, 2, 60
 
 
