@@ -134,10 +134,33 @@ class Cluster(Authored):
     namespace: Annotated[str, Field(min_length=1)] = Field("fleet", description="Ray namespace of the replicas")
 
 
+class Policy(Authored):
+    """What a plan may do at most without a person saying so; checked by plan and apply, which then end with 4."""
+
+    max_new_replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = Field(
+        None, description="the most replicas one plan may create; a threshold, which --force lifts"
+    )
+    max_new_gpus: Gpus | None = Field(
+        None, description="the most GPUs all new replicas of one plan may hold; a threshold, which --force lifts"
+    )
+    max_change_percent: Annotated[int, Field(ge=0, le=10_000)] | None = Field(
+        None, description="new replicas per hundred live ones, heeded from 10 live ones on; a threshold, which "
+                          "--force lifts"
+    )
+    protected_models: list[str] = Field(
+        default_factory=list, description="model keys, or patterns with *, of which no plan creates a replica"
+    )
+    allowed_selectors: dict[LabelKey, list[str]] | None = Field(
+        None, description="the labels a nodeSelector may name, each with the values it may give there; an empty list = "
+                          "any value"
+    )
+
+
 class FleetSpec(Authored):
-    """Models and policies; over several files, nodes and models concatenate, cluster and defaults stand once."""
+    """Models and policies; over several files, nodes and models concatenate, the rest stands once."""
 
     cluster: Cluster | None = Field(None, description="which cluster, once per fleet")
+    policy: Policy | None = Field(None, description="safety thresholds and what is forbidden, once per fleet")
     defaults: ModelDefaults | None = Field(None, description="merged under every model, once per fleet")
     nodes: list[NodePolicy] = Field(default_factory=list, description="node policies, in order")
     models: list[Model] = Field(default_factory=list, description="the models and their targets")
@@ -154,5 +177,10 @@ class FleetDocument(Authored):
 
     api_version: Literal["fleetctl/v1"] = Field(description="the version of this format")
     kind: Literal["Fleet"] = Field(description="always Fleet")
+    extends: Annotated[str, Field(min_length=1)] | Annotated[list[Annotated[str, Field(min_length=1)]],
+                                                            Field(min_length=1, max_length=16)] | None = Field(
+        None, description="fleet files this one stands on, relative to it; merged by model key and group name, the "
+                          "later one wins"
+    )
     metadata: Metadata = Field(description="whose document this is")
     spec: FleetSpec = Field(description="what is wanted")

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
+from fleetctl.documents.difference import PlanChange
+from fleetctl.documents.position import Position
 
 
 class FleetSource(Stored):
@@ -69,14 +71,6 @@ class Certificate(Stored):
     repacked_bound: int | None = Field(
         None, description="the bound if what runs could be moved, where that is more; null = it is not, or not known"
     )
-
-
-class Position(Stored):
-    """A place in a fleet file, counted from 1."""
-
-    file: str
-    line: int
-    column: int
 
 
 class ModelRow(Stored):
@@ -247,6 +241,22 @@ class Lost(Stored):
     message: str
 
 
+class PolicyFinding(Stored):
+    """A policy of the fleet file that this plan would break. One that is not lifted makes the exit code 4."""
+
+    code: Literal[
+        "MAX_NEW_REPLICAS", "MAX_NEW_GPUS", "MAX_CHANGE_PERCENT", "PROTECTED_MODEL", "SELECTOR_NOT_ALLOWED"
+    ]
+    key: str = Field(description="in the fleet file, such as spec.policy.maxNewReplicas")
+    message: str = Field(description="what was found, what is allowed, what to do")
+    model: str | None = None
+    limit: str = Field(description="what is allowed, as text")
+    found: str = Field(description="what the plan would do, as text")
+    liftable: bool = Field(description="a threshold: --force lifts it")
+    lifted: bool = Field(False, description="--force was given")
+    source: Position | None = Field(None, description="where the policy stands")
+
+
 class Plan(Stored):
     """A plan; `planId` is the SHA-256 of its canonical JSON without it."""
 
@@ -269,6 +279,8 @@ class Plan(Stored):
     drift: list[Drift] = Field(default_factory=list)
     unmanaged: list[Unmanaged] = Field(default_factory=list)
     lost: list[Lost] = Field(default_factory=list)
+    policy: list[PolicyFinding] = Field(default_factory=list, description="policies this plan would break")
+    change: PlanChange | None = Field(None, description="with --base: what the change since that revision causes alone")
     options: dict[str, Any] = Field(default_factory=dict, description="flags that shaped the plan: targets, excludes")
     observed: dict[str, dict[str, int]] = Field(
         default_factory=dict, description="per planned model: live count and highest id, to tell a stale plan"

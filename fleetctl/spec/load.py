@@ -9,6 +9,7 @@ from fleetctl.collector import collector_paused
 from fleetctl.documents.plan import FleetSource
 from fleetctl.errors import FleetFileError
 from fleetctl.spec.compose import compose
+from fleetctl.spec.file_tree import DISK, FileTree
 from fleetctl.spec.nodes import Document
 from fleetctl.spec.problems import Problem
 from fleetctl.spec.raw import models
@@ -25,10 +26,14 @@ MAX_PROBLEMS = 1000
 
 @dataclass(frozen=True, slots=True)
 class LoadedFleet:
-    """What a run found: the fleet where there are no errors, and all problems, warnings included, in file order."""
+    """What a run found: the fleet where there are no errors, and all problems, warnings included, in file order.
+
+    `documents` are what the fleet was resolved from, to find the place of anything in it.
+    """
 
     fleet: ResolvedFleet | None
     problems: tuple[Problem, ...]
+    documents: tuple[Document, ...] = ()
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -36,17 +41,21 @@ class LoadedFleet:
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
 
-def load_fleet(sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None) -> ResolvedFleet:
+def load_fleet(
+    sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None, tree: FileTree = DISK
+) -> ResolvedFleet:
     """Return the fleet that lies in `sources` (files, folders, `-`); raises FleetFileError with every error in them."""
-    loaded = inspect_fleet(sources, stdin=stdin)
+    loaded = inspect_fleet(sources, stdin=stdin, tree=tree)
     if loaded.fleet is None:
         raise FleetFileError(loaded.errors)
     return loaded.fleet
 
 
-def inspect_fleet(sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None) -> LoadedFleet:
+def inspect_fleet(
+    sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None, tree: FileTree = DISK
+) -> LoadedFleet:
     """Return the fleet, if it is sound, and everything there is to say about its files; raises nothing."""
-    read, problems = read_sources(sources, stdin)
+    read, problems = read_sources(sources, stdin, tree)
     return inspect_bytes(read, problems)
 
 
@@ -70,7 +79,8 @@ def _inspect(read: Sequence[SourceBytes], found: list[Problem]) -> LoadedFleet:
     if any(problem.severity == "error" for problem in ordered):
         return LoadedFleet(None, ordered)
     files = [FleetSource(path=source.file, sha256=source.sha256) for source in read]
-    return LoadedFleet(resolve([(one.document, one.model) for one in fleets if one.model is not None], files), ordered)
+    sound = [(one.document, one.model) for one in fleets if one.model is not None]
+    return LoadedFleet(resolve(sound, files), ordered, tuple(document for document, _ in sound))
 
 
 def _documents(read: Sequence[SourceBytes], found: list[Problem]) -> tuple[list[Document], bool]:

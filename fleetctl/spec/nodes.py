@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fleetctl.documents.position import Position
 from fleetctl.spec.problems import Path, Problem
 from fleetctl.spec.text import SourceText
 
@@ -78,6 +79,11 @@ class Document:
                 return at
             at, value_at, node = entry
         return at if key else value_at
+
+    def place(self, path: Path) -> Position:
+        """Return where the value at `path` stands; see `offset`."""
+        line, column = self.source.position(self.offset(path))
+        return Position(file=self.source.file, line=line, column=column)
 
     def problem(
         self, code: str, path: Path, message: str, *, key: bool = False, allowed: str | None = None,

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from fleetctl.documents.canonical import canonical_json, sha256_hex
-from fleetctl.documents.fleet import Cluster, FleetDocument, Model, ModelDefaults
-from fleetctl.documents.plan import FleetSource, Position
+from fleetctl.documents.fleet import Cluster, FleetDocument, Model, ModelDefaults, Policy
+from fleetctl.documents.plan import FleetSource
+from fleetctl.documents.position import Position
 from fleetctl.spec.nodes import Document
 from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
 
@@ -27,11 +28,13 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
         cluster=next((spec.cluster for spec in specs if spec.cluster is not None), Cluster()),
         policies=tuple(policy for spec in specs for policy in spec.nodes),
         models=tuple(
-            _resolve_model(model, defaults, _position(document, index))
+            _resolve_model(model, defaults, document.place(("spec", "models", index)))
             for document, fleet in checked
             for index, model in enumerate(fleet.spec.models)
         ),
         files=tuple(files),
+        policy=next((spec.policy for spec in specs if spec.policy is not None), Policy()),
+        policy_places=_policy_places(checked),
     )
 
 
@@ -78,6 +81,7 @@ def _with_counts(group: dict[str, Any]) -> dict[str, Any]:
     return {**group, "members": members}
 
 
-def _position(document: Document, index: int) -> Position:
-    line, column = document.source.position(document.offset(("spec", "models", index)))
-    return Position(file=document.source.file, line=line, column=column)
+def _policy_places(checked: Sequence[tuple[Document, FleetDocument]]) -> dict[str, Position]:
+    return {key: document.place(("spec", "policy", key))
+            for document, fleet in checked if fleet.spec.policy is not None
+            for key in document.value["spec"]["policy"]}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from fleetctl.documents.fleet import Cluster, NodePolicy, Placement, Restart, WorkerGroup
-from fleetctl.documents.plan import FleetSource, Position
+from fleetctl.documents.fleet import Cluster, NodePolicy, Placement, Policy, Restart, WorkerGroup
+from fleetctl.documents.plan import FleetSource
+from fleetctl.documents.position import Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +28,15 @@ class ResolvedModel:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedFleet:
-    """One fleet, from all its files; models and policies in argument order, then file order."""
+    """One fleet, from all its files; models and node policies in argument order, then file order.
+
+    `policy_places` says where each key of `policy` that is set stands, by its name in the file.
+    """
 
     name: str
     cluster: Cluster
     policies: tuple[NodePolicy, ...]
     models: tuple[ResolvedModel, ...]
     files: tuple[FleetSource, ...]
+    policy: Policy = field(default_factory=Policy)
+    policy_places: Mapping[str, Position] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.documents.canonical import sha256_hex
+from fleetctl.spec.file_tree import DISK, FileTree
 from fleetctl.spec.problems import Problem
 
 MAX_FILE_BYTES = 8 << 20
@@ -26,19 +27,22 @@ class SourceBytes:
         return sha256_hex(self.data)
 
 
-def read_sources(sources: Sequence[str], stdin: Callable[[], bytes] | None) -> tuple[list[SourceBytes], list[Problem]]:
+def read_sources(
+    sources: Sequence[str], stdin: Callable[[], bytes] | None, tree: FileTree = DISK
+) -> tuple[list[SourceBytes], list[Problem]]:
     """Read every source in argument order, folders sorted by name; what cannot be read becomes a problem."""
     read: list[SourceBytes] = []
     problems: list[Problem] = []
     seen: dict[str, str] = {}
-    for file, found in _files(sources, problems):
-        identity = STDIN_NAME if found is None else str(found.resolve())
+    for file in _files(sources, tree, problems):
+        identity = STDIN_NAME if file == STDIN_NAME else tree.identity(file)
         if identity in seen:
             problems.append(_problem("FL003", file, _twice(file, seen[identity])))
             continue
         seen[identity] = file
         try:
-            data = _read_stdin(stdin) if found is None else _read_file(found)
+            # one byte beyond the limit tells "too large" from "just fits" without reading the rest
+            data = _read_stdin(stdin) if file == STDIN_NAME else tree.read(file, MAX_FILE_BYTES + 1)
         except OSError as error:
             problems.append(_problem("FL001", file, f"cannot be read: {error.strerror or error}"))
             continue
@@ -50,36 +54,29 @@ def read_sources(sources: Sequence[str], stdin: Callable[[], bytes] | None) -> t
     return read, problems
 
 
-def _files(sources: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str, Path | None]]:
+def _files(sources: Sequence[str], tree: FileTree, problems: list[Problem]) -> Iterator[str]:
     for source in sources:
-        path = Path(source)
         if source == "-":
-            yield STDIN_NAME, None
-        elif path.is_dir():
-            yield from _folder(source, path, problems)
-        elif not path.exists():
+            yield STDIN_NAME
+        elif tree.is_folder(source):
+            yield from _folder(source, tree, problems)
+        elif not tree.is_file(source):
             problems.append(_problem("FL001", source, "no such file or folder"))
         else:
-            yield source, path
+            yield source
 
 
-def _folder(source: str, folder: Path, problems: list[Problem]) -> Iterator[tuple[str, Path]]:
+def _folder(folder: str, tree: FileTree, problems: list[Problem]) -> Iterator[str]:
     try:
-        found = sorted(entry for entry in folder.iterdir()
-                       if entry.suffix in (".yaml", ".yml") and not entry.name.startswith(".") and entry.is_file())
+        found = [name for name in tree.names(folder)
+                 if Path(name).suffix in (".yaml", ".yml") and not name.startswith(".")]
     except OSError as error:
-        problems.append(_problem("FL001", source, f"cannot be read: {error.strerror or error}"))
+        problems.append(_problem("FL001", folder, f"cannot be read: {error.strerror or error}"))
         return
     if not found:
-        problems.append(_problem("FL002", source, "no *.yaml or *.yml file in this folder"))
-    for entry in found:
-        yield str(entry), entry
-
-
-def _read_file(path: Path) -> bytes:
-    # one byte beyond the limit tells "too large" from "just fits" without reading the rest
-    with path.open("rb") as stream:
-        return stream.read(MAX_FILE_BYTES + 1)
+        problems.append(_problem("FL002", folder, "no *.yaml or *.yml file in this folder"))
+    for name in found:
+        yield str(Path(folder) / name)
 
 
 def _read_stdin(stdin: Callable[[], bytes] | None) -> bytes:

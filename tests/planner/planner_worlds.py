@@ -15,7 +15,8 @@ from typing import Any
 
 from fleetctl.documents.fleet import Cluster, NodePolicy, Placement, Restart, WorkerGroup
 from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica
-from fleetctl.documents.plan import Plan, Position
+from fleetctl.documents.plan import Plan
+from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_gpus
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
