@@ -88,7 +88,7 @@ def test_it_names_a_node_exactly_when_one_holds_the_member(
     for claim in asked:
         mark = book.mark()
         node = best(score, claim)
-        holding = [place for place in range(len(some)) if book.peek(place, claim) is not None]
+        holding = [place for place in range(len(some)) if book.peek_number(book.numbers[place], claim) is not None]
         assert (node in holding) if holding else node is None
         assert sorted(score.ranked((claim, ()), None, lambda _: 0)) == holding
         if node is not None:

@@ -10,8 +10,9 @@ import pytest
 from stated import problem_of, realized
 
 from fleetctl.planner.placement.layout import Layout
+from fleetctl.planner.placement.objective import layout_levels
 from fleetctl.planner.placement.patterns.covering import state_covering
-from fleetctl.planner.placement.patterns.goals import levels, stage_worth
+from fleetctl.planner.placement.patterns.goals import stage_worth
 from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
 from fleetctl.planner.placement.problem import Problem
 
@@ -26,7 +27,7 @@ def packed(problem: Problem, incumbent: Layout | None = None) -> Layout:
 
 def reaches(problem: Problem, layout: Layout) -> list[tuple[int, int, int]]:
     """Return what a layout reaches, once the ledger has agreed that it stands."""
-    promised = levels(problem, layout.replicas)
+    promised = [tuple(level) for level in layout_levels(problem, layout.replicas)]
     assert [tuple(level) for level in realized(problem, layout)] == promised
     held = Counter(piece.demand for pieces in layout.stands.values() for piece in pieces)
     for number, demand in enumerate(problem.demands):

@@ -36,6 +36,10 @@ class Claim(NamedTuple):
         return self.gpus // SHARE
 
 
+Kind = tuple[Claim, Selector]
+"""What tells two members apart for placing them: the claim, and where it may stand."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seat:
     """One member of one replica, before a node is chosen for it."""

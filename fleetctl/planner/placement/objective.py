@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.problem import Problem
 
 
 class Level(NamedTuple):
@@ -21,7 +22,10 @@ class Level(NamedTuple):
     replicas: int
 
 
-Score = tuple[tuple[Level, ...], int]
+Levels = tuple[Level, ...]
+"""One per priority at which something is missing, high to low."""
+
+Score = tuple[Levels, int]
 """A level per priority, high to low; then minus the number of empty nodes broken."""
 
 
@@ -30,13 +34,13 @@ def priorities(demands: Sequence[Demand]) -> tuple[int, ...]:
     return tuple(sorted({demand.priority for demand in demands if demand.missing > 0}, reverse=True))
 
 
-def wanted_levels(demands: Sequence[Demand]) -> tuple[Level, ...]:
+def wanted_levels(demands: Sequence[Demand]) -> Levels:
     """Return what would be reached if everything were placed."""
     return _levels({demand.place: demand for demand in demands}, {demand.place: demand.missing for demand in demands},
                    priorities(demands))
 
 
-def placed_levels(placed: Sequence[Placed], levels: Sequence[int]) -> tuple[Level, ...]:
+def placed_levels(placed: Sequence[Placed], levels: Sequence[int]) -> Levels:
     """Return what a packing reaches at each of `levels` (priorities, high to low)."""
     demands = {one.demand.place: one.demand for one in placed}
     return _levels(demands, Counter(one.demand.place for one in placed), levels)
@@ -48,12 +52,23 @@ def score(placed: Sequence[Placed], levels: Sequence[int], was_empty: Callable[[
     return placed_levels(placed, levels), -sum(was_empty(node) for node in nodes)
 
 
-def levels_of(demands: Mapping[int, Demand], counts: Mapping[int, int]) -> tuple[Level, ...]:
+def levels_of(demands: Mapping[int, Demand], counts: Mapping[int, int]) -> Levels:
     """Return what so many new replicas of each model (by place) reach."""
     return _levels(demands, counts, priorities(list(demands.values())))
 
 
-def _levels(demands: Mapping[int, Demand], counts: Mapping[int, int], levels: Sequence[int]) -> tuple[Level, ...]:
+def layout_levels(problem: Problem, replicas: Sequence[int]) -> Levels:
+    """Return what so many new replicas of each class of demand reach."""
+    sums = {priority: [0, 0, 0] for priority in problem.priorities}
+    for demand, count in zip(problem.demands, replicas, strict=True):
+        level = sums[demand.priority]
+        level[0] += min(count, demand.unserved)
+        level[1] += count * demand.gpu_units
+        level[2] += count
+    return tuple(Level(*level) for level in sums.values())
+
+
+def _levels(demands: Mapping[int, Demand], counts: Mapping[int, int], levels: Sequence[int]) -> Levels:
     sums = {priority: [0, 0, 0] for priority in levels}
     for place, count in counts.items():
         if count:

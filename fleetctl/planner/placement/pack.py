@@ -23,7 +23,7 @@ from fleetctl.planner.placement.greedy.rearrange import rearrange
 from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Level, Score, priorities, score, wanted_levels
+from fleetctl.planner.placement.objective import Level, Levels, Score, priorities, score, wanted_levels
 from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
 from fleetctl.planner.placement.problem import Problem, state_problem
 from fleetctl.planner.placement.realize import layout_of, realize
@@ -49,7 +49,7 @@ class Packing(NamedTuple):
     """New replicas in order of creation, and what is known of better packings."""
 
     placed: list[Placed]
-    ceiling: tuple[Level, ...]
+    ceiling: Levels
     """No packing has higher levels, in the order of priorities."""
     most: int
     """No packing that keeps the order of priorities as far as it is proven has more new replicas."""
@@ -104,8 +104,8 @@ class _Search:
     problem: Problem
     wanted: Sequence[Demand]
     best: list[Placed] = field(default_factory=list)
-    levels: tuple[Level, ...] = ()
-    ceiling: tuple[Level, ...] = ()
+    levels: Levels = ()
+    ceiling: Levels = ()
     placers: list[Placer] = field(default_factory=list)
     opening: list[int] = field(default_factory=list)
     """Numbers of the nodes' offers at the start."""

@@ -13,13 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
+from fleetctl.planner.placement.claims import GroupShape, Kind, ReplicaShape
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.policies import NO_CAP
-
-Kind = tuple[Claim, Selector]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +110,11 @@ class Problem:
     nodes: tuple[NodeClass, ...]
     number_of: Mapping[Kind, int]
     """The number of each kind."""
+
+    @property
+    def priorities(self) -> tuple[int, ...]:
+        """The priorities of what is demanded, high to low."""
+        return tuple(dict.fromkeys(demand.priority for demand in self.demands))
 
 
 def group_of(shape: ReplicaShape, gang: int, problem: Problem) -> GroupShape:

@@ -20,7 +20,7 @@ from fleetctl.planner.placement.problem import DemandClass, Gang, Problem, group
 
 def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
     """Take the replicas of a layout on the ledger; the result is in order of creation."""
-    singles = [_is_single(demand) for demand in problem.demands]
+    singles = [demand.shape.size == 1 for demand in problem.demands]
     stand_of = _index(layout, singles)
     demands_of = [_by_turn(demand, count) for demand, count in zip(problem.demands, layout.replicas, strict=True)]
     placed: list[Placed] = []
@@ -55,10 +55,6 @@ def layout_of(problem: Problem, placed: Sequence[Placed]) -> Layout:
             kind = problem.number_of[stand.seat.claim, stand.seat.selector]
             stands[stand.node].append(Piece(number, gangs[demand.place][stand.seat.group], kind))
     return Layout(tuple(replicas), {node: tuple(pieces) for node, pieces in stands.items()})
-
-
-def _is_single(demand: DemandClass) -> bool:
-    return len(demand.gangs) == 1 and demand.gangs[0].copies == 1 and demand.gangs[0].size == 1
 
 
 def _by_turn(demand: DemandClass, count: int) -> Iterator[Demand]:

@@ -12,18 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape
+from fleetctl.planner.placement.arrays import Flags, Ints
+from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, MemberShape, ReplicaShape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Stand
 from fleetctl.planner.placement.policies import NO_CAP
-from fleetctl.planner.placement.problem import Kind, Problem
-
-Flags = NDArray[np.bool_]
-Amounts = NDArray[np.int64]
+from fleetctl.planner.placement.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +75,15 @@ def slim_down(problem: Problem, demands: Sequence[Demand]) -> SlimProblem:
 class _Table:
     """Kinds (rows) against node classes (columns), as arrays; `possible` = may stand there, as far as sums tell."""
 
-    gpus: Amounts
-    cpus: Amounts
-    memory: Amounts
-    whole: Amounts
+    gpus: Ints
+    cpus: Ints
+    memory: Ints
+    whole: Ints
     """Clean cards that are free as a whole."""
-    least_vram: Amounts
+    least_vram: Ints
     """The least memory free on such a card; -1 = unknown on one of them."""
-    shared_vram: Amounts
-    shared_share: Amounts
+    shared_vram: Ints
+    shared_share: Ints
     """Memory and share left on the clean card with least memory per share."""
     possible: Flags
 
@@ -146,7 +143,7 @@ def _what_binds(problem: Problem, table: _Table) -> Kept:
     )
 
 
-def _may_run_out(amounts: Sequence[int], free: Amounts, problem: Problem, table: _Table) -> bool:
+def _may_run_out(amounts: Sequence[int], free: Ints, problem: Problem, table: _Table) -> bool:
     """Tell whether some node could run out of a resource before its cards are used up.
 
     Members with a share of cards take at most the dearest one's amount per GPU unit for all the share there is; members
@@ -169,7 +166,7 @@ def _may_run_out(amounts: Sequence[int], free: Amounts, problem: Problem, table:
     return bool((need > free).any())
 
 
-def _members_on_a_node(problem: Problem, kind: int) -> Amounts:
+def _members_on_a_node(problem: Problem, kind: int) -> Ints:
     """Return, by node class, how many members of a kind could stand on one node: all wanted, within slot caps."""
     most = np.zeros(len(problem.nodes), dtype=np.int64)
     for demand in problem.demands:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetctl.planner.placement.exact.tally import Amounts, Tally
+from fleetctl.planner.placement.arrays import Ints
+from fleetctl.planner.placement.exact.tally import Tally
 from fleetctl.planner.placement.problem import DemandClass, Gang
 
 
@@ -34,7 +35,7 @@ def gangs_by_domain(demand: DemandClass, gang: Gang, wanted: int, tally: Tally) 
     return dict(zip(names, most.tolist(), strict=True))
 
 
-def _domains(gang: Gang, tally: Tally) -> tuple[list[str | None], Amounts]:
+def _domains(gang: Gang, tally: Tally) -> tuple[list[str | None], Ints]:
     """Return the domains and the number of the domain each node class is in; -1 = in none."""
     label = gang.domain_label
     if label is None:
@@ -45,7 +46,7 @@ def _domains(gang: Gang, tally: Tally) -> tuple[list[str | None], Amounts]:
     return names, np.array([-1 if value is None else number[value] for value in values], dtype=np.int64)
 
 
-def _most_gangs(room: Amounts, count: int, gang: Gang, wanted: Amounts, domain: Amounts, tally: Tally) -> Amounts:
+def _most_gangs(room: Ints, count: int, gang: Gang, wanted: Ints, domain: Ints, tally: Tally) -> Ints:
     """Return per domain the most gangs g <= wanted with sum(min(room, per_node * g)) >= count * g.
 
     The range of such g has no gaps, so it can be halved.

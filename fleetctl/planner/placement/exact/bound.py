@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.exact.alone import replicas_alone
-from fleetctl.planner.placement.exact.tally import Amounts, Tally, count_up
+from fleetctl.planner.placement.exact.tally import Tally, count_up
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.problem import state_problem
 
@@ -55,7 +56,7 @@ def _amounts(tally: Tally) -> Iterator[tuple[str, int, Callable[[Claim], int]]]:
         yield f"free groups of {size} whole cards on one node", room, _groups_of(size)
 
 
-def _sum(per_node: Amounts, tally: Tally) -> int:
+def _sum(per_node: Ints, tally: Tally) -> int:
     return int(tally.nodes @ per_node.clip(min=0))
 
 

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
 from fleetctl.planner.placement.exact.items import Item, Pool
 from fleetctl.planner.placement.exact.linear import LinearModel
-from fleetctl.planner.placement.exact.tally import Amounts, Tally
+from fleetctl.planner.placement.exact.tally import Tally
 
 MIB = 1 << 20
 MAX_PACKINGS = 2_000
@@ -207,7 +208,7 @@ def _coarse_share_rows(
 
 
 def _coarse_vram_rows(
-    model: LinearModel, tally: Tally, items: Sequence[Item], entries: Amounts, nodes: Amounts, shares: Sequence[Term],
+    model: LinearModel, tally: Tally, items: Sequence[Item], entries: Ints, nodes: Ints, shares: Sequence[Term],
     whole: Sequence[Term],
 ) -> None:
     """Memory of cards by floor(vram / t), for all of it and just above a half, a third, a quarter of a card.

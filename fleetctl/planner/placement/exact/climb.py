@@ -13,12 +13,10 @@ from math import gcd
 
 import numpy as np
 
-from fleetctl.planner.placement.exact.linear import InfeasibleError, LinearModel, Vector
+from fleetctl.planner.placement.arrays import Floats
+from fleetctl.planner.placement.exact.linear import InfeasibleError, LinearModel
 from fleetctl.planner.placement.exact.relaxation import Relaxation
-from fleetctl.planner.placement.objective import Level
-
-Levels = tuple[Level, ...]
-"""One per priority at which something is missing, high to low."""
+from fleetctl.planner.placement.objective import Level, Levels
 
 MAX_INTEGERS = 2_500
 """Beyond so many integers there is a bound and no point."""
@@ -35,7 +33,7 @@ class Climb:
     """No plan has higher ones. Stages not looked at stand at what each class of demand could get alone."""
     attained: bool
     """The incumbent has exactly these levels."""
-    values: Vector | None
+    values: Floats | None
     """A point of the relaxation with these levels, by column; None when none was needed or found."""
 
 
@@ -111,7 +109,7 @@ def _stage(model: LinearModel, objective: Mapping[int, int]) -> _Stage:
 def _stages(relaxation: Relaxation) -> list[_Stage]:
     demands = relaxation.problem.demands
     stages = []
-    for priority in sorted({demand.priority for demand in demands}, reverse=True):
+    for priority in relaxation.problem.priorities:
         level = [number for number, demand in enumerate(demands) if demand.priority == priority]
         unserved = [number for number in level if demands[number].unserved]
         stages += [
@@ -129,7 +127,7 @@ class _Ascent:
     relaxation: Relaxation
     hopeful: bool = False
     """Take what the linear programs say for reached, until `confirm` looks for a point."""
-    values: Vector | None = None
+    values: Floats | None = None
     tight: bool = True
     """What was reached is what the stages before were bounded by; if not, later stages bound nothing."""
     model: LinearModel = field(init=False)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fleetctl.planner.placement.exact.climb import Levels, climb, most_replicas
+from fleetctl.planner.placement.arrays import Floats
+from fleetctl.planner.placement.exact.climb import climb, most_replicas
 from fleetctl.planner.placement.exact.expansion import expand
 from fleetctl.planner.placement.exact.items import Grain
-from fleetctl.planner.placement.exact.linear import Vector
 from fleetctl.planner.placement.exact.relaxation import Relaxation, relax, relax_finely
 from fleetctl.planner.placement.layout import Layout
+from fleetctl.planner.placement.objective import Levels
 from fleetctl.planner.placement.problem import Problem
 
 
@@ -29,7 +30,7 @@ class Examined:
     """A layout with these levels or close to them, for the ledger to confirm; None when there is none, or no need."""
     relaxation: Relaxation
     """The finest one looked at."""
-    point: Vector | None = None
+    point: Floats | None = None
     """A point of that relaxation with these levels, by column."""
 
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.arrays import Floats
 from fleetctl.planner.placement.exact.card_rows import Packed
-from fleetctl.planner.placement.exact.linear import Vector
 from fleetctl.planner.placement.exact.relaxation import EVERYBODY, Member, Owner, Relaxation
 from fleetctl.planner.placement.exact.yard import Yard
 from fleetctl.planner.placement.layout import Layout, Piece
@@ -48,7 +48,7 @@ class Expanded(NamedTuple):
     left_over: int
 
 
-def expand(relaxation: Relaxation, values: Vector) -> Expanded:
+def expand(relaxation: Relaxation, values: Floats) -> Expanded:
     """Put the members a point of the relaxation counts on nodes."""
     counts = np.rint(values).astype(np.int64).tolist()
     return _Expansion(relaxation, counts).expanded()

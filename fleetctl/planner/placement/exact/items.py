@@ -12,8 +12,9 @@ from enum import IntEnum
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.exact.tally import Amounts, Counts, Flags, Tally
+from fleetctl.planner.placement.exact.tally import Counts, Tally
 
 Domains = tuple[tuple[str, str | None], ...]
 
@@ -45,10 +46,10 @@ class Grain(IntEnum):
 class Pool:
     """Nodes that the relaxation does not tell apart, by node class (row of the tally)."""
 
-    rows: Amounts
+    rows: Ints
     nodes: tuple[tuple[int, ...], ...]
     """Numbers of the nodes, by row."""
-    counts: Amounts
+    counts: Ints
     """How many nodes, by row."""
     items: tuple[int, ...]
     domains: Domains
@@ -106,7 +107,7 @@ def find_loose(tally: Tally) -> Loose:
     )
 
 
-def _is_loose(amounts: Sequence[int], free: Amounts, tally: Tally) -> bool:
+def _is_loose(amounts: Sequence[int], free: Ints, tally: Tally) -> bool:
     if not any(amounts):
         return True
     members = wanted_members(tally)

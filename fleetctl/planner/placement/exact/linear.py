@@ -10,21 +10,21 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from fleetctl.planner.placement.arrays import Floats
 
 NODE_LIMIT = 2_000
 """Branch-and-bound nodes of one solve."""
 SAFE = 1e-6
 """Added before a bound on an integer is rounded down: the solver's own tolerance must not cost a whole replica."""
 
-Vector = NDArray[np.float64]
 
 
 class Answer(NamedTuple):
     """`bound`: no integer point has a larger objective. `values`: the best point found; None without one."""
 
     bound: int
-    values: Vector | None
+    values: Floats | None
 
 
 class InfeasibleError(Exception):

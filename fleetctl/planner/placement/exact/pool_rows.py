@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import gcd
 
+from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.card_rows import Term
 from fleetctl.planner.placement.exact.items import Item, Pool
 from fleetctl.planner.placement.exact.linear import LinearModel
-from fleetctl.planner.placement.exact.tally import Amounts, Tally
+from fleetctl.planner.placement.exact.tally import Tally
 
 MAX_STEPS = 12
 FINEST = 1_000_000
@@ -22,7 +23,7 @@ def add_sum_rows(
     model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, terms: Sequence[Term]
 ) -> None:
     """Bound the CPU and the memory that members can take on a pool; items of which it cannot be short have none."""
-    amounts: list[tuple[Callable[[Claim], int], Amounts]] = [
+    amounts: list[tuple[Callable[[Claim], int], Ints]] = [
         (lambda claim: claim.cpus, tally.cpus), (lambda claim: claim.memory, tally.memory),
     ]
     for amount, free in amounts:
@@ -31,7 +32,7 @@ def add_sum_rows(
 
 
 def add_floor_rows(
-    model: LinearModel, asked: Sequence[tuple[int, int]], free: Amounts, nodes: Amounts
+    model: LinearModel, asked: Sequence[tuple[int, int]], free: Ints, nodes: Ints
 ) -> None:
     """Add sum(floor(amount / t) * members) <= sum(floor(free / t)) over nodes, for a few t; (column, amount) pairs."""
     if not asked:

@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.problem import DemandClass, Problem
 
-Amounts = NDArray[np.int64]
 Counts = NDArray[np.int32]
-Flags = NDArray[np.bool_]
 
 NO_LIMIT = 1 << 30
 NO_MEMORY = -1
@@ -29,23 +28,23 @@ NO_MEMORY = -1
 class Cards:
     """All cards that a new member may use (clean, with something free), one entry per card of a node class."""
 
-    node: Amounts
+    node: Ints
     """Row of the node class."""
-    share: Amounts
+    share: Ints
     """Free share in 1/10000."""
-    vram: Amounts
+    vram: Ints
     """Free bytes; -1 = unknown."""
-    memory: Amounts
+    memory: Ints
     """Bytes of the card; -1 = unknown."""
 
-    def shares_of(self, claim: Claim) -> Amounts:
+    def shares_of(self, claim: Claim) -> Ints:
         """Return the share a claim below one card takes on each card; more than a card where it cannot be known."""
         if claim.gpus:
             return np.full(len(self.share), claim.gpus, dtype=np.int64)
         known = np.maximum(self.memory, 1)
         return np.where(self.memory > 0, -(-claim.vram * SHARE // known), SHARE + 1)
 
-    def counts_of(self, claim: Claim) -> Amounts:
+    def counts_of(self, claim: Claim) -> Ints:
         """Return how many equal claims below one card each card holds at most."""
         counts = self.share // self.shares_of(claim)
         return np.minimum(counts, np.maximum(self.vram, 0) // claim.vram) if claim.vram else counts
@@ -56,20 +55,20 @@ class Tally:
     """The node classes of a problem; build it with `count_up`."""
 
     problem: Problem
-    nodes: Amounts
+    nodes: Ints
     """Number of nodes in each class."""
-    cpus: Amounts
-    memory: Amounts
-    gpus: Amounts
+    cpus: Ints
+    memory: Ints
+    gpus: Ints
     """Free per node, as Ray sums it up: CPU and GPU in 1/10000, bytes."""
     cards: Cards
     _allowed: dict[Selector, Flags] = field(default_factory=dict)
-    _free_cards: dict[int, Amounts] = field(default_factory=dict)
-    _on_cards: dict[tuple[int, int], Amounts] = field(default_factory=dict)
+    _free_cards: dict[int, Ints] = field(default_factory=dict)
+    _on_cards: dict[tuple[int, int], Ints] = field(default_factory=dict)
     _most: dict[int, Counts] = field(default_factory=dict)
 
     @cached_property
-    def _first(self) -> Amounts:
+    def _first(self) -> Ints:
         return np.array([one.nodes[0] for one in self.problem.nodes], dtype=np.int64)
 
     def allowed(self, selector: Selector) -> Flags:
@@ -80,29 +79,29 @@ class Tally:
             self._allowed[selector] = flags[self._first]
         return self._allowed[selector]
 
-    def free_cards(self, vram: int) -> Amounts:
+    def free_cards(self, vram: int) -> Ints:
         """Return the fully free cards with at least `vram` bytes on one node of each class."""
         if vram not in self._free_cards:
             fitting = (self.cards.share == SHARE) & (self.cards.vram >= vram if vram else True)
             self._free_cards[vram] = np.bincount(self.cards.node[fitting], minlength=len(self.nodes)).astype(np.int64)
         return self._free_cards[vram]
 
-    def whole_cards(self, vram: int) -> Amounts:
+    def whole_cards(self, vram: int) -> Ints:
         """Return `free_cards` as far as Ray has whole cards to give."""
-        whole: Amounts = np.maximum(self.gpus, 0) // SHARE
+        whole: Ints = np.maximum(self.gpus, 0) // SHARE
         return np.minimum(self.free_cards(vram), whole)
 
     @cached_property
-    def free_share(self) -> Amounts:
+    def free_share(self) -> Ints:
         """The GPU share new members can have on one node of each class: that of its cards, as far as Ray has it."""
         shares = np.bincount(self.cards.node, weights=self.cards.share, minlength=len(self.nodes)).astype(np.int64)
         return np.minimum(shares, np.maximum(self.gpus, 0))
 
     @cached_property
-    def _card_starts(self) -> Amounts:
+    def _card_starts(self) -> Ints:
         return np.searchsorted(self.cards.node, np.arange(len(self.nodes) + 1))
 
-    def cards_on(self, rows: Amounts) -> Amounts:
+    def cards_on(self, rows: Ints) -> Ints:
         """Return the entries in `cards` of some node classes."""
         starts = self._card_starts
         spans = [np.arange(starts[row], starts[row + 1]) for row in rows.tolist()]
@@ -120,21 +119,21 @@ class Tally:
             self._most[kind] = np.where(self.allowed(selector), np.maximum(limit, 0), 0).astype(np.int32)
         return self._most[kind]
 
-    def slots(self, demand: DemandClass) -> Amounts | None:
+    def slots(self, demand: DemandClass) -> Ints | None:
         """Return how many more replicas of a class may touch each node; None when no node has a cap for it."""
         if not demand.capped:
             return None
         free = np.array([node.free_slots(demand) for node in self.problem.nodes], dtype=np.int64)
         return np.minimum(free, NO_CAP)
 
-    def _on_node_cards(self, claim: Claim) -> Amounts:
+    def _on_node_cards(self, claim: Claim) -> Ints:
         """Count by cards alone; models share many of these answers, since few claims differ in GPU and VRAM."""
         key = (claim.gpus, claim.vram)
         if key not in self._on_cards:
             self._on_cards[key] = self._count_on_cards(claim)
         return self._on_cards[key]
 
-    def _count_on_cards(self, claim: Claim) -> Amounts:
+    def _count_on_cards(self, claim: Claim) -> Ints:
         if not claim.wants_card:
             return np.full(len(self.nodes), NO_LIMIT, dtype=np.int64)
         if claim.whole_cards:
@@ -161,5 +160,5 @@ def _known(amount: int | None) -> int:
     return NO_MEMORY if amount is None else amount
 
 
-def _column(values: list[int]) -> Amounts:
+def _column(values: list[int]) -> Ints:
     return np.array(values, dtype=np.int64)

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.arrays import Floats, Ints
 from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
-from fleetctl.planner.placement.greedy.central_path import Floats, Programme, balanced_prices
+from fleetctl.planner.placement.greedy.central_path import Programme, balanced_prices
 
 MICRO = 1_000_000
 """Worth is counted in millionths of a card."""
@@ -44,7 +44,7 @@ class Group:
     """In CPUs."""
     memory: float
     """In bytes."""
-    shares: npt.NDArray[np.int64]
+    shares: Ints
     """GPU share by kind in 1/10000, whole cards included; 0 = takes no card; -1 = no node of the group can host it."""
 
 
@@ -69,7 +69,7 @@ class _Draft:
                          self.limit, np.array(self.gain))
 
 
-def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> npt.NDArray[np.int64]:
+def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> Ints:
     """Return what one member of each kind is worth to the room it takes, in millionths of a card, shape (kinds,).
 
     Between 0 and the member's own GPU share; rounded, so that the last bits of the arithmetic do not matter.

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from fleetctl.planner.placement.arrays import Floats, Ints
 
 STEPS = 80
 CENTRED = 0.3

@@ -13,20 +13,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.arrays import Flags, Ints
+from fleetctl.planner.placement.claims import Claim, Kind, Selector
 from fleetctl.planner.placement.greedy.bid_prices import MICRO, Wanted, bid_prices
 from fleetctl.planner.placement.greedy.card_field import CardField
 from fleetctl.planner.placement.greedy.grounds import find_grounds, find_groups
 from fleetctl.planner.placement.greedy.node_worth import MIB, Members, Room, node_worth
 from fleetctl.planner.placement.ledger.ledger import Ledger
 
-Kind = tuple[Claim, Selector]
 Target = tuple[Claim, Selector, float]
 """A kind of member and how many of it are expected: what a fleet still misses, or a forecast."""
-Ints = npt.NDArray[np.int64]
 
 FULLER = 3 * MICRO // 100
 """An empty node costs 0.03 cards more than a full one: it decides only between nearly equal nodes."""
@@ -42,7 +40,7 @@ class _Field:
     """The score of every node for one kind; lower is better, UNFIT = does not fit."""
 
     scores: Ints
-    selected: npt.NDArray[np.bool_]
+    selected: Flags
     """The nodes that the kind's selector allows."""
     cursor: int = -1
 

@@ -1,9 +1,9 @@
 """The greedy portfolio (tier C): always there, often enough, and the incumbent the exact tiers have to beat.
 
 Priorities from high to low; inside one, models without a live replica get their first before others get more. There
-are several orders of the classes of demand: big members first as in first-fit
-decreasing (Johnson 1974; with sizes that divide one another and equal nodes that is optimal, Coffman, Garey and Johnson
-1987), scarce ones first, small ones first. No order looks at where a model stands in a file, except between equals.
+are several orders of the classes of demand: big members first as in first-fit decreasing (Johnson 1974; with sizes that
+divide one another and equal nodes that is optimal, Coffman, Garey and Johnson 1987), scarce ones first, small ones
+first. No order looks at where a model stands in a file, except between equals.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def fill(problem: Problem, first: Rank, rest: Rank, placer: Placer) -> list[Plac
     """Place as much as goes, priority by priority: first replicas in one order of the classes, the rest in another."""
     placer.expect([selector for _, selector in problem.kinds])
     result: list[Placed] = []
-    for priority in sorted({demand.priority for demand in problem.demands}, reverse=True):
+    for priority in problem.priorities:
         level = [demand for demand in problem.demands if demand.priority == priority]
         result += _fill(sorted(level, key=first), sorted(level, key=rest), placer)
     return result

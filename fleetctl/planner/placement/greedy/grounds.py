@@ -11,17 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.arrays import Flags, Ints
+from fleetctl.planner.placement.claims import Kind
 from fleetctl.planner.placement.greedy.bid_prices import Group
 from fleetctl.planner.placement.greedy.card_field import CardField
 from fleetctl.planner.placement.ledger.cards import share_of
 from fleetctl.planner.placement.ledger.ledger import Ledger
-
-Ints = npt.NDArray[np.int64]
-Kind = tuple[Claim, Selector]
 
 MOST_GROUNDS = 16
 MOST_GROUPS = 32
@@ -54,7 +51,7 @@ def find_grounds(ledger: Ledger, kinds: Sequence[Kind], cards: CardField) -> Gro
     return Grounds(of_node, shares or (np.full(len(kinds), -1, np.int64),))
 
 
-def _shares(kinds: Sequence[Kind], allowed: npt.NDArray[np.bool_], memory: int) -> Ints:
+def _shares(kinds: Sequence[Kind], allowed: Flags, memory: int) -> Ints:
     """Return what each kind takes of a card of `memory` bytes (-1 = unknown, and then no VRAM is promised)."""
     shares = np.full(len(kinds), -1, np.int64)
     for number in np.flatnonzero(allowed).tolist():
@@ -95,7 +92,7 @@ def _grouped(ground: Ints, free: CardField, shares: Ints) -> list[Ints]:
     return [np.flatnonzero(group.ravel() == number) for number in range(int(group.max(initial=-1)) + 1)]
 
 
-def _hosts(ledger: Ledger, kinds: Sequence[Kind], cards: CardField, nodes: Ints) -> npt.NDArray[np.bool_]:
+def _hosts(ledger: Ledger, kinds: Sequence[Kind], cards: CardField, nodes: Ints) -> Flags:
     """Tell which kind fits on which node by its offer alone, shape (kinds, nodes); equal offers are asked once."""
     numbers = np.array([ledger.offer_number(int(node)) for node in nodes], np.int64)
     _, first, back = np.unique(numbers, return_index=True, return_inverse=True)
@@ -103,5 +100,5 @@ def _hosts(ledger: Ledger, kinds: Sequence[Kind], cards: CardField, nodes: Ints)
     fits = np.zeros((len(kinds), len(first)), np.bool_)
     for number, (claim, _) in enumerate(kinds):
         fits[number] = shown.after(claim)[1]
-    hosts: npt.NDArray[np.bool_] = fits[:, back.ravel()]
+    hosts: Flags = fits[:, back.ravel()]
     return hosts

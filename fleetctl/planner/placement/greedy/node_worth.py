@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetctl.documents.quantity import SHARE
-
-Ints = npt.NDArray[np.int64]
+from fleetctl.planner.placement.arrays import Ints
 
 FINEST = 25
 """Shares are told apart down to this step, in 1/10000 of a card."""

@@ -17,7 +17,7 @@ from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import place_some
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Level, levels_of
+from fleetctl.planner.placement.objective import Levels, levels_of
 
 FORGET = 16
 """Steps after which the list of nodes with something left over is made anew."""
@@ -27,7 +27,7 @@ MOST_LIFTED = 64
 
 def rearrange(
     demands: Sequence[Demand], placed: Sequence[Placed], placer: Placer, *, opening: Sequence[int], steps: int,
-    enough: tuple[Level, ...],
+    enough: Levels,
 ) -> list[Placed]:
     """Improve a packing that stands on the ledger; the result stands there instead, in order of creation.
 
@@ -65,7 +65,7 @@ class _Walk:
     """By identity, in order of creation."""
     opening: Sequence[int]
     steps: int = 0
-    levels: tuple[Level, ...] = ()
+    levels: Levels = ()
     by_place: dict[int, Demand] = field(default_factory=dict)
     counts: Counter[int] = field(default_factory=Counter)
     on_node: dict[int, list[Placed]] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class _Walk:
             for node in _nodes(one):
                 self.on_node.setdefault(node, []).append(one)
 
-    def _levels(self) -> tuple[Level, ...]:
+    def _levels(self) -> Levels:
         return levels_of(self.by_place, self.counts)
 
     def _draw(self, below: int) -> int:

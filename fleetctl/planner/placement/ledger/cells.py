@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
@@ -46,12 +46,12 @@ class Cells:
     price: list[int] = field(default_factory=list)
     age: int = 0
     """Counts how often all was told apart anew; readers start over."""
-    _selectors: dict[Selector, NDArray[np.bool_]] = field(default_factory=dict)
+    _selectors: dict[Selector, Flags] = field(default_factory=dict)
     """By selector: which tags it allows."""
     _tag_of: list[int] = field(default_factory=list)
     _price_of_tag: list[int] = field(default_factory=list)
-    _tags: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    _rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 6), dtype=np.int64))
+    _tags: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    _rows: Ints = field(default_factory=lambda: np.zeros((0, 6), dtype=np.int64))
     _ids: dict[tuple[int, int], int] = field(default_factory=dict)
     _nodes: list[list[int]] = field(default_factory=list)
     """By cell: its nodes, negated and ascending; some may have left."""

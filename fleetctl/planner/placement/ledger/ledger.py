@@ -117,10 +117,6 @@ class Ledger:
         """Return the offer with a number."""
         return self._offers[number]
 
-    def peek(self, node: int, claim: Claim) -> Taken | None:
-        """Return what taking `claim` on a node would leave, or None when it does not fit; changes nothing."""
-        return self.peek_number(self.numbers[node], claim)
-
     def peek_number(self, number: int, claim: Claim) -> Taken | None:
         """Return what taking `claim` from the offer with a number would leave, or None when it does not fit."""
         known = self._fits.get(claim)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Seat, Selector
+from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, ReplicaShape, Seat, Selector
 from fleetctl.planner.placement.ledger.candidates import Candidates, DomainCandidates, Fits, FleetCandidates
 from fleetctl.planner.placement.ledger.cells import Cells
 from fleetctl.planner.placement.ledger.domains import Domain, Domains
@@ -22,7 +22,6 @@ NODE_ID_LABEL = "ray.io/node-id"
 SEARCH_STEPS = 300
 SEARCH_SEATS = 64
 
-Kind = tuple[Claim, Selector]
 SeatNodes = dict[tuple[str, int, int], int]
 """Node number by (group, copy, rank)."""
 

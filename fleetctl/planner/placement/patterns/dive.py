@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fleetctl.planner.placement.patterns.fills import Floats, Ints
+from fleetctl.planner.placement.arrays import Floats, Ints
 from fleetctl.planner.placement.patterns.master import Master, Pattern, Solution
 from fleetctl.planner.placement.patterns.pricing import Pricer
 

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetctl.planner.placement.arrays import Flags, Floats, Ints
 from fleetctl.planner.placement.patterns.scarce import Scarce
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ def _promising(value: Floats, use: Ints, scarce: Ints, frame: Frame) -> NDArray[
     The first is the empty one, in every set, and stays: a card may be left free.
     """
     net: Floats = np.asarray(value - frame.price @ use)
-    flagged: NDArray[np.bool_] = np.asarray(scarce.any(axis=0))
+    flagged: Flags = np.asarray(scarce.any(axis=0))
     cell = flagged.astype(np.int64)
     for resource, cells in enumerate(frame.cells):
         cell *= cells + 1

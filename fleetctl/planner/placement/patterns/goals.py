@@ -16,9 +16,6 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.patterns.master import Worth
 from fleetctl.planner.placement.problem import Problem
 
-Level = tuple[int, int, int]
-"""Models newly served, GPU units placed, replicas placed."""
-
 REPLICA = 1e-4
 """What a replica is worth beside its GPU share, in cards."""
 BELOW = 1e-5
@@ -26,26 +23,10 @@ EXCHANGED = 2
 """So many priorities above the one in question may reach what they have by other replicas."""
 
 
-def priorities(problem: Problem) -> list[int]:
-    """Return the priorities of a problem, high to low."""
-    return sorted({demand.priority for demand in problem.demands}, reverse=True)
-
-
-def levels(problem: Problem, replicas: Sequence[int]) -> list[Level]:
-    """Return what so many replicas of each class of demand reach, priorities high to low."""
-    reached = {priority: [0, 0, 0] for priority in priorities(problem)}
-    for demand, count in zip(problem.demands, replicas, strict=True):
-        level = reached[demand.priority]
-        level[0] += min(count, demand.unserved)
-        level[1] += count * demand.gpu_units
-        level[2] += count
-    return [(level[0], level[1], level[2]) for level in reached.values()]
-
-
 def stage_worth(problem: Problem, priority: int, reached: Sequence[int]) -> Worth:
     """Return the worth of replicas while one priority is maximised; `reached` = replicas placed of those above it."""
     yard = float(max((node.offer.free_gpus for node in problem.nodes), default=0)) / SHARE + 1
-    ranks = priorities(problem)
+    ranks = problem.priorities
     first, further, most_first, most_further = [], [], [], []
     scale = 0.0
     for demand, have in zip(problem.demands, reached, strict=True):

@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fleetctl.planner.placement.arrays import Flags, Floats, Ints
 from fleetctl.planner.placement.patterns.covering import Covering, Needs
-from fleetctl.planner.placement.patterns.fills import Floats, Ints
 from fleetctl.planner.placement.problem import Problem
 
 SURPLUS = 1e-7
@@ -69,7 +68,7 @@ class Master:
         self.columns.append((node_class, pattern))
         return True
 
-    def keep(self, chosen: NDArray[np.bool_]) -> None:
+    def keep(self, chosen: Flags) -> None:
         """Forget all columns but the chosen."""
         self.columns = [column for column, kept in zip(self.columns, chosen, strict=True) if kept]
         self._known = set(self.columns)

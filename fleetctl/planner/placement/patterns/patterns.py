@@ -13,11 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.layout import Layout
+from fleetctl.planner.placement.objective import layout_levels
 from fleetctl.planner.placement.patterns.covering import Covering, state_covering
 from fleetctl.planner.placement.patterns.dive import Dive
-from fleetctl.planner.placement.patterns.fills import Ints
-from fleetctl.planner.placement.patterns.goals import levels, priorities, stage_worth
+from fleetctl.planner.placement.patterns.goals import stage_worth
 from fleetctl.planner.placement.patterns.master import Master, Pattern, Worth
 from fleetctl.planner.placement.patterns.pricing import Claims, Pricer, state_stall
 from fleetctl.planner.placement.patterns.reachable import all_patterns
@@ -40,7 +41,7 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
     claims = Claims.of(problem, covering)
     pricers = [Pricer(state_stall(problem, covering, claims, node), claims) for node in problem.nodes]
     best, improved = incumbent, False
-    for priority in priorities(problem):
+    for priority in problem.priorities:
         reached = [0] * len(problem.demands) if best is None else list(best.replicas)
         if best is not None and all(count >= demand.missing for demand, count in
                                     zip(problem.demands, reached, strict=True) if demand.priority >= priority):
@@ -57,7 +58,7 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
             dive.run()
         steps = dive.steps
         found = settle(problem, covering, dive.settled)
-        if best is None or levels(problem, found.replicas) > levels(problem, best.replicas):
+        if best is None or layout_levels(problem, found.replicas) > layout_levels(problem, best.replicas):
             best, improved = found, True
         if steps <= 0:
             break

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.arrays import Floats, Ints
 from fleetctl.planner.placement.ledger.cards import Offer, share_of
 from fleetctl.planner.placement.patterns.covering import Covering
-from fleetctl.planner.placement.patterns.fills import Fills, Floats, Frame, Ints, joined, merged, nothing, trimmed
+from fleetctl.planner.placement.patterns.fills import Fills, Frame, joined, merged, nothing, trimmed
 from fleetctl.planner.placement.patterns.scarce import count_scarce
 from fleetctl.planner.placement.problem import NodeClass, Problem
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetctl.planner.placement.arrays import Flags, Ints
+
 WORDS = 4
 WORD_BITS = 62
 
@@ -20,10 +22,10 @@ WORD_BITS = 62
 class Scarce:
     """`unit` (words, items): what one member adds; `bias`, `guard` (words,); `counted` (items,) = has its fields."""
 
-    unit: NDArray[np.int64]
-    bias: NDArray[np.int64]
-    guard: NDArray[np.int64]
-    counted: NDArray[np.bool_]
+    unit: Ints
+    bias: Ints
+    guard: Ints
+    counted: Flags
 
 
 @dataclass(slots=True)
@@ -45,7 +47,7 @@ class _Word:
 
 
 def count_scarce(
-    ranked: NDArray[np.intp], limits: NDArray[np.int64], most: NDArray[np.int64],
+    ranked: NDArray[np.intp], limits: Ints, most: Ints,
     rules: Sequence[tuple[NDArray[np.intp], int]],
 ) -> Scarce:
     """Give fields to the items in `ranked` order: to each of which more would fit (`most`) than it may (`limits`)."""

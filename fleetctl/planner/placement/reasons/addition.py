@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fleetctl.documents.plan import Addition
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
+from fleetctl.planner.placement.claims import Kind, ReplicaShape
 from fleetctl.planner.placement.ledger.cards import take
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.gang import fitting_by_value
@@ -19,7 +19,6 @@ from fleetctl.planner.placement.reasons.node_shapes import NodeShape, NodeShapes
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, Fresh, count_placed, helpful_places
 
-Kind = tuple[Claim, Selector]
 MAX_TRIED_TOGETHER = 200
 """For more members than this in all, the nodes of one replica are multiplied instead of being tried."""
 

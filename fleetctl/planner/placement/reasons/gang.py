@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fleetctl.documents.plan import Counted, Reason
+from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.reasons.counted import spread_text
 from fleetctl.planner.placement.reasons.mismatch import nearest
-from fleetctl.planner.placement.reasons.offer_table import Ints
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.words import node_kind, nodes, with_claim
 

@@ -12,6 +12,7 @@ from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
 from fleetctl.documents.quantity import SHARE, format_bytes, format_share
 from fleetctl.documents.selector import parse_requirement
+from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
@@ -20,7 +21,7 @@ from fleetctl.planner.placement.ledger.stock import offer_of
 from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
 from fleetctl.planner.placement.reasons.codes import FITS
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.offer_table import Bools, Ints, OfferTable
+from fleetctl.planner.placement.reasons.offer_table import OfferTable
 from fleetctl.planner.placement.reasons.trial import Fresh
 from fleetctl.planner.placement.reasons.verdict import judge_offers
 from fleetctl.planner.placement.reasons.words import ACCELERATOR_LABEL
@@ -68,7 +69,7 @@ class NodeShapes:
     table: NodeTable
     nodes: Sequence[Node]
     policies: Sequence[NodePolicy]
-    _fits: dict[Claim, Bools] = field(default_factory=dict)
+    _fits: dict[Claim, Flags] = field(default_factory=dict)
 
     def smallest(self, kinds: Sequence[tuple[Claim, Selector]]) -> NodeShape | None:
         """Return the smallest shape of which one empty node could take a member of each of `kinds`, one at a time."""
@@ -146,7 +147,7 @@ class NodeShapes:
         order[np.lexsort((~self.table.alive, self._rank[self._code]))] = np.arange(len(order))
         return order
 
-    def _takes(self, claim: Claim) -> Bools:
+    def _takes(self, claim: Claim) -> Flags:
         if claim not in self._fits:
             cordoned = [self.table.ledger.nodes[place].policy.cordoned_by is not None for place in self._scantiest]
             self._fits[claim] = (judge_offers(self._offers, claim).code == FITS) & ~np.array(cordoned, dtype=bool)

@@ -13,11 +13,12 @@ from functools import cached_property
 import numpy as np
 
 from fleetctl.documents.selector import parse_requirement
+from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.codes import CORDONED, DRAINING, FITS, MISMATCH, NO_NODES, SLOTS
-from fleetctl.planner.placement.reasons.offer_table import Bools, Ints, OfferTable
+from fleetctl.planner.placement.reasons.offer_table import OfferTable
 from fleetctl.planner.placement.reasons.verdict import Verdicts, judge_offers
 
 
@@ -35,7 +36,7 @@ class NodeTable:
 
     ledger: Ledger
     _columns: dict[str, Column] = field(default_factory=dict)
-    _selected: dict[Selector, Bools] = field(default_factory=dict)
+    _selected: dict[Selector, Flags] = field(default_factory=dict)
     _candidates: dict[Selector, Ints] = field(default_factory=dict)
     _judged: dict[Claim, Verdicts] = field(default_factory=dict)
 
@@ -48,9 +49,9 @@ class NodeTable:
         return np.array([_closed(node) for node in self.ledger.nodes], dtype=np.int64)
 
     @cached_property
-    def alive(self) -> Bools:
+    def alive(self) -> Flags:
         """Which nodes are not dead."""
-        alive: Bools = self.closed != NO_NODES
+        alive: Flags = self.closed != NO_NODES
         return alive
 
     @cached_property
@@ -79,14 +80,14 @@ class NodeTable:
             self._columns[key] = Column(values, codes)
         return self._columns[key]
 
-    def allowed_by(self, key: str, expression: str) -> Bools:
+    def allowed_by(self, key: str, expression: str) -> Flags:
         """Return which nodes one requirement allows, dead ones too."""
         column, requirement = self.column(key), parse_requirement(expression)
         # the last place answers for -1: a node without the label
         answers = [requirement.allows(value) for value in (*column.values, None)]
         return np.array(answers, dtype=bool)[column.codes]
 
-    def selected(self, selector: Selector) -> Bools:
+    def selected(self, selector: Selector) -> Flags:
         """Return which nodes a selector allows, dead and closed ones too."""
         if selector not in self._selected:
             allowed = np.ones(len(self), dtype=bool)

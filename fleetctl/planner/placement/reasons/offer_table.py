@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.ledger.cards import Offer
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 NO_CARD = -1
 """Free share of a column without a card."""
@@ -33,7 +30,7 @@ class OfferTable:
     vram: Ints
     memory: Ints
     """Total memory of the card; 0 = not known."""
-    dirty: Bools
+    dirty: Flags
     index: Ints
     free_gpus: Ints
     free_cpus: Ints
@@ -59,21 +56,21 @@ class OfferTable:
         return len(self.free_gpus)
 
     @cached_property
-    def real(self) -> Bools:
+    def real(self) -> Flags:
         """Where there is a card."""
-        real: Bools = self.share > NO_CARD
+        real: Flags = self.share > NO_CARD
         return real
 
     @cached_property
-    def whole(self) -> Bools:
+    def whole(self) -> Flags:
         """Where Ray has granted nothing of a card."""
-        whole: Bools = self.share == SHARE
+        whole: Flags = self.share == SHARE
         return whole
 
     @cached_property
-    def clean(self) -> Bools:
+    def clean(self) -> Flags:
         """Where a card is fully free and nobody else uses it."""
-        clean: Bools = self.whole & ~self.dirty
+        clean: Flags = self.whole & ~self.dirty
         return clean
 
     @cached_property

@@ -13,10 +13,10 @@ from functools import cached_property
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.reasons.codes import CPU, FITS, MEMORY
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.offer_table import Bools, Ints
 from fleetctl.planner.placement.reasons.site import Occupant
 
 STEPS = 4
@@ -29,7 +29,7 @@ NEVER = 1 << 30
 class Pool:
     """Those one could do without at one step. Per node: what all of them hold, and the most that one of them holds."""
 
-    members: Bools
+    members: Flags
     """By number of the occupant."""
     cards: tuple[Ints, Ints]
     cpus: tuple[Ints, Ints]
@@ -83,7 +83,7 @@ class Pools:
                 yield pool
             before = pool
 
-    def _members(self, step: int, priority: int) -> Bools:
+    def _members(self, step: int, priority: int) -> Flags:
         ours, spare, rank = self._standing
         if step == STEPS - 1:
             return np.ones(len(ours), dtype=bool)
@@ -92,7 +92,7 @@ class Pools:
         return ours & (spare | (rank < priority + step))
 
     @cached_property
-    def _standing(self) -> tuple[Bools, Bools, Ints]:
+    def _standing(self) -> tuple[Flags, Flags, Ints]:
         ours = np.array([one.ours for one in self.occupants], dtype=bool)
         spare = np.array([not one.wanted for one in self.occupants], dtype=bool)
         rank = np.array([one.priority or 0 for one in self.occupants], dtype=np.int64)
@@ -121,7 +121,7 @@ class Pools:
         np.add.at(summed[:, 2:], row, found[:, 2:])
         return summed
 
-    def _pool(self, members: Bools) -> Pool:
+    def _pool(self, members: Flags) -> Pool:
         held = self._holdings[members[self._holdings[:, 0]]]
         cards, cpus, memory = (self._per_node(held[:, 1], held[:, column]) for column in (2, 3, 4))
         return Pool(members, cards, cpus, memory)

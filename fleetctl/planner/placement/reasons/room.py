@@ -15,9 +15,9 @@ from math import comb
 
 import numpy as np
 
+from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.reasons.codes import CARD_UNKNOWN, FITS
-from fleetctl.planner.placement.reasons.offer_table import Ints
 from fleetctl.planner.placement.reasons.pools import NEVER, Pool, Pools
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.site import Occupant

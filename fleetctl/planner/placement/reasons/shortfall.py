@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleetctl.documents.plan import Reason
+from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
 from fleetctl.planner.placement.reasons.codes import (
     CLOSEST_FIRST,
@@ -19,7 +20,6 @@ from fleetctl.planner.placement.reasons.codes import (
     SLOTS,
 )
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.offer_table import Ints
 from fleetctl.planner.placement.reasons.verdict import Verdicts
 from fleetctl.planner.placement.reasons.words import amount, need_text
 

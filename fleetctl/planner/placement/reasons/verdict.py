@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Offer, share_of
 from fleetctl.planner.placement.reasons.codes import (
@@ -22,7 +23,7 @@ from fleetctl.planner.placement.reasons.codes import (
     MEMORY,
     VRAM,
 )
-from fleetctl.planner.placement.reasons.offer_table import Bools, Ints, OfferTable
+from fleetctl.planner.placement.reasons.offer_table import OfferTable
 from fleetctl.planner.placement.reasons.words import amount, need_text
 
 NOBODY = -1
@@ -62,7 +63,7 @@ class Verdicts:
         """Stop some rows whatever they said before."""
         self.code[rows], self.need[rows], self.have[rows] = code, need, 0
 
-    def refuse(self, where: Bools, code: int, need: int | Ints, have: int | Ints, card: Ints | None = None) -> None:
+    def refuse(self, where: Flags, code: int, need: int | Ints, have: int | Ints, card: Ints | None = None) -> None:
         """Refuse the rows in `where` that nothing has refused yet."""
         rows = where & (self.code == FITS)
         self.code[rows] = code
@@ -137,13 +138,13 @@ def _judge_vram(table: OfferTable, claim: Claim, found: Verdicts) -> None:
     found.refuse(~fits, VRAM, claim.vram, 0, table.index[np.arange(len(table)), pick])
 
 
-def _none(cards: Bools) -> Bools:
+def _none(cards: Flags) -> Flags:
     """Return the rows in which there is none of these cards."""
-    none: Bools = np.logical_not(cards.any(axis=1))
+    none: Flags = np.logical_not(cards.any(axis=1))
     return none
 
 
-def _judge_pick(table: OfferTable, claim: Claim, pick: Ints, where: Bools, found: Verdicts) -> None:
+def _judge_pick(table: OfferTable, claim: Claim, pick: Ints, where: Flags, found: Verdicts) -> None:
     """Blame the card Ray would hand out (a column per row): somebody uses it, or its memory will not do."""
     rows = np.arange(len(table))
     index, vram = table.index[rows, pick], table.vram[rows, pick]
@@ -162,7 +163,7 @@ def _blind_pick(table: OfferTable, share: int) -> Ints:
     return np.where(left[np.arange(len(table)), pick] == _NEVER, -1, pick)
 
 
-def _picks_by_size(table: OfferTable, vram: int) -> tuple[Bools, Ints, Ints]:
+def _picks_by_size(table: OfferTable, vram: int) -> tuple[Flags, Ints, Ints]:
     """Try the share that `vram` means on each size of card: who fits, the first card picked, the least share asked."""
     rows = np.arange(len(table))
     fits, first = np.zeros(len(table), dtype=bool), np.full(len(table), -1)
