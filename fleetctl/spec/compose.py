@@ -16,11 +16,14 @@ from fleetctl.spec.mapping import OpenCollection, OpenList, OpenMapping
 from fleetctl.spec.nodes import Document, Node
 from fleetctl.spec.problems import Problem
 from fleetctl.spec.scalars import Scalar, resolve_plain
+from fleetctl.spec.sources import SourceBytes
 from fleetctl.spec.syntax import syntax_problem
-from fleetctl.spec.text import SourceText
+from fleetctl.spec.text import SourceText, decode
 
 MAX_DEPTH = 64
 MAX_NODES = 1_000_000
+MASKED_TAG = "!masked"
+"""What `render` writes before a value it hides, so that its output cannot be taken for the fleet."""
 
 # the stubs leave out that `parse` needs no more than a parser
 _PARSER: Any = vars(cyaml)["CParser"]
@@ -41,6 +44,12 @@ class _Broken(Exception):  # no error of its own: it carries a problem out of th
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
+
+
+def compose_bytes(source: SourceBytes) -> Composed:
+    """Return the documents of a file as it was read; a file that is no text is broken from its first byte."""
+    text = decode(source)
+    return Composed(problems=[text], broken=True) if isinstance(text, Problem) else compose(text)
 
 
 def compose(source: SourceText) -> Composed:
@@ -149,5 +158,9 @@ class _Composer:
             self.result.documents.append(Document(self.source, node))
 
     def refuse_tag(self, tag: str, at: int) -> None:
+        if tag == MASKED_TAG:
+            self.note("FL012", at, "this value was masked by `fleetctl render`",
+                      allowed="the value itself, as `fleetctl render --show-env` prints it")
+            return
         shown = tag.replace("tag:yaml.org,2002:", "!!")
         self.note("FL012", at, f"the YAML tag {shown} is not used in fleet files", allowed="the bare value")

@@ -1,4 +1,4 @@
-"""Loading a fleet: read, decode, compose, validate, check the rules, resolve. All problems at once, or the fleet."""
+"""Loading a fleet: read, compose, merge with bases, validate, check the rules, resolve. All problems, or the fleet."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from fleetctl.collector import collector_paused
 from fleetctl.documents.plan import FleetSource
 from fleetctl.errors import FleetFileError
-from fleetctl.spec.compose import compose
+from fleetctl.spec.compose import compose_bytes
+from fleetctl.spec.extends import Bases
 from fleetctl.spec.file_tree import DISK, FileTree
 from fleetctl.spec.nodes import Document
 from fleetctl.spec.problems import Problem
 from fleetctl.spec.raw import models
 from fleetctl.spec.resolve import resolve
 from fleetctl.spec.resolved import ResolvedFleet
-from fleetctl.spec.rules_fleet import check_fleet, check_not_empty
+from fleetctl.spec.rules_fleet import check_fleet, check_whole
 from fleetctl.spec.rules_model import check_model
 from fleetctl.spec.sources import SourceBytes, read_sources
-from fleetctl.spec.text import SourceText, decode
-from fleetctl.spec.validate import validate
+from fleetctl.spec.validate import validate, validate_part
 
 MAX_PROBLEMS = 1000
 
@@ -40,15 +40,18 @@ class LoadedFleet:
         """The problems that keep the fleet from being used."""
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
+    def sound(self) -> ResolvedFleet:
+        """Return the fleet; raises FleetFileError with every error in its files."""
+        if self.fleet is None:
+            raise FleetFileError(self.errors)
+        return self.fleet
+
 
 def load_fleet(
     sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None, tree: FileTree = DISK
 ) -> ResolvedFleet:
     """Return the fleet that lies in `sources` (files, folders, `-`); raises FleetFileError with every error in them."""
-    loaded = inspect_fleet(sources, stdin=stdin, tree=tree)
-    if loaded.fleet is None:
-        raise FleetFileError(loaded.errors)
-    return loaded.fleet
+    return inspect_fleet(sources, stdin=stdin, tree=tree).sound()
 
 
 def inspect_fleet(
@@ -56,53 +59,54 @@ def inspect_fleet(
 ) -> LoadedFleet:
     """Return the fleet, if it is sound, and everything there is to say about its files; raises nothing."""
     read, problems = read_sources(sources, stdin, tree)
-    return inspect_bytes(read, problems)
+    return inspect_bytes(read, problems, tree=tree)
 
 
-def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = ()) -> LoadedFleet:
-    """Like `inspect_fleet`, for files already in memory; `problems` were met while reading them."""
+def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (), *, tree: FileTree = DISK
+                  ) -> LoadedFleet:
+    """Like `inspect_fleet`, for files already in memory.
+
+    `problems` were met while reading them; `tree` is where what they extend is read from.
+    """
     with collector_paused():
-        return _inspect(read, list(problems))
+        return _inspect(read, list(problems), tree)
 
 
-def _inspect(read: Sequence[SourceBytes], found: list[Problem]) -> LoadedFleet:
+def _inspect(read: Sequence[SourceBytes], found: list[Problem], tree: FileTree) -> LoadedFleet:
     documents, whole = _documents(read, found)
-    whole = whole and not found
-    checked = [validate(document) for document in documents]
+    bases = Bases([source.file for source in read], tree)
+    stacks = [bases.stack(document) for document in documents]
+    whole = whole and not found and not bases.problems
+    found += bases.problems
+    checked = [validate(stack.document) if stack.whole else validate_part(stack.document) for stack in stacks]
     fleets = [one for one in checked if not one.foreign]
-    found.extend(problem for one in checked for problem in one.problems)
-    found.extend(problem for one in fleets for model in models(one.document) for problem in check_model(model))
-    found.extend(check_fleet([one.document for one in fleets]))
+    sound = [one.document for one, stack in zip(checked, stacks, strict=True) if stack.whole and not one.foreign]
+    found += (problem for one in checked for problem in one.problems)
+    found += (problem for document in sound for model in models(document) for problem in check_model(model))
+    found += check_fleet(sound)
     if whole:
-        found.extend(check_not_empty([one.document for one in fleets]))
-    ordered = _ordered(found, [source.file for source in read])
+        found += check_whole(sound)
+    files = [*read, *bases.read]
+    ordered = _ordered(found, [source.file for source in files])
     if any(problem.severity == "error" for problem in ordered):
         return LoadedFleet(None, ordered)
-    files = [FleetSource(path=source.file, sha256=source.sha256) for source in read]
-    sound = [(one.document, one.model) for one in fleets if one.model is not None]
-    return LoadedFleet(resolve(sound, files), ordered, tuple(document for document, _ in sound))
+    pairs = [(one.document, one.model) for one in fleets if one.model is not None]
+    fleet = resolve(pairs, [FleetSource(path=source.file, sha256=source.sha256) for source in files])
+    return LoadedFleet(fleet, ordered, tuple(document for document, _ in pairs))
 
 
 def _documents(read: Sequence[SourceBytes], found: list[Problem]) -> tuple[list[Document], bool]:
     documents: list[Document] = []
     whole = True
     for source in read:
-        text = decode(source)
-        if isinstance(text, Problem):
-            found.append(text)
-            whole = False
-            continue
-        composed = compose(text)
+        composed = compose_bytes(source)
         found.extend(composed.problems)
         documents.extend(composed.documents)
         whole = whole and not composed.broken
         if not composed.documents and not composed.broken:
-            found.append(_empty(text))
+            found.append(Problem("FL007", "error", "no document in this file", source.file, 1, 1,
+                                 allowed="at least one Fleet"))
     return documents, whole
-
-
-def _empty(text: SourceText) -> Problem:
-    return text.problem("FL007", 0, "no document in this file", allowed="at least one Fleet")
 
 
 def _ordered(problems: list[Problem], files: list[str]) -> tuple[Problem, ...]:

@@ -1,7 +1,8 @@
-"""A composed YAML document: plain values, and for each of them the character where it and its key stand."""
+"""A composed YAML document: plain values, and for each of them the file and character where it and its key stand."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,10 @@ class Node:
         entry = self.entry(part)
         return entry[2] if entry else None
 
+    def source_of(self, part: str | int, own: SourceText) -> SourceText:  # noqa: ARG002  a merged node knows better
+        """Return the file in which an entry stands; `own` is the one this node stands in."""
+        return own
+
 
 Entry = tuple[int, int, Node]
 """Where the key stands, where the value (or the alias or merge key that brings it) stands, and the value."""
@@ -51,9 +56,24 @@ Entry = tuple[int, int, Node]
 Children = dict[str, Entry]
 
 
+class MergedNode(Node):
+    """A collection whose entries come from several files; `sources` says which, by key or by index."""
+
+    __slots__ = ("sources",)
+
+    def __init__(self, at: int, value: Value, children: Children | list[Entry],
+                 sources: Mapping[Any, SourceText]) -> None:
+        super().__init__(at, value, children)
+        self.sources = sources
+
+    def source_of(self, part: str | int, own: SourceText) -> SourceText:  # noqa: ARG002  every entry has its own
+        """Return the file in which an entry stands."""
+        return self.sources[part]
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document of one file."""
+    """One YAML document. Merged from several files, it stands in `source`, the last of them, and values know theirs."""
 
     source: SourceText
     root: Node
@@ -70,25 +90,31 @@ class Document:
             node = node.child(part) if node else None
         return node
 
-    def offset(self, path: Path, *, key: bool = False) -> int:
-        """Return the offset of the value at `path`, or of its key; where it is missing, of the nearest key above it."""
-        node, at, value_at = self.root, self.root.at, self.root.at
+    def locate(self, path: Path, *, key: bool = False) -> tuple[SourceText, int]:
+        """Return the file of the value at `path` and the offset of the value in it, or of its key.
+
+        Where the value is missing, those of the nearest key above it.
+        """
+        source, node, at, value_at = self.source, self.root, self.root.at, self.root.at
         for part in path:
             entry = node.entry(part)
             if entry is None:
-                return at
+                return source, at
+            source = node.source_of(part, source)
             at, value_at, node = entry
-        return at if key else value_at
+        return source, at if key else value_at
 
-    def place(self, path: Path) -> Position:
-        """Return where the value at `path` stands; see `offset`."""
-        line, column = self.source.position(self.offset(path))
-        return Position(file=self.source.file, line=line, column=column)
+    def place(self, path: Path, *, key: bool = False) -> Position:
+        """Return where the value at `path`, or its key, stands; see `locate`."""
+        source, offset = self.locate(path, key=key)
+        line, column = source.position(offset)
+        return Position(file=source.file, line=line, column=column)
 
     def problem(
         self, code: str, path: Path, message: str, *, key: bool = False, allowed: str | None = None,
         suggestion: str | None = None,
     ) -> Problem:
         """Make a problem at a path: at its value, or with `key` at its key."""
-        return self.source.problem(code, self.offset(path, key=key), message, path=path, allowed=allowed,
-                                   suggestion=suggestion, secret="env" in path)
+        source, offset = self.locate(path, key=key)
+        return source.problem(code, offset, message, path=path, allowed=allowed, suggestion=suggestion,
+                              secret="env" in path)

@@ -30,6 +30,7 @@ CODES: dict[str, str] = {
     "FL015": "a merge key (<<) that does not name mappings",
     "FL016": "a number that is too long",
     "FL017": "a layout fmt cannot keep",
+    "FL018": "extends names a file that cannot be read",
     "FL019": "too many problems to list",
     "FL020": "unknown key",
     "FL021": "missing key",
@@ -47,6 +48,7 @@ CODES: dict[str, str] = {
     "FL033": "an environment name that cannot be used",
     "FL034": "a probe without exactly one of http, tcp and exec",
     "FL035": "text in a form that cannot be used here",
+    "FL036": "a base that is not exactly one Fleet document",
     "FL040": "a model key twice in one fleet",
     "FL041": "a group name twice in one model",
     "FL042": "count on a member that is not a Worker",
@@ -62,10 +64,14 @@ CODES: dict[str, str] = {
     "FL052": "a fleet without models",
     "FL053": "a placement that can never be satisfied",
     "FL054": "a replica with too many members",
+    "FL055": "files that extend each other in a circle, or too deeply",
+    "FL056": "a base that would count twice",
+    "FL057": "spec.policy twice in one fleet",
     "FL060": "a probe that is never used",
     "FL061": "a placement setting without effect",
     "FL062": "a shell variable where no shell will expand it",
     "FL063": "a $(FLEETCTL_...) reference in an environment value, where nothing is expanded",
+    "FL064": "a protected model that is not in the fleet",
 }
 
 

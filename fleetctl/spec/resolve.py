@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from fleetctl.documents.canonical import canonical_json, sha256_hex
-from fleetctl.documents.fleet import Cluster, FleetDocument, Model, ModelDefaults, Policy
+from fleetctl.documents.fleet import Cluster, FleetDocument, Model, ModelDefaults, Placement, Policy, WorkerGroup
 from fleetctl.documents.plan import FleetSource
 from fleetctl.documents.position import Position
 from fleetctl.spec.nodes import Document
@@ -43,10 +43,14 @@ def spec_document(model: ResolvedModel) -> dict[str, Any]:
     return {"workers": [_with_counts(_full(group)) for group in model.workers], "placement": _full(model.placement)}
 
 
-def spec_hash(model: Model, placement: BaseModel) -> str:
-    """Return the hash of the shape as the user set it: our own defaults stay out, so an upgrade moves nothing."""
-    value = {"workers": [_as_set(group) for group in model.workers], "placement": _as_set(placement)}
-    return sha256_hex(canonical_json(value))[:SPEC_HASH_DIGITS]
+def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[str, Any]:
+    """Return the shape with what the user set and nothing else: what the spec hash covers, and `import` writes back."""
+    return {"workers": [_as_set(group) for group in workers], "placement": _as_set(placement)}
+
+
+def hash_of_shape(as_set: Mapping[str, Any]) -> str:
+    """Return the spec hash of a `shape_as_set`: our own defaults stay out of it, so an upgrade moves nothing."""
+    return sha256_hex(canonical_json(as_set))[:SPEC_HASH_DIGITS]
 
 
 def merged(defaults: _Settings, own: _Settings) -> _Settings:
@@ -63,7 +67,8 @@ def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> R
     return ResolvedModel(
         key=model.key, replicas=model.replicas, priority=chosen.priority, startup_timeout_s=chosen.startup_timeout,
         scheduling_timeout_s=chosen.scheduling_timeout, restart=merged(defaults.restart, model.restart),
-        placement=placement, workers=tuple(model.workers), spec_hash=spec_hash(model, placement), source=source,
+        placement=placement, workers=tuple(model.workers),
+        spec_hash=hash_of_shape(shape_as_set(model.workers, placement)), source=source,
     )
 
 

@@ -1,4 +1,4 @@
-"""Rules over all documents of one run: one fleet name, each model key once, cluster and defaults once, some model."""
+"""Rules over all documents of one run: one fleet name, each model key once, what stands at most once, some model."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from fleetctl.spec.nodes import Document
 from fleetctl.spec.problems import Problem
 from fleetctl.spec.raw import Raw, models, root
+from fleetctl.spec.rules_policy import check_policy
 
-_ONCE = {"cluster": "FL050", "defaults": "FL051"}
+_ONCE = {"cluster": "FL050", "defaults": "FL051", "policy": "FL057"}
 
 
 def check_fleet(documents: Sequence[Document]) -> Iterator[Problem]:
@@ -20,7 +21,14 @@ def check_fleet(documents: Sequence[Document]) -> Iterator[Problem]:
     yield from _model_keys(documents)
 
 
-def check_not_empty(documents: Sequence[Document]) -> Iterator[Problem]:
+def check_whole(documents: Sequence[Document]) -> Iterator[Problem]:
+    """Yield what can be said only of a fleet of which nothing is missing."""
+    yield from _not_empty(documents)
+    for document in documents:
+        yield from check_policy(root(document).child("spec").child("policy"), documents)
+
+
+def _not_empty(documents: Sequence[Document]) -> Iterator[Problem]:
     """Yield a problem when no document names a model: that nothing is wanted is never guessed."""
     if documents and not any(True for document in documents for _ in models(document)):
         view = root(documents[0])

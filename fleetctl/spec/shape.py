@@ -20,6 +20,11 @@ Annotation = Any
 
 def model_at(path: Path) -> type[BaseModel] | None:
     """Return the model that describes the mapping at `path`, or None where it is a map, a list or a scalar."""
+    return _model_at(tuple(0 if isinstance(part, int) else part for part in path))
+
+
+@lru_cache(maxsize=1024)
+def _model_at(path: Path) -> type[BaseModel] | None:
     alternatives: list[Any] = [FleetDocument]
     for part in path:
         alternatives = [step for found in alternatives for step in _step(found, part)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,17 +42,21 @@ def read_sources(
             continue
         seen[identity] = file
         try:
-            # one byte beyond the limit tells "too large" from "just fits" without reading the rest
-            data = _read_stdin(stdin) if file == STDIN_NAME else tree.read(file, MAX_FILE_BYTES + 1)
+            read.append(_read_stdin(stdin) if file == STDIN_NAME else read_file(file, tree))
         except OSError as error:
-            problems.append(_problem("FL001", file, f"cannot be read: {error.strerror or error}"))
-            continue
-        if len(data) > MAX_FILE_BYTES:
-            problems.append(_problem("FL004", file, f"larger than {MAX_FILE_BYTES >> 20} MiB",
-                                     allowed="split the fleet into several files"))
-            continue
-        read.append(SourceBytes(file, data))
+            problems.append(_unreadable(file, error))
     return read, problems
+
+
+def read_file(file: str, tree: FileTree) -> SourceBytes:
+    """Return one file whole; raises OSError, with EFBIG for one that is too large."""
+    # one byte beyond the limit tells "too large" from "just fits" without reading the rest
+    return _limited(SourceBytes(file, tree.read(file, MAX_FILE_BYTES + 1)))
+
+
+def why_unreadable(error: OSError) -> str:
+    """Say why a file could not be read."""
+    return f"{error.strerror}" if error.errno == errno.EFBIG else f"cannot be read: {error.strerror or error}"
 
 
 def _files(sources: Sequence[str], tree: FileTree, problems: list[Problem]) -> Iterator[str]:
@@ -66,10 +71,14 @@ def _files(sources: Sequence[str], tree: FileTree, problems: list[Problem]) -> I
             yield source
 
 
+def fleet_files(folder: str, tree: FileTree) -> list[str]:
+    """Return the names of a folder's fleet files, sorted; raises OSError."""
+    return [name for name in tree.names(folder) if Path(name).suffix in (".yaml", ".yml") and not name.startswith(".")]
+
+
 def _folder(folder: str, tree: FileTree, problems: list[Problem]) -> Iterator[str]:
     try:
-        found = [name for name in tree.names(folder)
-                 if Path(name).suffix in (".yaml", ".yml") and not name.startswith(".")]
+        found = fleet_files(folder, tree)
     except OSError as error:
         problems.append(_problem("FL001", folder, f"cannot be read: {error.strerror or error}"))
         return
@@ -79,10 +88,22 @@ def _folder(folder: str, tree: FileTree, problems: list[Problem]) -> Iterator[st
         yield str(Path(folder) / name)
 
 
-def _read_stdin(stdin: Callable[[], bytes] | None) -> bytes:
+def _read_stdin(stdin: Callable[[], bytes] | None) -> SourceBytes:
     if stdin is None:
         raise OSError("standard input is not available here")
-    return stdin()
+    return _limited(SourceBytes(STDIN_NAME, stdin()))
+
+
+def _limited(source: SourceBytes) -> SourceBytes:
+    if len(source.data) > MAX_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MAX_FILE_BYTES >> 20} MiB")
+    return source
+
+
+def _unreadable(file: str, error: OSError) -> Problem:
+    if error.errno == errno.EFBIG:
+        return _problem("FL004", file, why_unreadable(error), allowed="split the fleet into several files")
+    return _problem("FL001", file, why_unreadable(error))
 
 
 def _twice(file: str, first: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from fleetctl.documents.fleet import API_VERSION, FleetDocument
-from fleetctl.spec.nodes import Document, Node
+from fleetctl.spec.merge import OWN_KEYS
+from fleetctl.spec.nodes import Document, Node, Value
 from fleetctl.spec.problems import Path, Problem
 from fleetctl.spec.wording import Finding, word
 
@@ -28,8 +29,32 @@ def validate(document: Document) -> Checked:
     foreign = _foreign(document)
     if foreign is not None:
         return Checked(document, None, (foreign,), foreign=True)
+    return _checked(document, document.value)
+
+
+def validate_part(document: Document) -> Checked:
+    """Like `validate`, for a document whose bases could not all be read: what is missing may stand in them."""
+    checked = validate(document)
+    return replace(checked, problems=tuple(problem for problem in checked.problems if problem.code != "FL021"))
+
+
+def validate_base(document: Document) -> tuple[Problem, ...]:
+    """Check what a base says for itself alone; the rest is checked where it has been merged."""
+    foreign = _foreign(document)
+    if foreign is not None:
+        return (foreign,)
+    own = {key: document.value[key] for key in OWN_KEYS if key in document.value}
+    return _checked(document, {**own, "metadata": {"name": "any"}, "spec": {}}).problems
+
+
+def is_foreign(document: Document) -> bool:
+    """Tell whether a document is not a fleet at all."""
+    return _foreign(document) is not None
+
+
+def _checked(document: Document, value: Value) -> Checked:
     try:
-        return Checked(document, FleetDocument.model_validate(document.value))
+        return Checked(document, FleetDocument.model_validate(value))
     except ValidationError as error:
         findings = (_finding(document, found) for found in error.errors(include_url=False, include_input=False))
         problems = _without_echoes([word(finding) for finding in findings if finding is not None])
@@ -62,7 +87,7 @@ def _foreign(document: Document) -> Problem | None:
 def _finding(document: Document, error: ErrorDetails) -> Finding | None:
     path, on_key, branch = _settle(document.root, error["loc"], error["type"])
     node = document.node(path)
-    if branch is not None and _is_noise(branch, node, error["type"]):
+    if branch is not None and _is_noise(path, branch, node, error["type"]):
         return None
     return Finding(document, path, node, on_key, error["type"], error["msg"], error.get("ctx") or {})
 
@@ -73,7 +98,7 @@ def _settle(root: Node, loc: tuple[str | int, ...], kind: str) -> tuple[Path, bo
     path: list[str | int] = []
     branch: str | None = None
     for index, part in enumerate(loc):
-        if _is_env_value(path) and branch is None and part != "[key]":
+        if _is_union(path) and branch is None and part != "[key]":
             branch = str(part)
             continue
         if part == "[key]" and index == len(loc) - 1:
@@ -86,12 +111,15 @@ def _settle(root: Node, loc: tuple[str | int, ...], kind: str) -> tuple[Path, bo
     return tuple(path), kind == "extra_forbidden", branch
 
 
-def _is_env_value(path: list[str | int]) -> bool:
-    return len(path) >= 3 and path[-2] == "env" and path[-3] == "engine"
+def _is_union(path: list[str | int]) -> bool:
+    return path == ["extends"] or (len(path) >= 3 and path[-2] == "env" and path[-3] == "engine")
 
 
-def _is_noise(branch: str, node: Node | None, kind: str) -> bool:
-    """Tell whether an error is about the branch of an environment value that the author did not mean."""
+def _is_noise(path: Path, branch: str, node: Node | None, kind: str) -> bool:
+    """Tell whether an error is about the branch of a union that the author did not mean."""
+    if path[0] == "extends":
+        listed = len(path) > 1 or (node is not None and isinstance(node.children, list))
+        return branch.startswith("list") is not listed
     meant_from_node = node is not None and (kind == "missing" or isinstance(node.children, dict))
     if branch == "FromNode":
         return kind == "model_type"

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.spec import guess
-from fleetctl.spec.nodes import Document, Node
+from fleetctl.spec.nodes import Document, MergedNode, Node
 from fleetctl.spec.problems import Path, Problem
 from fleetctl.spec.shape import homes, keys_of, model_at, nearest
 
 MAX_SHOWN = 60
 _ITEMS = {"models": "a model", "workers": "a worker group", "members": "a member"}
+_NAMED_BY = {"models": "key", "workers": "name"}
 _EXPECTED = re.compile(r"'([^']*)'")
 
 
@@ -76,7 +77,25 @@ def _missing(finding: Finding) -> Problem:
     where = "the document" if owner is None else _ITEMS.get(owner, owner)
     if above[-3:-1] == ("engine", "env"):
         where = f"the environment value {owner}"
-    return finding.problem("FL021", f'{where} needs the key "{missing}"')
+    new = _new_in_overlay(finding, owner, above)
+    if new is None:
+        return finding.problem("FL021", f'{where} needs the key "{missing}"')
+    name, others = new
+    return finding.problem("FL021", f'{where} needs the key "{missing}", and no base has "{_cut(name)}"',
+                           suggestion=nearest(name, others))
+
+
+def _new_in_overlay(finding: Finding, owner: str | None, above: Path) -> tuple[str, list[str]] | None:
+    """Return the name of an item that only the last of several merged files has, and the names beside it."""
+    key, index = _NAMED_BY.get(owner or ""), above[-1] if above else None
+    named = finding.document.node(above[:-1]) if key and isinstance(index, int) else None
+    if key is None or index is None or not isinstance(named, MergedNode):
+        return None
+    if named.sources[index] is not finding.document.source or isinstance(named.child(index), MergedNode):
+        return None
+    names = [item.get(key) if isinstance(item, dict) else None for item in named.value]
+    name = names.pop(int(index))
+    return (name, [other for other in names if isinstance(other, str)]) if isinstance(name, str) else None
 
 
 def _wrong_type(finding: Finding) -> Problem:

@@ -6,11 +6,14 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 
 from fleetctl.demo.nodes import DEMO_NODES
 from fleetctl.documents.inventory import Amounts, Inventory, Node, NodeResources
 from fleetctl.documents.plan import Plan
+from fleetctl.documents.schemas import json_schema
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 from fleetctl.spec.load import load_fleet
@@ -35,18 +38,40 @@ def plan() -> Plan:
     return make_plan(fleet, inventory, PlanOptions(), PlanFacts(tool_version="0"))
 
 
-def test_there_are_four_examples() -> None:
-    assert {path.stem for path in FLEETS.iterdir()} == {"demo", "research-lab", "frontier-gang", "shared-cards"}
+EXAMPLES = sorted(FLEETS.glob("*.yaml"))
+PARTS = sorted(FLEETS.glob("*/*.yaml"))
 
 
-@pytest.mark.parametrize("path", sorted(FLEETS.iterdir()), ids=lambda path: path.stem)
+def test_there_are_four_examples_and_one_of_several_environments() -> None:
+    assert {path.stem for path in EXAMPLES} == {"demo", "research-lab", "frontier-gang", "shared-cards"}
+    assert {str(path.relative_to(FLEETS)) for path in PARTS} == {
+        "environments/base.yaml", "environments/prod.yaml", "environments/staging.yaml"}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_valid_and_names_its_schema(path: Path) -> None:
     assert load_fleet([str(path)]).models
     assert path.read_text().startswith("# yaml-language-server: $schema=../schemas/fleet.schema.json\n")
 
 
+@pytest.mark.parametrize("path", PARTS, ids=lambda path: path.stem)
+def test_a_part_fits_the_schema_it_names_and_no_other(path: Path) -> None:
+    assert path.read_text().startswith("# yaml-language-server: $schema=../../schemas/fleet-part.schema.json\n")
+    document = yaml.safe_load(path.read_text())
+    assert jsonschema.Draft7Validator(json_schema("fleet-part")).is_valid(document)
+    assert not jsonschema.Draft7Validator(json_schema("fleet")).is_valid(document)
+
+
+def test_the_environments_share_their_models_and_differ_in_what_they_say() -> None:
+    staging, prod = (load_fleet([str(FLEETS / "environments" / f"{name}.yaml")]) for name in ("staging", "prod"))
+    assert [model.replicas for model in staging.models] == [1, 1]
+    assert [model.replicas for model in prod.models] == [6, 4, 2]
+    assert [model.key for model in prod.models[:2]] == [model.key for model in staging.models]
+    assert staging.models[1].spec_hash == prod.models[1].spec_hash
+
+
 def test_the_examples_are_formatted(run_cli: RunCli) -> None:
-    checked = run_cli("fmt", "--check", FLEETS)
+    checked = run_cli("fmt", "--check", FLEETS, FLEETS / "environments")
     assert checked.returncode == 0, checked.stdout
 
 

@@ -254,3 +254,28 @@ def test_any_layout_keeps_its_meaning_and_comments_and_is_settled_after_once(tex
     assert judged(after) == judged(text + "\n")
     assert comments(after) == comments(text)
     assert formatted(after) == after
+
+
+def test_each_file_is_formatted_by_itself_and_what_it_extends_is_not_even_looked_for() -> None:
+    untidy = """\
+spec:
+  models: []
+  policy: {maxNewReplicas: 1}   # a threshold
+  cluster: {address: auto}
+# stands on
+extends: [ nowhere.yaml ]   # gone
+metadata: {name: lab}
+kind: Fleet
+apiVersion: fleetctl/v1
+"""
+    assert format_source(SourceBytes("lab.yaml", untidy.encode())).after == """\
+apiVersion: fleetctl/v1
+kind: Fleet
+# stands on
+extends: [ nowhere.yaml ]   # gone
+metadata: {name: lab}
+spec:
+  cluster: {address: auto}
+  policy: {maxNewReplicas: 1}   # a threshold
+  models: []
+"""

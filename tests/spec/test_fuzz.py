@@ -15,9 +15,10 @@ from fleetctl.spec.shape import homes
 from fleetctl.spec.sources import SourceBytes
 
 from .fleets import fleet, model
+from .memory_tree import MemoryTree
 
 WORDS = [*homes(), "m", "Leader", "Worker", "Standalone", "fleetctl/v1", "Fleet", "16Gi", "1h", "in(a, b)", "a b",
-         "$(FLEETCTL_X)"]
+         "$(FLEETCTL_X)", "base.yaml", "fuzz.yaml"]
 scalars = st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.integers(), st.floats(), st.sampled_from(WORDS),
                     st.text(max_size=5))
 values = st.recursive(
@@ -36,10 +37,11 @@ SOUND: dict[str, Any] = {
 }
 
 
-def check(data: bytes) -> LoadedFleet:
-    inspected = inspect_bytes([SourceBytes("fuzz.yaml", data)])
-    lines = data.count(b"\n") + 1
-    assert all(1 <= problem.line <= lines and problem.column >= 1 for problem in inspected.problems)
+def check(data: bytes, base: str = fleet()) -> LoadedFleet:
+    tree = MemoryTree({"fuzz.yaml": "", "base.yaml": base})
+    inspected = inspect_bytes([SourceBytes("fuzz.yaml", data)], tree=tree)
+    lines = {"fuzz.yaml": data.count(b"\n") + 1, "base.yaml": base.count("\n") + 1}
+    assert all(1 <= problem.line <= lines[problem.file] and problem.column >= 1 for problem in inspected.problems)
     assert (inspected.fleet is None) == bool(inspected.errors)
     return inspected
 
@@ -75,15 +77,33 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(found for key, inner in below for found in paths(inner, (*path, key)))]
 
 
-@settings(max_examples=300)
-@given(st.sampled_from(paths(SOUND)[1:]), values)
-def test_a_sound_fleet_with_anything_anywhere(path: tuple[Any, ...], value: Any) -> None:
+def with_anything(path: tuple[Any, ...], value: Any) -> Any:
     document = json.loads(json.dumps(SOUND))
     owner = document
     for part in path[:-1]:
         owner = owner[part]
     owner[path[-1]] = value
-    check(json.dumps(document).encode())
+    return document
+
+
+anywhere = st.sampled_from(paths(SOUND)[1:])
+
+
+@settings(max_examples=300)
+@given(anywhere, values)
+def test_a_sound_fleet_with_anything_anywhere(path: tuple[Any, ...], value: Any) -> None:
+    check(json.dumps(with_anything(path, value)).encode())
+
+
+@given(anywhere, values, anywhere, values)
+def test_anything_over_anything(path: tuple[Any, ...], value: Any, below: tuple[Any, ...], base: Any) -> None:
+    over = {**with_anything(path, value), "extends": "base.yaml"}
+    check(json.dumps(over).encode(), json.dumps(with_anything(below, base)))
+
+
+@given(values)
+def test_extends_is_anything(value: Any) -> None:
+    check(json.dumps({**SOUND, "extends": value}).encode())
 
 
 @given(st.integers(0, 400), st.sampled_from([b"\t", b"'", b"[", b": ", b"\n", b"*a", b"&a ", b"\xc3", b"!", b"- "]))

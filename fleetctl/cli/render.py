@@ -1,0 +1,63 @@
+"""`fleetctl render`: a fleet with everything it extends merged into it, and where each line comes from."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.help import epilog
+from fleetctl.cli.options import FilesOption
+
+EPILOG = epilog(
+    examples=["fleetctl render -f fleets/prod.yaml", "fleetctl render -f fleets/prod.yaml --no-origin --show-env",
+              "fleetctl render -f fleets/prod.yaml --format json"],
+    exit_codes="0 fine, 1 a broken fleet, 64 usage",
+)
+
+
+class RenderFormat(str, Enum):
+    """What `render` prints."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("render", epilog=EPILOG)(render)
+
+
+def render(
+    files: FilesOption,
+    output_format: Annotated[RenderFormat, typer.Option("--format", help="How to print.")] = RenderFormat.YAML,
+    no_origin: Annotated[
+        bool, typer.Option("--no-origin", help="In YAML: without the file and line behind each line.")
+    ] = False,
+    show_env: Annotated[
+        bool, typer.Option("--show-env", help="Print the values of engine environments, too; they may be secrets.")
+    ] = False,
+) -> int:
+    """Print a fleet as one document, with all that its files extend.
+
+    Reads files only, asks no cluster. Values of engine environments are masked, and what is masked cannot be loaded;
+    with --show-env the output is a fleet file that means the same.
+    """
+    from fleetctl.cli.connect import read_stdin
+    from fleetctl.cli.console import write_result
+    from fleetctl.errors import FleetFileError
+    from fleetctl.render.fleet_json import render_fleet_json
+    from fleetctl.render.fleet_yaml import render_fleet_yaml
+    from fleetctl.spec.load import inspect_fleet
+    from fleetctl.spec.merge import join
+
+    loaded = inspect_fleet(files, stdin=read_stdin)
+    if loaded.fleet is None:
+        raise FleetFileError(loaded.errors)
+    document = join(loaded.documents)
+    if output_format is RenderFormat.JSON:
+        write_result(render_fleet_json(document, loaded.fleet.files, show_env=show_env))
+    else:
+        write_result(render_fleet_yaml(document, origins=not no_origin, show_env=show_env))
+    return 0

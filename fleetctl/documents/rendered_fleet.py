@@ -1,0 +1,22 @@
+"""The rendered fleet: what all files of a fleet say together, and where each value stands."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.plan import FleetSource
+from fleetctl.documents.position import Position
+
+
+class RenderedFleet(Stored):
+    """One fleet document with everything that its files extend merged into it."""
+
+    format_version: str = Field(FORMAT_VERSION, description="of this document")
+    kind: Literal["RenderedFleet"] = Field("RenderedFleet", description="always RenderedFleet")
+    files: list[FleetSource] = Field(description="every file that was read, those that are extended too")
+    masked: bool = Field(description="whether values of engine environments are replaced by ***")
+    fleet: dict[str, Any] = Field(description="the merged document, as fleet.schema.json describes it")
+    origins: dict[str, Position] = Field(description="where each value stands, by its path: spec.models[0].replicas")

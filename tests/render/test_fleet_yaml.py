@@ -1,0 +1,143 @@
+"""A merged fleet as YAML: it loads again as what it was, and says of each line where it comes from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetctl.render.fleet_json import render_fleet_json
+from fleetctl.render.fleet_yaml import MASKED_NOTE, render_fleet_yaml
+from fleetctl.render.yaml_scalar import text_scalar
+from fleetctl.spec.compose import compose
+from fleetctl.spec.format import format_source
+from fleetctl.spec.load import LoadedFleet, inspect_bytes
+from fleetctl.spec.merge import join
+from fleetctl.spec.resolved import ResolvedFleet
+from fleetctl.spec.sources import SourceBytes
+from fleetctl.spec.text import SourceText
+from tests.spec.fleets import fleet
+from tests.spec.memory_tree import inspect
+from tests.spec.split_fleets import fleets_in_files
+
+FLEETS = Path(__file__).parents[2] / "fleets"
+ORIGIN = re.compile(r"^(.*?)  +# ([^ ]+):(\d+)$")
+
+
+def rendered(loaded: LoadedFleet, *, origins: bool = False, show_env: bool = True) -> str:
+    assert loaded.fleet is not None, "\n".join(map(str, loaded.problems))
+    return render_fleet_yaml(join(loaded.documents), origins=origins, show_env=show_env)
+
+
+def loaded_again(text: str) -> LoadedFleet:
+    return inspect_bytes([SourceBytes("rendered.yaml", text.encode())])
+
+
+def meaning(fleet: ResolvedFleet | None) -> Any:
+    assert fleet is not None
+    models = [(one.key, one.replicas, one.priority, one.restart, one.placement, one.workers, one.spec_hash)
+              for one in fleet.models]
+    return fleet.name, fleet.cluster, fleet.policies, fleet.policy, models
+
+
+@settings(max_examples=25)
+@given(fleets_in_files(), st.booleans())
+def test_what_is_rendered_loads_as_the_same_fleet(fleet_and_files: Any, origins: bool) -> None:
+    before = inspect(fleet_and_files[1])
+    text = rendered(before, origins=origins)
+    assert meaning(loaded_again(text).fleet) == meaning(before.fleet)
+    assert text.isascii() or text.replace("\n", "").isprintable()
+
+
+@settings(max_examples=25)
+@given(fleets_in_files())
+def test_every_line_names_the_line_it_comes_from(fleet_and_files: Any) -> None:
+    _, files = fleet_and_files
+    for line in rendered(inspect(files), origins=True).splitlines():
+        match = ORIGIN.match(line)
+        if match is None:
+            continue  # inside of text of several lines, whose first one has the origin
+        key = re.match(r'[- ]*([A-Za-z]+|"[^"]*"):', match[1])
+        stands_at = files[match[2]].splitlines()[int(match[3]) - 1]
+        assert key is None or key[1].strip('"') in stands_at
+
+
+@settings(max_examples=25)
+@given(fleets_in_files())
+def test_a_rendered_fleet_is_in_the_layout_of_fmt(fleet_and_files: Any) -> None:
+    text = rendered(inspect(fleet_and_files[1]), origins=True)
+    assert not format_source(SourceBytes("rendered.yaml", text.encode())).changed
+
+
+@settings(max_examples=25)
+@given(fleets_in_files())
+def test_environment_values_are_masked_and_what_is_masked_cannot_be_loaded(fleet_and_files: Any) -> None:
+    def secret(text: str) -> str:
+        return re.sub(r'("env": \{)', r'\1"SECRET": "hush-hush", ', text)
+
+    files = {file: secret(text) for file, text in fleet_and_files[1].items()}
+    given = inspect(files)
+    masked = rendered(given, show_env=False)
+    assert "hush-hush" not in masked
+    assert "hush-hush" not in render_fleet_json(join(given.documents), (), show_env=False)
+    if "hush-hush" in rendered(given):
+        assert masked.startswith(MASKED_NOTE)
+        assert {problem.code for problem in loaded_again(masked).errors} == {"FL012"}
+
+
+@given(st.text(max_size=12) | st.sampled_from(["on", "y", "12:30", "1_000", "0o7", "2026-01-01", "<<", "=", "a: b"]))
+def test_text_is_the_same_text_to_every_reader(text: str) -> None:
+    shown = text_scalar(text)
+    assert shown.isprintable()
+    for around, path in (("a: %s", ["a"]), ("- %s", [0]), ("[x, %s]", [1]), ("{a: %s}", ["a"]), ("- %s: x", None)):
+        composed = compose(SourceText("", around % shown, (0,)))
+        assert composed.problems == []
+        value = composed.documents[0].value
+        assert text == (next(iter(value[0])) if path is None else value[path[0]])
+        assert yaml.safe_load(around % shown) == value
+
+
+@pytest.mark.parametrize("path", sorted(FLEETS.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_survive(path: Path) -> None:
+    from fleetctl.spec.load import inspect_fleet
+
+    loaded = inspect_fleet([str(path)])
+    if loaded.fleet is not None:  # a base need not be a fleet by itself
+        assert meaning(loaded_again(rendered(loaded, origins=True)).fleet) == meaning(loaded.fleet)
+
+
+def test_two_files_given_together_are_one_document() -> None:
+    head = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: lab}\nspec:\n"
+    group = "workers: [{name: main, members: [{resources: {gpus: 1}, engine: {command: [x]}}]}]"
+    files = {"a.yaml": f"{head}  nodes: [{{cordon: true}}]\n  models:\n  - {{key: a, replicas: 1, {group}}}\n",
+             "b.yaml": f"{head}  cluster: {{namespace: ray}}\n  nodes:\n  - cordon: false\n  models:\n"
+                       f"  - {{key: b, replicas: 1, {group}}}\n"}
+    assert rendered(inspect(files, "a.yaml", "b.yaml"), origins=True) == """\
+apiVersion: fleetctl/v1      # b.yaml:1
+kind: Fleet                  # b.yaml:2
+metadata: {name: lab}        # b.yaml:3
+spec:                        # b.yaml:4
+  cluster: {namespace: ray}  # b.yaml:5
+  nodes:                     # b.yaml:6
+  - {cordon: true}           # a.yaml:5
+  - cordon: false            # b.yaml:7
+  models:                    # b.yaml:8
+  - key: a                   # a.yaml:7
+    replicas: 1              # a.yaml:7
+    workers: [{name: main, members: [{resources: {gpus: 1}, engine: {command: [x]}}]}]  # a.yaml:7
+  - key: b                   # b.yaml:9
+    replicas: 1              # b.yaml:9
+    workers: [{name: main, members: [{resources: {gpus: 1}, engine: {command: [x]}}]}]  # b.yaml:9
+"""
+
+
+def test_a_file_name_cannot_leave_its_comment() -> None:
+    name = "x\n- y: 1 \u202e.yaml"
+    text = rendered(inspect({name: fleet()}, name), origins=True)
+    assert "# x\\n- y: 1 \\u202e.yaml:1" in text
+    assert meaning(loaded_again(text).fleet)[0] == "lab"
