@@ -1,12 +1,11 @@
 """Where the fleet files stand in git: commit, branch, and whether they have changes that are not committed.
 
-Reads only: no lock is taken, nothing a repository configures is run, and whatever goes wrong means "not known".
+Reads only, and whatever goes wrong means "not known".
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,19 +20,20 @@ def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | No
     """Return commit and branch of the first file's repository, or None where there is none or all came from
     standard input; `dirty` is about the fleet files alone.
     """
+    from fleetctl.errors import RevisionError
+    from fleetctl.review.git_command import Git
     from fleetctl.spec.sources import STDIN_NAME
 
     paths = [Path(file).absolute() for file in files if file != STDIN_NAME]
     if not paths:
         return None
-    command = ["git", "-C", str(paths[0].parent), "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch",
-               "--untracked-files=all", "--", *(str(path) for path in paths)]
+    git = Git(str(paths[0].parent), environ)
     try:
-        answer = subprocess.run(command, env={**environ, "GIT_OPTIONAL_LOCKS": "0"}, capture_output=True,
-                                timeout=TIMEOUT_S, check=True, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.SubprocessError):
+        answer = git.run("status", "--porcelain=v2", "--branch", "--untracked-files=all", "--",
+                         *(str(path) for path in paths), timeout_s=TIMEOUT_S)
+    except RevisionError:
         return None
-    return _parse(os.fsdecode(answer.stdout))
+    return _parse(os.fsdecode(answer.stdout)) if answer.returncode == 0 else None
 
 
 def _parse(status: str) -> GitFacts | None:

@@ -18,13 +18,15 @@ class Difference(Stored):
     """One value that is not what it was. Values of engine environments are masked."""
 
     model: str | None = Field(None, description="the model it is about; null = the fleet as a whole")
-    path: str = Field(description="below the model or the fleet, such as workers.main.members[0].engine.args")
+    path: str = Field(
+        description="below the model or the fleet, such as workers.main.members[0].engine.args; empty = the whole model"
+    )
     kind: Literal["added", "removed", "changed"]
     effect: Effect
-    old: Any = None
-    new: Any = None
-    old_source: Position | None = None
-    new_source: Position | None = None
+    old: Any = Field(None, description="as the file has it, a default where it has none; null = not set")
+    new: Any = Field(None, description="as the file has it, a default where it has none; null = not set")
+    old_source: Position | None = Field(None, description="the value, or the key nearest to where it would stand")
+    new_source: Position | None = Field(None, description="the value, or the key nearest to where it would stand")
     message: str = Field(description="one sentence: what it does to what runs")
 
 
@@ -36,6 +38,14 @@ class Revision(Stored):
     files: list[str] = Field(default_factory=list)
 
 
+class FleetSize(Stored):
+    """How much a fleet file asks for."""
+
+    models: int = 0
+    replicas: int = 0
+    gpus: int = Field(0, description="1/10000 GPU, of all replicas together; memory of cards asked for is not in it")
+
+
 class FleetDiff(Stored):
     """All differences between two revisions of one fleet, in the order of the newer file."""
 
@@ -44,8 +54,12 @@ class FleetDiff(Stored):
     fleet: str
     base: Revision
     head: Revision
+    before: FleetSize = Field(description="what the base asks for")
+    after: FleetSize = Field(description="what the head asks for")
     summary: dict[Effect, int] = Field(description="how many differences there are of each effect")
     differences: list[Difference] = Field(default_factory=list)
+    exit_code: int = Field(description="0 = no difference in meaning, 2 = differences; the process's own code with "
+                                       "--detailed-exitcode")
 
 
 class CountsThen(Stored):
@@ -54,6 +68,8 @@ class CountsThen(Stored):
     wanted: int
     create: int
     blocked: int
+    hold: int = Field(0, description="live replicas beyond the target, kept")
+    drift: int = Field(0, description="live replicas that are not as the file says")
 
 
 class ModelEffect(Stored):
@@ -75,5 +91,7 @@ class PlanChange(Stored):
     create: int = Field(description="replicas to create that the base would not create")
     blocked: int = Field(description="blocked replicas beyond those of the base; negative = fewer")
     also_without: int = Field(description="replicas to create that the base would create as well")
+    no_longer: int = Field(0, description="replicas the base would create and this plan does not")
+    drift: int = Field(0, description="live replicas that are not as the file says any more, and were before")
     differences: list[Difference] = Field(default_factory=list)
     models: list[ModelEffect] = Field(default_factory=list, description="only those that get something else")

@@ -49,15 +49,15 @@ def _checked_url(address: str) -> str:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InventoryError(f"{_without_secret(address)!r} is not an address of a cluster",
+        raise InventoryError(f"{without_secret(address)!r} is not an address of a cluster",
                              hint=f"allowed: {ADDRESSES}")
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise InventoryError(f"the address {_without_secret(address)} holds more than scheme, host, port and path",
+        raise InventoryError(f"the address {without_secret(address)} holds more than scheme, host, port and path",
                              hint="addresses stand in plans and logs: a token belongs in RAY_AUTH_TOKEN")
     return address.rstrip("/")
 
 
-def _without_secret(address: str) -> str:
+def without_secret(address: str) -> str:
     """Cut what may be secret from an address that is about to be shown."""
     return re.sub(r"//[^/@]*@", "//***@", address).partition("?")[0].partition("#")[0]
 

@@ -1,0 +1,109 @@
+"""One difference in words: where it is, what it was and is. Texts are as they came, not yet safe for anything."""
+
+from __future__ import annotations
+
+import json
+from difflib import SequenceMatcher
+
+from fleetctl.documents.difference import Difference, Effect, FleetDiff, Revision
+from fleetctl.documents.mask import MASK
+from fleetctl.documents.position import Position
+from fleetctl.documents.quantity import format_share
+from fleetctl.render.words import count_of
+
+EFFECTS: dict[Effect, str] = {
+    "additive": "more may be created",
+    "none": "nothing that runs is touched",
+    "drift": "running replicas keep the old spec",
+    "held": "nothing is removed",
+}
+TAGS: dict[Effect, str] = {"additive": "additive", "none": "no effect", "drift": "drift", "held": "held"}
+NOTHING = "not set"
+OTHER_MASK = f"{MASK} (another value)"
+"""What a masked value is shown as beside one that it is not equal to."""
+
+MAX_VALUE = 120
+
+
+def revision_text(revision: Revision) -> str:
+    """Return the name of one side, with its commit where the name does not say it."""
+    name, commit = revision.name, revision.commit or ""
+    if commit and "..." in name:
+        one, _, other = name.partition("...")
+        name = f"the merge base of {one} and {other}"
+    return name if not commit or commit.startswith(name) else f"{name} ({commit[:10]})"
+
+
+def value_text(value: object) -> str:
+    """Return a value on one line, as a person would write it in a fleet file."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, str):
+        return value if value and value.isprintable() else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        return " ".join(map(_item_text, value))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def values_of(difference: Difference) -> tuple[str, str]:
+    """Return both values for two cells; of two long lists only what differs, with a dash for what is left out."""
+    old, new = difference.old, difference.new
+    if isinstance(old, list) and isinstance(new, list):
+        return _parts(list(map(_item_text, old)), list(map(_item_text, new)))
+    return _cut(value_text(old)), OTHER_MASK if old == new == MASK else _cut(value_text(new))
+
+
+def place_text(place: Position | None) -> str:
+    """Return a place the way editors open it; empty where there is none."""
+    return f"{place.file}:{place.line}:{place.column}" if place else ""
+
+
+def sign_of(difference: Difference) -> str:
+    """Return `+`, `-` or `~`."""
+    return {"added": "+", "removed": "-", "changed": "~"}[difference.kind]
+
+
+def totals_line(diff: FleetDiff) -> str:
+    """Return the sentence a diff ends with."""
+    if not diff.differences:
+        return "Diff: no difference in meaning"
+    counts = ", ".join(f"{diff.summary.get(effect, 0)} {tag}" for effect, tag in TAGS.items())
+    return f"Diff: {count_of(len(diff.differences), 'difference')}: {counts}; nothing is ever removed"
+
+
+def wanted_line(diff: FleetDiff) -> str:
+    """Say how much is wanted, before and after."""
+    before, after = diff.before, diff.after
+    return ", ".join([_step(str(before.models), str(after.models), "model"),
+                      _step(str(before.replicas), str(after.replicas), "replica"),
+                      _step(format_share(before.gpus), format_share(after.gpus), "GPU")])
+
+
+def _item_text(item: object) -> str:
+    text = value_text(item)
+    return json.dumps(item, ensure_ascii=False) if text == item and " " in text else text
+
+
+def _step(before: str, after: str, noun: str) -> str:
+    told = after if before == after else f"{before} -> {after}"
+    return f"{told} {noun}" if after == "1" else f"{told} {noun}s"
+
+
+def _parts(old: list[str], new: list[str]) -> tuple[str, str]:
+    """Return what differs of two lists: an ellipsis for what both have, but for the flag a value belongs to."""
+    left: list[str] = []
+    right: list[str] = []
+    for tag, a, b, c, d in SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            flag = [old[b - 1]] if b < len(old) and old[b - 1].startswith("-") else []
+            both = [*(["…"] if b - a > len(flag) else []), *flag]
+            left += both
+            right += both
+        else:
+            left += old[a:b]
+            right += new[c:d]
+    return _cut(" ".join(left) or NOTHING), _cut(" ".join(right) or NOTHING)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_VALUE else text[:MAX_VALUE - 1] + "…"

@@ -1,0 +1,102 @@
+"""What `fleetctl diff [BASE [HEAD]] -f FILES` compares: each argument is a git revision or a path, as for `git diff`.
+
+What is both must be told apart by the person; a path is sure with ./ before it, a revision with ~0 behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fleetctl.documents.difference import Revision
+from fleetctl.errors import RevisionError, UsageError
+from fleetctl.review.revisions import parse_range, repository_of
+from fleetctl.review.sides import STDIN, WORKING_TREE, Place, at_commit
+from fleetctl.spec.file_tree import DISK
+
+_SURELY_PATHS, _SURELY_FILES = ("./", "../", "/"), (".yaml", ".yml")
+
+
+def places_of(
+    base: str | None, head: str | None, files: Sequence[str], environ: Mapping[str, str]
+) -> tuple[Place, Place]:
+    """Return where the two sides lie; without BASE it is HEAD, without HEAD it is the working tree.
+
+    A revision is asked for `files`, or, without them, for the path that is the other argument. Raises UsageError where
+    it is not clear what is meant, RevisionError for a revision that is not here.
+    """
+    return _Arguments(base, head, tuple(files), environ).places()
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    base: str | None
+    head: str | None
+    files: tuple[str, ...]
+    environ: Mapping[str, str]
+
+    def places(self) -> tuple[Place, Place]:
+        base_path, head_path = self._path(self.base), self._path(self.head)
+        paths = tuple(path for path in (base_path, head_path) if path is not None)
+        files = self.files or paths
+        if base_path is None and self.base is not None and (between := parse_range(self.base)):
+            return self._between(*between, files)
+        if base_path is not None and self.head is None and not self.files:
+            return self._at("HEAD", paths), _on_disk(paths)
+        old = _named(base_path) if base_path is not None else self._at(self.base or "HEAD", files)
+        if head_path is not None:
+            return old, _named(head_path)
+        return old, _on_disk(files) if self.head is None else self._at(self.head, files)
+
+    def _between(self, start: str, dots: str, end: str, files: tuple[str, ...]) -> tuple[Place, Place]:
+        if self.head is not None:
+            raise UsageError(f"{self.base} names both sides already, and {self.head} is a third",
+                             hint="give BASE HEAD, BASE..HEAD, or BASE...HEAD for HEAD since they parted")
+        repository = repository_of(_needed(files)[0], self.environ)
+        parted = repository.merge_base(start, end) if dots == "..." else repository.commit(start)
+        return at_commit(parted, repository, files), at_commit(repository.commit(end), repository, files)
+
+    def _at(self, name: str, files: tuple[str, ...]) -> Place:
+        if STDIN in _needed(files):
+            raise UsageError(f"standard input has no revision {name}", hint="name the fleet files with -f")
+        repository = repository_of(files[0], self.environ)
+        return at_commit(repository.commit(name), repository, files)
+
+    def _path(self, argument: str | None) -> str | None:
+        """Return an argument that is a path, None for a revision; raises UsageError for what is both."""
+        if argument is None or argument == STDIN or argument.startswith(_SURELY_PATHS):
+            return argument
+        if not _is_there(argument):
+            return argument if argument.endswith(_SURELY_FILES) else None
+        if self._is_revision(argument):
+            raise UsageError(f"{argument} is both a revision and a path here",
+                             hint=f"write ./{argument} for the path, or {argument}~0 for the revision")
+        return argument
+
+    def _is_revision(self, argument: str) -> bool:
+        try:
+            return repository_of((self.files or (".",))[0], self.environ).find(argument) is not None
+        except RevisionError:
+            return False
+
+
+def _named(path: str) -> Place:
+    """Return the place of a path that was given by itself, and so must be there."""
+    if path != STDIN and not _is_there(path):
+        raise UsageError(f"{path}: no such file or folder", hint="what is only in a revision is named with -f")
+    return Place(Revision(name=path, files=[path]), DISK)
+
+
+def _on_disk(files: tuple[str, ...]) -> Place:
+    return Place(Revision(name=WORKING_TREE, files=list(files)), DISK)
+
+
+def _needed(files: tuple[str, ...]) -> tuple[str, ...]:
+    if not files:
+        raise UsageError("no fleet files: a revision holds many files",
+                         hint="name them with -f, as in: fleetctl diff main -f fleets/")
+    return files
+
+
+def _is_there(path: str) -> bool:
+    return DISK.is_folder(path) or DISK.is_file(path)

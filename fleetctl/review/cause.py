@@ -1,0 +1,97 @@
+"""What a change of the fleet files causes alone: the plan of the base beside the plan of the head. Pure.
+
+Both plans are made on the same inventory, so all that is different between them comes from the change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
+from typing import Literal
+
+from fleetctl.documents.canonical import plan_id
+from fleetctl.documents.difference import CountsThen, Difference, ModelEffect, PlanChange, Revision
+from fleetctl.documents.plan import ModelRow, Plan
+from fleetctl.review.words import count_of
+
+
+def change_caused(
+    base: Plan | None, head: Plan, differences: Sequence[Difference], revision: Revision
+) -> PlanChange:
+    """Return what the change since `revision` causes; `base` None = there was no fleet yet."""
+    before, after = _Told(base), _Told(head)
+    both = sum(min(row.create, before.rows[key].create) for key, row in after.rows.items() if key in before.rows)
+    return PlanChange(
+        base=revision,
+        create=after.total("create") - both,
+        blocked=after.total("blocked") - before.total("blocked"),
+        also_without=both,
+        no_longer=before.total("create") - both,
+        drift=len(after.drifting - before.drifting),
+        differences=list(differences),
+        models=list(_effects(before, after, {difference.model for difference in differences})),
+    )
+
+
+def with_change(plan: Plan, change: PlanChange) -> Plan:
+    """Return the plan with its change, and the id it has with it."""
+    whole = plan.model_copy(update={"change": change})
+    return whole.model_copy(update={"plan_id": plan_id(whole.model_dump(mode="json", by_alias=True))})
+
+
+class _Told:
+    """What one of the two plans says about its models; nothing where there is no plan."""
+
+    def __init__(self, plan: Plan | None) -> None:
+        self.rows = {row.key: row for row in plan.models} if plan else {}
+        self.drifting = {(one.model, one.replica_id) for one in plan.drift} if plan else set()
+        self._drift = Counter(model for model, _ in self.drifting)
+
+    def total(self, name: Literal["create", "blocked"]) -> int:
+        return sum(getattr(row, name) for row in self.rows.values())
+
+    def counts(self, key: str) -> CountsThen | None:
+        row = self.rows.get(key)
+        return CountsThen(wanted=row.wanted, create=row.create, blocked=row.blocked, hold=row.surplus,
+                          drift=self._drift[key]) if row else None
+
+
+def _effects(before: _Told, after: _Told, changed: Set[str | None]) -> Iterator[ModelEffect]:
+    """Yield the models that get something else, in the order of the head, those taken out last."""
+    for key, row in after.rows.items():
+        was, now = before.counts(key), after.counts(key)
+        if was is None or now is None:
+            yield ModelEffect(key=key, kind="added", after=now, message=_added(row))
+        elif was != now:
+            own = key in changed
+            yield ModelEffect(key=key, kind="changed" if own else "sideEffect", before=was, after=now,
+                              message=_moved(was, now, own=own))
+    for key, row in before.rows.items():
+        if key not in after.rows:
+            yield ModelEffect(key=key, kind="removed", before=before.counts(key), message=_removed(row))
+
+
+def _added(row: ModelRow) -> str:
+    parts = [f"{row.create} to create" if row.create else "", f"{row.blocked} blocked" if row.blocked else "",
+             f"{row.live} live already" if row.live else ""]
+    said = ", ".join(part for part in parts if part) or (row.reason if row.wanted else "no target")
+    return f"new in the file: {said}"
+
+
+def _removed(row: ModelRow) -> str:
+    missing = f"; {count_of(row.create, 'replica')} would have been created" if row.create else ""
+    if not row.live:
+        return f"taken out of the file; nothing of it runs{missing}"
+    runs = "replica becomes unmanaged and runs on" if row.live == 1 else "replicas become unmanaged and run on"
+    return f"taken out of the file: {row.live} live {runs}{missing}"
+
+
+def _moved(old: CountsThen, new: CountsThen, *, own: bool) -> str:
+    parts = [_more(new.create - old.create, "to create"), _more(new.blocked - old.blocked, "blocked"),
+             _more(new.hold - old.hold, "kept beyond the target"), _more(new.drift - old.drift, "reported as drift")]
+    said = ", ".join(part for part in parts if part) or f"{new.wanted} wanted instead of {old.wanted}"
+    return said if own else f"not changed itself, but by what else changes: {said}"
+
+
+def _more(difference: int, what: str) -> str:
+    return f"{abs(difference)} {'more' if difference > 0 else 'fewer'} {what}" if difference else ""

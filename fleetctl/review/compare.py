@@ -1,0 +1,87 @@
+"""Compares two fleets by meaning: every difference with both values, both places and what it does to what runs.
+
+Order of keys and models, comments, quotes, the spelling of quantities, and how a fleet is cut into files are no
+difference. Reads nothing and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import get_args
+
+from fleetctl.collector import collector_paused
+from fleetctl.documents.difference import Difference, Effect, FleetDiff, FleetSize
+from fleetctl.review.compare_fleet import fleet_differences
+from fleetctl.review.compare_model import model_differences
+from fleetctl.review.sides import Side
+from fleetctl.review.words import added_words, gpus_of, removed_words, shape_words
+from fleetctl.review.written import WrittenFleet, WrittenModel
+
+CHANGES_PRESENT = 2
+
+
+def compare(base: Side, head: Side) -> FleetDiff:
+    """Return what is different between two sides; at least one of them has a fleet."""
+    before, after = written(base), written(head)
+    with collector_paused():
+        found = list(differences(before, after))
+    return FleetDiff(
+        fleet=next(side.fleet.name for side in (head, base) if side.fleet), base=base.revision, head=head.revision,
+        before=_size(before), after=_size(after),
+        summary=summarise(found), differences=found, exit_code=CHANGES_PRESENT if found else 0,
+    )
+
+
+def differences(before: WrittenFleet | None, after: WrittenFleet | None) -> Iterator[Difference]:
+    """Yield what is different: the fleet as a whole, then its models in the newer order, then those taken out."""
+    if before and after:
+        yield from fleet_differences(before, after)
+    old, new = before.models if before else {}, after.models if after else {}
+    renamed = dict(_renames([old[key] for key in old if key not in new], [new[key] for key in new if key not in old]))
+    once = {former: latter for latter, former in renamed.items()}
+    for key, model in new.items():
+        if key in old:
+            yield from model_differences(old[key], model)
+        else:
+            yield _added(model, renamed.get(key))
+    yield from (_removed(model, once.get(key)) for key, model in old.items() if key not in new)
+
+
+def summarise(found: Iterable[Difference]) -> dict[Effect, int]:
+    """Count differences by effect, in the order the effects are always told in."""
+    counts = Counter(difference.effect for difference in found)
+    return {effect: counts[effect] for effect in get_args(Effect)}
+
+
+def written(side: Side) -> WrittenFleet | None:
+    """Return a side with its places; None where it has no fleet."""
+    return WrittenFleet(side.fleet, side.documents) if side.fleet else None
+
+
+def _renames(removed: Sequence[WrittenModel], added: Sequence[WrittenModel]) -> Iterator[tuple[str, str]]:
+    """Pair models that came with models that went and had the very same spec: (new key, old key)."""
+    waiting: dict[str, list[str]] = {}
+    for one in removed:
+        waiting.setdefault(one.model.spec_hash, []).append(one.model.key)
+    for one in added:
+        if candidates := waiting.get(one.model.spec_hash):
+            yield one.model.key, candidates.pop(0)
+
+
+def _added(written: WrittenModel, former: str | None) -> Difference:
+    model = written.model
+    return Difference(model=model.key, path="", kind="added", effect="additive" if model.replicas else "none",
+                      new=shape_words(model), new_source=model.source, message=added_words(model, former))
+
+
+def _removed(written: WrittenModel, latter: str | None) -> Difference:
+    model = written.model
+    return Difference(model=model.key, path="", kind="removed", effect="held", old=shape_words(model),
+                      old_source=model.source, message=removed_words(latter))
+
+
+def _size(written: WrittenFleet | None) -> FleetSize:
+    models = written.fleet.models if written else ()
+    return FleetSize(models=len(models), replicas=sum(model.replicas for model in models),
+                     gpus=sum(model.replicas * gpus_of(model) for model in models))

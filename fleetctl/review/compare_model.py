@@ -1,0 +1,97 @@
+"""What is different in one model that both sides have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fleetctl.documents.difference import Difference
+from fleetctl.documents.mask import MASK
+from fleetctl.review.meaning import Keyed, Steps, at, full_meaning, meaning, seats
+from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, SAME_MEANING, model_effect
+from fleetctl.review.secret import is_env, masked_at
+from fleetctl.review.spelled import spelled
+from fleetctl.review.structural import changed_ways
+from fleetctl.review.written import WrittenModel
+from fleetctl.spec.problems import path_text
+from fleetctl.spec.resolved import ResolvedModel
+
+_READING_ORDER = ("replicas", "priority", "startupTimeout", "schedulingTimeout", "restart", "placement", "workers")
+
+
+def model_differences(old: WrittenModel, new: WrittenModel) -> Iterator[Difference]:
+    """Yield what is different, in the order a model is read in."""
+    if _compared_by(old.model) == _compared_by(new.model):
+        return
+    pair = _Pair(old, new)
+    ways = {_whole_env_value(way) for way in changed_ways(meaning(old.model), meaning(new.model))}
+    yield from (pair.difference(way) for way in sorted(ways, key=pair.reading_order))
+    yield from pair.reordered()
+
+
+def _compared_by(model: ResolvedModel) -> tuple[Any, ...]:
+    return (model.spec_hash, model.replicas, model.priority, model.startup_timeout_s, model.scheduling_timeout_s,
+            model.restart.max, model.restart.backoff)
+
+
+def _whole_env_value(way: Steps) -> Steps:
+    return way[:-1] if is_env(way[:-1]) else way
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One model on both sides."""
+
+    old: WrittenModel
+    new: WrittenModel
+
+    @cached_property
+    def full(self) -> tuple[Keyed, Keyed]:
+        return full_meaning(self.old.model), full_meaning(self.new.model)
+
+    def reading_order(self, way: Steps) -> tuple[int, str, int, int, Steps]:
+        place = self.new.place(way)
+        return _READING_ORDER.index(way[0]), place.file, place.line, place.column, way
+
+    def difference(self, way: Steps) -> Difference:
+        before, after = (at(side, way) for side in self.full)
+        old, new = self.old.value(way), self.new.value(way)
+        if before == after:
+            effect, message = "drift", SAME_MEANING
+        else:
+            old = masked_at(way, spelled(before, way)) if old is None else old
+            new = masked_at(way, spelled(after, way)) if new is None else new
+            effect, message = model_effect(way, before, after)
+        if old == new == MASK:
+            message = HIDDEN_CHANGED
+        item = _first_other_item(old, new)
+        return Difference(
+            model=self.new.model.key, path=self.path_text(way), effect=effect, message=message, old=old, new=new,
+            kind="added" if old is None else "removed" if new is None else "changed",
+            old_source=self.old.place(way, item), new_source=self.new.place(way, item),
+        )
+
+    def path_text(self, way: Steps) -> str:
+        """Return a way as people write it: groups by name, members by their index where they stand."""
+        return path_text(self.new.named(way) or self.old.named(way) or way)
+
+    def reordered(self) -> Iterator[Difference]:
+        """Yield what only stands in another order: it is all the spec hash needs to be another one."""
+        old, new = ({group.name: list(seats(group)) for group in side.model.workers} for side in (self.old, self.new))
+        lists: list[tuple[Steps, list[str], list[str]]] = [(("workers",), list(old), list(new))]
+        lists += [(("workers", name, "members"), old[name], new[name]) for name in new if name in old]
+        for way, before, after in lists:
+            if [name for name in before if name in after] != [name for name in after if name in before]:
+                yield Difference(
+                    model=self.new.model.key, path=path_text(way), kind="changed", effect="drift", message=REORDERED,
+                    old=before, new=after, old_source=self.old.place(way), new_source=self.new.place(way))
+
+
+def _first_other_item(old: object, new: object) -> int | None:
+    """Return the index at which two lists part; None where they are no lists."""
+    if not isinstance(old, list) or not isinstance(new, list):
+        return None
+    return next((index for index, (one, other) in enumerate(zip(old, new, strict=False)) if one != other),
+                min(len(old), len(new)))

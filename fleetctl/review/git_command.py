@@ -1,0 +1,57 @@
+"""Runs git, to read: no lock is taken, no server is asked, and nothing a repository configures is run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fleetctl.errors import RevisionError
+
+TIMEOUT_S = 30.0
+
+# a hook and a file system monitor are programs that the repository's own configuration may name; the commands used
+# here know no others: they neither diff nor check anything out
+_NOTHING_OF_THE_REPOSITORY = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-replace-objects")
+# a hook is told of one repository by these; here it is the one a file lies in
+_OF_ANOTHER = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"})
+_QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0",
+          # a partial clone would fetch what it lacks, by whatever command its configuration names
+          "GIT_ALLOW_PROTOCOL": "none"}
+
+
+@dataclass(frozen=True, slots=True)
+class Git:
+    """The git command in one folder, with the environment of this process."""
+
+    folder: str
+    environ: Mapping[str, str]
+
+    def run(self, *arguments: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[bytes]:
+        """Run one command and return how it ended; raises RevisionError where git is missing or does not answer."""
+        command = ["git", "-C", self.folder, *_NOTHING_OF_THE_REPOSITORY, *arguments]
+        try:
+            return subprocess.run(command, env=self._environment(), capture_output=True, timeout=timeout_s,
+                                  check=False, stdin=subprocess.DEVNULL)
+        except FileNotFoundError:
+            raise RevisionError("git is not installed here", hint="without git, compare two files: "
+                                "fleetctl diff OLD.yaml NEW.yaml") from None
+        except subprocess.TimeoutExpired:
+            raise RevisionError(f"git {arguments[0]} did not answer within {timeout_s:g} s") from None
+        except OSError as error:
+            raise RevisionError(f"git cannot be run: {error.strerror}") from None
+
+    def _environment(self) -> dict[str, str]:
+        return {name: value for name, value in self.environ.items() if name not in _OF_ANOTHER} | _QUIET
+
+    def ask(self, *arguments: str) -> str | None:
+        """Return what one command prints, without the last line end; None where it fails."""
+        done = self.run(*arguments)
+        return os.fsdecode(done.stdout).removesuffix("\n") if done.returncode == 0 else None
+
+
+def last_words(done: subprocess.CompletedProcess[bytes]) -> str:
+    """Return why a command failed, in git's words."""
+    lines = [line for line in os.fsdecode(done.stderr).splitlines() if line.strip()]
+    return lines[0].removeprefix("fatal: ") if lines else f"git ended with {done.returncode}"

@@ -1,0 +1,156 @@
+"""The files of one git commit, read as if they lay on the disk. Paths are as a person gave them, from this folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fleetctl.review.git_command import last_words
+from fleetctl.review.revisions import Commit, Repository
+
+MAX_LINKS = 40
+_FOLDER, _LINK, _SUBMODULE = "040000", "120000", "160000"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One name in a tree: how git calls its mode, and the object it stands for."""
+
+    mode: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GitTree:
+    """The files of `commit`. Links are followed inside the tree; one that leads out of it cannot be read."""
+
+    repository: Repository
+    commit: Commit
+    _folders: dict[str, Mapping[str, _Entry]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def holds(self, path: str) -> bool:
+        """Tell whether `path` lies in the repository at all, whether or not the commit has it."""
+        return self._inside(path) is not None
+
+    def is_folder(self, path: str) -> bool:
+        """Tell whether `path` is a folder in this commit."""
+        return self._mode(path) == _FOLDER
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether `path` is a file in this commit; a link out of the repository counts, and fails when read."""
+        return self._mode(path) not in (None, _FOLDER, _SUBMODULE)
+
+    def names(self, folder: str) -> Sequence[str]:
+        """Return the names of the files in a folder, sorted."""
+        real, _ = self._follow(self._required(folder))
+        return sorted(name for name in self._listing(real) if self.is_file(posixpath.join(folder, name)))
+
+    def read(self, path: str, limit: int) -> bytes:
+        """Return the file's bytes, at most `limit` of them."""
+        _, entry = self._follow(self._required(path))
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return self._content(entry)[:limit]
+
+    def identity(self, path: str) -> str:
+        """Return the path from the repository's top, every link in it followed."""
+        inside = self._inside(path)
+        if inside is None:
+            return path
+        try:
+            return self._follow(inside)[0]
+        except OSError:
+            return inside
+
+    def _inside(self, path: str) -> str | None:
+        """Return `path` from the repository's top, or None where it lies outside."""
+        top = self.repository.top
+        if "\0" in path:  # no file is called so, and no system call takes it
+            return None
+        if top is None:
+            inside = posixpath.normpath(path)
+            return None if inside.startswith(("..", "/")) else _plain(inside)
+        given = posixpath.normpath(posixpath.join(posixpath.realpath("."), path))
+        # an absolute path may lead here through a link that lies outside, such as /tmp on a Mac
+        for way in (given, posixpath.join(posixpath.realpath(posixpath.dirname(given)), posixpath.basename(given))):
+            inside = posixpath.relpath(way, top)
+            if inside != ".." and not inside.startswith("../"):
+                return _plain(inside)
+        return None
+
+    def _required(self, path: str) -> str:
+        inside = self._inside(path)
+        if inside is None:
+            raise FileNotFoundError(errno.ENOENT, "it lies outside of the repository", path)
+        return inside
+
+    def _mode(self, path: str) -> str | None:
+        inside = self._inside(path)
+        if inside is None:
+            return None
+        try:
+            entry = self._follow(inside)[1]
+        except _LeadsOutError:
+            return _LINK
+        except OSError:
+            return None
+        return entry.mode if entry else None
+
+    def _follow(self, inside: str) -> tuple[str, _Entry | None]:
+        """Walk down the tree; returns the real path and what is there, None for the top and for what is missing."""
+        ahead, done, links = [part for part in reversed(inside.split("/")) if part], "", 0
+        entry: _Entry | None = _Entry(_FOLDER, "")
+        while ahead:
+            part = ahead.pop()
+            entry = self._listing(done).get(part) if entry is not None and entry.mode == _FOLDER else None
+            if entry is not None and entry.mode == _LINK:
+                links += 1
+                if links > MAX_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), inside)
+                target = self._target(posixpath.join(done, part), entry)
+                ahead += [step for step in reversed(target.split("/")) if step]
+                done, entry = "", _Entry(_FOLDER, "")
+            else:
+                done = posixpath.join(done, part)
+        return done, entry
+
+    def _target(self, link: str, entry: _Entry) -> str:
+        """Return where a link leads, from the top; raises OSError where that is not in the tree."""
+        target = os.fsdecode(self._content(entry))
+        inside = posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
+        if posixpath.isabs(target) or inside == ".." or inside.startswith("../"):
+            raise _LeadsOutError(errno.ENOENT, f"it is a link out of the repository, to {target}", link)
+        return _plain(inside)
+
+    def _listing(self, folder: str) -> Mapping[str, _Entry]:
+        """Return what lies in a folder that is there, by name."""
+        if folder not in self._folders:
+            printed = self._git("ls-tree", "-z", "--full-tree", f"{self.commit.id}:{folder}")
+            lines = (os.fsdecode(line).partition("\t") for line in printed.split(b"\0") if line)
+            self._folders[folder] = {name: _Entry(*_mode_and_id(head)) for head, _, name in lines}
+        return self._folders[folder]
+
+    def _content(self, entry: _Entry) -> bytes:
+        return self._git("cat-file", "blob", entry.id)
+
+    def _git(self, *arguments: str) -> bytes:
+        done = self.repository.git.run(*arguments)
+        if done.returncode:
+            raise OSError(errno.EIO, f"git has no content for it here: {last_words(done)}", arguments[-1])
+        return done.stdout
+
+
+class _LeadsOutError(OSError):  # no error of its own: it is shown as the one problem of the file that is a link
+    pass
+
+
+def _plain(inside: str) -> str:
+    return "" if inside == "." else inside
+
+
+def _mode_and_id(head: str) -> tuple[str, str]:
+    mode, _, rest = head.partition(" ")
+    return mode, rest.rpartition(" ")[2]

@@ -1,0 +1,90 @@
+"""What two models are compared by: nested mappings in which order, quotes and the spelling of quantities are gone.
+
+Groups are found by name, members by role and position in it, and a list (a command, arguments) is one value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from fleetctl.documents.fleet import WorkerGroup
+from fleetctl.documents.selector import parse_requirement
+from fleetctl.spec.resolve import shape_as_set, spec_document
+from fleetctl.spec.resolved import ResolvedModel
+
+Keyed = dict[str, Any]
+"""Nested mappings by key; what is no mapping is one value."""
+
+Steps = tuple[str, ...]
+"""A way down a `Keyed`: ("workers", "main", "members", "Leader", "engine", "args")."""
+
+SPEC_KEYS = ("placement", "workers")
+"""The keys the spec hash is made of: any difference below them is drift."""
+
+ABSENT = object()
+
+
+def meaning(model: ResolvedModel) -> Keyed:
+    """Return a model as the files set it, defaults merged. Below SPEC_KEYS it holds exactly what the spec hash does."""
+    return {**_lifecycle(model), **_shape(model, shape_as_set(model.workers, model.placement))}
+
+
+def full_meaning(model: ResolvedModel) -> Keyed:
+    """Return a model with our own defaults filled in as well: equal ones do the same, whatever is written out."""
+    full = _shape(model, spec_document(model))
+    for group in model.workers:
+        for seat, index in seats(group).items():
+            selector = selector_meaning(group.members[index].node_selector)
+            full["workers"][group.name]["members"][seat]["nodeSelector"] = selector
+    return {**_lifecycle(model), **full}
+
+
+def at(keyed: Keyed, steps: Steps) -> Any:  # noqa: ANN401  whatever stands there
+    """Return the value at the end of a way down; ABSENT where it leads nowhere."""
+    value: Any = keyed
+    for step in steps:
+        value = value.get(step, ABSENT) if isinstance(value, dict) else ABSENT
+    return value
+
+
+def selector_meaning(selector: Mapping[str, str]) -> dict[str, str]:
+    """Return a selector with every requirement spelled in one way."""
+    return {key: _requirement(text) for key, text in sorted(selector.items())}
+
+
+def seats(group: WorkerGroup) -> dict[str, int]:
+    """Name the members of a group by role and position in it, each with its index: Leader, Worker, Worker 2."""
+    seen: Counter[str] = Counter()
+    named = {}
+    for index, member in enumerate(group.members):
+        seen[member.role] += 1
+        named[member.role if seen[member.role] == 1 else f"{member.role} {seen[member.role]}"] = index
+    return named
+
+
+def _requirement(text: str) -> str:
+    parsed = parse_requirement(text)
+    values = sorted(parsed.values)
+    listed = f"in({', '.join(values)})" if len(values) > 1 else values[0]
+    return f"!{listed}" if parsed.negated else listed
+
+
+def _lifecycle(model: ResolvedModel) -> Keyed:
+    return {"replicas": model.replicas, "priority": model.priority, "startupTimeout": model.startup_timeout_s,
+            "schedulingTimeout": model.scheduling_timeout_s,
+            "restart": {"max": model.restart.max, "backoff": model.restart.backoff}}
+
+
+def _shape(model: ResolvedModel, document: Mapping[str, Any]) -> Keyed:
+    groups = {group.name: {**written, "members": {seat: written["members"][index]
+                                                  for seat, index in seats(group).items()}}
+              for group, written in zip(model.workers, document["workers"], strict=True)}
+    return _keyed({"placement": document["placement"], "workers": groups})
+
+
+def _keyed(value: Mapping[str, Any]) -> Keyed:
+    return {key: _keyed(item) if isinstance(item, dict) else json.dumps(item) if isinstance(item, list) else item
+            for key, item in value.items()}

@@ -1,0 +1,33 @@
+"""What a difference in a model does to what runs, in one word and one sentence."""
+
+from __future__ import annotations
+
+from fleetctl.documents.difference import Effect
+from fleetctl.review.meaning import SPEC_KEYS, Steps
+
+SAME_MEANING = "means the same, but changes the spec hash: running replicas are kept and reported as drift"
+REORDERED = "the same in another order, but this changes the spec hash: running replicas are kept and reported as drift"
+HIDDEN_CHANGED = "the value is another one and is not shown; running replicas keep the old one, new ones get this"
+_DRIFT = "running replicas keep the old spec and are reported as drift; new ones get this"
+_SELECTOR = "running replicas stay, also where this no longer allows them, and are reported as drift; new ones follow"
+_PRIORITY = "decides who is placed first when room is short; nothing that runs is touched"
+_LIFECYCLE = "holds for replicas created from now on; those that run keep the old value"
+
+
+def model_effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
+    """Return the effect of a value of a model that is not what it was; `old` and `new` only matter for replicas."""
+    if steps == ("replicas",) and isinstance(old, int) and isinstance(new, int):
+        return _target(old, new)
+    if steps[0] in SPEC_KEYS:
+        return "drift", _SELECTOR if "nodeSelector" in steps else _DRIFT
+    return "none", _PRIORITY if steps == ("priority",) else _LIFECYCLE
+
+
+def _target(old: int, new: int) -> tuple[Effect, str]:
+    if new > old:
+        more = "1 more replica" if new - old == 1 else f"{new - old} more replicas"
+        return "additive", f"up to {more} may be created"
+    if new == 0:
+        return "held", "no target any more: what runs is kept, and nothing is created in its place"
+    surplus = "1 running replica is" if old - new == 1 else f"{old - new} running replicas are"
+    return "held", f"nothing is removed: up to {surplus} kept beyond the target"

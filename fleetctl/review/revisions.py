@@ -1,0 +1,118 @@
+"""From the name of a git revision to its commit: `main`, `v1.2`, `HEAD~3`, and merge bases as in `main...HEAD`."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from shlex import quote
+
+from fleetctl.errors import RevisionError
+from fleetctl.review.git_command import Git, last_words
+
+_OBJECT_ID = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_ALL_NAMES = ("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags")
+_TRUST = "git config --global --add safe.directory"
+_RANGE = re.compile(r"(?P<from>.*?)(?P<dots>\.\.\.?)(?P<to>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit, and the name it was asked for by."""
+
+    name: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A git repository; `top` is the folder its files lie in, and None where it has no working tree (a bare one)."""
+
+    git: Git
+    top: str | None
+
+    def find(self, name: str) -> Commit | None:
+        """Return the commit that a revision names, or None where there is none."""
+        if name.startswith("-"):  # an option to git, whatever it is to a person
+            return None
+        found = self._object(name)
+        # in two steps, as `:/text` takes all that stands behind it for text
+        commit = found and self._object(f"{found}^{{commit}}")
+        return Commit(name, commit) if commit else None
+
+    def commit(self, name: str) -> Commit:
+        """Return the commit that a revision names; raises RevisionError, and says how to get it, where it is not here.
+        """
+        found = self.find(name)
+        if found is None:
+            meant = get_close_matches(name, (self.git.ask(*_ALL_NAMES) or "").splitlines(), n=1, cutoff=0.7)
+            hint = f"did you mean {meant[0]}? Else {self._how_to_get(name)}" if meant else self._how_to_get(name)
+            raise RevisionError(f"git knows no revision {name!r} here", hint=hint)
+        return found
+
+    def merge_base(self, one: str, other: str) -> Commit:
+        """Return where two revisions parted, named as git writes it; raises RevisionError where nothing is known of it.
+        """
+        first, second = self.commit(one), self.commit(other)
+        found = self.git.ask("merge-base", first.id, second.id)
+        if not found:
+            hint = self._how_to_deepen() or "they share no history; compare them directly: write two dots"
+            raise RevisionError(f"{one} and {other} have no merge base here", hint=hint)
+        return Commit(f"{one}...{other}", found)
+
+    def _object(self, name: str) -> str | None:
+        found = self.git.ask("rev-parse", "--verify", "--quiet", name)
+        return found if found and _OBJECT_ID.fullmatch(found) else None
+
+    def _how_to_get(self, name: str) -> str:
+        known = (self.git.ask("remote") or "").split()
+        if not known:
+            return "see `git branch --all` and `git log`; a path is meant with ./ before its name"
+        remote, slash, branch = name.partition("/")
+        if not slash or remote not in known:
+            remote, branch = known[0], name
+        if _OBJECT_ID.fullmatch(branch):
+            return f"fetch it: git fetch {remote} {branch}"
+        tracked = f"{remote}/{branch}"
+        named = "" if tracked == name else f", and name it {quote(tracked)}"
+        return f"fetch it: git fetch {remote} {quote(f'{branch}:refs/remotes/{tracked}')}{named}"
+
+    def _how_to_deepen(self) -> str | None:
+        shallow = self.git.ask("rev-parse", "--is-shallow-repository") == "true"
+        return "this clone is shallow; get the rest: git fetch --unshallow (in GitHub Actions: fetch-depth: 0)" \
+            if shallow else None
+
+
+def repository_of(path: str, environ: Mapping[str, str]) -> Repository:
+    """Return the repository a file or folder lies in, also where it is not there any more.
+
+    Raises RevisionError where there is none, in git's own words.
+    """
+    git = Git(_nearest_folder(path), environ)
+    inside = git.run("rev-parse", "--is-inside-work-tree")
+    if inside.returncode:
+        advice = [line.strip() for line in inside.stderr.decode(errors="replace").splitlines() if _TRUST in line]
+        raise RevisionError(f"no git repository at {git.folder}: {last_words(inside)}", hint=(
+            f"if you trust it: {advice[0]}" if advice
+            else "without git, compare two files: fleetctl diff OLD.yaml NEW.yaml"))
+    top = git.ask("rev-parse", "--show-toplevel") if inside.stdout.strip() == b"true" else None
+    return Repository(git, top)
+
+
+def parse_range(name: str) -> tuple[str, str, str] | None:
+    """Split `a..b` and `a...b` into both ends and the dots; an end that is left out is HEAD. None where it is none."""
+    match = _RANGE.fullmatch(name)
+    if match is None or name.startswith(("../", "./", "/")) or name in (".", "..", "..."):
+        return None
+    return match["from"] or "HEAD", match["dots"], match["to"] or "HEAD"
+
+
+def _nearest_folder(path: str) -> str:
+    # the file itself may be a link to somewhere else: what counts is where it lies
+    folder = Path(posixpath.realpath(path if Path(path).is_dir() else posixpath.dirname(posixpath.abspath(path))))
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    return str(folder)

@@ -1,0 +1,94 @@
+"""The two sides of a comparison, read: each a fleet with the places of everything in it, or the lack of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from fleetctl.documents.difference import Revision
+from fleetctl.errors import FleetFileError, RevisionError, UsageError
+from fleetctl.review.git_tree import GitTree
+from fleetctl.review.revisions import Commit, Repository
+from fleetctl.spec.file_tree import FileTree
+from fleetctl.spec.load import inspect_fleet
+from fleetctl.spec.nodes import Document
+from fleetctl.spec.problems import Problem
+from fleetctl.spec.resolved import ResolvedFleet
+from fleetctl.spec.sources import fleet_files
+
+WORKING_TREE = "the working tree"
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one side is read from. `shown` stands before the names of its files in problems, as `main:`."""
+
+    revision: Revision
+    tree: FileTree
+    shown: str = ""
+
+    @property
+    def there(self) -> list[str]:
+        """The files that this side has; a folder without a fleet file is as good as none."""
+        return [file for file in self.revision.files if self._has(file)]
+
+    def _has(self, file: str) -> bool:
+        if file == STDIN or not self.tree.is_folder(file):
+            return file == STDIN or self.tree.is_file(file)
+        try:
+            return bool(fleet_files(file, self.tree))
+        except OSError:  # reading it will say why
+            return True
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side, read; `fleet` None = none of its files is there yet, or any more."""
+
+    revision: Revision
+    fleet: ResolvedFleet | None = None
+    documents: tuple[Document, ...] = ()
+
+
+def read_sides(base: Place, head: Place, stdin: Callable[[], bytes]) -> tuple[Side, Side]:
+    """Read both sides; raises FleetFileError with every error of both, UsageError where neither has any file."""
+    if [*base.revision.files, *head.revision.files].count(STDIN) > 1:
+        raise UsageError("standard input can be read only once", hint="name a file for one of the sides")
+    if not base.there and not head.there:
+        missing = ", ".join(dict.fromkeys((*base.revision.files, *head.revision.files)))
+        raise UsageError(f"{missing}: neither in {base.revision.name} nor in {head.revision.name}",
+                         hint="paths are relative to this folder, in a revision, too")
+    sides: list[Side] = []
+    errors: list[Problem] = []
+    for place in (base, head):
+        try:
+            sides.append(read_side(place, stdin))
+        except FleetFileError as error:
+            errors += error.problems
+    if errors:
+        raise FleetFileError(errors)
+    return sides[0], sides[1]
+
+
+def read_side(place: Place, stdin: Callable[[], bytes] | None = None) -> Side:
+    """Read one side; raises FleetFileError with every error in its files, each named with its revision."""
+    there = place.there
+    if not there:
+        return Side(place.revision)
+    loaded = inspect_fleet(there, stdin=stdin, tree=place.tree)
+    if loaded.fleet is None:
+        raise FleetFileError([replace(problem, file=place.shown + problem.file) for problem in loaded.errors])
+    return Side(place.revision, loaded.fleet, loaded.documents)
+
+
+def at_commit(commit: Commit, repository: Repository, files: Sequence[str]) -> Place:
+    """Return the place of `files` in a commit; raises UsageError for what can lie in none."""
+    tree = GitTree(repository, commit)
+    for file in files:
+        if file == STDIN:
+            raise UsageError("standard input has no revisions", hint="name the fleet files with -f, or two files")
+        if not tree.holds(file):
+            raise RevisionError(f"{file} lies outside of the git repository {repository.top or repository.git.folder}",
+                                hint="a revision can be read only of files in one repository")
+    return Place(Revision(name=commit.name, commit=commit.id, files=list(files)), tree, f"{commit.name}:")

@@ -1,0 +1,123 @@
+"""A fleet as it is written: where each value of it stands, and how a person spelled it there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fleetctl.documents.position import Position
+from fleetctl.review.meaning import Steps, seats
+from fleetctl.review.secret import masked_at
+from fleetctl.spec.nodes import Document
+from fleetctl.spec.problems import Path
+from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
+
+_INHERITED = frozenset({"priority", "startupTimeout", "schedulingTimeout", "restart", "placement"})
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenModel:
+    """One model in its document; `defaults` = the document whose spec.defaults lies under it."""
+
+    model: ResolvedModel
+    document: Document
+    index: int
+    defaults: Document | None
+
+    def named(self, steps: Steps) -> Path | None:
+        """Return a way as people write it, the group by name; None where its group or member is not in this model."""
+        return self._way(steps)[1]
+
+    def value(self, steps: Steps) -> Any:  # noqa: ANN401  any YAML value
+        """Return the value as written, env values masked; None where it is not written."""
+        path, named = self._way(steps)
+        found = self._found(path) if named is not None else None
+        node = found[0].node(found[1]) if found else None
+        return masked_at(steps, node.value) if node else None
+
+    def place(self, steps: Steps, item: int | None = None) -> Position:
+        """Return where the value stands, or its `item` of a list; else the nearest key above where it would stand."""
+        path, _ = self._way(steps)
+        found = self._found(path)
+        if found is None:
+            return self.document.place(self._in_document(path))
+        document, there = found
+        inner = (*there, item) if item is not None and document.node((*there, item)) is not None else there
+        return document.place(inner)
+
+    def _way(self, steps: Steps) -> tuple[Path, Path | None]:
+        """Return the path below the model to what `steps` lead to, or the nearest above it; and `named`."""
+        if steps[0] != "workers" or len(steps) == 1:
+            return steps, steps
+        group = next((index for index, one in enumerate(self.model.workers) if one.name == steps[1]), None)
+        if group is None:
+            return ("workers",), None
+        if steps[2:3] != ("members",) or len(steps) == 3:
+            return ("workers", group, *steps[2:]), steps
+        member = seats(self.model.workers[group]).get(steps[3])
+        if member is None:
+            return ("workers", group, "members"), None
+        return ("workers", group, "members", member, *steps[4:]), (*steps[:3], member, *steps[4:])
+
+    def _in_document(self, path: Path) -> Path:
+        return "spec", "models", self.index, *path
+
+    def _found(self, path: Path) -> tuple[Document, Path] | None:
+        own = self._in_document(path)
+        if _has(self.document, own):
+            return self.document, own
+        lying_under: Path = ("spec", "defaults", *path)
+        if self.defaults is not None and path and path[0] in _INHERITED and _has(self.defaults, lying_under):
+            return self.defaults, lying_under
+        return None
+
+
+class WrittenFleet:
+    """All documents of one fleet."""
+
+    def __init__(self, fleet: ResolvedFleet, documents: Sequence[Document]) -> None:
+        self.fleet = fleet
+        self._documents = documents
+
+    @cached_property
+    def models(self) -> dict[str, WrittenModel]:
+        """The models by key, in file order."""
+        defaults = next((one for one in self._documents if _has(one, ("spec", "defaults"))), None)
+        places = ((document, index) for document in self._documents
+                  for index in range(len(document.value["spec"].get("models") or ())))
+        return {model.key: WrittenModel(model, document, index, defaults)
+                for model, (document, index) in zip(self.fleet.models, places, strict=True)}
+
+    def place(self, path: Path) -> Position:
+        """Return where a value of the fleet as a whole stands; else the nearest key above, in the first document."""
+        document = next((one for one in self._documents if _has(one, path)), self._documents[0])
+        return document.place(path)
+
+    def value(self, path: Path) -> Any:  # noqa: ANN401  any YAML value
+        """Return a value of the fleet as a whole as written; None where it is not written."""
+        document = next((one for one in self._documents if _has(one, path)), None)
+        node = document.node(path) if document else None
+        return node.value if node else None
+
+    def policy_place(self, number: int, setting: Steps) -> Position:
+        """Return where a setting of a node policy stands; `number` counts over all documents."""
+        document, index = self._policies[number]
+        return document.place(("spec", "nodes", index, *setting))
+
+    def policy_value(self, number: int, setting: Steps) -> Any:  # noqa: ANN401  any YAML value
+        """Return a setting of a node policy as written; None where it is not."""
+        document, index = self._policies[number]
+        node = document.node(("spec", "nodes", index, *setting))
+        return node.value if node else None
+
+    @cached_property
+    def _policies(self) -> Sequence[tuple[Document, int]]:
+        return [(document, index) for document in self._documents
+                for index in range(len(document.value["spec"].get("nodes") or ()))]
+
+
+def _has(document: Document, path: Path) -> bool:
+    node = document.node(path)
+    return node is not None and node.value is not None

@@ -1,0 +1,114 @@
+"""Which two things are compared: revisions, ranges, the working tree, files; and what is refused as unclear."""
+
+from __future__ import annotations
+
+import pytest
+from fleet_texts import fleet
+from git_folder import GitFolder
+
+from fleetctl.errors import RevisionError, UsageError
+from fleetctl.review.arguments import places_of
+from fleetctl.review.sides import read_sides
+
+
+def targets(repository: GitFolder, base: str | None = None, head: str | None = None, files: tuple[str, ...] = (),
+            stdin: str = "") -> tuple[str, int | None, str, int | None]:
+    """Both sides as (name, replicas of the one model, name, replicas); None = the side has no fleet."""
+    sides = read_sides(*places_of(base, head, files, repository.environ), stdin.encode)
+    shown: list[str | int | None] = []
+    for side in sides:
+        shown += [side.revision.name, side.fleet.models[0].replicas if side.fleet else None]
+    return tuple(shown)  # type: ignore[return-value]
+
+
+@pytest.fixture
+def history(repository: GitFolder) -> GitFolder:
+    """main: 3 (tag v1), then 4; branch side from v1: 7; the working tree: 9. Checked out: side."""
+    repository.git("tag", "v1")
+    repository.commit({"fleets/prod.yaml": fleet("org/a", replicas=4)})
+    repository.git("checkout", "--quiet", "-b", "side", "v1")
+    repository.commit({"fleets/prod.yaml": fleet("org/a", replicas=7)})
+    (repository.folder / "fleets/prod.yaml").write_text(fleet("org/a", replicas=9))
+    (repository.folder / "other.yaml").write_text(fleet("org/a", replicas=20))
+    return repository
+
+
+FILES = ("fleets",)
+TREE = "the working tree"
+
+
+@pytest.mark.parametrize(("base", "head", "files", "expected"), [
+    (None, None, FILES, ("HEAD", 7, TREE, 9)),
+    ("main", None, FILES, ("main", 4, TREE, 9)),
+    ("main", "side", FILES, ("main", 4, "side", 7)),
+    ("main..side", None, FILES, ("main", 4, "side", 7)),
+    ("main...side", None, FILES, ("main...side", 3, "side", 7)),
+    ("main...", None, FILES, ("main...HEAD", 3, "HEAD", 7)),
+    ("..main", None, FILES, ("HEAD", 7, "main", 4)),
+    ("HEAD~1", "v1", FILES, ("HEAD~1", 3, "v1", 3)),
+    ("fleets/prod.yaml", None, (), ("HEAD", 7, TREE, 9)),
+    ("other.yaml", "fleets/prod.yaml", (), ("other.yaml", 20, "fleets/prod.yaml", 9)),
+    ("other.yaml", "fleets", (), ("other.yaml", 20, "fleets", 9)),
+    ("other.yaml", None, FILES, ("other.yaml", 20, TREE, 9)),
+    ("other.yaml", "main", FILES, ("other.yaml", 20, "main", 4)),
+    ("main", "other.yaml", FILES, ("main", 4, "other.yaml", 20)),
+    ("main", "fleets/prod.yaml", (), ("main", 4, "fleets/prod.yaml", 9)),
+    ("fleets/prod.yaml", "main", (), ("fleets/prod.yaml", 9, "main", 4)),
+    ("-", "other.yaml", (), ("-", 1, "other.yaml", 20)),
+    ("other.yaml", "-", (), ("other.yaml", 20, "-", 1)),
+    ("other.yaml", None, ("-",), ("other.yaml", 20, TREE, 1)),
+])
+def test_what_the_arguments_mean(
+    history: GitFolder, base: str | None, head: str | None, files: tuple[str, ...],
+    expected: tuple[str, int, str, int],
+) -> None:
+    assert targets(history, base, head, files, stdin=fleet("org/a", replicas=1)) == expected
+
+
+def test_a_side_knows_its_commit_and_its_files(history: GitFolder) -> None:
+    base, head = places_of("main", None, FILES, history.environ)
+    assert base.revision.model_dump() == {"name": "main", "commit": history.git("rev-parse", "main"),
+                                          "files": ["fleets"]}
+    assert head.revision.model_dump() == {"name": TREE, "commit": None, "files": ["fleets"]}
+
+
+@pytest.mark.parametrize(("base", "head", "files", "words"), [
+    (None, None, (), "no fleet files"),
+    ("main", None, (), "no fleet files"),
+    ("main...side", "v1", FILES, "names both sides already"),
+    ("main", None, ("-",), "standard input has no revision main"),
+    (None, None, ("-",), "standard input has no revision HEAD"),
+    ("absent.yaml", "other.yaml", (), "absent.yaml: no such file or folder"),
+    ("./absent", "other.yaml", (), "./absent: no such file or folder"),
+    (None, None, ("typo.yaml",), "typo.yaml: neither in HEAD nor in the working tree"),
+])
+def test_what_is_unclear_is_a_usage_error(
+    history: GitFolder, base: str | None, head: str | None, files: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        targets(history, base, head, files)
+
+
+def test_what_is_both_a_path_and_a_revision_must_be_said(history: GitFolder) -> None:
+    (history.folder / "main").write_text(fleet("org/a", replicas=5))
+    with pytest.raises(UsageError, match="main is both a revision and a path") as caught:
+        targets(history, "main", None, FILES)
+    assert caught.value.hint == "write ./main for the path, or main~0 for the revision"
+    assert targets(history, "./main", None, FILES) == ("./main", 5, TREE, 9)
+    assert targets(history, "main~0", None, FILES) == ("main~0", 4, TREE, 9)
+
+
+def test_a_revision_that_is_not_here_is_an_error(history: GitFolder) -> None:
+    with pytest.raises(RevisionError, match="git knows no revision 'mian'"):
+        targets(history, "mian", None, FILES)
+
+
+def test_files_outside_of_the_repository_have_no_revision(history: GitFolder) -> None:
+    (history.folder.parent / "elsewhere.yaml").write_text(fleet("org/a"))
+    with pytest.raises(RevisionError, match=r"\.\./elsewhere.yaml lies outside of the git repository"):
+        targets(history, "main", None, ("fleets", "../elsewhere.yaml"))
+
+
+def test_two_files_need_no_git(history: GitFolder) -> None:
+    history.environ["PATH"] = ""
+    assert targets(history, "./other.yaml", "./fleets") == ("./other.yaml", 20, "./fleets", 9)

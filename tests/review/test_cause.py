@@ -1,0 +1,168 @@
+"""What a change causes alone: two real plans on one inventory, and the counts, side effects and words that follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fleet_texts import fleet, group, member, model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetctl.documents.canonical import plan_id
+from fleetctl.documents.difference import PlanChange, Revision
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.loading import load_plan
+from fleetctl.documents.plan import Plan
+from fleetctl.planner.options import PlanFacts, PlanOptions
+from fleetctl.planner.plan import make_plan
+from fleetctl.render.plan_json import saved_plan_json
+from fleetctl.review.cause import change_caused, with_change
+from fleetctl.review.compare import differences, written
+from fleetctl.review.sides import Side
+from fleetctl.spec.load import inspect_bytes
+from fleetctl.spec.sources import SourceBytes
+
+BASE = Revision(name="main", commit="c" * 40)
+
+
+def side(text: str) -> Side:
+    loaded = inspect_bytes([SourceBytes("fleet.yaml", text.encode())])
+    assert loaded.errors == ()
+    return Side(Revision(name="side"), loaded.fleet, loaded.documents)
+
+
+def world(nodes: int = 2, live: dict[str, int] | None = None) -> Inventory:
+    """So many nodes of 8 GPUs; `live` replicas of 1 GPU each by model, all on the first."""
+    total = {"GPU": 8, "CPU": 64, "memory": 1 << 40}
+    replicas = [
+        {"model": key, "replicaId": number, "fleet": "lab", "specHash": "x",
+         "members": [{"group": "main", "nodeId": "0", "gpus": 10_000, "slot": number}]}
+        for key, count in (live or {}).items() for number in range(count)]
+    return Inventory.model_validate({
+        "observedAt": "2026-03-04T12:00:00Z", "source": "a test", "complete": True, "cluster": {"sessionId": "s"},
+        "nodes": [{"id": str(number), "name": f"node-{number}", "resources": {"total": total}}
+                  for number in range(nodes)],
+        "replicas": replicas})
+
+
+def planned(one: Side, inventory: Inventory) -> Plan:
+    assert one.fleet is not None
+    return make_plan(one.fleet, inventory, PlanOptions(), PlanFacts(tool_version="test"))
+
+
+def change(base: str | None, head: str, inventory: Inventory) -> PlanChange:
+    old, new = side(base) if base else None, side(head)
+    found = list(differences(written(old) if old else None, written(new)))
+    return change_caused(planned(old, inventory) if old else None, planned(new, inventory), found, BASE)
+
+
+def small(key: str, **more: Any) -> str:
+    return model(key, workers=[group()], **more)
+
+
+def big(key: str, **more: Any) -> str:
+    return model(key, workers=[group("main", member(resources={"gpus": 8}))], **more)
+
+
+def effects(found: PlanChange) -> dict[str, tuple[str, str]]:
+    return {one.key: (one.kind, one.message) for one in found.models}
+
+
+def test_what_would_be_created_anyway_is_not_the_changes_doing() -> None:
+    found = change(fleet(small("a", replicas=2), small("b", replicas=3)),
+                   fleet(small("a", replicas=2), small("b", replicas=4)), world(live={"b": 1}))
+    assert (found.create, found.also_without, found.no_longer, found.blocked) == (1, 4, 0, 0)
+    assert effects(found) == {"b": ("changed", "1 more to create")}
+    assert found.base == BASE
+
+
+def test_a_model_that_is_blocked_because_another_took_the_room_is_a_side_effect() -> None:
+    found = change(fleet(big("a", replicas=2)), fleet(big("a", replicas=2), big("b", replicas=1, priority=9)), world())
+    assert effects(found) == {
+        "a": ("sideEffect", "not changed itself, but by what else changes: 1 fewer to create, 1 more blocked"),
+        "b": ("added", "new in the file: 1 to create")}
+    assert (found.create, found.also_without, found.no_longer, found.blocked) == (1, 1, 1, 1)
+
+
+def test_a_model_that_went_leaves_its_replicas_running_and_its_missing_ones_uncreated() -> None:
+    found = change(fleet(small("a", replicas=3), small("b")), fleet(small("b")), world(live={"a": 2}))
+    runs_on = "taken out of the file: 2 live replicas become unmanaged and run on"
+    assert effects(found) == {"a": ("removed", f"{runs_on}; 1 replica would have been created")}
+    [gone] = found.models
+    assert (gone.before is not None, gone.after) == (True, None)
+    assert (found.create, found.no_longer) == (0, 1)
+
+
+def test_a_lowered_target_keeps_what_runs() -> None:
+    found = change(fleet(small("a", replicas=3)), fleet(small("a", replicas=1)), world(live={"a": 3}))
+    assert effects(found) == {"a": ("changed", "2 more kept beyond the target")}
+
+
+def test_replicas_that_drift_by_the_change_are_counted_and_those_that_did_before_are_not() -> None:
+    old, new = (fleet(small("a", placement={"spread": label}), small("b")) for label in ("zone", "rack"))
+    spec_hash = next(model.spec_hash for model in side(old).fleet.models if model.key == "a")  # type: ignore[union-attr]
+    inventory = world(live={"a": 2, "b": 1})
+    running = [one.model_copy(update={"spec_hash": spec_hash}) for one in inventory.replicas]
+    found = change(old, new, inventory.model_copy(update={"replicas": running}))
+    assert found.drift == 2  # b ran with another spec already
+    assert effects(found) == {"a": ("changed", "2 more reported as drift")}
+
+
+def test_a_policy_that_stops_a_model_is_a_side_effect_of_the_fleet() -> None:
+    text = fleet(small("a", replicas=2))
+    found = change(text, text.replace("spec:\n", "spec:\n  nodes: [{cordon: true}]\n"), world())
+    assert effects(found) == {
+        "a": ("sideEffect", "not changed itself, but by what else changes: 2 fewer to create, 2 more blocked")}
+
+
+def test_where_there_was_no_fleet_everything_is_the_changes_doing() -> None:
+    found = change(None, fleet(small("a", replicas=2)), world(live={"a": 1}))
+    assert (found.create, found.also_without) == (1, 0)
+    assert effects(found) == {"a": ("added", "new in the file: 1 to create, 1 live already")}
+
+
+def test_a_change_of_nothing_but_text_causes_nothing() -> None:
+    text = fleet(small("a", replicas=2))
+    found = change(text, f"# more\n{text}", world())
+    assert (found.create, found.also_without, found.models, found.differences) == (0, 2, [], [])
+
+
+def test_the_plan_with_its_change_has_the_id_of_all_of_it() -> None:
+    base, head = fleet(small("a")), fleet(small("a", replicas=2))
+    plan = planned(side(head), world())
+    whole = with_change(plan, change(base, head, world()))
+    assert whole.plan_id != plan.plan_id
+    assert load_plan(saved_plan_json(whole), "the saved plan") == whole  # refuses an id that does not fit
+    alone = with_change(plan.model_copy(update={"change": None}), PlanChange(base=BASE, create=0, blocked=0,
+                                                                             also_without=0))
+    assert alone.plan_id == plan_id(alone.model_dump(mode="json", by_alias=True))
+
+
+TARGETS = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 6), min_size=1)
+
+
+@settings(max_examples=25)
+@given(TARGETS, TARGETS, st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3)), st.integers(1, 2))
+def test_the_counts_add_up_to_both_plans(
+    before: dict[str, int], after: dict[str, int], live: dict[str, int], nodes: int
+) -> None:
+    texts = [fleet(*(small(key, replicas=count) for key, count in targets.items())) for targets in (before, after)]
+    inventory = world(nodes, live)
+    old, new = (planned(side(text), inventory).summary for text in texts)
+    found = change(*texts, inventory)
+    assert found.create + found.also_without == new.create
+    assert found.no_longer + found.also_without == old.create
+    assert found.blocked == new.blocked - old.blocked
+    assert {one.key for one in found.models if one.kind == "added"} == after.keys() - before.keys()
+    assert {one.key for one in found.models if one.kind == "removed"} == before.keys() - after.keys()
+    for one in found.models:
+        if one.kind == "sideEffect":
+            assert before[one.key] == after[one.key]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_equal_input_gives_equal_bytes(nodes: int) -> None:
+    texts = fleet(small("a", replicas=9), small("b")), fleet(small("b", replicas=9), small("c"))
+    one, other = (change(*texts, world(nodes)).model_dump_json() for _ in range(2))
+    assert one == other

@@ -1,0 +1,170 @@
+"""What is told beside the models: name, cluster, policy, node policies, each with what it does to what runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fleet_texts import fleet, model
+
+from fleetctl.documents.difference import Difference
+from fleetctl.review.compare import compare
+from fleetctl.review.sides import Side
+
+Sides = Callable[..., Side]
+L4, A100 = "{pool: l4}", "{pool: a100}"
+CPU_ONLY = model("cpu", workers=[{"name": "main", "members": [
+    {"resources": {"cpus": 1}, "engine": {"command": ["x"]}}]}])
+
+
+def found(side: Sides, old: str, new: str, *models: str) -> list[Difference]:
+    texts = [fleet(*(models or (model(),)), spec=spec) for spec in (old, new)]
+    return compare(side(texts[0], name="old"), side(texts[1], name="new")).differences
+
+
+def entries(*lines: str) -> str:
+    return "nodes:\n" + "".join(f"- {{{line}}}\n" for line in lines)
+
+
+CHANGES: dict[str, tuple[str, str, tuple[str, str, str, Any, Any]]] = {
+    "a cordon": ("", entries(f"selector: {L4}, cordon: true"), ("nodes[0].cordon", "added", "none", None, True)),
+    "a lifted cordon": (entries("cordon: true"), entries("cordon: false"),
+                        ("nodes[0].cordon", "changed", "additive", True, False)),
+    "an entry taken out": (entries(f"selector: {L4}, cordon: true"), "",
+                           ("nodes[0].cordon", "removed", "additive", True, None)),
+    "a lower cap": (entries("maxReplicasPerModel: 4"), entries("maxReplicasPerModel: 2"),
+                    ("nodes[0].maxReplicasPerModel", "changed", "drift", 4, 2)),
+    "a higher cap": (entries("maxReplicasPerModel: 4"), entries("maxReplicasPerModel: 8"),
+                     ("nodes[0].maxReplicasPerModel", "changed", "additive", 4, 8)),
+    "a cap where there was none": ("", entries("maxReplicasPerModel: 4"),
+                                   ("nodes[0].maxReplicasPerModel", "added", "drift", None, 4)),
+    "no cap any more": (entries("maxReplicasPerModel: 4"), "",
+                        ("nodes[0].maxReplicasPerModel", "removed", "additive", 4, None)),
+    "more kept free": (entries("reserve: {vram: 1Gi}"), entries("reserve: {vram: 2Gi}"),
+                       ("nodes[0].reserve.vram", "changed", "none", "1Gi", "2Gi")),
+    "less kept free": (entries("reserve: {vram: 2Gi}"), entries("reserve: {vram: 1024Mi}"),
+                       ("nodes[0].reserve.vram", "changed", "additive", "2Gi", "1024Mi")),
+    "known card memory": ("", entries("gpuMemory: 24Gi"), ("nodes[0].gpuMemory", "added", "additive", None, "24Gi")),
+    "smaller cards": (entries("gpuMemory: 24Gi"), entries("gpuMemory: 23Gi"),
+                      ("nodes[0].gpuMemory", "changed", "none", "24Gi", "23Gi")),
+    "a threshold": ("policy: {maxNewReplicas: 3}\n", "policy: {maxNewReplicas: 5}\n",
+                    ("policy.maxNewReplicas", "changed", "none", 3, 5)),
+    "a protected model": ("", "policy: {protectedModels: [org/*]}\n",
+                          ("policy.protectedModels", "added", "none", None, ["org/*"])),
+    "allowed selectors": ("policy: {allowedSelectors: {pool: [l4]}}\n",
+                          "policy: {allowedSelectors: {pool: [l4, a100]}}\n",
+                          ("policy.allowedSelectors", "changed", "none", {"pool": ["l4"]}, {"pool": ["l4", "a100"]})),
+    "a namespace": ("", "cluster: {namespace: blue}\n", ("cluster.namespace", "changed", "additive", "fleet", "blue")),
+    "a first address": ("", "cluster: {address: 'http://ray:8265'}\n",
+                        ("cluster.address", "added", "none", None, "http://ray:8265")),
+    "another cluster": ("cluster: {address: 'http://a:8265'}\n", "cluster: {address: 'http://b:8265'}\n",
+                        ("cluster.address", "changed", "additive", "http://a:8265", "http://b:8265")),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), CHANGES.values(), ids=CHANGES)
+def test_a_change_is_told_as_it_is(
+    side: Sides, old: str, new: str, expected: tuple[str, str, str, Any, Any]
+) -> None:
+    [one] = found(side, old, new)
+    assert (one.path, one.kind, one.effect, one.old, one.new) == expected
+    assert one.model is None
+
+
+def test_an_empty_reserve_takes_an_earlier_one_back(side: Sides) -> None:
+    [one] = found(side, entries("reserve: {vram: 1Gi}", "selector: {a: b}"),
+                  entries("reserve: {vram: 1Gi}", "selector: {a: b}, reserve: {}"))
+    assert (one.path, one.kind, one.old, one.new) == ("nodes[1].reserve.vram", "added", None, "0")
+    assert one.effect == "additive"
+
+
+NO_CHANGE = {
+    "an entry that sets nothing": ("", entries(f"selector: {L4}")),
+    "a selector in another spelling": (entries('selector: {p: "in(a, b)"}, cordon: true'),
+                                       entries('cordon: true, selector: {p: "in(b,a)"}')),
+    "entries that set different things": (entries(f"selector: {L4}, cordon: true", "gpuMemory: 1Gi"),
+                                          entries("gpuMemory: 1Gi", f"selector: {L4}, cordon: true")),
+    "an entry between two that set the same": (
+        entries("selector: {p: a}, cordon: true", "cordon: false", "selector: {p: c}, gpuMemory: 1Gi"),
+        entries("selector: {p: c}, gpuMemory: 1Gi", "selector: {p: a}, cordon: true", "cordon: false")),
+    "an empty policy": ("", "policy: {}\n"),
+    "an empty list of protected models": ("", "policy: {protectedModels: []}\n"),
+    "protected models in another order": ("policy: {protectedModels: [org/*, b]}\n",
+                                          "policy: {protectedModels: [b, org/*]}\n"),
+    "the namespace written out": ("", "cluster: {namespace: fleet}\n"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), NO_CHANGE.values(), ids=NO_CHANGE)
+def test_another_spelling_is_no_difference(side: Sides, old: str, new: str) -> None:
+    assert found(side, old, new) == []
+
+
+def test_each_setting_of_an_entry_is_told_by_itself_with_the_nodes_it_is_about(side: Sides) -> None:
+    cap, cordon = found(side, "", entries(f"selector: {L4}, cordon: true, maxReplicasPerModel: 1"))
+    assert (cap.effect, cordon.effect) == ("drift", "none")
+    assert cap.message.startswith("pool=l4: running replicas beyond the cap are kept")
+    assert cordon.message.startswith("pool=l4: nothing new goes there")
+
+
+def test_entries_without_a_selector_are_about_every_node(side: Sides) -> None:
+    [one] = found(side, "", entries("cordon: true"))
+    assert one.message.startswith("every node: ")
+
+
+def test_a_selector_that_changes_is_one_entry_less_and_one_more(side: Sides) -> None:
+    new, old = found(side, entries(f"selector: {L4}, cordon: true"), entries(f"selector: {A100}, cordon: true"))
+    assert (new.kind, new.effect, old.kind, old.effect) == ("added", "none", "removed", "additive")
+
+
+def test_what_may_be_secret_in_an_address_is_not_told(side: Sides) -> None:
+    [one] = found(side, "", "cluster: {address: 'http://me:hunter2@ray:8265/?token=hunter2'}\n")
+    assert one.new == "http://***@ray:8265/"
+
+
+def test_the_order_of_entries_matters_where_both_set_the_same(side: Sides) -> None:
+    lines = (f"selector: {L4}, cordon: true", "selector: {zone: a}, cordon: false")
+    [one] = found(side, entries(*lines), entries(*reversed(lines)))
+    assert (one.path, one.effect, one.old, one.new) == (
+        "nodes", "additive", ["pool=l4", "zone=a"], ["zone=a", "pool=l4"])
+    caps = ("selector: {pool: l4}, maxReplicasPerModel: 1", "selector: {zone: a}, maxReplicasPerModel: 2")
+    [one] = found(side, entries(*caps), entries(*reversed(caps)))
+    assert one.effect == "drift"
+
+
+def test_a_cap_where_there_was_none_is_more_for_models_that_may_stand_once_on_a_node(side: Sides) -> None:
+    [one] = found(side, "", entries("maxReplicasPerModel: 4"), CPU_ONLY)
+    assert one.effect == "additive"
+    [one] = found(side, entries("maxReplicasPerModel: 4"), "", CPU_ONLY)
+    assert one.effect == "drift"
+    [one] = found(side, entries("maxReplicasPerModel: 4"), "", CPU_ONLY, model())
+    assert one.effect == "drift"  # for one of them
+
+
+def test_another_name_keeps_everything_and_says_how_to_go_on(side: Sides) -> None:
+    old, new = fleet(model()), fleet(model()).replace("{name: lab}", "{name: prod}")
+    diff = compare(side(old, name="old"), side(new, name="new"))
+    [one] = diff.differences
+    assert (one.path, one.effect, one.old, one.new) == ("metadata.name", "held", "lab", "prod")
+    assert "--adopt-from lab" in one.message
+    assert diff.fleet == "prod"
+
+
+def test_places_count_over_all_files(side: Sides) -> None:
+    one, two = fleet(model("a"), spec=entries("cordon: true")), fleet(model("b"), spec=entries("gpuMemory: 1Gi"))
+    changed = two.replace("1Gi", "2Gi")
+    [difference] = compare(side(one, two, name="old"), side(one, changed, name="new")).differences
+    assert difference.path == "nodes[1].gpuMemory"
+    assert difference.new_source is not None
+    assert difference.new_source.file.endswith("1.yaml")
+    line = changed.splitlines()[difference.new_source.line - 1]
+    assert line[difference.new_source.column - 1:].startswith("2Gi")
+
+
+def test_the_fleet_is_told_before_its_models(side: Sides) -> None:
+    old = fleet(model(replicas=1), spec=entries("cordon: true"))
+    new = fleet(model(replicas=2), spec=entries("cordon: false") + "policy: {maxNewReplicas: 1}\n")
+    diff = compare(side(old, name="old"), side(new, name="new"))
+    assert [(one.model, one.path) for one in diff.differences] == [
+        (None, "policy.maxNewReplicas"), (None, "nodes[0].cordon"), ("org/a", "replicas")]

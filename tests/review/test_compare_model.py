@@ -1,0 +1,294 @@
+"""What a change of one model is told as: the path, both values as written, both places, the effect, the sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet_texts import SECRET, engine, fleet, group, member, model
+
+from fleetctl.documents.difference import Difference
+from fleetctl.review.compare import compare
+from fleetctl.review.sides import Side
+
+Sides = Callable[..., Side]
+
+LEADER, WORKER = member("Leader"), member("Worker", count=2)
+SELECTED = {"pool": "in(a, b)"}
+IN_MAIN = "workers.main.members[0]"
+
+
+def found(side: Sides, old: str, new: str) -> list[Difference]:
+    return compare(side(old, name="old"), side(new, name="new")).differences
+
+
+def short(differences: list[Difference]) -> list[tuple[str, str, str, Any, Any]]:
+    return [(one.path, one.kind, one.effect, one.old, one.new) for one in differences]
+
+
+def of(*members: dict[str, Any], **more: Any) -> str:
+    return fleet(model(workers=[group("main", *members)], **more))
+
+
+CHANGES = {
+    "a raised target": (fleet(model(replicas=2)), fleet(model(replicas=5)),
+                        [("replicas", "changed", "additive", 2, 5)]),
+    "a lowered target": (fleet(model(replicas=5)), fleet(model(replicas=2)), [("replicas", "changed", "held", 5, 2)]),
+    "no target any more": (fleet(model(replicas=5)), fleet(model(replicas=0)), [("replicas", "changed", "held", 5, 0)]),
+    "a target after all": (fleet(model(replicas=0)), fleet(model(replicas=1)),
+                           [("replicas", "changed", "additive", 0, 1)]),
+    "a priority where there was none": (fleet(model()), fleet(model(priority=5)),
+                                        [("priority", "changed", "none", 0, 5)]),
+    "a priority taken out": (fleet(model(priority=5)), fleet(model()), [("priority", "changed", "none", 5, 0)]),
+    "timeouts": (fleet(model(startupTimeout="15m")), fleet(model(startupTimeout="1h", schedulingTimeout="1m")),
+                 [("startupTimeout", "changed", "none", "15m", "1h"),
+                  ("schedulingTimeout", "changed", "none", "30s", "1m")]),
+    "a timeout taken out": (fleet(model(startupTimeout="15m")), fleet(model()),
+                            [("startupTimeout", "changed", "none", "15m", "30m")]),
+    "restarts": (fleet(model()), fleet(model(restart={"max": 1, "backoff": "90s"})),
+                 [("restart.max", "changed", "none", 5, 1), ("restart.backoff", "changed", "none", "10s", "90s")]),
+    "placement": (fleet(model()), fleet(model(placement={"spread": "zone"})),
+                  [("placement.spread", "added", "drift", None, "zone")]),
+    "ranks on a node": (of(LEADER, WORKER), of(LEADER, WORKER, placement={"ranksPerNode": 2}),
+                        [("placement.ranksPerNode", "changed", "drift", 1, 2)]),
+    "memory of a card": (of(member(resources={"vram": "16Gi"})), of(member(resources={"vram": "17.5Gi"})),
+                         [(f"{IN_MAIN}.resources.vram", "changed", "drift", "16Gi", "17.5Gi")]),
+    "a resource where there was none": (
+        of(member(resources={"gpus": 0.5})), of(member(resources={"gpus": 0.25, "cpus": "500m", "memory": "1Gi"})),
+        [(f"{IN_MAIN}.resources.gpus", "changed", "drift", 0.5, 0.25),
+         (f"{IN_MAIN}.resources.cpus", "changed", "drift", 0, "500m"),
+         (f"{IN_MAIN}.resources.memory", "changed", "drift", "0", "1Gi")]),
+    "a selector": (of(member(nodeSelector=SELECTED)), of(member(nodeSelector={"pool": "a"})),
+                   [(f"{IN_MAIN}.nodeSelector.pool", "changed", "drift", "in(a, b)", "a")]),
+    "a selector's keys": (
+        of(member(nodeSelector={"a.io/b": "x"})), of(member(nodeSelector={"c": "x"})),
+        [(f"{IN_MAIN}.nodeSelector.c", "added", "drift", None, "x"),
+         (f'{IN_MAIN}.nodeSelector["a.io/b"]', "removed", "drift", "x", None)]),
+    "arguments": (of(member(engine=engine(args=["--a", "1"]))), of(member(engine=engine(args=["--a", "2", "--b"]))),
+                  [(f"{IN_MAIN}.engine.args", "changed", "drift", ["--a", "1"], ["--a", "2", "--b"])]),
+    "a command": (of(member(engine=engine("x"))), of(member(engine=engine("y"))),
+                  [(f"{IN_MAIN}.engine.command", "changed", "drift", ["serve", "x"], ["serve", "y"])]),
+    "a probe of another kind": (
+        of(member(engine=engine())), of(member(engine=engine(readiness={"tcp": {"port": 8000}, "period": "5s"}))),
+        [(f"{IN_MAIN}.engine.readiness.tcp", "added", "drift", None, {"port": 8000}),
+         (f"{IN_MAIN}.engine.readiness.period", "changed", "drift", "1s", "5s"),
+         (f"{IN_MAIN}.engine.readiness.http", "removed", "drift", {"path": "/health"}, None)]),
+    "a probe's command": (
+        of(member(engine=engine(liveness={"exec": {"command": ["a"]}}))),
+        of(member(engine=engine(liveness={"exec": {"command": ["a", "b"]}}))),
+        [(f"{IN_MAIN}.engine.liveness.exec.command", "changed", "drift", ["a"], ["a", "b"])]),
+    "how many workers": (of(LEADER, WORKER), of(LEADER, {**WORKER, "count": 3}),
+                         [("workers.main.members[1].count", "changed", "drift", 2, 3)]),
+    "one worker, not counted": (of(LEADER, member("Worker")), of(LEADER, WORKER),
+                                [("workers.main.members[1].count", "changed", "drift", 1, 2)]),
+    "a second kind of worker": (
+        of(LEADER, WORKER), of(LEADER, WORKER, member("Worker", engine={"command": ["x"]})),
+        [("workers.main.members[2]", "added", "drift", None,
+          {"role": "Worker", "resources": {"gpus": 1}, "engine": {"command": ["x"]}})]),
+    "copies": (fleet(model(workers=[group()])), fleet(model(workers=[group(copies=3)])),
+               [("workers.main.copies", "changed", "drift", 1, 3)]),
+    "a group by another name": (
+        fleet(model(workers=[group("one", {"engine": {"command": ["x"]}, "resources": {"cpus": 1}})])),
+        fleet(model(workers=[group("two", {"engine": {"command": ["x"]}, "resources": {"cpus": 1}})])),
+        [("workers.two", "added", "drift", None,
+          {"name": "two", "members": [{"engine": {"command": ["x"]}, "resources": {"cpus": 1}}]}),
+         ("workers.one", "removed", "drift",
+          {"name": "one", "members": [{"engine": {"command": ["x"]}, "resources": {"cpus": 1}}]}, None)]),
+    "a gang instead of one member": (
+        of(member(engine={"command": ["x"]})), of(member("Leader", engine={"command": ["x"]}),
+                                                  member("Worker", engine={"command": ["x"]})),
+        [("workers.main.members[0]", "added", "drift", None,
+          {"role": "Leader", "resources": {"gpus": 1}, "engine": {"command": ["x"]}}),
+         ("workers.main.members[1]", "added", "drift", None,
+          {"role": "Worker", "resources": {"gpus": 1}, "engine": {"command": ["x"]}}),
+         ("workers.main.members[0]", "removed", "drift",
+          {"role": "Standalone", "resources": {"gpus": 1}, "engine": {"command": ["x"]}}, None)]),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), CHANGES.values(), ids=CHANGES)
+def test_a_change_is_told_as_it_is(
+    side: Sides, old: str, new: str, expected: list[tuple[str, str, str, Any, Any]]
+) -> None:
+    differences = found(side, old, new)
+    assert sorted(short(differences), key=repr) == sorted(expected, key=repr)
+    assert {one.model for one in differences} == {"org/a"}
+
+
+SAME_MEANING = {
+    "a default written out": (fleet(model(workers=[group()])), fleet(model(workers=[group(copies=1)])),
+                              ("workers.main.copies", "added", "drift", None, 1)),
+    "a role written out": (of({"resources": {"gpus": 1}, "engine": engine()}), of(member()),
+                           (f"{IN_MAIN}.role", "added", "drift", None, "Standalone")),
+    "a default no longer written": (
+        of(member(resources={"gpus": 1, "cpus": 0})), of(member(resources={"gpus": 1})),
+        (f"{IN_MAIN}.resources.cpus", "removed", "drift", 0, None)),
+    "a selector in another spelling": (of(member(nodeSelector={"p": "in(a, b)"})),
+                                       of(member(nodeSelector={"p": "in(b,a)"})),
+                                       (f"{IN_MAIN}.nodeSelector.p", "changed", "drift", "in(a, b)", "in(b,a)")),
+    "groups in another order": (fleet(model(workers=[group("a"), group("b")])),
+                                fleet(model(workers=[group("b"), group("a")])),
+                                ("workers", "changed", "drift", ["a", "b"], ["b", "a"])),
+    "a leader below its workers": (of(LEADER, WORKER), of(WORKER, LEADER),
+                                   ("workers.main.members", "changed", "drift", ["Leader", "Worker"],
+                                    ["Worker", "Leader"])),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), SAME_MEANING.values(), ids=SAME_MEANING)
+def test_what_only_changes_the_spec_hash_is_drift_and_says_why(
+    side: Sides, old: str, new: str, expected: tuple[str, str, str, Any, Any]
+) -> None:
+    [difference] = found(side, old, new)
+    assert short([difference]) == [expected]
+    assert "the spec hash" in difference.message
+    assert "the same" in difference.message
+
+
+NO_CHANGE = {
+    "quantities": (of(member(resources={"vram": "16Gi", "cpus": "1000m"})),
+                   of(member(resources={"cpus": 1, "vram": "16384Mi"}))),
+    "durations": (fleet(model(startupTimeout="15m")), fleet(model(startupTimeout="900s"))),
+    "a lifecycle's default": (fleet(model()), fleet(model(priority=0, schedulingTimeout="30s", restart={"max": 5}))),
+    "models in another order": (fleet(model("a"), model("b")), fleet(model("b"), model("a"))),
+    "comments and quotes": (fleet(model()), fleet(model()).replace("replicas: 1", "'replicas': 1  # one")),
+    "a default instead of a value": (fleet(model(priority=7)), fleet(model(), spec="defaults: {priority: 7}\n")),
+    "a default nobody has": (fleet(model(priority=7)), fleet(model(priority=7), spec="defaults: {priority: 1}\n")),
+    "a null in a placement": (fleet(model()), fleet(model(placement={"spread": None}))),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), NO_CHANGE.values(), ids=NO_CHANGE)
+def test_another_spelling_is_no_difference(side: Sides, old: str, new: str) -> None:
+    diff = compare(side(old, name="old"), side(new, name="new"))
+    assert (diff.differences, diff.exit_code) == ([], 0)
+
+
+def test_a_fleet_in_several_files_is_the_same_fleet(side: Sides) -> None:
+    whole = fleet(model("a"), model("b"), spec="defaults: {priority: 3}\nnodes: [{cordon: true}]\n")
+    parts = [fleet(model("b"), spec="nodes: [{cordon: true}]\n"), fleet(model("a"), spec="defaults: {priority: 3}\n")]
+    assert compare(side(whole, name="old"), side(*parts, name="new")).differences == []
+
+
+def test_a_fleet_on_a_base_is_the_same_fleet(side: Sides, tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(fleet(model("a", replicas=1), model("b")))
+    overlay = ("apiVersion: fleetctl/v1\nkind: Fleet\nextends: ../base.yaml\nmetadata: {name: lab}\n"
+               "spec:\n  models:\n  - {key: a, replicas: 3}\n")
+    new = side(overlay, name="new")
+    assert compare(side(fleet(model("a", replicas=3), model("b")), name="old"), new).differences == []
+    [raised] = compare(side(fleet(model("a", replicas=2), model("b")), name="older"), new).differences
+    assert raised.new_source is not None
+    assert (raised.new_source.file, raised.new_source.line) == (str(tmp_path / "new" / "0.yaml"), 7)
+
+
+def test_a_changed_default_is_told_at_every_model_it_changes_and_points_at_itself(side: Sides) -> None:
+    models = (model("a"), model("b", priority=1), model("c"))
+    old, new = (fleet(*models, spec=f"defaults: {{priority: {value}}}\n") for value in (3, 4))
+    differences = found(side, old, new)
+    assert [(one.model, one.path, one.old, one.new) for one in differences] == [
+        ("a", "priority", 3, 4), ("c", "priority", 3, 4)]
+    assert {(one.new_source.line, one.new_source.column) for one in differences if one.new_source} == {(5, 24)}
+
+
+def test_both_places_are_those_of_the_values(side: Sides) -> None:
+    old = of(member(engine=engine(args=["--a", "1", "--b"])), replicas=2)
+    new = "# one more line\n" + of(member(engine=engine(args=["--a", "2", "--b"])), replicas=3)
+    for difference in found(side, old, new):
+        for place, text, shift in ((difference.old_source, old, 0), (difference.new_source, new, 1)):
+            assert place is not None
+            line = text.splitlines()[place.line - 1]
+            wanted = {"replicas": str(2 + shift), f"{IN_MAIN}.engine.args": f'"{1 + shift}"'}[difference.path]
+            assert line[place.column - 1:].startswith(wanted)
+
+
+def test_what_is_not_set_points_at_the_nearest_key(side: Sides) -> None:
+    [added] = found(side, fleet(model()), fleet(model(priority=5)))
+    assert added.old_source is not None
+    assert added.old_source.line == 6  # the model itself
+    [removed] = found(side, of(member(resources={"gpus": 1, "cpus": 1})), of(member(resources={"gpus": 1})))
+    assert removed.new_source is not None
+    text = of(member(resources={"gpus": 1})).splitlines()[removed.new_source.line - 1]
+    assert text[removed.new_source.column - 1:].startswith('"resources"')
+
+
+@pytest.mark.parametrize(("old", "new", "shown"), [
+    ({"TOKEN": "one-secret"}, {"TOKEN": "two-secret"}, ("env.TOKEN", "changed", "***", "***")),
+    ({}, {"TOKEN": "one-secret"}, ("env.TOKEN", "added", None, "***")),
+    ({"TOKEN": "one-secret"}, {}, ("env.TOKEN", "removed", "***", None)),
+    ({"TOKEN": "one-secret"}, {"TOKEN": {"fromNode": "X"}}, ("env.TOKEN", "changed", "***", {"fromNode": "X"})),
+    ({"TOKEN": {"fromNode": "X"}}, {"TOKEN": {"fromNode": "Y"}},
+     ("env.TOKEN", "changed", {"fromNode": "X"}, {"fromNode": "Y"})),
+    (None, {"TOKEN": "one-secret"}, ("env", "added", None, {"TOKEN": "***"})),
+])
+def test_of_an_environment_only_the_names_are_told(
+    side: Sides, old: dict[str, Any] | None, new: dict[str, Any] | None, shown: tuple[Any, ...]
+) -> None:
+    texts = [of(member(engine={"command": ["x"], **({} if env is None else {"env": env})})) for env in (old, new)]
+    [difference] = found(side, *texts)
+    path, kind, before, after = shown
+    assert (difference.path, difference.kind) == (f"{IN_MAIN}.engine.{path}", kind)
+    assert (difference.old, difference.new) == (before, after)
+    assert "secret" not in difference.model_dump_json()
+
+
+def test_a_name_with_underscores_is_compared_like_any_other(side: Sides) -> None:
+    old, new = (of(member(engine=engine(env={"__PRIVATE": value}))) for value in ("a", "b"))
+    assert [one.path for one in found(side, old, new)] == [f"{IN_MAIN}.engine.env.__PRIVATE"]
+
+
+def test_two_masks_never_say_that_nothing_changed(side: Sides) -> None:
+    [difference] = found(side, of(member(engine=engine())),
+                         of(member(engine=engine(env={"TOKEN": "x", "FROM": {"fromNode": "HF_TOKEN"}}))))
+    assert (difference.old, difference.new) == ("***", "***")
+    assert "another one" in difference.message
+
+
+def test_whole_groups_and_members_hide_their_environment_too(side: Sides) -> None:
+    differences = found(side, fleet(model(workers=[group("one")])), fleet(model(workers=[group("two"), group("x")])))
+    assert len(differences) == 3
+    assert all(SECRET not in one.model_dump_json() for one in differences)
+    assert all("***" in one.model_dump_json() for one in differences)
+
+
+def test_models_that_come_and_go(side: Sides) -> None:
+    came, went = found(side, fleet(model("old", replicas=2)), fleet(model("new", replicas=3)))
+    assert short([came, went]) == [
+        ("", "added", "additive", None, "3 replicas of 1 GPU"), ("", "removed", "held", "2 replicas of 1 GPU", None)]
+    assert came.message == "a new model: up to 3 replicas may be created"
+    assert went.message == "its replicas become unmanaged, run on and keep their room; nothing is removed"
+    assert (came.old_source, went.new_source) == (None, None)
+
+
+def test_a_new_model_without_a_target_creates_nothing(side: Sides) -> None:
+    [came] = found(side, fleet(model("a")), fleet(model("a"), model("b", replicas=0)))
+    assert (came.effect, came.message) == ("none", "a new model without a target: nothing is created")
+
+
+def test_another_key_for_the_same_spec_looks_like_a_new_name(side: Sides) -> None:
+    workers = [group()]
+    old = fleet(model("a", workers=workers, replicas=2), model("b"))
+    new = fleet(model("b"), model("z", workers=workers, replicas=2))
+    came, went = found(side, old, new)
+    assert (came.model, came.effect, went.model, went.effect) == ("z", "additive", "a", "held")
+    assert "looks like a new name for a" in came.message
+    assert "2 replicas may be created beside those of it" in came.message
+    assert "looks like it is called z now" in went.message
+
+
+def test_the_newer_order_comes_first_and_what_went_last(side: Sides) -> None:
+    old = fleet(*(model(key) for key in "xabc"))
+    new = fleet(*(model(key, replicas=2) for key in "cnab"))
+    assert [one.model for one in found(side, old, new)] == ["c", "n", "a", "b", "x"]
+
+
+def test_sizes_and_counts(side: Sides) -> None:
+    gang = group("main", member("Leader", resources={"gpus": 8}), member("Worker", count=3, resources={"gpus": 8}),
+                 copies=2)
+    diff = compare(side(fleet(model("a", replicas=2), model("c")), name="old"),
+                   side(fleet(model("a", replicas=1), model("b", replicas=3, workers=[gang])), name="new"))
+    assert diff.before.model_dump() == {"models": 2, "replicas": 3, "gpus": 30_000}
+    assert diff.after.model_dump() == {"models": 2, "replicas": 4, "gpus": (1 + 3 * 64) * 10_000}
+    assert diff.summary == {"additive": 1, "none": 0, "drift": 0, "held": 2}
+    assert (diff.fleet, diff.exit_code) == ("lab", 2)

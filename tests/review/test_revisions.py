@@ -1,0 +1,158 @@
+"""Names of revisions: what git would make of them, nothing a name could smuggle in, and how to get what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from git_folder import GitFolder
+
+from fleetctl.errors import RevisionError
+from fleetctl.review.revisions import Repository, parse_range, repository_of
+
+
+def found(repository: GitFolder) -> Repository:
+    return repository_of(str(repository.folder), repository.environ)
+
+
+def test_every_way_to_name_a_commit(repository: GitFolder) -> None:
+    first = repository.git("rev-parse", "HEAD")
+    repository.git("tag", "-a", "v1", "-m", "one")
+    second = repository.commit({"x": "x"})
+    for name, commit in {"HEAD": second, "main": second, "refs/heads/main": second, "@": second, "HEAD~1": first,
+                         "HEAD^": first, "v1": first, first[:8]: first, ":/change": second}.items():
+        assert found(repository).commit(name).id == commit, name
+
+
+@pytest.mark.parametrize("name", ["--output=x", "-x", "--help", "", "nope", "main:fleets", "^main", "main main",
+                                  "a\nb", "$(touch pwned)", "main;touch pwned", "`touch pwned`", "HEAD^{tree}"])
+def test_what_is_no_commit_is_refused_and_nothing_of_it_is_run(repository: GitFolder, name: str) -> None:
+    before = sorted(repository.folder.iterdir())
+    with pytest.raises(RevisionError, match="git knows no revision"):
+        found(repository).commit(name)
+    assert sorted(repository.folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(("name", "ends"), [
+    ("a..b", ("a", "..", "b")), ("a...b", ("a", "...", "b")), ("a...", ("a", "...", "HEAD")),
+    ("..b", ("HEAD", "..", "b")), ("origin/main...HEAD~2", ("origin/main", "...", "HEAD~2")),
+    ("main", None), ("../x.yaml", None), ("./a..b", None), ("/a..b", None), ("..", None), ("v1.2", None),
+])
+def test_ranges(name: str, ends: tuple[str, str, str] | None) -> None:
+    assert parse_range(name) == ends
+
+
+def test_a_misspelt_name_comes_with_the_one_that_is_near(repository: GitFolder) -> None:
+    with pytest.raises(RevisionError, match="git knows no revision 'mian'") as caught:
+        found(repository).commit("mian")
+    assert str(caught.value.hint).startswith("did you mean main? Else ")
+
+
+def test_a_merge_base_is_where_two_branches_parted(repository: GitFolder) -> None:
+    parted = repository.git("rev-parse", "HEAD")
+    repository.git("checkout", "--quiet", "-b", "side")
+    repository.commit({"side": "x"})
+    repository.git("checkout", "--quiet", "main")
+    repository.commit({"main": "x"})
+    base = found(repository).merge_base("main", "side")
+    assert (base.name, base.id) == ("main...side", parted)
+
+
+def test_branches_without_a_common_past_have_no_merge_base(repository: GitFolder) -> None:
+    repository.git("checkout", "--quiet", "--orphan", "other")
+    repository.commit({"x": "x"})
+    with pytest.raises(RevisionError, match="no merge base") as caught:
+        found(repository).merge_base("main", "other")
+    assert "share no history" in str(caught.value.hint)
+
+
+@pytest.fixture
+def shallow(repository: GitFolder, tmp_path: Path) -> GitFolder:
+    """A clone as CI makes it: one branch, one commit deep."""
+    repository.git("checkout", "--quiet", "-b", "feature")
+    repository.commit({"x": "x"})
+    repository.git("clone", "--quiet", "--depth", "1", "--branch", "feature", f"file://{repository.folder}",
+                   str(tmp_path / "shallow"))
+    return GitFolder(tmp_path / "shallow", repository.environ)
+
+
+def test_a_branch_that_was_not_cloned_comes_with_the_command_that_fetches_it(shallow: GitFolder) -> None:
+    for name in ("main", "origin/main"):
+        with pytest.raises(RevisionError) as caught:
+            found(shallow).commit(name)
+        assert "git fetch origin main:refs/remotes/origin/main" in str(caught.value.hint)
+    # and the command is right
+    shallow.git("fetch", "--quiet", "origin", "main:refs/remotes/origin/main")
+    assert found(shallow).commit("origin/main").id
+
+
+def test_a_shallow_clone_is_told_how_to_find_its_merge_base(shallow: GitFolder) -> None:
+    shallow.git("fetch", "--quiet", "--depth", "1", "origin", "main:refs/remotes/origin/main")
+    with pytest.raises(RevisionError, match="no merge base") as caught:
+        found(shallow).merge_base("origin/main", "HEAD")
+    assert "git fetch --unshallow" in str(caught.value.hint)
+    shallow.git("fetch", "--quiet", "--unshallow")
+    assert found(shallow).merge_base("origin/main", "HEAD").id
+
+
+def test_a_name_in_a_hint_cannot_run_anything_when_it_is_pasted(shallow: GitFolder) -> None:
+    with pytest.raises(RevisionError) as caught:
+        found(shallow).commit("$(touch pwned)")
+    assert "'$(touch pwned):refs/remotes/origin/$(touch pwned)'" in str(caught.value.hint)
+
+
+def test_a_partial_clone_is_not_filled_up_behind_anybodys_back(repository: GitFolder, tmp_path: Path) -> None:
+    from fleetctl.review.git_tree import GitTree
+
+    repository.git("config", "uploadpack.allowFilter", "true")
+    repository.git("clone", "--quiet", "--no-checkout", "--filter=blob:none", f"file://{repository.folder}",
+                   str(tmp_path / "partial"))
+    partial = GitFolder(tmp_path / "partial", repository.environ)
+    tree = GitTree(found(partial), found(partial).commit("HEAD"))
+    path = str(partial.folder / "fleets" / "prod.yaml")
+    assert tree.is_file(path)
+    with pytest.raises(OSError, match="git has no content for it here"):
+        tree.read(path, 9)
+
+
+def test_outside_of_a_repository_git_says_so_and_a_way_without_it_is_named(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    with pytest.raises(RevisionError, match="not a git repository") as caught:
+        repository_of(str(tmp_path), {**environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)})
+    assert "fleetctl diff OLD.yaml NEW.yaml" in str(caught.value.hint)
+
+
+def test_a_repository_of_somebody_else_comes_with_what_git_wants_to_hear(repository: GitFolder) -> None:
+    with pytest.raises(RevisionError, match="dubious ownership") as caught:
+        repository_of(str(repository.folder / "fleets" / "prod.yaml"),
+                      {**repository.environ, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"})
+    assert f"git config --global --add safe.directory {repository.folder}" in str(caught.value.hint)
+    assert "fleets" not in str(caught.value.hint)
+
+
+def test_what_a_hook_is_told_of_another_repository_does_not_mislead(repository: GitFolder) -> None:
+    hook = {**repository.environ, "GIT_DIR": ".git", "GIT_INDEX_FILE": ".git/index", "GIT_PREFIX": "",
+            "GIT_WORK_TREE": "/nowhere"}
+    path = str(repository.folder / "fleets" / "prod.yaml")
+    assert repository_of(path, hook).commit("HEAD").id == repository.git("rev-parse", "HEAD")
+    assert repository_of(path, hook).top == str(repository.folder.resolve())
+
+
+def test_a_machine_without_git_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(RevisionError, match="git is not installed"):
+        repository_of(str(tmp_path), {"PATH": str(tmp_path)})
+
+
+def test_the_repository_is_that_of_the_file_also_when_its_folder_is_gone(repository: GitFolder) -> None:
+    path = str(repository.folder / "gone" / "deeper" / "fleet.yaml")
+    assert repository_of(path, repository.environ).top == str(repository.folder.resolve())
+
+
+def test_a_file_belongs_to_the_repository_it_lies_in_not_to_where_it_links(
+    repository: GitFolder, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere.yaml").write_text("x")
+    (repository.folder / "link.yaml").symlink_to(tmp_path / "elsewhere.yaml")
+    assert repository_of(str(repository.folder / "link.yaml"), repository.environ).top == str(
+        repository.folder.resolve())
