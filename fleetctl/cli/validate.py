@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from fleetctl.cli.help import epilog
 from fleetctl.cli.options import FilesOption
+from fleetctl.cli.reporting import Faces, ReportFormatOption, ReportOption
+from fleetctl.render.report.formats import ReportFormat
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fleetctl.render.report.model import Report
     from fleetctl.spec.load import LoadedFleet
 
 EPILOG = epilog(
-    examples=["fleetctl validate -f fleets/prod.yaml", "fleetctl validate -f fleets/ --format json"],
+    examples=["fleetctl validate -f fleets/prod.yaml", "fleetctl validate -f fleets/ --format json",
+              "fleetctl validate -f fleets/ --report sarif=fleet.sarif --report junit=fleet.xml"],
     exit_codes="0 fine (warnings included), 1 errors, 64 usage",
 )
-
-
-class ProblemFormat(str, Enum):
-    """What `validate` prints."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +31,8 @@ def register(app: typer.Typer) -> None:
 
 def validate(
     files: FilesOption,
-    output_format: Annotated[ProblemFormat, typer.Option("--format", help="How to print.")] = ProblemFormat.TEXT,
+    output_format: ReportFormatOption = ReportFormat.TABLE,
+    report: ReportOption = None,
 ) -> int:
     """Check fleet files and print every problem with its place.
 
@@ -41,18 +40,33 @@ def validate(
     and the nearest spelling stand below it. The codes are listed in the documentation of the fleet file.
     """
     from fleetctl.cli.connect import read_stdin
-    from fleetctl.cli.console import result_console, write_result
+    from fleetctl.cli.reporting import parse_reports, show, write_reports
     from fleetctl.spec.load import inspect_fleet
 
+    wanted = parse_reports(report)
     loaded = inspect_fleet(files, stdin=read_stdin)
-    if output_format is ProblemFormat.JSON:
-        write_result(_json(loaded))
-    else:
+    faces = problem_faces(loaded)
+    write_reports(faces, wanted)
+    show(faces, output_format)
+    if output_format is ReportFormat.TABLE:
+        _say_verdict(loaded)
+    return 1 if loaded.errors else 0
+
+
+def problem_faces(loaded: LoadedFleet) -> Faces:
+    """Return the problems of fleet files in every format."""
+
+    def table(console: Console) -> None:
         from fleetctl.render.problems import render_problems
 
-        render_problems(loaded.problems, result_console())
-        _summarise(loaded)
-    return 1 if loaded.errors else 0
+        render_problems(loaded.problems, console)
+
+    def report() -> Report:
+        from fleetctl.render.report.of_problems import problems_report
+
+        return problems_report(loaded)
+
+    return Faces(table=table, json=lambda: _json(loaded), report=report)
 
 
 def _json(loaded: LoadedFleet) -> str:
@@ -62,18 +76,8 @@ def _json(loaded: LoadedFleet) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _summarise(loaded: LoadedFleet) -> None:
+def _say_verdict(loaded: LoadedFleet) -> None:
     from fleetctl.cli.console import say
+    from fleetctl.render.report.of_problems import problems_verdict
 
-    warnings = len(loaded.problems) - len(loaded.errors)
-    beside = f", {_counted(warnings, 'warning')}" if warnings else ""
-    if loaded.fleet is None:
-        say("error", f"{_counted(len(loaded.errors), 'error')}{beside}")
-        return
-    replicas = sum(model.replicas for model in loaded.fleet.models)
-    say("valid", f"fleet {loaded.fleet.name}: {_counted(len(loaded.fleet.models), 'model')}, "
-                 f"{_counted(replicas, 'replica')} wanted{beside}")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    say("valid" if loaded.fleet else "error", problems_verdict(loaded))

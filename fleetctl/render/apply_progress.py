@@ -31,10 +31,10 @@ class PlainProgress:
         return None
 
     def relay(self, event: Event) -> None:
-        """Show one event; the summary has its own table."""
+        """Show one event; the summary has its own table, and what is for programs is left out."""
         from rich.text import Text
 
-        if event.type in ("runSummary", "version"):
+        if event.type in ("runSummary", "version") or event.level == "debug":
             return
         style = {"error": "red", "warning": "yellow"}.get(event.level, "")
         self._console.print(Text(f"{event.time[11:19]} {visible(event.message)}", style), soft_wrap=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.documents.events import ReplicaOutcome
+from fleetctl.documents.events import Outcome, ReplicaOutcome
 from fleetctl.render.replica_text import replica_name
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible, visible_lines
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 STYLES = {"ready": "green", "starting": "cyan", "failed": "bold red", "blocked": "yellow", "skipped": "yellow"}
-ORDER = ("ready", "starting", "failed", "blocked", "skipped")
+ORDER: tuple[Outcome, ...] = ("ready", "starting", "failed", "blocked", "skipped")
 
 
 def render_outcomes(outcomes: Sequence[ReplicaOutcome], console: Console) -> None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from fleetctl.documents.placement_map import MapCard, MapNode, Piece, PlacementMap
-from fleetctl.documents.quantity import SHARE, format_bytes, format_share
-from fleetctl.render.map_signs import DIRTY, MEANINGS, NEW, UNKNOWN, code_of, letters, node_words, totals
+from fleetctl.documents.quantity import SHARE
+from fleetctl.render.map_signs import DIRTY, MEANINGS, NEW, code_of, letters, node_words, totals
+from fleetctl.render.map_words import card_words, node_title
 from fleetctl.render.placement_map import counts_of
 from fleetctl.render.svg_style import STYLE, color_of
 from fleetctl.render.visible import visible
@@ -91,7 +92,7 @@ def _label(node: MapNode) -> str:
 
 def _row(node: MapNode, y: int, left: int, ink: _Ink) -> Iterator[str]:
     state = "node" if node.state == "ALIVE" and not node.cordoned_by else "node closed"
-    yield f'<g class="{state}"><title>{_safe(_node_title(node))}</title>'
+    yield f'<g class="{state}"><title>{_safe(node_title(node))}</title>'
     yield f'<text class="name" x="{MARGIN}" y="{y + 18}">{_safe(_label(node))}</text>'
     for number, card in enumerate(node.cards):
         x = left + number % CARDS_PER_LINE * (CELL + GAP)
@@ -99,15 +100,9 @@ def _row(node: MapNode, y: int, left: int, ink: _Ink) -> Iterator[str]:
     yield "</g>"
 
 
-def _node_title(node: MapNode) -> str:
-    words = node_words(node)
-    beside = f"; without a card: {', '.join(one.replica for one in node.beside)}" if node.beside else ""
-    cordon = f" by {node.cordoned_by}" if node.cordoned_by else ""
-    return f"{node.name}, {node.hardware}" + (f", {words}{cordon}" if words else "") + beside
-
-
 def _card(node: MapNode, card: MapCard, x: int, y: int, ink: _Ink) -> Iterator[str]:
-    yield f'<g class="card"><title>{_safe(_card_title(node, card))}</title>'
+    title = f"{node.name} {card_words(node, card)}"
+    yield f'<g class="card"><title>{_safe(title)}</title>'
     classes = "cell dirty" if card.dirty else "cell"
     yield f'<rect class="{classes}" x="{x}" y="{y}" width="{CELL}" height="{CELL}" rx="2"/>'
     if node.state == "DEAD":
@@ -136,21 +131,6 @@ def _signs(card: MapCard, codes: Mapping[str, str]) -> str:
     models = list(dict.fromkeys(code_of(piece.model, codes) for piece in card.pieces))
     mark = DIRTY if card.dirty else NEW if any(piece.holder == "new" for piece in card.pieces) else ""
     return mark + "".join(models[:2]) if len(models) <= 2 else f"{mark}{models[0]}*"
-
-
-def _card_title(node: MapNode, card: MapCard) -> str:
-    kind = f" {card.hardware}" if card.hardware else ""
-    memory = f", {format_bytes(card.memory)}" if card.memory else ""
-    parts = [f"{node.name} card {card.index}{kind}{memory}"]
-    parts += [f"{piece.replica or UNKNOWN} {format_share(piece.share)} ({_whose(piece)})" for piece in card.pieces]
-    if card.free_share and node.state != "DEAD":
-        parts.append(f"{format_share(card.free_share)} free")
-    return "; ".join([*parts, *([f"dirty: {MEANINGS[DIRTY]}"] if card.dirty else [])])
-
-
-def _whose(piece: Piece) -> str:
-    words = {"live": "live", "new": "new", "foreign": "not this fleet's", "unknown": MEANINGS[UNKNOWN]}[piece.holder]
-    return words if piece.certain or piece.holder in ("new", "unknown") else f"{words}, card inferred"
 
 
 def _legend_lines(answer: PlacementMap) -> list[tuple[str, str]]:

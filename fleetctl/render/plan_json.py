@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from fleetctl.collector import collector_paused
 from fleetctl.documents.indented import indented_json
-from fleetctl.documents.plan import Plan
+from fleetctl.documents.plan import MaskedPlan, Plan
 from fleetctl.render.mask import mask_env
-
-
-class _Masked(Plan):
-    """A plan that must not be applied."""
-
-    masked: Literal[True] = True
 
 
 def render_plan_json(plan: Plan) -> str:
@@ -24,7 +16,7 @@ def render_plan_json(plan: Plan) -> str:
     shown, masked = mask_env({"specs": plan.specs})
     if not masked:
         return saved_plan_json(plan)
-    return saved_plan_json(_Masked.model_construct(**{**dict(plan), **shown}))
+    return saved_plan_json(MaskedPlan.model_construct(**{**dict(plan), **shown}))
 
 
 def saved_plan_json(plan: Plan) -> str:

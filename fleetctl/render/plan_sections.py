@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fleetctl.documents.plan import Blocked, Plan, Reason
+from fleetctl.documents.plan import Blocked, Plan
 from fleetctl.render.place_text import group_alike, ids_text
+from fleetctl.render.reason_text import reason_text
 from fleetctl.render.remedy_text import remedy_lines
 from fleetctl.render.replica_text import replica_name
 from fleetctl.render.visible import visible
@@ -42,7 +43,7 @@ def create_section(plan: Plan) -> Section:
         Line(f"+ {visible(model)}/{ids_text(ids)}: {place}{' (each)' if len(ids) > 1 else ''}", "green")
         for model, ids, place in group_alike(ordered)
     ]
-    return Section("Would create", _cut(lines, CREATE_LINES))
+    return Section("Would create", cut(lines, CREATE_LINES))
 
 
 def blocked_section(plan: Plan) -> Section:
@@ -55,45 +56,33 @@ def blocked_section(plan: Plan) -> Section:
 def drift_section(plan: Plan) -> Section:
     """List replicas that run but not as the file says."""
     lines = [Line(f"{replica_name(drift.model, drift.replica_id)}: {visible(drift.message)}") for drift in plan.drift]
-    return Section(f"Drift: {len(plan.drift)} (reported, never acted on)", _cut(lines, REPORT_LINES))
+    return Section(f"Drift: {len(plan.drift)} (reported, never acted on)", cut(lines, REPORT_LINES))
 
 
 def unmanaged_section(plan: Plan) -> Section:
     """List what uses capacity but is not this fleet's to count."""
     lines = [Line(f"{replica_name(item.model, item.replica_id, item.foreign_id)}: {visible(item.message)}")
              for item in plan.unmanaged]
-    return Section(f"Unmanaged: {len(plan.unmanaged)} (capacity in use, left alone)", _cut(lines, REPORT_LINES))
+    return Section(f"Unmanaged: {len(plan.unmanaged)} (capacity in use, left alone)", cut(lines, REPORT_LINES))
 
 
 def lost_section(plan: Plan) -> Section:
     """List replicas whose node is dead."""
     lines = [Line(f"{replica_name(lost.model, lost.replica_id)}: {visible(lost.message)}", "yellow")
              for lost in plan.lost]
-    return Section(f"Lost: {len(plan.lost)} (the node is dead; not counted)", _cut(lines, REPORT_LINES))
+    return Section(f"Lost: {len(plan.lost)} (the node is dead; not counted)", cut(lines, REPORT_LINES))
 
 
 def _blocked_lines(blocked: Blocked) -> list[Line]:
     replicas = "1 replica" if blocked.replicas == 1 else f"{blocked.replicas} replicas"
     head = f"! {visible(blocked.model)}: {replicas}, {visible(blocked.code)}"
     return [Line(head, "red"), Line(visible(blocked.message), indent=4),
-            *(Line(_reason_text(reason, blocked.message), "dim", 6) for reason in blocked.reasons if reason.node_count),
+            *(Line(reason_text(reason, blocked.message), "dim", 6) for reason in blocked.reasons if reason.node_count),
             *(Line(text, indent=4) for text in remedy_lines(blocked))]
 
 
-def _reason_text(reason: Reason, message: str) -> str:
-    """Return the line of one kind of reason; arithmetic that already stands in the message above it is not repeated."""
-    said = bool(reason.need) and reason.need in message and reason.best in message
-    nodes = "1 node" if reason.node_count == 1 else f"{reason.node_count} nodes"
-    sums = [f"{word} {visible(value)}" for word, value in
-            (("need", reason.need), ("best", reason.best), ("short", reason.short)) if value and not said]
-    rest = reason.node_count - len(reason.examples)
-    named = ", ".join(visible(name) for name in reason.examples)
-    if named and rest > 0:
-        named += f" and {rest} more"
-    return f"{nodes}: {', '.join([visible(reason.code), *sums])}" + (f" ({named})" if named else "")
-
-
-def _cut(lines: Sequence[Line], limit: int) -> tuple[Line, ...]:
+def cut(lines: Sequence[Line], limit: int) -> tuple[Line, ...]:
+    """Return at most `limit` lines, and one that counts those left out."""
     return tuple(lines) if len(lines) <= limit else (*lines[:limit], _more(len(lines) - limit))
 
 

@@ -1,4 +1,5 @@
-"""The plan at a glance: a row per model, where each new replica would stand, what is blocked and why, and the totals.
+"""The plan at a glance: what policy refuses, a row per model, what a change causes alone, where each new replica would
+stand, what is blocked and why, and the totals.
 
 Symbols: `+` creates, `!` blocked (something may be created too), `~` held, `=` nothing to do. Everything that came from
 a file or a cluster is shown as plain text, never as markup or terminal commands.
@@ -10,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.plan import Certificate, ModelRow, Plan
+from fleetctl.planner.policy import refusing
+from fleetctl.render.change_section import change_section
 from fleetctl.render.plan_sections import (
     Section,
     blocked_section,
@@ -18,6 +21,7 @@ from fleetctl.render.plan_sections import (
     lost_section,
     unmanaged_section,
 )
+from fleetctl.render.policy_sections import altered_policy_section, policy_section
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
 
@@ -40,15 +44,18 @@ def render_plan_table(plan: Plan, console: Console) -> None:
     from rich.text import Text
 
     _print_header(plan, console)
+    _print_section(policy_section(plan), console)
+    _print_section(altered_policy_section(plan), console)
+    console.print()
     unchanged = [row for row in plan.models if symbol(row) == "="]
     folded = len(unchanged) > UNCHANGED_SHOWN
     rows = [row for row in plan.models if not (folded and symbol(row) == "=")]
     if rows:
-        print_trimmed(_model_table(rows, _short_reasons(plan), console.width), console)
+        print_trimmed(_model_table(rows, short_reasons(plan), console.width), console)
     if folded:
         print_trimmed(Text(f"= {len(unchanged)} models with nothing to do (--format json lists them)", "dim"), console)
-    for section in (create_section(plan), blocked_section(plan), drift_section(plan), unmanaged_section(plan),
-                    lost_section(plan)):
+    for section in (change_section(plan), create_section(plan), blocked_section(plan), drift_section(plan),
+                    unmanaged_section(plan), lost_section(plan)):
         _print_section(section, console)
     console.print()
     if plan.certificate.wanted:
@@ -84,7 +91,8 @@ def totals_line(plan: Plan) -> str:
     """Return the last line: the counts that decide the exit code, and the promise."""
     summary = plan.summary
     counts = f"{summary.create} to create, {summary.blocked} blocked, {summary.hold} held"
-    return f"Plan: {counts}, 0 to remove (fleetctl never removes)"
+    refused = "; refused by policy" if refusing(plan.policy) else ""
+    return f"Plan: {counts}, 0 to remove (fleetctl never removes){refused}"
 
 
 def _print_header(plan: Plan, console: Console) -> None:
@@ -98,10 +106,9 @@ def _print_header(plan: Plan, console: Console) -> None:
     inventory = Text(f"Inventory of {visible(when)} from {visible(source)}, namespace {visible(namespace)}")
     print_trimmed(fleet, console)
     print_trimmed(inventory, console)
-    console.print()
 
 
-def _short_reasons(plan: Plan) -> dict[str, str]:
+def short_reasons(plan: Plan) -> dict[str, str]:
     """Return the reasons for the table: the arithmetic of what is blocked stands once, in its own section."""
     reasons = {row.key: row.reason for row in plan.models}
     for blocked in plan.blocked:
@@ -123,7 +130,7 @@ def _model_table(rows: Sequence[ModelRow], reasons: Mapping[str, str], width: in
         table.add_column(head, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold",
                          max_width=max(20, width // 2 - 10) if beside and head == "MODEL" else None)
     if beside:
-        table.add_column("REASON", overflow="fold",)
+        table.add_column("REASON", overflow="fold")
     for row in rows:
         sign = symbol(row)
         key, reason = Text(visible(row.key), style=STYLES[sign]), Text(visible(reasons[row.key]), style="dim")

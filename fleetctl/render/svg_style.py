@@ -35,7 +35,7 @@ _GOLDEN_ANGLE = 137.508
 
 
 def color_of(number: int) -> str:
-    """Return the colour of the model with a number in the legend: neighbours differ, in light and in dark."""
+    """Return the colour of the model with a number in the legend: neighbours differ, dark letters are read on it."""
     if number < len(_PALETTE):
         return _PALETTE[number]
-    return f"hsl({number * _GOLDEN_ANGLE % 360:.0f},55%,{58 + number % 3 * 7}%)"
+    return f"hsl({number * _GOLDEN_ANGLE % 360:.0f},60%,{68 + number % 3 * 6}%)"

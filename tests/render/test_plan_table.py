@@ -6,6 +6,7 @@ import pytest
 from render_plans import create, member, plan, row
 from rich.console import Console
 
+from fleetctl.documents.difference import PlanChange, Revision
 from fleetctl.documents.plan import (
     Blocked,
     Certificate,
@@ -149,6 +150,12 @@ def test_the_last_line_has_the_totals_and_the_promise() -> None:
 ])
 def test_the_certificate_is_one_sentence(certificate: Certificate, sentence: str) -> None:
     assert certificate_sentence(certificate) == sentence
+
+
+def test_what_a_change_causes_alone_stands_below_the_models() -> None:
+    change = PlanChange(base=Revision(name="origin/main"), create=2, blocked=0, also_without=1)
+    text = shown(plan(models=[row("org/a", 1, 0, create=1)], change=change, actions=[create("org/a", 0, member("n"))]))
+    assert text.index("org/a") < text.index("This change alone, since origin/main") < text.index("Would create")
 
 
 def test_hostile_names_are_shown_as_text() -> None:

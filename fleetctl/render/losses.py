@@ -1,0 +1,45 @@
+"""What an import lost, changed or left to do: a line each that an editor can jump to, or one JSON document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.importers.draft import Draft, Loss
+from fleetctl.render.visible import visible
+from fleetctl.spec.problems import Problem
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STYLES = {"lost": "bold red", "todo": "bold yellow", "changed": "cyan"}
+
+
+def render_losses(losses: Sequence[Loss], console: Console) -> None:
+    """Print every loss as `file:line:column: kind: field: message`, or without a place as `kind: path: message`."""
+    from rich.text import Text
+
+    for loss in losses:
+        place = f"{visible(loss.place.file)}:{loss.place.line}:{loss.place.column}: " if loss.place else ""
+        subject = loss.field if loss.place else loss.path
+        about = f"{visible(subject)}: " if subject else ""
+        console.print(Text.assemble((place, "bold"), (loss.kind, STYLES[loss.kind]), ": ", (about, "dim"),
+                                    visible(loss.message)), soft_wrap=True)
+
+
+def render_import_json(draft: Draft, file: str | None, problems: Sequence[Problem]) -> str:
+    """Return the whole account as JSON; `file` is where the fleet file was written."""
+    document = {
+        "fleet": draft.name, "file": file, "partial": draft.partial or bool(problems),
+        "models": [{"key": model.key, "replicas": model.value.get("replicas"), **_place(model.place)}
+                   for model in draft.models],
+        "losses": [{"kind": loss.kind, "model": loss.model, **_place(loss.place), "path": loss.path,
+                    "message": loss.message} for loss in draft.losses],
+        "problems": [problem.as_json() for problem in problems],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _place(place: Any) -> dict[str, Any]:  # noqa: ANN401 (a Position or None)
+    return {"source": place.model_dump() if place else None}

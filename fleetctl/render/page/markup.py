@@ -1,0 +1,53 @@
+"""HTML as values: text is escaped unless it is `Markup`, so that nothing from a fleet or a cluster can be an element.
+
+What a reader could not see (control characters, right-to-left overrides) is written out first, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from fleetctl.render.visible import visible
+
+_VOID = frozenset({"br", "input", "meta"})
+
+
+class Markup(str):
+    """HTML that was built here and is safe to put into a page."""
+
+    __slots__ = ()
+
+
+Content = str | Iterable[str] | None
+Attribute = str | int | bool | None
+
+
+def text(value: str) -> Markup:
+    """Return `value` as HTML text, also safe between double quotes; what is `Markup` stays as it is."""
+    return value if isinstance(value, Markup) else Markup(escape(visible(value)))
+
+
+def el(name: str, /, *content: Content, **attributes: Attribute) -> Markup:
+    """Return an element. Content may be text, markup, many of them, or None for nothing.
+
+    `class_` is `class` and `data_total` is `data-total`; True stands bare, None and False do not stand at all.
+    """
+    opening = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
+    return Markup(opening if name in _VOID else f"{opening}{many(*content)}</{name}>")
+
+
+def many(*content: Content) -> Markup:
+    """Return content without an element around it."""
+    return Markup("".join(_inside(part) for part in content if part is not None))
+
+
+def _inside(part: str | Iterable[str]) -> str:
+    return text(part) if isinstance(part, str) else "".join(text(one) for one in part)
+
+
+def _attribute(key: str, value: Attribute) -> str:
+    if value is None or value is False:
+        return ""
+    name = key.rstrip("_").replace("_", "-")
+    return f" {name}" if value is True else f' {name}="{text(str(value))}"'

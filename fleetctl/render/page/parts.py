@@ -1,0 +1,95 @@
+"""The parts that all pages are made of: header, totals, sections, folds, facts, the bar of the filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fleetctl.render.page.markup import Content, Markup, el
+from fleetctl.render.report.model import Report, Total
+from fleetctl.render.words import count_of
+
+REFUSED = 4
+TONES = {
+    **dict.fromkeys(("create", "additive", "ready", "ok"), "good"),
+    **dict.fromkeys(("blocked", "failed", "errors", "unknown"), "bad"),
+    **dict.fromkeys(("hold", "held", "drift", "lost", "partial", "warnings"), "warn"),
+}
+"""The colour of a count that is not zero, by its key; the label says it as well."""
+
+STATES = {
+    "plan": {0: ("calm", "Nothing to do"), 2: ("good", "Changes"), 3: ("warn", "Partial"), 4: ("bad", "Refused")},
+    "diff": {0: ("calm", "No changes"), 2: ("good", "Changes")},
+    "apply": {0: ("good", "Done"), 3: ("warn", "Partial")},
+    "problems": {0: ("good", "Valid")},
+}
+"""A tone and a word for how a document stands, by its kind and its detailed exit code; any other has failed.
+
+A history has no word: it is neither good nor bad.
+"""
+
+
+def header(report: Report) -> Markup:
+    """Return the top of a page: what it is about, a word for how it stands, and the sentence that says it."""
+    return el("header", el("p", "fleetctl", class_="kind"), el("h1", report.title),
+              el("p", _state(report), " ", report.verdict, class_="verdict"))
+
+
+def _state(report: Report) -> Markup | None:
+    if report.kind not in STATES:
+        return None
+    tone, word = STATES[report.kind].get(report.exit_code, ("bad", "Failed"))
+    return el("span", word, class_=f"state {tone}")
+
+
+def totals(report: Report) -> Markup:
+    """Return the counts; each can be read back from `data-total` and `data-count`."""
+    return el("dl", (_total(one, refused=report.exit_code == REFUSED) for one in report.totals), class_="totals")
+
+
+def _total(one: Total, *, refused: bool) -> Markup:
+    tone = tone_of(one.key, one.count)
+    if one.key == "policy" and one.count:
+        tone = "bad" if refused else "warn"  # all of it may be lifted
+    return el("div", el("dt", one.label), el("dd", str(one.count)), class_=f"total {tone}".strip(),
+              data_total=one.key, data_count=one.count)
+
+
+def tone_of(key: str, count: int) -> str:
+    """Return the colour of a count, "" where it is no better or worse than any other."""
+    return TONES.get(key, "") if count else "zero"
+
+
+def fold(summary: str, *content: Content, anchor: str | None = None, same: bool = False) -> Markup:
+    """Return content that is opened on demand; `same` = it is about what does not change."""
+    return el("details", el("summary", summary), *content, id=anchor, class_="fold", data_same=same)
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
+    """Return what the document was made from, name by name."""
+    rows = (el("div", el("dt", name), el("dd", value)) for name, value in pairs)
+    return el("section", el("h2", "Made from"), el("dl", rows, class_="facts"), id="facts")
+
+
+def left_out(count: int, noun: str, where: str = "--format json has everything") -> Markup | None:
+    """Say how many of something are not shown, and where they are; nothing where all are."""
+    return el("p", f"and {count_of(count, f'more {noun}')}; {where}", class_="soft") if count > 0 else None
+
+
+def contents(sections: Sequence[tuple[str, str]]) -> Markup:
+    """Return links to the parts of the page."""
+    return el("nav", (el("a", title, href=f"#{anchor}") for anchor, title in sections), aria_label="Contents")
+
+
+def filter_bar(*, nodes: bool, same: bool) -> Markup:
+    """Return the bar of the filter; the script shows it, without one it could do nothing.
+
+    `nodes` = the page has a map to be filtered as well; `same` = it has something that does not change.
+    """
+    words = "Filter by model or node" if nodes else "Filter"
+    toggle = el("label", el("input", type="checkbox", id="only"), " only what changes") if same else None
+    field = el("input", id="filter", type="text", role="combobox", placeholder=words, autocomplete="off",
+               spellcheck="false", aria_label=words, aria_expanded="false", aria_controls="found",
+               aria_autocomplete="list", aria_keyshortcuts="/")
+    found = el("ul", id="found", role="listbox", aria_label="Names", hidden=True)
+    return el("form", el("div", field, el("kbd", "/", aria_hidden="true"), found, class_="box"), toggle,
+              el("p", id="told", role="status"), id="bar", role="search", aria_label="Filter", hidden=True)

@@ -1,0 +1,91 @@
+"""What each code of a finding means, in a few words, and the page that explains it."""
+
+from __future__ import annotations
+
+from fleetctl.spec.problems import CODES
+
+BLOCKED = {
+    "NO_NODES": "no node is alive",
+    "NODE_SELECTOR_MISMATCH": "no node has the labels the selector asks for",
+    "CORDONED": "a node policy of the fleet file keeps new replicas away",
+    "NODE_DRAINING": "the nodes are going away",
+    "SLOTS_FULL": "the nodes hold as many replicas of this model as they may",
+    "INSUFFICIENT_GPU": "too few free GPUs on one node",
+    "INSUFFICIENT_VRAM": "not enough free memory on a card",
+    "INSUFFICIENT_CPU": "too few free CPUs where cards would do",
+    "INSUFFICIENT_MEMORY": "not enough host memory where all else would do",
+    "CARD_IN_USE": "cards are free for Ray, but somebody else uses their memory",
+    "CARD_MEMORY_UNKNOWN": "VRAM is claimed, and the cluster does not tell the card's memory",
+    "GANG_NEEDS_NODES": "fewer nodes fit than the gang has members to place",
+    "SAME_LABEL_DOMAIN": "enough nodes fit, but not inside one value of sameLabel",
+    "CLAIMED_BY_FLEET": "the model is live under another fleet",
+}
+POLICY = {
+    "MAX_NEW_REPLICAS": "more new replicas than the policy of the fleet allows",
+    "MAX_NEW_GPUS": "more GPUs for new replicas than the policy of the fleet allows",
+    "MAX_CHANGE_PERCENT": "more new replicas per hundred live ones than the policy of the fleet allows",
+    "PROTECTED_MODEL": "a model the policy of the fleet protects",
+    "SELECTOR_NOT_ALLOWED": "a node selector the policy of the fleet does not allow",
+    "POLICY_CHANGED": "a change alters the policy that it is judged by",
+}
+SEEN = {
+    "SPEC_CHANGED": "a replica runs with an older spec than the file's",
+    "SELECTOR_NO_LONGER_MATCHES": "a replica runs where its selector no longer allows",
+    "ABOVE_SLOT_CAP": "more replicas run on a node than its cap allows",
+    "LOST": "the node of a replica is dead",
+    "HELD": "more runs than wanted, and all of it is kept",
+    "CREATE": "replicas would be created",
+    "UNMANAGED": "capacity in use that is not this fleet's",
+}
+DIFFERENCE = {
+    "ADDITIVE": "a change by which more may be created",
+    "NONE": "a change that touches nothing that runs",
+    "DRIFT": "a change after which running replicas keep the old spec",
+    "HELD": SEEN["HELD"],
+}
+RUN = {
+    "PARTIAL": "a run after which something that was wanted is missing",
+    "DIED": "a run that ended without a word on how it ended",
+    "LOG_GONE": "a run whose log is gone, so that nobody knows how it ended",
+    "LOCK_HELD": "a run that did nothing, because another one was at work",
+    "PLAN_USED": "a run that did nothing, because its saved plan had been applied before",
+    "NOT_BEGUN": "a run that ended before it did anything",
+    "INTERRUPTED": "a run that was stopped",
+    "WAITING": "a run that waits for the lock of its fleet",
+    "RUNNING": "a run that is under way",
+}
+OUTCOME = {
+    "ENGINE_EXITED": "an engine that ended before it was ready",
+    "STARTUP_TIMEOUT": "a replica that was not ready in time",
+    "ENV_MISSING": "a variable that the node does not have",
+    "UNRESOLVED_VARIABLE": "a $(FLEETCTL_...) there is none of",
+    "MEMBER_FAILED": "a member of a gang that could not be started",
+    "MEMBER_SILENT": "a member of a gang that did not answer the others",
+    "START_ERROR": "something else that went wrong while a replica started",
+    "REPLICA_DIED": "a replica that died without a word of ours",
+    "NODE_TAKEN": "a node with less free than the plan counted on",
+    "NODE_GONE": "a node that is dead or draining",
+    "NAME_TAKEN": "a replica's name that belongs to somebody else",
+    "REFUSED_BY_RAY": "a replica that Ray did not take",
+    "NO_WORKER": "a replica begun earlier whose node has no room now",
+    "STILL_STARTING": "a replica that takes longer than the apply waits",
+    "LOCK_LOST": "a replica that was not begun because the lock was gone",
+    "AGENT_ERROR": "a mistake of fleetctl itself",
+    "TARGET_REACHED": "a replica that was not needed any more",
+}
+"""Codes of `ReplicaOutcome` that no plan has."""
+TEXTS = {**OUTCOME, **RUN, **CODES, **BLOCKED, **POLICY, **DIFFERENCE, **SEEN}
+PAGES = {**dict.fromkeys(CODES, "docs/fleet-file.md"), **dict.fromkeys(BLOCKED, "docs/placement.md"),
+         **dict.fromkeys(POLICY, "docs/policy.md"), **dict.fromkeys(DIFFERENCE, "docs/diff.md"),
+         **dict.fromkeys(SEEN, "docs/plan.md"), **dict.fromkeys(RUN, "docs/history.md"),
+         **dict.fromkeys(OUTCOME, "docs/apply.md")}
+
+
+def code_text(code: str) -> str:
+    """Return what a code means; one that this version does not know is its own text."""
+    return TEXTS.get(code, code)
+
+
+def help_page(code: str) -> str:
+    """Return the page of the documentation that explains a code."""
+    return PAGES.get(code, "docs/index.md")

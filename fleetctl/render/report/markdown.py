@@ -1,0 +1,106 @@
+"""A report as GitHub-flavoured Markdown for a comment: totals first and last, never longer than a forge takes.
+
+The first line is a hidden marker, by which a later run finds its own comment. What finds no room is left out, details
+first, and the end says what and where it is. No text of the report can become markup: see `markdown_text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from fleetctl.render.report.budget import Part, fit
+from fleetctl.render.report.markdown_text import code, comment, cut, length, prose, tagged
+from fleetctl.render.report.model import Cell, Column, Report, Table
+from fleetctl.render.words import count_of
+
+BUDGET = 60_000
+"""GitHub takes 65,536 characters of a comment; the rest is for what a caller may add."""
+
+LEAST_BUDGET = 8_000
+NOTICE_ROOM = 2_000
+"""Characters kept free for the sentence that says what is left out."""
+
+TITLE_LIMIT = 200
+LABEL_LIMIT = 80
+
+
+def render_markdown(report: Report, budget: int = BUDGET) -> str:
+    """Return the report in at most `budget` characters and as many UTF-16 units; raises ValueError below 8,000."""
+    if budget < LEAST_BUDGET:
+        raise ValueError(f"a budget of {budget} characters holds no report; at least {LEAST_BUDGET}")
+    head = "\n\n".join([comment(f"fleetctl:{report.identity}"), f"## {prose(report.title, TITLE_LIMIT)}",
+                        f"**{prose(report.verdict)}**", _totals_table(report)])
+    tail = f"In all: {', '.join(f'{one.count} {prose(one.label, LABEL_LIMIT)}' for one in report.totals)}."
+    parts = [*(_part(table, budget) for table in report.tables), _facts(report, budget)]
+    shown = fit(parts, budget - length(head) - length(tail) - NOTICE_ROOM)
+    blocks = [part.text(rows) for part, rows in zip(parts, shown, strict=True) if rows is not None]
+    return "\n\n".join([head, *blocks, *_left_out(parts, shown, budget), tail]) + "\n"
+
+
+def _totals_table(report: Report) -> str:
+    heads = [prose(total.label, LABEL_LIMIT) for total in report.totals]
+    return "\n".join([_row(heads), _row(["--:"] * len(heads)), _row([str(total.count) for total in report.totals])])
+
+
+def _part(table: Table, budget: int) -> Part:
+    title = prose(table.title, LABEL_LIMIT)
+    if table.counted:
+        return Part(title, table.folded, table.rank, f"{len(table.rows)} {title}.", (), 0)
+    opening = [f"### {title}"]
+    if table.folded:
+        opening = [f"<details><summary>{tagged(cut(table.title, LABEL_LIMIT))} ({len(table.rows)})</summary>"]
+    if table.note:
+        opening.append(prose(table.note))
+    if table.rows:
+        opening.append(_head(table.columns))
+    return Part(title, table.folded, table.rank, "\n\n".join(opening), tuple(_rows(table, budget)), len(table.rows),
+                closing="\n\n</details>" if table.folded else "")
+
+
+def _facts(report: Report, budget: int) -> Part:
+    """Return the facts: folded for the eye, but not for want of room, as they are short and name what was judged."""
+    columns = (Column("name", ""), Column("value", ""))
+    return replace(_part(Table("fact", "Facts", columns, report.facts, folded=True), budget), folded=False)
+
+
+def _rows(table: Table, budget: int) -> Iterator[str]:
+    """Yield the rows, as long as they could find room."""
+    for row in table.rows:
+        text = _row([_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)])
+        yield text
+        budget -= len(text)
+        if budget < 0:
+            return
+
+
+def _head(columns: Sequence[Column]) -> str:
+    return "\n".join([_row([prose(column.title, LABEL_LIMIT) for column in columns]),
+                      _row(["--:" if column.numeric else ":--" for column in columns])])
+
+
+def _cell(cell: Cell, column: Column) -> str:
+    show = code if column.name else prose
+    lines = [cell] if isinstance(cell, str) else cell
+    return "<br>".join(show(line) for line in lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _left_out(parts: Sequence[Part], shown: Sequence[int | None], budget: int) -> list[str]:
+    """Say what is missing and where it is; nothing where nothing is."""
+    missing = [f"{part.title}{_how_many(part.count - (rows or 0))}"
+               for part, rows in zip(parts, shown, strict=True) if rows is None or rows < part.count]
+    if not missing:
+        return []
+    named = ", ".join(missing)
+    if length(named) > NOTICE_ROOM - 300:
+        named = count_of(len(missing), "part")
+    where = "`--format json` has everything, and `--format html` shows it on a page."
+    return [f"Left out to stay within {budget:,} characters: {named}. {where}"]
+
+
+def _how_many(rows: int) -> str:
+    return f" ({count_of(rows, 'row')})" if rows else ""

@@ -1,0 +1,67 @@
+"""What of a plan points at a line of the fleet file: refusals, blocked models, drift, and the rest as notices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fleetctl.documents.difference import Difference
+from fleetctl.documents.plan import Blocked, Plan, PolicyFinding
+from fleetctl.documents.position import Position
+from fleetctl.render.policy_sections import ALTERED, altered_policy, altered_text
+from fleetctl.render.reason_text import reason_text
+from fleetctl.render.remedy_text import remedy_lines
+from fleetctl.render.report.model import Finding, Level
+from fleetctl.render.words import count_of
+
+
+def plan_findings(plan: Plan) -> tuple[Finding, ...]:
+    """Return every finding: policies first, then what is blocked, lost, drifting, held, created and unmanaged."""
+    places = {row.key: row.source for row in plan.models}
+    return (
+        *(_policy(finding) for finding in plan.policy),
+        *(_altered(difference) for difference in altered_policy(plan)),
+        *(_blocked(blocked, places.get(blocked.model)) for blocked in plan.blocked),
+        *_warnings(plan, places),
+        *_notices(plan, places),
+    )
+
+
+def blocked_details(blocked: Blocked) -> tuple[str, ...]:
+    """Return the reasons of a blocked model node by node, and what would help, a line each."""
+    reasons = (reason_text(reason, blocked.message) for reason in blocked.reasons if reason.node_count)
+    return (*reasons, *remedy_lines(blocked))
+
+
+def _policy(finding: PolicyFinding) -> Finding:
+    level: Level = "warning" if finding.lifted else "error"
+    return Finding(level, finding.code, finding.model or finding.key, finding.message, finding.source)
+
+
+def _altered(difference: Difference) -> Finding:
+    return Finding("warning", "POLICY_CHANGED", f"spec.{difference.path}", f"{ALTERED}: {altered_text(difference)}",
+                   difference.new_source)
+
+
+def _blocked(blocked: Blocked, place: Position | None) -> Finding:
+    message = f"{count_of(blocked.replicas, 'replica')} blocked: {blocked.message}"
+    return Finding("error", blocked.code, blocked.model, message, place, blocked_details(blocked))
+
+
+def _warnings(plan: Plan, places: dict[str, Position | None]) -> Iterator[Finding]:
+    for lost in plan.lost:
+        yield Finding("warning", "LOST", lost.model, f"replica {lost.replica_id}: {lost.message}",
+                      places.get(lost.model))
+    for drift in plan.drift:
+        yield Finding("warning", drift.code, drift.model, f"replica {drift.replica_id}: {drift.message}",
+                      places.get(drift.model))
+
+
+def _notices(plan: Plan, places: dict[str, Position | None]) -> Iterator[Finding]:
+    for hold in plan.holds:
+        yield Finding("notice", "HELD", hold.model, f"{hold.surplus} beyond the target of {hold.wanted}, kept",
+                      places.get(hold.model))
+    for row in plan.models:
+        if row.create:
+            yield Finding("notice", "CREATE", row.key, f"{count_of(row.create, 'replica')} to create", row.source)
+    for item in plan.unmanaged:
+        yield Finding("notice", "UNMANAGED", item.model, item.message)

@@ -1,0 +1,96 @@
+"""A report as SARIF 2.1.0, for code scanning: one run, a rule per code, a result per finding.
+
+A result's fingerprint does not hold its line, so an alert stays the same one when lines move above it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+
+from fleetctl.render.report.code_texts import code_text, help_page
+from fleetctl.render.report.markdown_text import cut
+from fleetctl.render.report.model import Finding, Report, by_level
+from fleetctl.render.report.places import Checkout
+from fleetctl.render.visible import visible
+from fleetctl.version import __version__
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+RESULT_LIMIT = 25_000
+"""GitHub refuses a run with more results."""
+
+TEXT_LIMIT = 2_000
+LEVELS = {"error": "error", "warning": "warning", "notice": "note"}
+
+
+def render_sarif(report: Report, checkout: Checkout) -> str:
+    """Return the log; of more than 25,000 findings the gravest, and the run says how many are missing."""
+    ordered = by_level(report.findings)
+    shown = ordered[:RESULT_LIMIT]
+    codes = list(dict.fromkeys(finding.code for finding in shown))
+    run = {
+        "tool": {"driver": {"name": "fleetctl", "version": __version__, "rules": [_rule(code) for code in codes]}},
+        "automationDetails": {"id": f"{visible(report.identity)}/"},
+        "invocations": [_invocation(report, len(ordered) - len(shown))],
+        "results": _results(shown, report.file, checkout),
+        "columnKind": "unicodeCodePoints",
+        "properties": {total.key: total.count for total in report.totals},
+    }
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+
+
+def _rule(code: str) -> dict[str, Any]:
+    text = code_text(code)
+    return {"id": code, "shortDescription": {"text": text}, "help": {"text": f"{text}. See {help_page(code)}."}}
+
+
+def _invocation(report: Report, left_out: int) -> dict[str, Any]:
+    said = {"level": "warning", "message": {"text": f"{left_out} findings of lower level are left out: a run may hold "
+                                                    f"{RESULT_LIMIT}; the other formats have them all"}}
+    return {"executionSuccessful": True, "exitCode": report.exit_code,
+            "toolExecutionNotifications": [{"level": "note", "message": {"text": _shown(report.verdict)}},
+                                           *([said] if left_out else [])]}
+
+
+def _results(findings: Sequence[Finding], home: str, checkout: Checkout) -> list[dict[str, Any]]:
+    seen: Counter[tuple[str, str]] = Counter()
+    results = []
+    for finding in findings:
+        about = (finding.code, finding.subject)
+        results.append({
+            "ruleId": finding.code, "level": LEVELS[finding.level],
+            "message": {"text": _message(finding)}, "locations": _locations(finding, home, checkout),
+            "partialFingerprints": {"primaryLocationLineHash": _fingerprint(*about, str(seen[about]))},
+        })
+        seen[about] += 1
+    return results
+
+
+def _message(finding: Finding) -> str:
+    """Return the message; where it would be read as a link, brackets are escaped as the standard has it."""
+    text = "\n".join(map(_shown, (f"{finding.subject}: {finding.message}", *finding.details)))
+    return re.sub(r"[\\\[\]]", r"\\\g<0>", text) if "](" in text else text
+
+
+def _locations(finding: Finding, home: str, checkout: Checkout) -> list[dict[str, Any]]:
+    """Point at the finding's place, else at the file as a whole: code scanning refuses a result that points nowhere."""
+    place, file = finding.place, finding.place.file if finding.place else home
+    path = checkout.path(file) if file else None
+    if path is None:
+        return []
+    region = {"region": {"startLine": place.line, "startColumn": place.column}} if place else {}
+    uri = {"uri": quote(visible(path)), "uriBaseId": "%SRCROOT%"}
+    return [{"physicalLocation": {"artifactLocation": uri, **region}}]
+
+
+def _fingerprint(*parts: str) -> str:
+    return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _shown(text: str) -> str:
+    return cut(visible(text), TEXT_LIMIT)

@@ -1,0 +1,31 @@
+"""Finds the Chromium of this machine, and says what to do where there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+ABSENT = ("no Chromium was found: install Debian's package `chromium` (apt-get install chromium), or name a Chromium "
+          "or Chrome in FLEETCTL_CHROMIUM")
+QUIET = ("--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync")
+"""A browser that talks to nobody by itself."""
+
+
+def find_chromium(environ: Mapping[str, str]) -> str | None:
+    """Return the path of the browser to test with: the one that is named, else the first on PATH."""
+    named = environ.get("FLEETCTL_CHROMIUM")
+    found = (shutil.which(name, path=environ.get("PATH")) for name in ([named] if named else NAMES))
+    return next((path for path in found if path), None)
+
+
+def must_not_be_skipped(environ: Mapping[str, str]) -> bool:
+    """Tell whether this is CI, where a test that silently does not run would hold nothing."""
+    return environ.get("CI", "") not in ("", "0", "false")
+
+
+def launch_options(path: str) -> dict[str, object]:
+    """Return how to start it; its sandbox does not work for root."""
+    return {"executable_path": path, "args": list(QUIET), "chromium_sandbox": os.geteuid() != 0}

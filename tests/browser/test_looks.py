@@ -1,0 +1,153 @@
+"""Everyone can read the page: contrast in both schemes, a phone, print, the keyboard, forced colours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fleetctl.render.page.plan_page import render_plan_page
+from fleetctl.render.report.html import render_html
+from fleetctl.render.report.model import Column, Table
+from fleetctl.render.report.of_plan import plan_report
+from tests.browser.conftest import OpenPage
+from tests.browser.page_worlds import Drawn, hostile
+from tests.browser.reading import shown_nodes
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+
+
+def violations(page: Page) -> list[str]:
+    from axe_playwright_python.sync_playwright import Axe
+
+    answer: dict[str, Any] = Axe().run(page, options=RULES).response
+    assert "color-contrast" in {rule["id"] for rule in answer["passes"]}, "axe did not look"
+    return [f"{one['id']}: {node['html'][:120]} {node.get('failureSummary', '')}" for one in answer["violations"]
+            for node in one["nodes"]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(open_page: OpenPage, small_html: str, scheme: str) -> None:
+    page = open_page(small_html, color_scheme=scheme)
+    page.locator(".node [tabindex]").focus()
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_while_a_name_is_being_chosen(open_page: OpenPage, small_html: str, scheme: str) -> None:
+    page = open_page(small_html, color_scheme=scheme)
+    page.fill("#filter", "qwen")
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#found").is_visible()
+    assert violations(page) == []
+
+
+def test_axe_finds_nothing_on_a_phone_and_on_the_page_of_any_report(open_page: OpenPage, small: Drawn) -> None:
+    assert violations(open_page(render_html(plan_report(small.plan)), width=360)) == []
+
+
+@pytest.mark.parametrize("number", [0, 3, 11, 96, 240, 651])
+def test_letters_are_read_on_the_colour_of_every_model(open_page: OpenPage, small_html: str, number: int) -> None:
+    """By the formula of WCAG 2, on what the browser makes of the colour: 4.5 is AA for small text."""
+    from fleetctl.render.svg_style import color_of
+
+    page = open_page(small_html)
+    ratio = page.evaluate("""color => {
+      const cell = document.querySelector('.node .cell.m0');
+      cell.style.setProperty('--m', color);
+      const light = (text) => { const [r, g, b] = text.match(/[\\d.]+/g).map(v => v / 255)
+          .map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126*r + .7152*g + .0722*b; };
+      const style = getComputedStyle(cell);
+      const [back, front] = [light(style.backgroundColor), light(style.color)];
+      return (Math.max(back, front) + .05) / (Math.min(back, front) + .05); }""", color_of(number))
+    assert ratio >= 4.5
+
+
+@pytest.mark.parametrize("width", [320, 360, 768, 1280])
+def test_no_page_scrolls_sideways(open_page: OpenPage, small_html: str, width: int) -> None:
+    page = open_page(small_html, width=width)
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    beyond = page.evaluate("""() => [...document.querySelectorAll('main *')].filter(one => one.checkVisibility()
+        && one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML.slice(0, 80))""")
+    assert beyond == []
+
+
+@pytest.mark.parametrize("width", [320, 700, 1000])
+def test_neither_hostile_names_nor_many_columns_make_a_page_scroll_sideways(open_page: OpenPage, width: int) -> None:
+    made = hostile()
+    words = [Column(f"column{number}", f"column {number}", name=number % 2 == 0) for number in range(10)]
+    crowded = Table("run", "Runs", tuple(words), (("a-rather-long-word",) * 10, ("x" * 300, *("y",) * 9)))
+    report = replace(plan_report(made.plan), tables=(crowded,))
+    for html in (render_plan_page(made.plan, made.picture), render_html(report)):
+        assert open_page(html, width=width).evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+def test_on_a_phone_before_stands_above_after_and_both_are_named(open_page: OpenPage, small_html: str) -> None:
+    page = open_page(small_html, width=360)
+    sides = page.locator('[data-node="h100-3"] .strip')
+    before, after = sides.nth(0).bounding_box(), sides.nth(1).bounding_box()
+    assert before is not None
+    assert after is not None
+    assert before["y"] + before["height"] <= after["y"]
+    named = page.evaluate("""() => [...document.querySelectorAll('[data-node="h100-3"] .strip')].map(
+        strip => getComputedStyle(strip, '::before').content)""")
+    assert named == ['"before"', '"after"']
+
+
+def test_on_a_wide_window_before_stands_beside_after(open_page: OpenPage, small_html: str) -> None:
+    sides = open_page(small_html).locator('[data-node="h100-3"] .strip')
+    before, after = sides.nth(0).bounding_box(), sides.nth(1).bounding_box()
+    assert before is not None
+    assert after is not None
+    assert before["y"] == after["y"]
+    assert before["x"] + before["width"] <= after["x"]
+
+
+def test_print_is_light_shows_folds_and_leaves_out_the_controls(open_page: OpenPage, small_html: str) -> None:
+    page = open_page(small_html, color_scheme="dark")
+    assert page.get_by_text("Qwen/Qwen3-8B", exact=True).first.is_visible()
+    page.emulate_media(media="print")
+    assert page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator("#bar").is_hidden()
+    assert page.locator(".of-model td.name", has_text="Qwen/Qwen3-8B").is_visible()
+    assert "a100-old" in shown_nodes(page)
+
+
+def test_focus_can_be_seen_on_everything_that_takes_it(open_page: OpenPage, small_html: str) -> None:
+    page = open_page(small_html)
+    without = []
+    stops = page.evaluate("""() => [...document.querySelectorAll('a, input, summary, [tabindex]')]
+                                   .filter(one => one.checkVisibility()).length""")
+    for _ in range(stops):
+        page.keyboard.press("Tab")
+        look = page.evaluate("""() => { const one = document.activeElement, style = getComputedStyle(one);
+            return [one.outerHTML.slice(0, 60), style.outlineStyle, parseFloat(style.outlineWidth)] }""")
+        if look[1] == "none" or look[2] < 2:
+            without.append(look)
+    assert stops > 20
+    assert without == []
+
+
+def test_nothing_moves_for_those_who_want_no_motion(open_page: OpenPage, small_html: str) -> None:
+    page = open_page(small_html)
+    assert page.evaluate("() => getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+    assert page.evaluate("() => document.getAnimations().length") == 0
+
+
+def test_with_forced_colours_cards_still_have_borders_and_letters(open_page: OpenPage, small_html: str) -> None:
+    page = open_page(small_html, forced_colors="active")
+    look = page.evaluate("""() => { const cell = document.querySelector('[data-node="h100-3"] [data-side=after] .cell');
+        return [cell.textContent, getComputedStyle(cell).borderTopStyle] }""")
+    assert look == ["+A", "solid"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_those_who_want_more_contrast_get_no_soft_greys(open_page: OpenPage, small_html: str, scheme: str) -> None:
+    page = open_page(small_html, color_scheme=scheme, contrast="more")
+    colours = page.evaluate("""() => ['.total dt', 'h1'].map(one =>
+        getComputedStyle(document.querySelector(one)).color)""")
+    assert colours[0] == colours[1]

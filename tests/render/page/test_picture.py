@@ -1,0 +1,37 @@
+"""The two sides of the map of a page: before is after without what is new, and a plan alone shows only that."""
+
+from __future__ import annotations
+
+from fleetctl.render.page.picture import before, is_touched, planned_alone
+from tests.render.map_worlds import card, everything, node, piece
+from tests.render.render_plans import create, member, plan
+
+
+def test_before_has_nothing_new_and_gives_back_what_it_would_take() -> None:
+    after = node("n", card(0, piece("a", 2_500), piece("b", 5_000, "new")), card(1, piece("c", holder="new")))
+    first, second = before(after).cards
+    assert [one.model for one in first.pieces] == ["a"]
+    assert (first.free_share, second.free_share) == (7_500, 10_000)
+
+
+def test_before_is_the_node_itself_where_nothing_is_new() -> None:
+    for one in everything().nodes:
+        assert (before(one) == one) is not is_touched(one)
+
+
+def test_a_member_without_a_card_touches_its_node_too() -> None:
+    cpu = everything().nodes[-1]
+    assert is_touched(cpu)
+    assert before(cpu).beside == []
+
+
+def test_a_plan_alone_lays_whole_cards_and_fills_shares_up() -> None:
+    actions = [create("a", 0, member("n", gpus=20_000)), create("b", 0, member("n", gpus=6_000)),
+               create("b", 1, member("n", gpus=6_000)), create("c", 0, member("n", gpus=4_000)),
+               create("d", 0, member("n", cpus=10_000), member("m", gpus=10_000, rank=1))]
+    picture = planned_alone(plan(actions=actions))
+    assert [found.name for found in picture.nodes] == ["m", "n"]
+    cards = [[one.replica for one in found.pieces] for found in picture.nodes[1].cards]
+    assert cards == [["a/0"], ["a/0"], ["b/0", "c/0"], ["b/1"]]
+    assert [one.replica for one in picture.nodes[1].beside] == ["d/0"]
+    assert {entry.model: entry.new for entry in picture.legend} == {"a": 1, "b": 2, "c": 1, "d": 1}

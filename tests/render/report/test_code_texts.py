@@ -1,0 +1,38 @@
+"""Every code a finding can carry is explained, and the page that explains it is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from fleetctl.documents.difference import Effect
+from fleetctl.documents.plan import Drift, PolicyFinding
+from fleetctl.planner.placement.reasons.codes import CLOSEST_FIRST
+from fleetctl.render.report.code_texts import PAGES, TEXTS, code_text, help_page
+
+ROOT = Path(__file__).parents[3]
+USED = {
+    *CLOSEST_FIRST, *get_args(PolicyFinding.model_fields["code"].annotation),
+    *get_args(Drift.model_fields["code"].annotation), *(effect.upper() for effect in get_args(Effect)),
+    *re.findall(r"^\| `([A-Z_]+)` \|", (ROOT / "docs" / "placement.md").read_text(encoding="utf-8"), re.MULTILINE),
+    *re.findall(r"^\| `([A-Z_]+)` \|", (ROOT / "docs" / "apply.md").read_text(encoding="utf-8"), re.MULTILINE),
+}
+
+
+@pytest.mark.parametrize("code", sorted(USED))
+def test_every_code_has_a_text_and_a_page(code: str) -> None:
+    assert code_text(code) != code
+    assert help_page(code) != "docs/index.md"
+
+
+@pytest.mark.parametrize("page", sorted(set(PAGES.values())))
+def test_every_page_is_there(page: str) -> None:
+    assert (ROOT / page).is_file()
+
+
+def test_a_code_of_a_newer_version_stands_for_itself() -> None:
+    assert (code_text("NEW_CODE"), help_page("NEW_CODE")) == ("NEW_CODE", "docs/index.md")
+    assert set(TEXTS) == set(PAGES)

@@ -1,0 +1,30 @@
+"""From a report to any of its formats."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetctl.render.report.formats import OWN_FORMATS, ReportFormat, render_report
+from tests.render.report.samples import report
+
+BEGINS = {
+    ReportFormat.JSONL: '{"type": "version"', ReportFormat.MARKDOWN: "<!-- fleetctl:plan:x -->",
+    ReportFormat.HTML: "<!", ReportFormat.GITHUB: "::error file=fleets/x.yaml,line=7",
+    ReportFormat.SARIF: '{\n "$schema"', ReportFormat.JUNIT: "<?xml",
+}
+
+
+@pytest.mark.parametrize("chosen", ReportFormat)
+def test_every_format_is_the_documents_own_or_made_from_the_report(chosen: ReportFormat) -> None:
+    if chosen in OWN_FORMATS:
+        with pytest.raises(ValueError, match="the document's own"):
+            render_report(report(), chosen)
+    else:
+        text = render_report(report(), chosen, root="/repo", cwd="/repo")
+        assert text.startswith(BEGINS[chosen])
+        assert text.endswith("\n")
+
+
+@pytest.mark.parametrize("chosen", BEGINS)
+def test_the_same_report_gives_the_same_bytes(chosen: ReportFormat) -> None:
+    assert render_report(report(), chosen) == render_report(report(), chosen)

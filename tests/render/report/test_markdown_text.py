@@ -1,0 +1,97 @@
+"""No text from outside is anything but text in a comment, whatever it says: 1,000 of them, read back by a parser."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given, settings
+
+from fleetctl.render.report.markdown import render_markdown
+from fleetctl.render.report.markdown_text import code, comment, cut, length, prose, tagged
+from fleetctl.render.visible import visible
+from tests.render.report import gfm
+from tests.render.report.samples import HOSTILE, hostile_texts, report
+
+BENIGN = render_markdown(report("x"))
+ALLOWED = {"text", "code_inline", "<br>", "strong_open", "strong_close"}
+SAFE_WORD = re.compile(r"[A-Za-z0-9.,;:()|%'\\-]*")  # pipes and backslashes were entities
+
+
+def shown(text: str) -> str:
+    return cut(visible(text), 500)
+
+
+@settings(max_examples=1000)
+@given(hostile_texts)
+@example("a\\|b")
+@example("1. a")
+def test_hostile_text_is_only_text_and_shown_as_it_is(text: str) -> None:
+    markdown = render_markdown(report(text))
+    makes_no_block_no_markup_and_nothing_a_forge_would_link(markdown)
+    shows_in_its_cells_exactly(text, markdown)
+
+
+def makes_no_block_no_markup_and_nothing_a_forge_would_link(markdown: str) -> None:
+    assert gfm.shape(markdown) == gfm.shape(BENIGN)
+    for run in gfm.inlines(markdown):
+        assert set(run.kinds) <= ALLOWED
+        for word in run.plain.split():
+            assert SAFE_WORD.fullmatch(word), word
+            assert not re.fullmatch(r"(?i)\W*([0-9a-f]{7,40}|www\.?)\W*", word), word
+
+
+def shows_in_its_cells_exactly(text: str, markdown: str) -> None:
+    body = gfm.tables(markdown)[1][1:]
+    plain = shown(text)
+    # a reader of Markdown does not see blanks around what is otherwise empty
+    assert [[cell.strip() for cell in row] for row in body] == [
+        [plain.strip(), "1", plain.strip()], [plain.strip(), "2", f"{plain}\n{plain}".strip()]]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_raw_html_is_only_our_own(text: str) -> None:
+    blocks = gfm.html_blocks(render_markdown(report(text)))
+    assert [re.sub(r"plan:.* -->", "plan: -->", block.strip()) for block in blocks] == [
+        "<!-- fleetctl:plan: -->", "<details><summary>Folded (2)</summary>", "</details>",
+        "<details><summary>Facts (1)</summary>", "</details>"]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_the_marker_is_one_comment_in_the_first_line(text: str) -> None:
+    first = comment(text)
+    assert first.startswith("<!-- ")
+    assert first.index("-->") == len(first) - 3
+    assert first.isascii()
+    assert first.isprintable()
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_text_between_tags_is_text(text: str) -> None:
+    inside = tagged(text).removeprefix("<code>").removesuffix("</code>")
+    assert "<" not in inside
+    assert ">" not in inside
+    assert "\n" not in inside
+
+
+def test_a_sentence_stays_readable_and_only_its_names_are_code() -> None:
+    assert prose("needs 8 free GPUs on one node; best is 6 on node-7 (4 nodes: INSUFFICIENT_GPU), short 79.65Gi.") == (
+        "needs 8 free GPUs on one node; best is 6 on `node-7` (4 nodes: `INSUFFICIENT_GPU`), short 79.65Gi.")
+
+
+def test_what_a_forge_would_link_is_code() -> None:
+    assert prose("see deadbee and #1 of @you at www.example.com.") == (
+        "see `deadbee` and `#1` of `@you` at `www.example.com`.")
+
+
+def test_a_name_is_code_whatever_it_is() -> None:
+    assert [code("gpt2"), code("a`b"), code("`"), code(" a "), code("a|b")] == [
+        "`gpt2`", "``a`b``", "`` ` ``", "`  a  `", "`a`&#124;`b`"]
+
+
+def test_a_text_that_is_too_long_says_by_how_much() -> None:
+    assert cut("abcdef", 4) == "abcd... (2 more characters)"
+
+
+def test_length_counts_what_is_beyond_the_basic_plane_twice() -> None:
+    assert length("a\N{PILE OF POO}") == 3

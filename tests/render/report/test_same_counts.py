@@ -1,0 +1,177 @@
+"""Every format and the exit code of one plan tell the same counts, whatever the outcome; each is read back by itself"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from fleetctl.documents.plan import Plan
+from fleetctl.render.page.plan_page import render_plan_page
+from fleetctl.render.plan_json import render_plan_json
+from fleetctl.render.plan_table import render_plan_table
+from fleetctl.render.report.formats import ReportFormat, render_report
+from fleetctl.render.report.of_plan import plan_report
+from tests.render.report import gfm
+from tests.render.report.plan_cases import cases
+
+KEYS = ("wanted", "live", "create", "blocked", "hold", "drift", "lost", "unmanaged", "policy")
+Counts = dict[str, int]
+
+each_plan = pytest.mark.parametrize("plan", cases().values(), ids=cases())
+
+
+def counted(plan: Plan) -> Counts:
+    """What the plan holds, counted from its lists alone: no summary is trusted."""
+    return {
+        "wanted": sum(row.wanted for row in plan.models), "live": sum(row.live for row in plan.models),
+        "create": len(plan.actions), "blocked": sum(one.replicas for one in plan.blocked),
+        "hold": sum(one.surplus for one in plan.holds), "drift": len(plan.drift), "lost": len(plan.lost),
+        "unmanaged": len(plan.unmanaged), "policy": len(plan.policy),
+    }
+
+
+def code_of(plan: Plan) -> int:
+    """The exit code, from the rules of the documentation."""
+    if any(not finding.lifted for finding in plan.policy):
+        return 4
+    return 3 if plan.blocked else 2 if plan.actions else 0
+
+
+def text(plan: Plan, chosen: ReportFormat) -> str:
+    return render_report(plan_report(plan), chosen)
+
+
+def table_of(plan: Plan) -> str:
+    out = io.StringIO()
+    render_plan_table(plan, Console(file=out, width=200, color_system=None))
+    return out.getvalue()
+
+
+@each_plan
+def test_the_plan_itself(plan: Plan) -> None:
+    assert plan.exit_code == code_of(plan)
+    assert {**plan.summary.model_dump(), "policy": len(plan.policy)} == counted(plan)
+
+
+@each_plan
+def test_json(plan: Plan) -> None:
+    document = json.loads(render_plan_json(plan))
+    assert {**document["summary"], "policy": len(document["policy"])} == counted(plan)
+    assert document["exitCode"] == code_of(plan)
+
+
+@each_plan
+def test_table(plan: Plan) -> None:
+    shown, told = table_of(plan), counted(plan)
+    last = re.fullmatch(r"Plan: (\d+) to create, (\d+) blocked, (\d+) held, 0 to remove .*", shown.splitlines()[-1])
+    assert last
+    assert [int(count) for count in last.groups()] == [told["create"], told["blocked"], told["hold"]]
+    for key, title in (("drift", "Drift"), ("unmanaged", "Unmanaged"), ("lost", "Lost")):
+        assert (f"\n{title}: {told[key]} (" in shown) == bool(told[key])
+
+
+@each_plan
+def test_markdown(plan: Plan) -> None:
+    markdown = text(plan, ReportFormat.MARKDOWN)
+    heads, counts = gfm.tables(markdown)[0]
+    assert dict(zip(KEYS, map(int, counts), strict=True)) == counted(plan)
+    pairs = zip(counts, heads, strict=True)
+    assert markdown.splitlines()[-1] == f"In all: {', '.join(f'{count} {head}' for count, head in pairs)}."
+    models = next((rows[1:] for rows in gfm.tables(markdown) if "wanted" in rows[0] and "reason" in rows[0]), [])
+    told = counted(plan)
+    assert [sum(int(row[place]) for row in models) for place in (4, 5)] == [told["create"], told["blocked"]]
+    quiet = re.search(r"^(\d+) models? with nothing to do\.$", markdown, re.MULTILINE)
+    assert len(models) + (int(quiet[1]) if quiet else 0) == len(plan.models)
+
+
+@each_plan
+def test_html(plan: Plan) -> None:
+    page = Totals()
+    page.feed(render_plan_page(plan, None))
+    assert page.totals == counted(plan)
+    assert page.exit_code == code_of(plan)
+
+
+class Totals(HTMLParser):
+    """The counts a page carries in its attributes, and those a reader sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.totals: Counts = {}
+        self.exit_code = -1
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = {name: value or "" for name, value in attrs}
+        if "data-total" in told:
+            self.totals[told["data-total"]] = int(told["data-count"])
+        if "data-exit-code" in told:
+            self.exit_code = int(told["data-exit-code"])
+
+
+@each_plan
+def test_junit(plan: Plan) -> None:
+    suite = ElementTree.fromstring(text(plan, ReportFormat.JUNIT))[0]
+    told = {one.get("name"): one.get("value") for one in suite.iter("property")}
+    assert {key: int(told[key] or "") for key in KEYS} == counted(plan)
+    assert told["exitCode"] == str(code_of(plan))
+    failed = {case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None}
+    refused = {one.model or one.key for one in plan.policy if not one.lifted}
+    assert failed == {one.model for one in plan.blocked} | refused
+    assert suite.get("failures") == str(len(failed))
+    assert {row.key for row in plan.models} <= {case.get("name") for case in suite.iter("testcase")}
+
+
+@each_plan
+def test_jsonl(plan: Plan) -> None:
+    lines = [json.loads(line) for line in text(plan, ReportFormat.JSONL).splitlines()]
+    types = Counter(line["type"] for line in lines)
+    models = [line for line in lines if line["type"] == "model"]
+    blocked = [line["replicas"] for line in lines if line["type"] == "blocked"]
+    assert {key: sum(line[key] for line in models) for key in KEYS[:4]} | {"blocked": sum(blocked)} | {
+        "hold": sum(line["surplus"] for line in lines if line["type"] == "hold"),
+        **{key: types[key] for key in ("drift", "lost", "unmanaged", "policy")}} == counted(plan)
+    assert (lines[-1]["totals"], lines[-1]["exitCode"]) == (counted(plan), code_of(plan))
+
+
+def findings_by_level(plan: Plan) -> Counter[str]:
+    """What there is to be seen, counted from the plan's lists."""
+    lifted = sum(one.lifted for one in plan.policy)
+    return +Counter(
+        error=len(plan.blocked) + len(plan.policy) - lifted, warning=lifted + len(plan.drift) + len(plan.lost),
+        notice=len(plan.holds) + len(plan.unmanaged) + sum(bool(row.create) for row in plan.models))
+
+
+@each_plan
+def test_sarif(plan: Plan) -> None:
+    run = json.loads(text(plan, ReportFormat.SARIF))["runs"][0]
+    assert run["properties"] == counted(plan)
+    assert run["invocations"][0]["exitCode"] == code_of(plan)
+    levels = Counter({"note": "notice"}.get(one["level"], one["level"]) for one in run["results"])
+    assert levels == findings_by_level(plan)
+
+
+@each_plan
+def test_github(plan: Plan) -> None:
+    *lines, last = text(plan, ReportFormat.GITHUB).splitlines()
+    assert Counter(re.findall(r"^::(\w+) ", "\n".join(lines), re.MULTILINE)) == findings_by_level(plan)
+    told = counted(plan)
+    assert f"Plan: {told['create']} to create, {told['blocked']} blocked, {told['hold']} held" in last
+
+
+@pytest.mark.parametrize("chosen", [one for one in ReportFormat if one not in (ReportFormat.TABLE, ReportFormat.JSON)])
+def test_no_format_shows_an_env_value(chosen: ReportFormat) -> None:
+    for plan in cases().values():
+        assert "hush-hush" not in text(plan, chosen)
+
+
+def test_every_kind_of_outcome_is_among_the_plans() -> None:
+    assert {key for plan in cases().values() for key, count in counted(plan).items() if count} == set(KEYS)
+    assert {plan.exit_code for plan in cases().values()} == {0, 2, 3, 4}
+    assert any(plan.change for plan in cases().values())

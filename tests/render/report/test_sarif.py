@@ -1,0 +1,98 @@
+"""SARIF: valid by the published schema whatever it says, with fingerprints that do not move with the lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from jsonschema import Draft7Validator
+
+from fleetctl.documents.position import Position
+from fleetctl.render.report.model import Finding
+from fleetctl.render.report.places import Checkout
+from fleetctl.render.report.sarif import RESULT_LIMIT, render_sarif
+from tests.render.report.samples import hostile_texts, report
+
+SCHEMA = json.loads((Path(__file__).parent / "schemas" / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))
+VALIDATOR = Draft7Validator(SCHEMA, format_checker=Draft7Validator.FORMAT_CHECKER)
+HERE = Checkout("/repo", "/repo")
+
+
+def run_of(**changes: Any) -> dict[str, Any]:
+    log = json.loads(render_sarif(report("x", **changes), HERE))
+    VALIDATOR.validate(log)
+    run = log["runs"][0]
+    assert isinstance(run, dict)
+    return run
+
+
+def lost(line: int, subject: str = "m") -> Finding:
+    return Finding("warning", "LOST", subject, "gone", Position(file="fleets/a.yaml", line=line, column=5))
+
+
+def test_each_finding_is_a_result_at_its_place_by_a_rule_that_explains_itself() -> None:
+    run = run_of()
+    assert [(one["ruleId"], one["level"]) for one in run["results"]] == [
+        ("INSUFFICIENT_GPU", "error"), ("LOST", "warning"), ("CREATE", "note")]
+    assert run["results"][0]["locations"] == [{"physicalLocation": {
+        "artifactLocation": {"uri": "fleets/x.yaml", "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": 7, "startColumn": 3}}}]
+    rule = run["tool"]["driver"]["rules"][0]
+    assert rule["id"] == "INSUFFICIENT_GPU"
+    assert rule["help"]["text"] == "too few free GPUs on one node. See docs/placement.md."
+
+
+def test_a_path_is_told_as_a_uri() -> None:
+    place = Position(file="fleets/50% of a b#.yaml", line=1, column=1)
+    result = run_of(findings=(Finding("error", "CODE", "m", "x", place),))["results"][0]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "fleets/50%25%20of%20a%20b%23.yaml"
+
+
+def test_a_finding_without_a_place_is_about_the_file_because_code_scanning_wants_one() -> None:
+    where = run_of()["results"][1]["locations"][0]["physicalLocation"]
+    assert where == {"artifactLocation": {"uri": "fleets/a.yaml", "uriBaseId": "%SRCROOT%"}}
+
+
+def test_the_run_tells_totals_exit_code_and_what_it_is_about() -> None:
+    run = run_of()
+    assert run["properties"] == {"wanted": 2, "blocked": 1}
+    assert run["invocations"][0]["exitCode"] == 3
+    assert run["automationDetails"]["id"] == "plan:x/"
+
+
+def fingerprints(*findings: Finding) -> list[str]:
+    return [one["partialFingerprints"]["primaryLocationLineHash"] for one in run_of(findings=findings)["results"]]
+
+
+def test_a_fingerprint_stays_when_lines_move_and_differs_between_alike_findings() -> None:
+    before, after = fingerprints(lost(7), lost(7), lost(9, "n")), fingerprints(lost(70), lost(70), lost(90, "n"))
+    assert before == after
+    assert len(set(before)) == 3
+
+
+def test_more_than_a_run_may_hold_leaves_out_the_least_and_says_so() -> None:
+    many = (*(Finding("notice", "CREATE", "m", "x") for _ in range(RESULT_LIMIT)), lost(1))
+    run = json.loads(render_sarif(report("x", findings=many), HERE))["runs"][0]
+    assert len(run["results"]) == RESULT_LIMIT
+    assert run["results"][0]["level"] == "warning"
+    said = run["invocations"][0]["toolExecutionNotifications"][1]["message"]["text"]
+    assert said.startswith("1 findings of lower level")
+
+
+@pytest.mark.parametrize(("said", "shown"), [
+    ("fits [a, b]", "m: fits [a, b]"),
+    ("[here](https://example.com)", "m: \\[here\\](https://example.com)"),
+    ("\\[here](1)", "m: \\\\\\[here\\](1)"),
+])
+def test_a_message_holds_no_links(said: str, shown: str) -> None:
+    result = run_of(findings=(Finding("notice", "CREATE", "m", said),))["results"][0]
+    assert result["message"]["text"] == shown
+
+
+@settings(max_examples=100)
+@given(hostile_texts)
+def test_whatever_it_says_the_log_is_valid(text: str) -> None:
+    VALIDATOR.validate(json.loads(render_sarif(report(text, findings=report(text).findings), HERE)))

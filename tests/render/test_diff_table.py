@@ -1,0 +1,126 @@
+"""A diff in words: what of two lists is shown, what many models share told once, and nothing that a terminal obeys."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fleetctl.documents.difference import Difference, FleetDiff, FleetSize, Revision
+from fleetctl.documents.position import Position
+from fleetctl.render.diff_table import render_diff
+from fleetctl.render.difference_text import revision_text, value_text, values_of, wanted_line
+
+
+def difference(model: str | None = "org/a", **more: Any) -> Difference:
+    place = Position(file="f.yaml", line=3, column=5)
+    values = {"path": "priority", "kind": "changed", "effect": "none", "old": 1, "new": 2, "message": "it says so",
+              "old_source": place, "new_source": place}
+    return Difference.model_validate({"model": model, **values, **more})
+
+
+def diff(*differences: Difference) -> FleetDiff:
+    return FleetDiff(
+        fleet="lab", base=Revision(name="main", commit="0123456789abcdef"), head=Revision(name="the working tree"),
+        before=FleetSize(models=1, replicas=2, gpus=5_000), after=FleetSize(models=1, replicas=2, gpus=20_000),
+        summary={"none": len(differences)}, differences=list(differences), exit_code=2 if differences else 0)
+
+
+def shown(found: FleetDiff, width: int = 120) -> str:
+    out = io.StringIO()
+    render_diff(found, Console(file=out, width=width))
+    return out.getvalue()
+
+
+def test_no_difference_is_said_in_one_sentence() -> None:
+    assert shown(diff()).splitlines() == [
+        "Fleet lab, from main (0123456789) to the working tree",
+        "Wanted: 1 model, 2 replicas, 0.5 -> 2 GPUs", "", "Diff: no difference in meaning"]
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), [
+    (["--a", "1", "--b"], ["--a", "2", "--b"], ("--a 1 …", "--a 2 …")),
+    (["x", "--a", "1"], ["x", "--a", "2"], ("… --a 1", "… --a 2")),
+    (["a"], ["a", "b"], ("…", "… b")),
+    ([], ["a"], ("not set", "a")),
+    (["a b"], ["a", "b"], ('"a b"', "a b")),
+    (["x"] * 200, ["y"] * 200, None),
+])
+def test_of_two_lists_what_differs_is_shown_with_its_flag(
+    old: list[str], new: list[str], expected: tuple[str, str] | None
+) -> None:
+    found = values_of(difference(old=old, new=new))
+    if expected is None:
+        assert all(len(text) == 120 and text.endswith("…") for text in found)
+    else:
+        assert found == expected
+
+
+def test_two_masked_values_do_not_look_equal() -> None:
+    assert values_of(difference(old="***", new="***")) == ("***", "*** (another value)")
+    assert values_of(difference(old=None, new="***")) == ("not set", "***")
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (None, "not set"), ("", '""'), ("16Gi", "16Gi"), (0.5, "0.5"), (True, "true"), ({"a": [1]}, '{"a": [1]}'),
+    ("two\nlines", '"two\\nlines"'), (["a", "b c", ""], 'a "b c" ""'),
+])
+def test_values_as_a_person_would_write_them(value: object, text: str) -> None:
+    assert value_text(value) == text
+
+
+def test_a_revision_is_told_with_its_commit_once() -> None:
+    assert revision_text(Revision(name="main", commit="0123456789abcdef")) == "main (0123456789)"
+    assert revision_text(Revision(name="0123456", commit="0123456789abcdef")) == "0123456"
+    assert revision_text(Revision(name="new.yaml")) == "new.yaml"
+    parted = Revision(name="origin/main...HEAD", commit="0123456789abcdef")
+    assert revision_text(parted) == "the merge base of origin/main and HEAD (0123456789)"
+
+
+def test_a_size_of_one_is_singular() -> None:
+    assert wanted_line(diff()) == "1 model, 2 replicas, 0.5 -> 2 GPUs"
+
+
+def test_what_one_line_does_to_many_models_is_told_once() -> None:
+    models = [f"org/{number}" for number in range(5)]
+    own = difference("org/2", path="replicas", old=1, new=3, new_source=Position(file="f.yaml", line=9, column=1))
+    text = shown(diff(difference(None, path="nodes[0].cordon"), *map(difference, models), own))
+    assert text.count("priority: 1 -> 2") == 1
+    assert "~ 5 models: org/0, org/1, org/2 and 2 more" in text
+    assert text.index("~ the fleet as a whole") < text.index("~ 5 models") < text.index("~ org/2\n")
+    assert "Diff: 7 differences" in text
+
+
+def test_the_same_change_at_two_lines_is_two() -> None:
+    there = Position(file="f.yaml", line=9, column=5)
+    text = shown(diff(difference("a"), difference("b", new_source=there)))
+    assert text.count("priority: 1 -> 2") == 2
+
+
+def test_what_several_differences_do_is_said_once_below_them() -> None:
+    text = shown(diff(difference(path="restart.max"), difference(path="restart.backoff")))
+    assert text.count("it says so") == 1
+
+
+def test_a_value_that_went_is_told_where_it_was() -> None:
+    text = shown(diff(difference(path="", kind="removed", effect="held", old="2 replicas", new=None, new_source=None)))
+    assert "- org/a\n    held       2 replicas  (was f.yaml:3:5)" in text
+
+
+def test_long_lines_stay_in_their_column() -> None:
+    for line in shown(diff(difference(old="x" * 100, new="y" * 100)), width=60).splitlines():
+        assert len(line) <= 60
+
+
+def test_nothing_is_obeyed_by_a_terminal() -> None:
+    evil = "\x1b[2J\u202e\r\n[red]"
+    place = Position(file=evil, line=1, column=1)
+    found = diff(difference(evil, path=evil, old=evil, new=[evil], message=evil, new_source=place))
+    found = found.model_copy(update={"fleet": evil, "base": Revision(name=evil)})
+    text = shown(found)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "\r" not in text
+    assert "[red]" in text

@@ -1,0 +1,82 @@
+"""What the table of a plan says of the fleet's policy."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from render_plans import plan, row
+from rich.console import Console
+
+from fleetctl.documents.difference import Difference, PlanChange, Revision
+from fleetctl.documents.plan import Plan, PolicyFinding
+from fleetctl.documents.position import Position
+from fleetctl.render.plan_table import render_plan_table
+from fleetctl.render.report.of_plan import plan_report
+
+
+def shown(document: Plan, width: int = 120) -> str:
+    out = io.StringIO()
+    render_plan_table(document, Console(file=out, width=width))
+    return out.getvalue()
+
+
+def finding(lifted: bool) -> PolicyFinding:
+    return PolicyFinding(code="MAX_NEW_GPUS", key="spec.policy.maxNewGpus", message="the plan takes 9 GPUs", limit="8",
+                         found="takes 9 GPUs", liftable=True, lifted=lifted)
+
+
+def test_what_a_policy_refuses_stands_before_everything_else() -> None:
+    text = shown(plan(models=[row("org/a", 1, 0, create=1)], policy=[finding(lifted=False)]), width=120)
+    assert text.index("Refused by policy\n  ! the plan takes 9 GPUs") < text.index("MODEL")
+    assert text.splitlines()[-1].endswith("(fleetctl never removes); refused by policy")
+
+
+def test_what_was_lifted_is_told_and_refuses_nothing() -> None:
+    text = shown(plan(policy=[finding(lifted=True)]))
+    assert "Policy: lifted by --force\n  ~ the plan takes 9 GPUs" in text
+    assert text.splitlines()[-1].endswith("(fleetctl never removes)")
+
+
+def test_many_findings_are_cut_and_the_rest_counted() -> None:
+    assert "and 980 more (--format json lists them)" in shown(plan(policy=[finding(lifted=False)] * 1000))
+
+
+def changed(*differences: dict[str, Any]) -> Plan:
+    place = Position(file="fleets/prod.yaml", line=6, column=21)
+    listed = [Difference(**{"kind": "changed", "effect": "none", "new_source": place, "message": "", **one})
+              for one in differences]
+    return plan(change=PlanChange(base=Revision(name="main"), create=0, blocked=0, also_without=0, differences=listed))
+
+
+ALTERED = "This change alters the policy it is judged by"
+
+
+def test_a_change_of_the_policy_itself_is_told_with_its_line() -> None:
+    text = shown(changed({"path": "policy.maxNewReplicas", "old": 4, "new": 400},
+                         {"path": "policy.protectedModels", "kind": "removed", "old": ["org/*"]}))
+    assert (f"{ALTERED}\n  ~ spec.policy.maxNewReplicas: 4 -> 400 at fleets/prod.yaml:6:21\n"
+            "  ~ spec.policy.protectedModels: org/* -> not set at fleets/prod.yaml:6:21\n") in text
+
+
+def test_other_changes_are_no_change_of_the_policy() -> None:
+    assert ALTERED not in shown(plan())
+    assert ALTERED not in shown(changed({"path": "cluster.namespace", "old": "a", "new": "b"},
+                                        {"path": "policy.maxNewReplicas", "model": "m", "old": 1, "new": 2}))
+
+
+def test_hostile_values_stay_on_their_line() -> None:
+    text = shown(changed({"path": "policy.protectedModels", "new": ["\x1b[31m\nPlan: fine"]}))
+    assert "\x1b" not in text
+    assert "\nPlan: fine" not in text
+
+
+def test_reports_have_a_table_of_it_and_a_warning_at_its_line() -> None:
+    report = plan_report(changed({"path": "policy.maxNewReplicas", "old": 4, "new": 400}))
+    [table] = [table for table in report.tables if table.title == ALTERED]
+    assert table.rows == (("spec.policy.maxNewReplicas", "4", "400", "fleets/prod.yaml:6:21"),)
+    [finding] = [one for one in report.findings if one.code == "POLICY_CHANGED"]
+    assert (finding.level, finding.message) == ("warning", f"{ALTERED}: spec.policy.maxNewReplicas: 4 -> 400")
+    assert finding.place == Position(file="fleets/prod.yaml", line=6, column=21)
+    quiet = plan_report(plan())
+    assert [one for one in (*quiet.tables, *quiet.findings) if "alter" in repr(one)] == []
