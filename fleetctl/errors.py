@@ -3,11 +3,13 @@
 FleetctlError                  1  something the user or the cluster did; shown without a traceback
 ├── UsageError                64  flags that do not go together
 ├── FleetFileError             1  one or more problems in the fleet files, all of them at once
+├── RevisionError              1  a git revision that is not there, or git itself
 ├── DocumentError              1  a plan, inventory or event that is damaged or of an unknown major version
 ├── InventoryError             1  the cluster could not be read whole
 │   ├── ClusterUnreachable     1
 │   └── ClusterRefused         1  401 or 403, with what to do about it
 ├── ApplyError                 1  the apply could not be started or followed
+├── ForgeError                 1  the forge (GitHub, GitLab) did not do what it was asked; never the end of a review
 ├── PolicyRefused              4
 ├── LockHeld                   5  another apply of this fleet is running
 ├── PlanStale                  6  what a saved plan relies on has moved
@@ -51,6 +53,10 @@ class FleetFileError(FleetctlError):
         self.problems = tuple(problems)
 
 
+class RevisionError(FleetctlError):
+    """A git revision that is not in this clone, or a git that cannot be used."""
+
+
 class DocumentError(FleetctlError):
     """A document that is damaged, tampered with, or of a format this version does not know."""
 
@@ -71,10 +77,22 @@ class ApplyError(FleetctlError):
     """The apply could not be started or followed."""
 
 
+class ForgeError(FleetctlError):
+    """The forge did not do what it was asked; `status` is its HTTP status, None where nothing answered."""
+
+    def __init__(self, message: str, *, hint: str | None = None, status: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
 class PolicyRefused(FleetctlError):
-    """A policy of the fleet forbids this."""
+    """A policy of the fleet forbids this; `findings` says which and why, one sentence each."""
 
     exit_code = 4
+
+    def __init__(self, message: str, *, findings: Sequence[str] = (), hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.findings = tuple(findings)
 
 
 class LockHeld(FleetctlError):

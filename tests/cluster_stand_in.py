@@ -44,14 +44,15 @@ def all_ready(request: dict[str, Any]) -> Steps:
     """The play of an agent that creates all that is planned, and everything becomes ready."""
     plan = request["plan"]
     lines = event(0, "version", "fleetctl agent", version="1.0") + event(1, "lockAcquired", "lock acquired")
+    lines += event(2, "planAccepted", "plan accepted", level="debug", **request["record"])
     rows = [ready(action["model"], action["replicaId"], action["members"][0]["node"]) for action in plan["actions"]]
     for number, row in enumerate(rows):
-        lines += event(2 + number, "replicaReady", f"{row['model']}/{row['replicaId']}: ready", **{
+        lines += event(3 + number, "replicaReady", f"{row['model']}/{row['replicaId']}: ready", **{
             key: value for key, value in row.items() if key != "message"})
     rows += [{key: row[key] for key in ("model", "code", "message", "replicas")} | {"outcome": "blocked"}
              for row in plan["blocked"]]
     code = 3 if plan["blocked"] else 0
-    return [("RUNNING", lines), ("SUCCEEDED", lines + summary(2 + len(rows), *rows, code=code))]
+    return [("RUNNING", lines), ("SUCCEEDED", lines + summary(3 + len(rows), *rows, code=code))]
 
 
 @dataclass
@@ -64,6 +65,8 @@ class StoredJob:
     log: str = ""
     message: str = ""
     start_time: int = 0
+    end_time: int = 0
+    error_type: str | None = None
     stopped: bool = False
 
     def step(self) -> None:
@@ -73,7 +76,8 @@ class StoredJob:
     def record(self) -> dict[str, Any]:
         return {"type": "SUBMISSION", "job_id": None, "submission_id": self.body["submission_id"],
                 "status": self.status, "metadata": self.body.get("metadata"), "message": self.message,
-                "start_time": self.start_time, "entrypoint": self.body["entrypoint"]}
+                "start_time": self.start_time, "end_time": self.end_time or None,
+                "error_type": self.error_type, "entrypoint": self.body["entrypoint"]}
 
 
 @dataclass

@@ -178,6 +178,8 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
         events.emit("runSummary", text, level="error", outcomes=[], exitCode=6, usedBy=earlier.decode())
         return 6
     events.emit("lockAcquired", f"lock of fleet {fleet} acquired")
+    events.emit("planAccepted", f"plan {run.plan['planId'][:12]}: {len(run.replicas)} to create", level="debug",
+                **request["record"])
     run.work(lock)
     run.finish()
     return 0

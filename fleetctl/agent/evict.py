@@ -27,6 +27,7 @@ def run_evict(request: Mapping[str, Any], events: EventStream) -> int:
         return _end(events, 5, f"the lock of fleet {request['fleet']} is held by job {holder}")
     except ValueError:
         return _end(events, 1, f"there is no {name}")
+    events.emit("replicaEnding", f"{name} is told to end")
     ray.kill(handle, no_restart=True)
     deadline = time.monotonic() + GONE_S
     while name in ray.util.list_named_actors():

@@ -100,8 +100,7 @@ class Follower:
                 if isinstance(event, RunSummary):
                     return
             if job.ended:
-                reason = f"{job.status}: {job.message or 'no reason given'}"
-                raise ApplyError(f"the agent ended without a summary ({reason})", hint=self._wording.died)
+                raise ApplyError(f"the agent ended without a summary ({job.end_text})", hint=self._wording.died)
             self._wait(self._pause_s)
 
     def _read_on(self) -> None:

@@ -17,29 +17,39 @@ if TYPE_CHECKING:
 TOOL = "fleetctl"
 NOT_YET, NOT_YET_TRIES, NOT_YET_PAUSE_S = "No available agent", 30, 1.0
 Content = TypeVar("Content", dict[str, Any], list[dict[str, Any]])
+LOG_QUOTED, MESSAGE_SHOWN = ", last available logs", 200
 FINAL_STATUSES = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run of the agent as Ray lists it. `start_time_ms` since the epoch, 0 before it starts."""
+    """One run of the agent as Ray lists it. Times are since the epoch, 0 = not yet."""
 
     submission_id: str
     status: str
     metadata: dict[str, str] = field(default_factory=dict)
     message: str = ""
     start_time_ms: int = 0
+    end_time_ms: int = 0
+    error_type: str = ""
 
     @property
     def ended(self) -> bool:
         """Whether Ray counts the job as over."""
         return self.status in FINAL_STATUSES
 
+    @property
+    def end_text(self) -> str:
+        """Ray's word for how it ended, on one line, without the piece of the log that Ray quotes there."""
+        said = self.message.partition(LOG_QUOTED)[0].partition("\n")[0].strip()
+        return f"{self.status}: {said[:MESSAGE_SHOWN]}" if said else self.status
+
 
 def _job(record: dict[str, Any]) -> Job:
     return Job(
         str(record.get("submission_id") or ""), str(record.get("status") or ""), dict(record.get("metadata") or {}),
-        str(record.get("message") or ""), int(record.get("start_time") or 0),
+        str(record.get("message") or ""), int(record.get("start_time") or 0), int(record.get("end_time") or 0),
+        str(record.get("error_type") or ""),
     )
 
 

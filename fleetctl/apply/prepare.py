@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fleetctl.apply.used import AGAIN, refuse_used
+from fleetctl.apply.again import plan_again
+from fleetctl.apply.used import refuse_used
 from fleetctl.documents.base import as_datetime
+from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import ModelRow, Plan
 from fleetctl.errors import PlanStale
 from fleetctl.inventory.client import DashboardClient
@@ -18,10 +20,11 @@ from fleetctl.planner.stale import moved_since
 
 @dataclass(frozen=True, slots=True)
 class ApplyTask:
-    """A plan and where to apply it."""
+    """A plan and where to apply it; `single_use` = it was saved, and may have been applied before."""
 
     client: DashboardClient
     plan: Plan
+    single_use: bool = False
 
     @property
     def has_work(self) -> bool:
@@ -31,27 +34,41 @@ class ApplyTask:
 
 def awaited(plan: Plan) -> Sequence[ModelRow]:
     """Return the models whose replicas were starting already and are waited for: wanted, and not left out by flags."""
-    options = PlanOptions(tuple(plan.options.get("targets") or ()), tuple(plan.options.get("excludes") or ()))
+    options = PlanOptions(tuple(plan.options.targets), tuple(plan.options.excludes))
     return [row for row in plan.models if row.wanted and row.starting and options.left_out(row.key) is None]
 
 
-def prepare_saved(client: DashboardClient, plan: Plan, now: str) -> ApplyTask:
-    """Check that a saved plan can still be applied. `now` is RFC 3339.
+def prepare_saved(client: DashboardClient, plan: Plan, now: str, saved_as: str) -> ApplyTask:
+    """Check that a plan, saved as that file, can still be applied. `now` is RFC 3339.
 
     Raises PlanUsed, PlanStale (it expired, or what it relies on has moved), and InventoryError when the cluster could
     not be read whole.
     """
-    refuse_used(client, plan)
-    if has_expired(plan, now):
-        raise PlanStale(f"this plan expired at {plan.expires_at}", hint=AGAIN)
+    refuse_used(client, plan, saved_as)
+    refuse_expired(plan, now, saved_as)
     seen = read_inventory(Live(client, now, plan.fleet.namespace))
     require_complete(seen)
+    refuse_moved(plan, seen, saved_as)
+    return ApplyTask(client, plan, single_use=True)
+
+
+def refuse_expired(plan: Plan, now: str, saved_as: str) -> None:
+    """Raise PlanStale when the time of the plan, saved as that file, is over at `now` (RFC 3339)."""
+    if has_expired(plan, now):
+        raise PlanStale(f"this plan expired at {plan.expires_at}", hint=_again(plan, saved_as))
+
+
+def refuse_moved(plan: Plan, seen: Inventory, saved_as: str) -> None:
+    """Raise PlanStale, with all that has moved, when what the plan relies on is not so in `seen`."""
     moved = moved_since(plan, seen)
     if moved:
-        raise PlanStale("this plan is stale: what it relies on has changed", moved=moved, hint=AGAIN)
-    return ApplyTask(client, plan)
+        raise PlanStale("this plan is stale: what it relies on has changed", moved=moved, hint=_again(plan, saved_as))
 
 
 def has_expired(plan: Plan, now: str) -> bool:
     """Tell whether the plan's time is over at `now` (RFC 3339 with a zone)."""
     return plan.expires_at is not None and as_datetime(now) > as_datetime(plan.expires_at)
+
+
+def _again(plan: Plan, saved_as: str) -> str:
+    return f"make a new one: {plan_again(plan, saved_as)}"

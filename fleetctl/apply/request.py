@@ -1,4 +1,4 @@
-"""What the agent is asked: the plan as it stands, and what it does not say (job, lock, parallelism, log names)."""
+"""What the agent is asked: the plan as it stands, and what it does not say (job, lock, parallelism, logs)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.apply.prepare import awaited
+from fleetctl.apply.record import apply_record
 from fleetctl.documents.plan import Plan
 from fleetctl.inventory.log_name import log_name
 from fleetctl.version import __version__
@@ -28,6 +29,7 @@ def apply_request(plan: Plan, job: str, who: str, options: ApplyOptions) -> dict
         "job": job,
         "holder": {"job": job, "who": who, "planId": plan.plan_id},
         "toolVersion": __version__,
+        "record": apply_record(plan),
         "parallelism": options.parallelism,
         "lockTimeout": options.lock_timeout_s,
         "singleUse": options.single_use,

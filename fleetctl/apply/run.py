@@ -13,6 +13,7 @@ from fleetctl.apply import jobs
 from fleetctl.apply.follow import APPLY, Follower
 from fleetctl.apply.outcome import INTERRUPTED
 from fleetctl.apply.package import job_package
+from fleetctl.apply.record import Starter, apply_metadata
 from fleetctl.apply.request import ApplyOptions, apply_request
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.plan import Plan
@@ -41,14 +42,11 @@ class Started:
 
 
 def start_apply(
-    client: DashboardClient, plan: Plan, submission_id: str, who: str, options: ApplyOptions
+    client: DashboardClient, plan: Plan, submission_id: str, starter: Starter, options: ApplyOptions
 ) -> Started:
     """Submit the agent with `plan`; raises ApplyError when the cluster does not take it."""
-    metadata = {"fleet": plan.fleet.name, "planId": plan.plan_id, "who": who}
-    if plan.fleet.git:
-        metadata["commit"] = plan.fleet.git.commit
-    request = apply_request(plan, submission_id, who, options)
-    jobs.submit(client, submission_id, "apply", job_package(request), metadata)
+    request = apply_request(plan, submission_id, starter.name, options)
+    jobs.submit(client, submission_id, "apply", job_package(request), apply_metadata(plan, starter))
     return Started(client, submission_id)
 
 

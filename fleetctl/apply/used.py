@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from fleetctl.apply import jobs
+from fleetctl.apply.again import plan_again
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import PlanUsed
 from fleetctl.inventory.client import DashboardClient
 
-AGAIN = "make a new one: fleetctl plan -f FLEET --out FILE"
 
-
-def refuse_used(client: DashboardClient, plan: Plan) -> None:
-    """Raise PlanUsed when the cluster's list of jobs shows that this plan was applied before."""
+def refuse_used(client: DashboardClient, plan: Plan, saved_as: str) -> None:
+    """Raise PlanUsed when the cluster's list of jobs shows that this plan, saved as that file, was applied before."""
     for job in jobs.ours(client):
         if job.metadata.get("planId") != plan.plan_id:
             continue
         if '"type":"lockAcquired"' in (jobs.log_of(client, job.submission_id) or ""):
-            raise used_by(job.submission_id)
+            raise used_by(job.submission_id, plan_again(plan, saved_as))
 
 
-def used_by(submission_id: str) -> PlanUsed:
-    """Return the error for a plan that job `submission_id` has applied."""
-    return PlanUsed(f"this plan was already applied by job {submission_id}", hint=AGAIN)
+def used_by(submission_id: str, again: str = "fleetctl plan -f FLEET --out FILE") -> PlanUsed:
+    """Return the error for a plan that job `submission_id` has applied; `again` = the command for a new one."""
+    return PlanUsed(f"this plan was already applied by job {submission_id}", hint=f"make a new one: {again}")

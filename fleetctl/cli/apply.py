@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +13,7 @@ from fleetctl.cli.options import (
     AddressOption,
     AdoptFromOption,
     ExcludeOption,
+    ForceOption,
     LockTimeoutOption,
     NamespaceOption,
     OptionalFilesOption,
@@ -24,8 +24,8 @@ from fleetctl.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from fleetctl.apply.prepare import ApplyTask
-    from fleetctl.documents.plan import Plan
+    from fleetctl.cli.apply_task import Proposal
+    from fleetctl.planner.options import PlanOptions
 
 EPILOG = epilog(
     examples=[
@@ -35,8 +35,9 @@ EPILOG = epilog(
         "fleetctl apply --attach                       # follow the one that is running",
     ],
     exit_codes="0 every wanted replica is ready, 1 error before any action, 3 partial: something is blocked,\n"
-               "  failed or still starting, 5 another apply holds the lock, 6 the saved plan is stale or used,\n"
-               "  7 --wait-timeout passed, 64 usage, 130 interrupted, 143 terminated",
+               "  failed or still starting, 4 refused by policy, 5 another apply holds the lock,\n"
+               "  6 the saved plan is stale or used, 7 --wait-timeout passed, 64 usage, 130 interrupted,\n"
+               "  143 terminated",
 )
 
 
@@ -66,6 +67,7 @@ def apply(
     target: TargetOption = None,
     exclude: ExcludeOption = None,
     adopt_from: AdoptFromOption = None,
+    force: ForceOption = False,
     parallelism: ParallelismOption = 10,
     lock_timeout: LockTimeoutOption = 0,
     wait_timeout: WaitTimeoutOption = None,
@@ -77,25 +79,24 @@ def apply(
     """
     from fleetctl.apply.request import ApplyOptions
     from fleetctl.cli.apply_follow import attach_to, carry_out
+    from fleetctl.cli.apply_task import agreed_to
+    from fleetctl.planner.options import PlanOptions
 
     _check_arguments(plan_file, files, attach)
     if plan_file is not None or attach:
-        _refuse_choices(
-            {"--target": target, "--exclude": exclude, "--adopt-from": adopt_from, "--namespace": namespace})
+        _refuse_choices({"--target": target, "--exclude": exclude, "--adopt-from": adopt_from,
+                         "--namespace": namespace, "--force": force and attach})
+    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files or ()))
     output = ApplyOutput(output_format)
     with output.ends_with_summary():
         if attach:
             return attach_to(plan_file, files, address, output, wait_timeout)
-        options = ApplyOptions(parallelism, lock_timeout, single_use=plan_file is not None)
-        planned = (_task_from_plan(plan_file, address) if plan_file is not None
-                   else _task_from_files(files or [], address, namespace, (target, exclude, adopt_from)))
-        with planned as task:
+        with _proposal(plan_file, options, address, namespace, yes=yes) as proposal:
+            task = proposal.task
             output.plan = task.plan
-            asks = bool(task.plan.actions) and not yes
-            _show_plan(task.plan, output_format, asks=asks)
-            if asks and not _agreed(task.plan):
+            if not agreed_to(proposal, output_format, force=force, yes=yes):
                 return 1
-            return carry_out(task, options, output, wait_timeout)
+            return carry_out(task, ApplyOptions(parallelism, lock_timeout, task.single_use), output, wait_timeout)
 
 
 def _check_arguments(plan_file: str | None, files: list[str] | None, attach: bool) -> None:
@@ -117,54 +118,12 @@ def _refuse_choices(choices: dict[str, object]) -> None:
                          hint="give them to `fleetctl plan`, or to `fleetctl apply -f FLEET`")
 
 
-@contextmanager
-def _task_from_files(
-    files: list[str], address: str | None, namespace: str | None,
-    choice: tuple[list[str] | None, list[str] | None, str | None],
-) -> Iterator[ApplyTask]:
-    """Plan afresh; such an apply is never stale."""
-    from fleetctl.apply.prepare import ApplyTask
-    from fleetctl.cli.connect import open_dashboard, read_stdin
-    from fleetctl.cli.planning import plan_fleet
-    from fleetctl.planner.options import PlanOptions
-    from fleetctl.spec.load import load_fleet
+def _proposal(
+    plan_file: str | None, options: PlanOptions, address: str | None, namespace: str | None, *, yes: bool
+) -> AbstractContextManager[Proposal]:
+    from fleetctl.cli.apply_task import proposed_by_files, proposed_by_plan
+    from fleetctl.cli.planning import Where
 
-    fleet = load_fleet(files, stdin=read_stdin)
-    targets, excludes, adopt_from = choice
-    options = PlanOptions(targets=tuple(targets or ()), excludes=tuple(excludes or ()), adopt_from=adopt_from)
-    made = plan_fleet(fleet, options, inventory=None, address=address, namespace=namespace)
-    with open_dashboard(address, fleet.cluster.address) as client:
-        yield ApplyTask(client, made)
-
-
-@contextmanager
-def _task_from_plan(plan_file: str, address: str | None) -> Iterator[ApplyTask]:
-    """Load a saved plan and check that what it relies on still holds."""
-    from fleetctl.apply.prepare import prepare_saved
-    from fleetctl.cli.connect import now_text, open_dashboard
-    from fleetctl.cli.saved_plan import read_saved_plan
-
-    plan = read_saved_plan(plan_file)
-    with open_dashboard(address, plan.inventory.address) as client:
-        yield prepare_saved(client, plan, now_text())
-
-
-def _show_plan(plan: Plan, output_format: ApplyFormat, *, asks: bool) -> None:
-    """Show the plan as part of the result; in a format for programs only to the person who is asked."""
-    from fleetctl.cli.console import message_console, result_console
-    from fleetctl.render.plan_table import render_plan_table
-
-    if output_format is ApplyFormat.TABLE or asks:
-        console = result_console() if output_format is ApplyFormat.TABLE else message_console()
-        render_plan_table(plan, console)
-        console.print()
-
-
-def _agreed(plan: Plan) -> bool:
-    from fleetctl.cli.console import confirm, say
-
-    count = len(plan.actions)
-    if confirm(f"Create {count} replica{'' if count == 1 else 's'}?", yes=False):
-        return True
-    say("note", "nothing was done")
-    return False
+    if plan_file is None:
+        return proposed_by_files(options, Where(None, address, namespace))
+    return proposed_by_plan(plan_file, address, force=options.force, yes=yes)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.errors import FleetctlError, PlanStale, PolicyRefused, UsageError
 
 if TYPE_CHECKING:
     from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
@@ -43,7 +43,7 @@ class ApplyOutput:
         except UsageError:
             raise
         except FleetctlError as error:
-            self._write_last(error.message, error.exit_code, level="error")
+            self._write_last(_in_one_line(error), error.exit_code, level="error")
             raise
 
     def relay(self, event: Event) -> None:
@@ -107,6 +107,12 @@ class ApplyOutput:
 
         write_result(event.model_dump_json(by_alias=True, exclude_none=True) + "\n")
         self._last_seq = event.seq
+
+
+def _in_one_line(error: FleetctlError) -> str:
+    """Return the message of an error with what it lists: a program reads one line where a person reads several."""
+    listed = error.moved if isinstance(error, PlanStale) else error.findings if isinstance(error, PolicyRefused) else ()
+    return "; ".join([error.message, *listed])
 
 
 def _show(outcomes: Sequence[ReplicaOutcome], note: str | None) -> None:

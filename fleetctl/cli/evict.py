@@ -12,10 +12,12 @@ from fleetctl.cli.replica_argument import ReplicaArgument, absent, parse_replica
 
 if TYPE_CHECKING:
     from fleetctl.documents.inventory import Inventory, Replica
+    from fleetctl.spec.resolved import ResolvedFleet
 
 EPILOG = epilog(
     examples=["fleetctl evict openai-community/gpt2/2", "fleetctl evict openai-community/gpt2/2 --yes"],
-    exit_codes="0 gone, 1 error, or there is no such replica of ours, 5 an apply is running, 64 usage",
+    exit_codes="0 gone, 1 error, or there is no such replica of ours, 4 protected by the fleet's policy,\n"
+               "  5 an apply is running, 64 usage",
 )
 
 
@@ -39,13 +41,16 @@ def evict(
     import os
 
     from fleetctl.apply.evict import run_evict
-    from fleetctl.cli.connect import cluster_of, now_text, open_dashboard, resolve_namespace
+    from fleetctl.cli.connect import fleet_of, now_text, open_dashboard, resolve_namespace
     from fleetctl.cli.console import confirm, say, write_result
     from fleetctl.cli.who import new_job_id, who
+    from fleetctl.documents.fleet import Cluster
     from fleetctl.inventory.read import Live, read_inventory
 
     model, replica_id = parse_replica(replica)
-    cluster = cluster_of(files)
+    fleet = fleet_of(files)
+    _refuse_protected(fleet, model, replica)
+    cluster = fleet.cluster if fleet else Cluster()
     space = resolve_namespace(namespace, os.environ, cluster)
     with open_dashboard(address, cluster.address) as client:
         seen = read_inventory(Live(client, now_text(), space))
@@ -57,6 +62,17 @@ def evict(
         said = run_evict(client, found.fleet or "", space, (model, replica_id), job, who(), lock_timeout)
     write_result(said + "\n")
     return 0
+
+
+def _refuse_protected(fleet: ResolvedFleet | None, model: str, name: str) -> None:
+    """Raise PolicyRefused when the fleet file that was given protects the model."""
+    from fleetctl.errors import PolicyRefused
+    from fleetctl.planner.policy import policy_at, protecting
+
+    pattern = protecting(fleet.policy.protected_models, model) if fleet else None
+    if fleet and pattern is not None:
+        raise PolicyRefused(f"{name} stays: {policy_at(fleet, 'protectedModels', pattern)} protects it",
+                            hint="no flag lifts this; change spec.policy in a review of its own")
 
 
 def _ours(seen: Inventory, model: str, replica_id: int, name: str) -> Replica:

@@ -8,7 +8,7 @@ import tempfile
 import traceback
 
 from fleetctl.cli.console import message_console, say
-from fleetctl.errors import FleetctlError, FleetFileError, PlanStale
+from fleetctl.errors import FleetctlError, FleetFileError, PlanStale, PolicyRefused
 
 
 def explain(error: FleetctlError) -> int:
@@ -21,6 +21,9 @@ def explain(error: FleetctlError) -> int:
     if isinstance(error, PlanStale):
         for moved in error.moved:
             say("moved", moved)
+    if isinstance(error, PolicyRefused):
+        for finding in error.findings:
+            say("policy", finding)
     if error.hint:
         say("hint", error.hint)
     _show_traceback_for_debugging(error)

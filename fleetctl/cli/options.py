@@ -36,6 +36,14 @@ def duration(value: str | float) -> float:
         raise typer.BadParameter(f"{value!r} is not {DURATION_ALLOWED}") from None
 
 
+def expiry_duration(value: str | float) -> float:
+    """Like `duration`, for how long something is good: longer than nothing."""
+    seconds = duration(value)
+    if seconds < 1:
+        raise typer.BadParameter(f"{value!r} is over before anybody could use it; at least 1s")
+    return seconds
+
+
 _FLEET_FILES = typer.Option(
     "--file", "-f", metavar="PATH", show_default=False,
     help="Fleet file, a folder of them, or - for standard input; repeatable.",
@@ -111,6 +119,24 @@ AdoptFromOption = Annotated[
     typer.Option(
         "--adopt-from", metavar="FLEET", show_default=False,
         help="The fleet was called FLEET: count its replicas as ours. Needed until each of them has been replaced.",
+    ),
+]
+ForceOption = Annotated[
+    bool,
+    typer.Option("--force", help="Lift the thresholds of spec.policy for this run; what it protects stays protected."),
+]
+BaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--base", metavar="REV", show_default=False,
+        help="Also tell what the change since this git revision causes alone; REV... = since this branch left it.",
+    ),
+]
+ExpiresOption = Annotated[
+    float,
+    typer.Option(
+        "--expires", metavar="DURATION", parser=expiry_duration, show_default=False,
+        help="How long a saved plan may be applied, from the inventory on; at most 30d. [default: 24h]",
     ),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -1,9 +1,6 @@
-"""`fleetctl plan`: say what would run where, what does not fit and why. Writes nothing but the file --out names."""
+"""`fleetctl plan`: say what would run where, what does not fit and why. Writes nothing but the files it is told to."""
 
 from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,25 +8,27 @@ from fleetctl.cli.help import epilog
 from fleetctl.cli.options import (
     AddressOption,
     AdoptFromOption,
+    BaseOption,
     DetailedExitCodeOption,
     ExcludeOption,
+    ExpiresOption,
     FilesOption,
-    FormatOption,
+    ForceOption,
     InventoryOption,
     NamespaceOption,
     OutOption,
-    OutputFormat,
     TargetOption,
 )
-
-if TYPE_CHECKING:
-    from fleetctl.documents.plan import Plan
+from fleetctl.cli.planning import DEFAULT_EXPIRY_S
+from fleetctl.cli.reporting import ReportFormatOption, ReportOption
+from fleetctl.render.report.formats import ReportFormat
 
 EPILOG = epilog(
     examples=[
         "fleetctl plan -f fleets/prod.yaml",
         "fleetctl plan -f fleets/ --out prod.fleetplan && fleetctl apply prod.fleetplan",
         "fleetctl plan -f fleets/ --inventory snapshot.json --format json",
+        "fleetctl plan -f fleets/ --base origin/main --report markdown=plan.md --report html=plan.html",
         "fleetctl plan -f fleets/ --detailed-exitcode   # in CI",
     ],
     exit_codes="0 planned, 1 error, 64 usage; with --detailed-exitcode 0 nothing to do,\n"
@@ -47,61 +46,41 @@ def plan(
     address: AddressOption = None,
     namespace: NamespaceOption = None,
     inventory: InventoryOption = None,
-    output_format: FormatOption = OutputFormat.TABLE,
+    base: BaseOption = None,
+    output_format: ReportFormatOption = ReportFormat.TABLE,
+    report: ReportOption = None,
     out: OutOption = None,
+    expires: ExpiresOption = DEFAULT_EXPIRY_S,
     detailed_exitcode: DetailedExitCodeOption = False,
     target: TargetOption = None,
     exclude: ExcludeOption = None,
     adopt_from: AdoptFromOption = None,
+    force: ForceOption = False,
 ) -> int:
     """Show what would run where, what does not fit and why.
 
     Compares the fleet files with what runs now. Nothing is changed, and no plan ever removes a replica: more live than
     wanted is held.
     """
+    from fleetctl.cli.changing import change_since
     from fleetctl.cli.connect import read_stdin, refuse_two_readers
-    from fleetctl.cli.planning import plan_fleet
+    from fleetctl.cli.plan_faces import plan_faces
+    from fleetctl.cli.planning import Where, plan_fleet
+    from fleetctl.cli.reporting import parse_reports, show, write_reports
+    from fleetctl.cli.saved_plan import check_out, save_plan
     from fleetctl.planner.options import PlanOptions
-    from fleetctl.spec.load import load_fleet
+    from fleetctl.spec.load import inspect_fleet
 
     refuse_two_readers(files, inventory)
-    fleet = load_fleet(files, stdin=read_stdin)
-    options = PlanOptions(targets=tuple(target or ()), excludes=tuple(exclude or ()), adopt_from=adopt_from)
-    made = plan_fleet(fleet, options, inventory=inventory, address=address, namespace=namespace)
+    check_out(out)
+    reports = parse_reports(report, beside=out)
+    loaded = inspect_fleet(files, stdin=read_stdin)
+    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files))
+    planned = plan_fleet(loaded.sound(), options, Where(inventory, address, namespace, expires))
+    made = change_since(base, files, loaded, planned) if base else planned.plan
     if out:
-        _save(made, out)
-    _show(made, output_format)
+        save_plan(made, out)
+    faces = plan_faces(made, planned.picture)
+    write_reports(faces, reports)
+    show(faces, output_format)
     return made.exit_code if detailed_exitcode else 0
-
-
-def _show(made: Plan, output_format: OutputFormat) -> None:
-    from fleetctl.cli.console import result_console, write_result
-
-    if output_format is OutputFormat.JSON:
-        from fleetctl.render.plan_json import render_plan_json
-
-        write_result(render_plan_json(made))
-    else:
-        from fleetctl.render.plan_table import render_plan_table
-
-        render_plan_table(made, result_console())
-
-
-def _save(made: Plan, out: Path) -> None:
-    from fleetctl.apply.prepare import has_expired
-    from fleetctl.cli.connect import now_text
-    from fleetctl.cli.console import say
-    from fleetctl.cli.write_file import write_file
-    from fleetctl.errors import UsageError
-    from fleetctl.render.plan_json import saved_plan_json
-
-    if str(out) == "-":
-        raise UsageError("--out needs a file: a saved plan holds env values", hint="--format json prints it, masked")
-    write_file(out, saved_plan_json(made), mode=0o600)
-    if has_expired(made, now_text()):
-        say("saved", str(out))
-        say("warning", f"`fleetctl apply` will refuse it: its inventory is of {made.inventory.observed_at}, "
-                       f"so it expired at {made.expires_at}")
-        return
-    until = f" until {made.expires_at}" if made.expires_at else ""
-    say("saved", f"{out}; run it with `fleetctl apply {out}`{until}")

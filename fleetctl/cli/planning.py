@@ -4,19 +4,49 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fleetctl.documents.inventory import Inventory
+    from fleetctl.documents.placement_map import PlacementMap
     from fleetctl.documents.plan import Plan
     from fleetctl.planner.options import PlanFacts, PlanOptions
     from fleetctl.spec.resolved import ResolvedFleet
 
+DEFAULT_EXPIRY_S = 24 * 3600.0
 
-def plan_fleet(
-    fleet: ResolvedFleet, options: PlanOptions, *, inventory: str | None, address: str | None, namespace: str | None
-) -> Plan:
-    """Read the inventory the flags point to and plan on it.
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the inventory comes from, and how long a plan made on it holds: the flags, as they were given. Seconds."""
+
+    inventory: str | None = None
+    address: str | None = None
+    namespace: str | None = None
+    expires_s: float = DEFAULT_EXPIRY_S
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, and everything it was made from."""
+
+    fleet: ResolvedFleet
+    inventory: Inventory
+    options: PlanOptions
+    facts: PlanFacts
+    plan: Plan
+
+    def picture(self) -> PlacementMap:
+        """Return the placement map with the plan drawn in."""
+        from fleetctl.planner.questions.occupancy import placement_map
+        from fleetctl.planner.questions.world import World
+
+        return placement_map(World(self.fleet, self.inventory, self.options.adopt_from), self.plan)
+
+
+def plan_fleet(fleet: ResolvedFleet, options: PlanOptions, where: Where) -> Planned:
+    """Read the inventory the flags point to and plan on it; warnings of the inventory go to standard error.
 
     Raises InventoryError when it could not be read whole, UsageError when --target or --exclude name no model.
     """
@@ -24,27 +54,27 @@ def plan_fleet(
     from fleetctl.inventory.read import read_inventory
     from fleetctl.planner.plan import make_plan
 
-    with closing(inventory_source(inventory, address, namespace, fleet.cluster)) as source:
+    with closing(inventory_source(where.inventory, where.address, where.namespace, fleet.cluster)) as source:
         seen = read_inventory(source)
-    facts = _facts(fleet, seen, resolve_namespace(namespace, os.environ, fleet.cluster))
+    facts = _facts(fleet, seen, resolve_namespace(where.namespace, os.environ, fleet.cluster), where.expires_s)
     made = make_plan(fleet, seen, options, facts)
     _warn(seen)
-    return made
+    return Planned(fleet, seen, options, facts, made)
 
 
-def expiry(observed_at: str) -> str | None:
-    """Return when a plan made at `observed_at` (RFC 3339) expires: a day later; None where that is no time."""
+def expiry(observed_at: str, after_s: float = DEFAULT_EXPIRY_S) -> str | None:
+    """Return when a plan made at `observed_at` (RFC 3339) expires; None where that is no time."""
     from datetime import timedelta
 
     from fleetctl.documents.base import as_datetime
 
     try:
-        return (as_datetime(observed_at) + timedelta(days=1)).isoformat().replace("+00:00", "Z")
+        return (as_datetime(observed_at) + timedelta(seconds=int(after_s))).isoformat().replace("+00:00", "Z")
     except (ValueError, OverflowError):  # the latter for the last day there is
         return None
 
 
-def _facts(fleet: ResolvedFleet, inventory: Inventory, namespace: str) -> PlanFacts:
+def _facts(fleet: ResolvedFleet, inventory: Inventory, namespace: str, expires_s: float) -> PlanFacts:
     from fleetctl.cli.git import git_facts
     from fleetctl.planner.options import PlanFacts
     from fleetctl.version import __version__
@@ -52,7 +82,7 @@ def _facts(fleet: ResolvedFleet, inventory: Inventory, namespace: str) -> PlanFa
     return PlanFacts(
         tool_version=__version__,
         git=git_facts([source.path for source in fleet.files], os.environ),
-        expires_at=expiry(inventory.observed_at),
+        expires_at=expiry(inventory.observed_at, expires_s),
         namespace=namespace,
         address=inventory.cluster.address,
     )

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fleetctl.cli.completion import complete_replicas
+
 if TYPE_CHECKING:
     from fleetctl.documents.inventory import Inventory
     from fleetctl.errors import FleetctlError
 
 ReplicaArgument = Annotated[
-    str, typer.Argument(metavar="MODEL/ID", show_default=False, help="One replica, as `fleetctl status` names it.")
+    str,
+    typer.Argument(metavar="MODEL/ID", show_default=False, autocompletion=complete_replicas,
+                   help="One replica, as `fleetctl status` names it."),
 ]
 
 

@@ -19,12 +19,17 @@ class SchemaName(str, Enum):
     """The documents that have a schema."""
 
     FLEET = "fleet"
+    FLEET_PART = "fleet-part"
     INVENTORY = "inventory"
     PLAN = "plan"
     EVENT = "event"
+    DIFF = "diff"
     CAPACITY = "capacity"
     WHAT_IF = "what-if"
     PLACEMENT_MAP = "placement-map"
+    RENDERED_FLEET = "rendered-fleet"
+    HISTORY = "history"
+    HISTORY_RUN = "history-run"
 
 
 def register(app: typer.Typer) -> None:

@@ -12,8 +12,8 @@ from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.base import Authored
 from fleetctl.documents.engine import Engine
-from fleetctl.documents.quantity import Bytes, Cpus, Gpus, Seconds
-from fleetctl.documents.selector import LabelKey, Selector
+from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
+from fleetctl.documents.selector import Expression, LabelKey, Selector
 
 API_VERSION = "fleetctl/v1"
 MAX_REPLICAS = 100_000
@@ -140,7 +140,7 @@ class Policy(Authored):
     max_new_replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = Field(
         None, description="the most replicas one plan may create; a threshold, which --force lifts"
     )
-    max_new_gpus: Gpus | None = Field(
+    max_new_gpus: GpuSum | None = Field(
         None, description="the most GPUs all new replicas of one plan may hold; a threshold, which --force lifts"
     )
     max_change_percent: Annotated[int, Field(ge=0, le=10_000)] | None = Field(
@@ -150,7 +150,7 @@ class Policy(Authored):
     protected_models: list[str] = Field(
         default_factory=list, description="model keys, or patterns with *, of which no plan creates a replica"
     )
-    allowed_selectors: dict[LabelKey, list[str]] | None = Field(
+    allowed_selectors: dict[LabelKey, list[Expression]] | None = Field(
         None, description="the labels a nodeSelector may name, each with the values it may give there; an empty list = "
                           "any value"
     )
@@ -179,8 +179,8 @@ class FleetDocument(Authored):
     kind: Literal["Fleet"] = Field(description="always Fleet")
     extends: Annotated[str, Field(min_length=1)] | Annotated[list[Annotated[str, Field(min_length=1)]],
                                                             Field(min_length=1, max_length=16)] | None = Field(
-        None, description="fleet files this one stands on, relative to it; merged by model key and group name, the "
-                          "later one wins"
+        None, description="fleet files this one stands on, relative to it; merged by model key, group name and role, "
+                          "and the later one wins"
     )
     metadata: Metadata = Field(description="whose document this is")
     spec: FleetSpec = Field(description="what is wanted")

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION, Stored
 from fleetctl.documents.canonical import plan_id
-from fleetctl.documents.plan import Plan
+from fleetctl.documents.plan import MaskedPlan, Plan
 from fleetctl.errors import DocumentError
 
 Document = TypeVar("Document", bound=Stored)
@@ -31,20 +31,25 @@ def load_document(text: str, cls: type[Document], *, where: str) -> Document:
         return _at_once(text, cls, where) or _validated(_checked(_parsed(text, where), cls, where), cls, where)
 
 
-def load_plan(text: str, where: str) -> Plan:
-    """Return the saved plan in `text`; see `load_document`. Refuses one that was changed after it was written."""
+def load_plan(text: str, where: str, *, masked_too: bool = False) -> Plan:
+    """Return the saved plan in `text`; see `load_document`. Refuses one that was changed after it was written.
+
+    `masked_too` = also what `plan --format json` prints, to be looked at: its id is that of the whole plan, so it
+    cannot be checked.
+    """
     with collector_paused():
-        return _plan(_checked(_parsed(text, where), Plan, where), where)
+        return _plan(_checked(_parsed(text, where), Plan, where), where, masked_too=masked_too)
 
 
-def _plan(raw: dict[str, Any], where: str) -> Plan:
-    if raw.get("masked") is True:
+def _plan(raw: dict[str, Any], where: str, *, masked_too: bool) -> Plan:
+    masked = raw.get("masked") is True
+    if masked and not masked_too:
         raise DocumentError(f"{where} is what `plan --format json` shows, with the values of env masked",
                             hint="save a plan with `fleetctl plan --out FILE`, and apply that file")
-    if raw.get("planId") != plan_id(raw):
+    if not masked and raw.get("planId") != plan_id(raw):
         raise DocumentError(f"{where} was changed after it was written (planId does not match)",
                             hint="make a new plan with `fleetctl plan --out FILE`")
-    return _validated(raw, Plan, where)
+    return _validated(raw, MaskedPlan if masked else Plan, where)
 
 
 def _at_once(text: str, cls: type[Document], where: str) -> Document | None:

@@ -257,6 +257,16 @@ class PolicyFinding(Stored):
     source: Position | None = Field(None, description="where the policy stands")
 
 
+class PlanFlags(Stored):
+    """The flags that shaped a plan: enough to make it again."""
+
+    files: list[str] = Field(default_factory=list, description="the fleet files and folders, as -f named them")
+    targets: list[str] = Field(default_factory=list)
+    excludes: list[str] = Field(default_factory=list)
+    adopt_from: str | None = None
+    force: bool = Field(False, description="thresholds of the policy are lifted")
+
+
 class Plan(Stored):
     """A plan; `planId` is the SHA-256 of its canonical JSON without it."""
 
@@ -271,7 +281,8 @@ class Plan(Stored):
     certificate: Certificate
     models: list[ModelRow]
     specs: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="by spec hash: the resolved workers and placement of the models acted on"
+        default_factory=dict, description="by spec hash: workers and placement of the models acted on, resolved; "
+                                          "asSet = both as the user set them, which is what the hash covers"
     )
     actions: list[Action] = Field(default_factory=list)
     holds: list[Hold] = Field(default_factory=list)
@@ -281,8 +292,14 @@ class Plan(Stored):
     lost: list[Lost] = Field(default_factory=list)
     policy: list[PolicyFinding] = Field(default_factory=list, description="policies this plan would break")
     change: PlanChange | None = Field(None, description="with --base: what the change since that revision causes alone")
-    options: dict[str, Any] = Field(default_factory=dict, description="flags that shaped the plan: targets, excludes")
+    options: PlanFlags = Field(default_factory=PlanFlags, description="the flags that shaped the plan")
     observed: dict[str, dict[str, int]] = Field(
         default_factory=dict, description="per planned model: live count and highest id, to tell a stale plan"
     )
     exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 partial, 4 policy")
+
+
+class MaskedPlan(Plan):
+    """A plan as it is shown: env values are `***`, and the id is that of the whole plan. It must not be applied."""
+
+    masked: Literal[True] = True

@@ -9,14 +9,19 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from fleetctl.documents.capacity import Capacity
+from fleetctl.documents.difference import FleetDiff
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.fleet import FleetDocument
+from fleetctl.documents.history import History, HistoryRun
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import Plan
+from fleetctl.documents.rendered_fleet import RenderedFleet
 from fleetctl.documents.what_if import WhatIf
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
+
+_FOUND_BY = ("apiVersion", "kind", "key", "name")
 
 JsonSchema = dict[str, Any]
 Mode = Literal["validation", "serialization"]
@@ -51,6 +56,17 @@ def _event() -> JsonSchema:
     return {**event, "if": is_summary, "then": {"$ref": "#/$defs/RunSummary"}, "$defs": definitions}
 
 
+def _part() -> JsonSchema:
+    """A fleet file that extends another, or is extended: only what others find it by must be there."""
+    part = _of(FleetDocument, "fleetctl fleet file, a part of one", "validation")
+    for definition in (part, *part["$defs"].values()):
+        required = [key for key in definition.get("required", ()) if key in _FOUND_BY]
+        definition.pop("required", None)
+        if required:
+            definition["required"] = required
+    return part
+
+
 def _plain(schema: Any) -> Any:  # noqa: ANN401 (any JSON value)
     """Drop generated titles, write durations as text, and set references apart, as draft-07 wants."""
     if isinstance(schema, list):
@@ -71,10 +87,15 @@ def _duration(seconds: float) -> str:
 
 _GENERATORS: dict[str, Callable[[], JsonSchema]] = {
     "fleet": lambda: _of(FleetDocument, "fleetctl fleet file", "validation"),
+    "fleet-part": _part,
     "inventory": lambda: _of(Inventory, "fleetctl inventory", "serialization"),
     "plan": lambda: _of(Plan, "fleetctl plan", "serialization"),
     "event": _event,
+    "diff": lambda: _of(FleetDiff, "fleetctl diff", "serialization"),
     "capacity": lambda: _of(Capacity, "fleetctl capacity", "serialization"),
     "what-if": lambda: _of(WhatIf, "fleetctl what-if", "serialization"),
     "placement-map": lambda: _of(PlacementMap, "fleetctl map", "serialization"),
+    "rendered-fleet": lambda: _of(RenderedFleet, "fleetctl render", "serialization"),
+    "history": lambda: _of(History, "fleetctl history", "serialization"),
+    "history-run": lambda: _of(HistoryRun, "fleetctl history show", "serialization"),
 }

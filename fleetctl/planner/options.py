@@ -12,11 +12,15 @@ from fleetctl.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Flags of a plan: model keys to plan alone or to leave out, and the former name of a renamed fleet."""
+    """Flags of a plan: model keys to plan alone or to leave out, the former name of a renamed fleet, whether a person
+    lifts the thresholds of its policy; and where the fleet was read from, as -f had it, to make the plan again.
+    """
 
     targets: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     adopt_from: str | None = None
+    force: bool = False
+    files: tuple[str, ...] = ()
 
     def left_out(self, key: str) -> str | None:
         """Return why a model is not planned, or None when it is."""

@@ -5,10 +5,16 @@ from __future__ import annotations
 NOTHING_TO_DO = 0
 CHANGES = 2
 PARTIAL = 3
+REFUSED = 4
 
 
-def detailed_exit_code(*, actions: int, blocked: int) -> int:
-    """Return 3 when anything is blocked, else 2 when there are actions, else 0."""
+def detailed_exit_code(*, actions: int, blocked: int, refused: int) -> int:
+    """Return 4 when a policy refuses the plan, else 3 when anything is blocked, else 2 when there are actions, else 0.
+
+    `refused` = findings of policies that are not lifted.
+    """
+    if refused:
+        return REFUSED
     if blocked:
         return PARTIAL
     return CHANGES if actions else NOTHING_TO_DO

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,11 +16,12 @@ from fleetctl.documents.plan import (
     Hold,
     ModelRow,
     Plan,
+    PlanFlags,
     PlanFleet,
     PlanInventory,
     Summary,
 )
-from fleetctl.planner.actions import actions_for, read_actions
+from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.live import LiveState, ModelState, sort_out
@@ -34,9 +36,10 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.remedies import Inquiry
+from fleetctl.planner.policy import Doing, policy_findings, refusing
 from fleetctl.planner.repacked import Lying, repacked_bound
 from fleetctl.planner.rows import model_row
-from fleetctl.spec.resolve import spec_document
+from fleetctl.spec.resolve import shape_as_set, spec_document
 from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
 
 
@@ -127,6 +130,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes)
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
+    policy = policy_findings(fleet, _doing(decided, actions), force=options.force)
     plan = Plan(
         tool_version=facts.tool_version,
         fleet=PlanFleet(name=fleet.name, namespace=facts.namespace, files=list(fleet.files), git=facts.git),
@@ -138,20 +142,30 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         summary=_summary(decided, holds, drift),
         certificate=decided.certificate,
         models=_rows(decided, options),
-        specs={model.spec_hash: spec_document(model) for model in fleet.models if model.key in acted_on},
+        specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
+               for model in fleet.models if model.key in acted_on},
         actions=read_actions(actions),
         holds=holds,
         blocked=list(decided.blocked),
         drift=drift,
         unmanaged=state.unmanaged,
         lost=state.lost,
-        options=_options(options),
+        policy=policy,
+        options=_flags(options),
         observed={key: {"live": len(state.models[key].live), "highestId": state.models[key].highest_id}
                   for key in sorted(acted_on)},
-        exit_code=detailed_exit_code(actions=len(actions), blocked=len(decided.blocked)),
+        exit_code=detailed_exit_code(actions=len(actions), blocked=len(decided.blocked), refused=len(refusing(policy))),
     )
     rest = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
     return plan.model_copy(update={"plan_id": plan_id(rest, {"actions": canonical_json_of_sorted(actions)})})
+
+
+def _doing(decided: _Decided, actions: Sequence[ActionDocument]) -> Doing:
+    return Doing(
+        created=Counter(action["model"] for action in actions),
+        new_gpus=sum(member["gpus"] for action in actions for member in action["members"]),
+        live=sum(len(model.live) for model in decided.state.models.values()),
+    )
 
 
 def _summary(decided: _Decided, holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
@@ -174,6 +188,6 @@ def _rows(decided: _Decided, options: PlanOptions) -> list[ModelRow]:
     ]
 
 
-def _options(options: PlanOptions) -> dict[str, object]:
-    return {"targets": sorted(set(options.targets)), "excludes": sorted(set(options.excludes)),
-            "adoptFrom": options.adopt_from}
+def _flags(options: PlanOptions) -> PlanFlags:
+    return PlanFlags(files=list(options.files), targets=sorted(set(options.targets)),
+                     excludes=sorted(set(options.excludes)), adopt_from=options.adopt_from, force=options.force)

@@ -21,7 +21,7 @@ from fleetctl.planner.placement.reasons.verdict import refusal
 
 def moved_since(plan: Plan, inventory: Inventory) -> list[str]:
     """Return one sentence for each thing `plan` relies on that is different in `inventory`; empty = still good."""
-    state = sort_out(inventory, plan.fleet.name, set(plan.observed), plan.options.get("adoptFrom"))
+    state = sort_out(inventory, plan.fleet.name, set(plan.observed), plan.options.adopt_from)
     ledger = open_ledger(inventory, (), state)
     return [*_session(plan, inventory), *_models(plan, state), *_nodes(plan, ledger)]
 

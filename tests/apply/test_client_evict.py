@@ -6,8 +6,10 @@ import pytest
 from cluster_stand_in import ClusterStandIn, event
 
 from fleetctl.apply.evict import run_evict
+from fleetctl.apply.record import Starter
 from fleetctl.errors import ApplyError, LockHeld
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.version import __version__
 
 
 def answer(cluster: ClusterStandIn, code: int, message: str) -> None:
@@ -16,7 +18,7 @@ def answer(cluster: ClusterStandIn, code: int, message: str) -> None:
 
 
 def evict(client: DashboardClient) -> str:
-    return run_evict(client, "lab", "ns", ("org/m:1", 3), "j", "ann@laptop", 30)
+    return run_evict(client, "lab", "ns", ("org/m:1", 3), "j", Starter("ann@laptop"), 30)
 
 
 def test_the_agent_is_asked_to_end_the_one_replica(cluster: ClusterStandIn, client: DashboardClient) -> None:
@@ -28,7 +30,8 @@ def test_the_agent_is_asked_to_end_the_one_replica(cluster: ClusterStandIn, clie
     assert asked["holder"] == {"job": "j", "who": "ann@laptop"}
     assert cluster.jobs["j"].body["entrypoint"].endswith("start.sh evict")
     assert cluster.jobs["j"].body["metadata"] == {
-        "tool": "fleetctl", "verb": "evict", "fleet": "lab", "who": "ann@laptop", "replica": "org/m:1/3"}
+        "tool": "fleetctl", "verb": "evict", "fleet": "lab", "namespace": "ns", "who": "ann@laptop",
+        "replica": "org/m:1/3", "toolVersion": __version__}
 
 
 def test_while_an_apply_runs_nothing_is_evicted(cluster: ClusterStandIn, client: DashboardClient) -> None:

@@ -101,6 +101,14 @@ def test_an_agent_that_died_without_a_summary_is_told_with_rays_reason(
     assert "apply again" in (caught.value.hint or "")
 
 
+def test_of_rays_reason_the_piece_of_the_log_is_left_out(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    said = "Job entrypoint command failed with exit code 137"
+    cluster.add_job("j", ("FAILED", VERSION)).message = f"{said}, last available logs (truncated):\n{LOCKED}"
+    with pytest.raises(ApplyError) as caught:
+        follow(client)
+    assert caught.value.message == f"the agent ended without a summary (FAILED: {said})"
+
+
 def test_a_job_the_cluster_does_not_know_is_an_error(client: DashboardClient) -> None:
     with pytest.raises(ApplyError, match="knows no job j"):
         follow(client)

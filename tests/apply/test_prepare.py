@@ -76,7 +76,7 @@ def test_a_plan_counts_as_used_once_a_job_with_its_id_took_the_lock(
     cluster.add_job("refused", planId=plan.plan_id).log = event(1, "lockHeld")
     cluster.add_job("log-is-gone", planId=plan.plan_id)
     cluster.refusals["GET", "/api/jobs/log-is-gone/logs"] = [(500, "its node is dead")]
-    refuse_used(client, plan)
+    refuse_used(client, plan, "p.fleetplan")
     cluster.add_job("user", planId=plan.plan_id).log = event(0, "version") + event(1, "lockAcquired")
     with pytest.raises(PlanUsed, match="by job user"):
-        refuse_used(client, plan)
+        refuse_used(client, plan, "p.fleetplan")

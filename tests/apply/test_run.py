@@ -10,6 +10,7 @@ from cluster_stand_in import ClusterStandIn, StoredJob, event, ready, summary
 from small_plans import small_plan
 
 from fleetctl.apply import run as run_module
+from fleetctl.apply.record import Starter
 from fleetctl.apply.request import ApplyOptions, apply_request
 from fleetctl.apply.run import Detached, Started, follow, running, start_apply
 from fleetctl.documents.events import Event
@@ -17,6 +18,7 @@ from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import ApplyError, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.log_name import log_name
+from fleetctl.version import __version__
 
 VERSION, CREATED = event(0, "version", "fleetctl agent"), event(1, "replicaCreated", "m/0: created")
 STOPPED_SUMMARY = summary(2, {"model": "m", "replicaId": 0, "outcome": "starting", "nodes": [], "message": "goes on"},
@@ -40,20 +42,22 @@ def nothing(_: Event) -> None:
 
 
 def test_the_agent_is_asked_to_carry_out_exactly_the_plan(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    plan = small_plan("a", "b", namespace="ns", git=GitFacts(commit="c" * 40))
-    start_apply(client, plan, "j", "ann@laptop", ApplyOptions(4, 30.0, single_use=True))
+    plan = small_plan("a", "b", namespace="ns", git=GitFacts(commit="c" * 40, branch="main", dirty=True))
+    starter = Starter("ann@laptop", "https://ci.example.com/7")
+    start_apply(client, plan, "j", starter, ApplyOptions(4, 30.0, single_use=True))
     asked = cluster.request_of("j")
     assert asked["plan"] == plan.model_dump(mode="json", by_alias=True)
     assert {key: asked[key] for key in ("namespace", "job", "parallelism", "lockTimeout", "singleUse")} == {
         "namespace": "ns", "job": "j", "parallelism": 4, "lockTimeout": 30.0, "singleUse": True}
     assert asked["holder"] == {"job": "j", "who": "ann@laptop", "planId": plan.plan_id}
     assert cluster.jobs["j"].body["metadata"] == {
-        "tool": "fleetctl", "verb": "apply", "fleet": "lab", "planId": plan.plan_id, "who": "ann@laptop",
-        "commit": "c" * 40}
+        "tool": "fleetctl", "verb": "apply", "fleet": "lab", "namespace": "ns", "planId": plan.plan_id,
+        "create": "3", "who": "ann@laptop", "run": "https://ci.example.com/7", "toolVersion": __version__,
+        "commit": "c" * 40, "branch": "main", "dirty": "true"}
 
 
 def test_nothing_secret_stands_in_what_everybody_can_list(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    start_apply(client, small_plan("a"), "j", "ann", ApplyOptions())
+    start_apply(client, small_plan("a"), "j", Starter("ann"), ApplyOptions())
     assert "hush-hush" not in str(cluster.jobs["j"].body)
 
 

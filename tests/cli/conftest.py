@@ -81,3 +81,10 @@ def cli(
         return Shown(code, *capsys.readouterr())
 
     return running
+
+
+@pytest.fixture
+def fits(fleet_file: Path) -> Path:
+    """The fleet with targets that two nodes can hold."""
+    fleet_file.write_text(fleet_file.read_text().replace("replicas: 3", "replicas: 2"))
+    return fleet_file

@@ -23,7 +23,7 @@ from cluster_stand_in import ClusterStandIn
     ["-f", "FLEET", "--wait-timeout", "-3s"],
     ["-f", "FLEET", "--format", "yaml"],
     ["-f", "FLEET", "--target", "org/onee"],
-    ["-f", "FLEET", "--force"],
+    ["--attach", "--force"],
     ["-f", "FLEET", "--prune"],
     ["PLAN", "PLAN"],
 ], ids=" ".join)

@@ -11,6 +11,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn, event
 
 from fleetctl.documents.canonical import plan_id
+from fleetctl.version import __version__
 
 Saved = Callable[..., Path]
 
@@ -168,7 +169,7 @@ def test_what_the_plan_does_not_rely_on_may_move(cli, cluster: ClusterStandIn, s
 def test_a_plan_that_was_used_is_refused_and_names_the_job(cli, cluster: ClusterStandIn, saved: Path) -> None:
     plan = json.loads(saved.read_text())
     cluster.add_job("fleetctl-apply-7", planId=plan["planId"]).log = event(1, "lockAcquired")
-    refused(cli, cluster, saved, 6, "already applied by job fleetctl-apply-7", "plan -f FLEET --out FILE")
+    refused(cli, cluster, saved, 6, "already applied by job fleetctl-apply-7", "hint: make a new one: fleetctl plan -f")
 
 
 def test_the_agent_has_the_last_word_on_whether_a_plan_was_used(cli, cluster: ClusterStandIn, saved: Path) -> None:
@@ -207,3 +208,15 @@ def test_a_stale_plan_ends_with_a_summary_for_programs(
     other_session(cluster)
     shown = cli("apply", saved, "--yes", "--format", output)
     assert (shown.code, shown.lines[-1]["type"], shown.lines[-1]["exitCode"]) == (6, "runSummary", 6)
+
+
+def test_who_is_asked_about_a_saved_plan_is_told_which_it_is(cli, cluster: ClusterStandIn, saved: Path) -> None:
+    git = {"commit": "0123456789abcdef", "dirty": True}
+    rewrite(saved, renew=True, toolVersion="0.0.1", expiresAt="2126-01-01T00:00:00Z",
+            fleet={**json.loads(saved.read_text())["fleet"], "git": git})
+    shown = cli("apply", saved, typed="n\n")
+    told = (f"plan: {json.loads(saved.read_text())['planId'][:10]}, commit 0123456789 with uncommitted changes, "
+            f"made by fleetctl 0.0.1 (this is {__version__}), good until 2126-01-01T00:00:00Z\n")
+    assert told in shown.err
+    assert shown.err.index(told) < shown.err.index("Create 3 replicas? [y/N]")
+    assert cluster.writes() == []

@@ -101,3 +101,17 @@ def test_an_eviction_that_got_out_of_sight_is_not_called_an_apply(cli, running: 
     assert shown.code == 1
     assert "evict it again" in shown.err
     assert "apply" not in shown.err
+
+
+def test_a_model_that_the_fleet_file_protects_is_not_ended_and_nobody_is_asked(
+    cli, running: ClusterStandIn, fleet_file: Path
+) -> None:
+    text = fleet_file.read_text().replace("spec:\n", "spec:\n  policy: {protectedModels: ['org/one:*']}\n")
+    fleet_file.write_text(text)
+    shown = cli("evict", f"{MODEL}/1", "-f", fleet_file, typed="y\n")
+    assert shown.code == 4
+    assert f"{MODEL}/1 stays: spec.policy.protectedModels: org/one:* at {fleet_file}:5:29 protects it" in shown.err
+    assert "?" not in shown.err
+    assert running.writes() == []
+    fleet_file.write_text(text.replace("org/one:*", "org/two"))
+    assert cli("evict", f"{MODEL}/1", "-f", fleet_file, "--yes").code == 0

@@ -229,3 +229,54 @@ def test_a_plan_that_is_expired_when_it_is_made_is_saved_with_a_warning(
     snapshot_file.write_text(json.dumps(fresh))
     plan(fleet_file, snapshot_file, "--out", str(out))
     assert f"run it with `fleetctl apply {out}` until 2126-03-05T12:00:00Z" in capsys.readouterr().err
+
+
+def test_how_long_a_plan_may_be_applied_can_be_said(
+    fleet_file: Path, snapshot_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(fleet_file, snapshot_file, "--format", "json", "--expires", "1h30m") == 0
+    assert json.loads(capsys.readouterr().out)["expiresAt"] == "2026-03-04T13:30:00Z"
+
+
+@pytest.mark.parametrize("value", ["0s", "500ms", "31d", "soon", "-1h", ""])
+def test_an_expiry_that_helps_nobody_is_a_usage_error(
+    fleet_file: Path, snapshot_file: Path, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(fleet_file, snapshot_file, "--expires", value) == 64
+    assert "--expires" in capsys.readouterr().err
+
+
+@pytest.fixture
+def refused_fleet(fleet_file: Path) -> Path:
+    """A fleet whose policy lets two new replicas pass, and wants three."""
+    fleet_file.write_text(fleet_file.read_text().replace("spec:\n", "spec:\n  policy:\n    maxNewReplicas: 2\n"))
+    return fleet_file
+
+
+@pytest.mark.parametrize(("flags", "code"), [
+    ([], 0), (["--detailed-exitcode"], 4), (["--detailed-exitcode", "--force"], 3),
+    (["--detailed-exitcode", "--exclude", "org/one"], 2),
+], ids=str)
+def test_refused_is_4_where_the_code_is_asked_for_and_the_whole_plan_is_shown_in_any_case(
+    refused_fleet: Path, snapshot_file: Path, flags: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(refused_fleet, snapshot_file, *flags) == code
+    out = capsys.readouterr().out
+    assert "Would create" in out
+    assert ("spec.policy.maxNewReplicas:2at" in "".join(out.split())) is ("--exclude" not in flags)
+
+
+def test_the_place_in_a_refusal_is_the_line_of_the_policy(
+    refused_fleet: Path, snapshot_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(refused_fleet, snapshot_file, "--format", "json")
+    [finding] = json.loads(capsys.readouterr().out)["policy"]
+    assert finding["source"] == {"file": str(refused_fleet), "line": 6, "column": 21}
+
+
+def test_what_is_only_supposed_is_not_refused(
+    refused_fleet: Path, snapshot_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(["what-if", "-f", str(refused_fleet), "--inventory", str(snapshot_file), "--scale", "org/one=2",
+                "--detailed-exitcode"])
+    assert code == 2

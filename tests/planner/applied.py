@@ -11,7 +11,7 @@ from fleetctl.spec.resolved import ResolvedFleet
 
 def apply_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> Inventory:
     """Return the inventory after `plan`; the old one is left as it is."""
-    nodes = simulate(inventory, fleet.policies, fleet.name, plan.options["adoptFrom"])
+    nodes = simulate(inventory, fleet.policies, fleet.name, plan.options.adopt_from)
     created = [_created(action, plan, nodes) for action in plan.actions]
     members = [member for replica in created for member in replica.members]
     return inventory.model_copy(update={

@@ -21,7 +21,7 @@ CODES = {
 
 def check_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> None:
     """Raise AssertionError when the plan breaks any rule."""
-    adopt = plan.options["adoptFrom"]
+    adopt = plan.options.adopt_from
     nodes = simulate(inventory, fleet.policies, fleet.name, adopt)
     models = {model.key: model for model in fleet.models}
     live = _live_of_ours(inventory, fleet.name, adopt)
@@ -70,8 +70,8 @@ def _check_counts(plan: Plan, fleet: ResolvedFleet, live: dict[str, int]) -> Non
     for model, row in zip(fleet.models, plan.models, strict=True):
         have = live.get(model.key, 0)
         created = sum(action.model == model.key for action in plan.actions)
-        left_out = model.key in plan.options["excludes"] or \
-            (bool(plan.options["targets"]) and model.key not in plan.options["targets"])
+        left_out = model.key in plan.options.excludes or \
+            (bool(plan.options.targets) and model.key not in plan.options.targets)
         missing = 0 if left_out else max(0, model.replicas - have)
         assert created + blocked.get(model.key, 0) == missing, f"{model.key}: {missing} missing"
         surplus = max(0, have - model.replicas)

@@ -49,6 +49,18 @@ def test_what_nobody_claims_is_unknown_and_what_is_not_ours_is_foreign() -> None
     assert cards(node) == [[("foreign", "ab:ModelActor:m", 10_000)], [("unknown", None, 10_000)]]
 
 
+def test_a_plan_that_is_there_already_is_the_one_that_is_drawn() -> None:
+    models = [{"key": key, "replicas": 1, "gpus": 1} for key in ("m", "n")]
+    inventory = {"nodes": [{"name": "a", "gpus": 2, "vram": "80Gi"}]}
+    world = World(short_fleet({"models": models}), short_inventory(inventory))
+    plan = plan_for(world.fleet, world.inventory, targets=("n",))
+    (node,) = placement_map(world, plan).nodes
+    assert [held for card in cards(node) for held in card] == [("new", "n/0", 10_000)]
+    elsewhere = World(world.fleet, short_inventory({"nodes": [{"name": "a", "gpus": 0}]}))
+    with pytest.raises(ValueError, match="does not fit on a any more"):
+        placement_map(elsewhere, plan)
+
+
 def test_a_replica_of_another_fleet_is_live_without_a_fleet_and_foreign_with_one() -> None:
     inventory = {"nodes": [{"name": "a", "gpus": 1}],
                  "replicas": [{"model": "m", "id": 0, "fleet": "theirs", "node": "a", "gpus": 1, "cards": [0]}]}

@@ -16,8 +16,8 @@ SOURCES = sorted(Path(fleetctl.planner.__path__[0]).rglob("*.py"))
 PURE = {
     "__future__", "abc", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "difflib", "enum",
     "functools", "heapq", "itertools", "math", "numpy", "numpy.typing", "operator", "pydantic", "re", "scipy.optimize",
-    "scipy.sparse", "typing", "fleetctl.collector", "fleetctl.documents", "fleetctl.errors", "fleetctl.planner",
-    "fleetctl.spec",
+    "scipy.sparse", "shlex", "typing", "fleetctl.collector", "fleetctl.documents", "fleetctl.errors",
+    "fleetctl.planner", "fleetctl.spec",
 }
 
 

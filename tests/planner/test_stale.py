@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner_worlds import plan_for, short_fleet, short_inventory
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from planner_worlds import plan_for, short_fleet, short_inventory, short_node, short_replica
+from world_strategies import worlds
 
+from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
 from fleetctl.planner.stale import moved_since
+from fleetctl.spec.resolved import ResolvedFleet
+
+World = tuple[ResolvedFleet, Inventory]
+some = settings(max_examples=40)
 
 NODES: list[dict[str, Any]] = [{"name": "a", "gpus": 2, "labels": {"pool": "x"}}, {"name": "b", "gpus": 2}]
 MODEL = {"key": "m", "replicas": 2, "gpus": 1, "cpus": 4, "selector": {"pool": "x"}}
@@ -55,6 +63,34 @@ def test_a_target_node_that_is_gone_is_told() -> None:
     assert moved(made(), nodes=[NODES[1]]) == ["node a: was alive when planned, is not listed now"]
 
 
+def test_an_unrelated_node_may_join() -> None:
+    joined = {"name": "c", "gpus": 8, "labels": {"pool": "x"}}
+    assert moved(made(), nodes=[joined, *NODES]) == []
+
+
+def test_a_target_node_that_filled_up_is_told_once() -> None:
+    taken = [{"model": "theirs", "fleet": None, "foreign": f"f{number}", "node": "a", "gpus": 1} for number in (0, 1)]
+    assert moved(made(), replicas=taken) == ["node a: less is free than m/0 claims: needs 1 free GPU, has 0"]
+
+
+def test_another_model_may_get_a_replica_elsewhere_but_not_in_the_room_the_plan_needs() -> None:
+    plan = made(models=[MODEL, {"key": "other", "replicas": 0, "gpus": 1}])
+    assert moved(plan, replicas=[{"model": "other", "id": 0, "node": "b"}]) == []
+    assert moved(plan, replicas=[{"model": "other", "id": 0, "node": "a"}]) == [
+        "node a: less is free than m/1 claims: needs 1 free GPU, has 0"]
+
+
+def test_another_fleet_may_start_the_same_model_elsewhere_without_a_word() -> None:
+    assert moved(made(), replicas=[{"model": "m", "id": 0, "node": "b", "fleet": "other"}]) == []
+
+
+def test_a_replica_that_ended_is_told() -> None:
+    before = [{"model": "m", "id": 0, "node": "b"}]
+    plan = plan_for(short_fleet({"models": [MODEL]}), short_inventory({"nodes": NODES, "replicas": before}))
+    assert moved(plan, replicas=before) == []
+    assert moved(plan) == ["m: 1 live when planned, 0 now", "m: highest id 0 when planned, none now"]
+
+
 def test_a_draining_target_node_is_told() -> None:
     assert moved(made(), nodes=[{**NODES[0], "state": "DRAINING"}]) == [
         "node a: is draining now, so it offers nothing"]
@@ -96,3 +132,38 @@ def test_the_selector_of_each_rank_counts() -> None:
     plan = made(models=[gang])
     assert [member.node for member in plan.actions[0].members] == ["b", "a"]
     assert moved(plan, nodes=[{**NODES[0], "labels": {}}, NODES[1]]) == ["node a: was relabelled; m/0 needs pool=x"]
+
+
+@some
+@given(worlds())
+def test_a_node_that_joins_with_whatever_runs_on_it_stales_no_plan(world: World) -> None:
+    fleet, inventory = world
+    joined = short_node({"name": "unrelated", "gpus": 8, "labels": {"pool": "x", "zone": "z"}})
+    theirs = short_replica({"model": "theirs", "id": 0, "node": "unrelated", "gpus": 8, "fleet": None})
+    now = inventory.model_copy(update={"nodes": [joined, *inventory.nodes], "replicas": [theirs, *inventory.replicas]})
+    assert moved_since(plan_for(fleet, inventory), now) == []
+
+
+@some
+@given(worlds(), st.data())
+def test_a_target_node_that_goes_stales_the_plan_and_is_named(world: World, data: st.DataObject) -> None:
+    fleet, inventory = world
+    plan = plan_for(fleet, inventory)
+    targets = sorted({member.node_id for action in plan.actions for member in action.members})
+    assume(targets)
+    gone = data.draw(st.sampled_from(targets))
+    left = [node for node in inventory.nodes if node.id != gone]
+    told = moved_since(plan, inventory.model_copy(update={"nodes": left}))
+    assert f"node {gone}: was alive when planned, is not listed now" in told
+
+
+@some
+@given(worlds(), st.data())
+def test_another_replica_of_a_planned_model_stales_the_plan(world: World, data: st.DataObject) -> None:
+    fleet, inventory = world
+    plan = plan_for(fleet, inventory)
+    assume(plan.actions)
+    model = data.draw(st.sampled_from(sorted({action.model for action in plan.actions})))
+    new = short_replica({"model": model, "id": 99, "node": inventory.nodes[0].id, "gpus": 0})
+    now = inventory.model_copy(update={"replicas": [*inventory.replicas, new]})
+    assert any(line.startswith(f"{model}: ") for line in moved_since(plan, now))

@@ -23,12 +23,13 @@ from fleetctl.planner.questions.sitting import Sitter, holder_of, seated, sittin
 from fleetctl.planner.questions.world import World, take_planned
 
 
-def placement_map(world: World) -> PlacementMap:
-    """Return who holds what; with a fleet, its plan's new replicas are drawn in.
+def placement_map(world: World, plan: Plan | None = None) -> PlacementMap:
+    """Return who holds what; with a fleet, its plan's new replicas are drawn in. `plan` = where it is made already.
 
-    Raises InventoryError for an incomplete inventory where there is a plan to make.
+    Raises InventoryError for an incomplete inventory where there is a plan to make, and ValueError when `plan` does
+    not fit on this world.
     """
-    plan = world.plan() if world.named else None
+    plan = world.plan() if plan is None and world.named else plan
     ledger, state = world.opened(), world.sorted_out()
     nodes = {node.id: node for node in world.inventory.nodes}
     cards = [_cards_now(nodes[fact.id], place, ledger, state) for place, fact in enumerate(ledger.nodes)]

@@ -5,9 +5,9 @@ Every question stands on the same two facts as a plan, so its answers agree with
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fleetctl.documents.fleet import Cluster
+from fleetctl.documents.fleet import Cluster, Policy
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan, PlanInventory
 from fleetctl.planner.complete import require_complete
@@ -37,8 +37,11 @@ class World:
         return self.fleet.name or None
 
     def plan(self) -> Plan:
-        """Plan the fleet on the inventory; raises InventoryError when it is not complete."""
-        return make_plan(self.fleet, self.inventory, PlanOptions(adopt_from=self.adopt_from),
+        """Plan the fleet on the inventory; raises InventoryError when it is not complete.
+
+        The fleet's policy is not asked: it is about what may be applied, and what is only supposed never is.
+        """
+        return make_plan(replace(self.fleet, policy=Policy()), self.inventory, PlanOptions(adopt_from=self.adopt_from),
                          PlanFacts(tool_version=""))
 
     def shapes(self) -> dict[str, ReplicaShape]:

@@ -1,0 +1,41 @@
+"""The command that makes a saved plan again, with the options it was made with: what a refusal of it offers."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from fleetctl.documents.base import as_datetime
+from fleetctl.documents.plan import Plan
+
+FILES_UNKNOWN = ("FLEET",)
+USUAL_NAMESPACE = "fleet"
+USUAL_EXPIRY_S = 24 * 3600
+
+
+def plan_again(plan: Plan, saved_as: str) -> str:
+    """Return the command line, quoted for a shell; `saved_as` = the file the plan lies in."""
+    options = plan.options
+    parts = [
+        *_each("-f", options.files or FILES_UNKNOWN),
+        *_each("--target", options.targets),
+        *_each("--exclude", options.excludes),
+        *_each("--adopt-from", [options.adopt_from] if options.adopt_from else ()),
+        *_each("--namespace", [plan.fleet.namespace] if plan.fleet.namespace != USUAL_NAMESPACE else ()),
+        *_each("--address", [plan.inventory.address] if plan.inventory.address else ()),
+        *_each("--base", [plan.change.base.name] if plan.change else ()),
+        *_each("--expires", [f"{seconds}s"] if (seconds := good_for_s(plan)) not in {None, USUAL_EXPIRY_S} else ()),
+        *(["--force"] if options.force else ()),
+    ]
+    return shlex.join(["fleetctl", "plan", *parts, "--out", saved_as])
+
+
+def good_for_s(plan: Plan) -> int | None:
+    """Return how many seconds the plan could be applied, from the inventory it was made on; None = it never expires."""
+    if plan.expires_at is None:
+        return None
+    return int((as_datetime(plan.expires_at) - as_datetime(plan.inventory.observed_at)).total_seconds())
+
+
+def _each(flag: str, values: Iterable[str]) -> list[str]:
+    return [part for value in values for part in (flag, value)]

@@ -1,0 +1,144 @@
+"""The history of a cluster: its own list of our jobs, and what their logs tell. Reads only, and only what is shown.
+
+Ray remembers every job as long as its session lives. The list is one request, each log another; logs are read at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from fleetctl.apply import jobs
+from fleetctl.apply.jobs import Job
+from fleetctl.apply.verdict import RunLog, judge, outcomes_of, read_log, summary_of
+from fleetctl.documents.base import as_datetime
+from fleetctl.documents.events import Event
+from fleetctl.documents.history import History, HistoryEntry, HistoryRun
+from fleetctl.documents.plan import FleetSource
+from fleetctl.errors import ApplyError, InventoryError
+from fleetctl.inventory.client import DashboardClient
+
+READERS = 8
+LATEST = "latest"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_FILES = TypeAdapter(list[FleetSource])
+
+
+def runs_of(client: DashboardClient, fleet: str | None) -> list[Job]:
+    """Return the runs of one fleet, or of all, the newest first."""
+    return [job for job in reversed(jobs.ours(client)) if fleet in (None, job.metadata.get("fleet"))]
+
+
+def read_history(client: DashboardClient, fleet: str | None, limit: int) -> History:
+    """Return the newest `limit` runs; raises ApplyError or InventoryError when the list itself cannot be had."""
+    found = runs_of(client, fleet)
+    shown = found[:limit]
+    entries = [_entry(job, log) for job, log in zip(shown, read_logs(client, shown), strict=True)]
+    return History(source=client.base_url, fleet=fleet, total=len(found), runs=entries)
+
+
+def read_run(client: DashboardClient, wanted: str, fleet: str | None) -> HistoryRun:
+    """Return one run with its log: by job or plan id, the beginning of one, or `latest`; see `pick`."""
+    job = pick(runs_of(client, fleet), wanted)
+    [log] = read_logs(client, [job])
+    return HistoryRun(**dict(_entry(job, log)), files=_files(log.events), outcomes=outcomes_of(log),
+                      events=list(log.events))
+
+
+def pick(found: Sequence[Job], wanted: str) -> Job:
+    """Return the one run that is meant; raises ApplyError, naming those it could be, when it is not one.
+
+    The last part of a job id is enough, or the beginning of that: the parts before it are alike for all.
+    """
+    if wanted == LATEST:
+        matching = list(found[:1])
+    else:
+        matching = ([job for job in found if job.submission_id == wanted]
+                    or [job for job in found if any(name.startswith(wanted) for name in _names(job))])
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
+        raise ApplyError(f"the cluster remembers no run{'' if wanted == LATEST else ' ' + wanted}",
+                         hint="`fleetctl history` lists them; a new session of Ray begins with none")
+    listed = ", ".join(job.submission_id for job in matching[:5]) + (", ..." if len(matching) > 5 else "")
+    raise ApplyError(f"{wanted} could be any of {len(matching)} runs: {listed}", hint="give more of the id")
+
+
+def _names(job: Job) -> list[str]:
+    names = [job.submission_id, job.submission_id.rpartition("-")[2], job.metadata.get("planId", "")]
+    return [name for name in names if name]
+
+
+def read_logs(client: DashboardClient, wanted: Sequence[Job]) -> list[RunLog]:
+    """Return the logs of the jobs, in their order; one that cannot be had says why."""
+    with ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="log") as pool:
+        return list(pool.map(lambda job: _log(client, job), wanted))
+
+
+def _log(client: DashboardClient, job: Job) -> RunLog:
+    try:
+        text = jobs.log_of(client, job.submission_id)
+    except InventoryError as error:
+        return read_log(None, job, f"its log could not be read: {error.message}")
+    return read_log(text, job, "" if text is not None else "its log is gone: the cluster cannot serve it")
+
+
+def _entry(job: Job, log: RunLog) -> HistoryEntry:
+    verdict, end_ms = judge(job, log), _end_ms(job, log)
+    counts: Counter[str] = Counter()
+    for row in outcomes_of(log):
+        counts[row.outcome] += row.replicas
+    return HistoryEntry.model_validate({
+        "id": job.submission_id, "state": verdict.state, "code": verdict.code, "message": verdict.message,
+        "startedAt": _moment(job.start_time_ms), "endedAt": _moment(end_ms),
+        "seconds": (end_ms - job.start_time_ms) / 1000 if 0 < job.start_time_ms <= end_ms else None,
+        "counts": dict(counts), **_told(job.metadata),
+    })
+
+
+def _told(metadata: Mapping[str, str]) -> dict[str, object]:
+    """Return what a run's metadata says of it, as it was submitted; see `apply/record.py`."""
+    texts = ("fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch", "replica")
+    return {
+        "verb": metadata.get("verb", ""), "dirty": {"true": True, "false": False}.get(metadata.get("dirty", "")),
+        "create": _number(metadata.get("create")), **{name: metadata.get(name) for name in texts},
+    }
+
+
+def _moment(since_epoch_ms: int) -> str | None:
+    """Return a time of Ray's as RFC 3339, UTC, whole seconds; None for 0 and for what is no time."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=since_epoch_ms)
+    except OverflowError:
+        return None
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if since_epoch_ms > 0 else None
+
+
+def _end_ms(job: Job, log: RunLog) -> int:
+    """Return when the run ended, by its own last word where Ray has not noticed it yet; 0 = it has not."""
+    summary = summary_of(log)
+    if job.end_time_ms or summary is None:
+        return job.end_time_ms
+    try:
+        said = as_datetime(summary.time)
+    except ValueError:
+        return 0
+    return max(job.start_time_ms, int(said.timestamp() * 1000)) if said.tzinfo else 0
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _files(events: Sequence[Event]) -> list[FleetSource]:
+    """Return the fleet files named in the run's record."""
+    accepted: dict[str, Any] = next((event.model_extra or {} for event in events if event.type == "planAccepted"), {})
+    try:
+        return _FILES.validate_python(accepted.get("files", []))
+    except ValidationError:
+        return []

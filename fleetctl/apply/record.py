@@ -1,0 +1,60 @@
+"""What an apply leaves behind about itself: in its job's metadata, which lists show, and in its log.
+
+Neither holds anything secret: whoever may look at the cluster's dashboard may read both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fleetctl.documents.mask import masked
+from fleetctl.documents.plan import Plan
+from fleetctl.documents.record import ApplyRecord, RecordedModel
+from fleetctl.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """Who starts a run. `name` is for people, as user@host; `ci_run` is the address of the CI run, where it was one."""
+
+    name: str
+    ci_run: str | None = None
+
+
+def apply_metadata(plan: Plan, starter: Starter) -> dict[str, str]:
+    """Return the metadata of an apply's job: what a list of applies shows without opening a log. Ray takes texts."""
+    fleet = {"fleet": plan.fleet.name, "namespace": plan.fleet.namespace}
+    metadata = {**fleet, "planId": plan.plan_id, "create": str(len(plan.actions)), **_by(starter)}
+    if git := plan.fleet.git:
+        metadata["commit"] = git.commit
+        metadata["dirty"] = str(git.dirty).lower()
+        if git.branch:
+            metadata["branch"] = git.branch
+    return metadata
+
+
+def evict_metadata(fleet: str, namespace: str, replica: str, starter: Starter) -> dict[str, str]:
+    """Return the metadata of an eviction's job; `replica` is `<model>/<replicaId>`."""
+    return {"fleet": fleet, "namespace": namespace, "replica": replica, **_by(starter)}
+
+
+def _by(starter: Starter) -> dict[str, str]:
+    run = {"run": starter.ci_run} if starter.ci_run else {}
+    return {"who": starter.name, "toolVersion": __version__, **run}
+
+
+def apply_record(plan: Plan) -> dict[str, Any]:
+    """Return the `ApplyRecord` of a plan as JSON: what the agent writes once it holds the lock.
+
+    A plan that an older release saved does not know what its user set; of such shapes there is no record.
+    """
+    models = {
+        action.model: RecordedModel(key=action.model, spec_hash=action.spec_hash, wanted=action.wanted,
+                                    priority=action.priority, lifecycle=action.lifecycle)
+        for action in plan.actions
+    }
+    shapes = {key: spec["asSet"] for key, spec in plan.specs.items() if "asSet" in spec}
+    record = ApplyRecord(files=plan.fleet.files, models=list(models.values()), shapes=shapes)
+    document: dict[str, Any] = record.model_dump(mode="json", by_alias=True)
+    return {**document, "shapes": masked(document["shapes"])}

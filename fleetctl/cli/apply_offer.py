@@ -1,0 +1,78 @@
+"""A saved plan that is stale: shows the plan as it would be made now, and on a terminal asks whether to take that one.
+
+Nobody is asked in a script, and --yes is no answer here: it was said about the plan that was saved.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import FleetctlError, PlanStale
+
+if TYPE_CHECKING:
+    from fleetctl.documents.plan import Plan
+
+
+def take_new_plan(stale: PlanStale, plan: Plan, address: str | None, *, force: bool, yes: bool) -> Plan:
+    """Show the plan that would be made now from the same files and flags; return it if a person takes it.
+
+    Raises `stale` otherwise, also where no new plan can be made here.
+    """
+    from fleetctl.cli.console import confirm, may_ask, message_console, say
+    from fleetctl.planner.policy import refusing
+    from fleetctl.render.plan_table import render_plan_table
+
+    try:
+        fresh = _plan_again(plan, address, force=force)
+    except FleetctlError as error:
+        say("note", f"no new plan can be made here: {error.message}")
+        raise stale from None
+    asks = may_ask() and not yes and bool(fresh.actions) and not refusing(fresh.policy)
+    if asks:
+        _say_why(stale)
+    say("note", "the plan as it would be made now:")
+    render_plan_table(fresh, message_console())
+    for path in _edited(plan, fresh):
+        say("warning", f"{path} is not what it was when the plan was made")
+    if not asks:
+        raise stale
+    if not confirm("Apply the new plan instead?", yes=False):
+        raise PlanStale("the stale plan was not applied", hint=stale.hint)
+    return fresh
+
+
+def _plan_again(plan: Plan, address: str | None, *, force: bool) -> Plan:
+    """Plan from the same files, with the same flags, on the cluster as it is; raises FleetctlError where it cannot."""
+    from fleetctl.cli.connect import resolve_address
+    from fleetctl.cli.planning import Where, plan_fleet
+    from fleetctl.planner.options import PlanOptions
+    from fleetctl.spec.load import load_fleet
+
+    said = plan.options
+    options = PlanOptions(tuple(said.targets), tuple(said.excludes), said.adopt_from, force or said.force,
+                          tuple(said.files))
+    if not options.files:
+        raise FleetctlError("the plan does not say which fleet files it was made from")
+    if "-" in options.files:
+        raise FleetctlError("the plan was made from standard input")
+    cluster = resolve_address(address, os.environ, plan.inventory.address)
+    return plan_fleet(load_fleet(options.files), options, Where(None, cluster, plan.fleet.namespace)).plan
+
+
+def _edited(plan: Plan, fresh: Plan) -> Iterator[str]:
+    """Yield the fleet files whose text has changed since the plan was made; what is in them now may be unreviewed."""
+    then = {source.path: source.sha256 for source in plan.fleet.files}
+    for source in fresh.fleet.files:
+        if then.get(source.path) != source.sha256:
+            yield str(Path(source.path))
+
+
+def _say_why(stale: PlanStale) -> None:
+    from fleetctl.cli.console import say
+
+    say("refused", stale.message)
+    for moved in stale.moved:
+        say("moved", moved)

@@ -1,0 +1,101 @@
+"""Whether a saved plan could be applied now, found out without applying it; and the map to draw beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import FleetctlError, PlanStale, PlanUsed
+
+if TYPE_CHECKING:
+    from fleetctl.documents.inventory import Inventory
+    from fleetctl.documents.placement_map import PlacementMap
+    from fleetctl.documents.plan import Plan
+    from fleetctl.spec.resolved import ResolvedFleet
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A plan, the inventory it was held against (None = it was not), and why an apply would refuse it."""
+
+    plan: Plan
+    inventory: Inventory | None
+    refusal: PlanStale | PlanUsed | None
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """What the plan relies on and is different now."""
+        return self.refusal.moved if isinstance(self.refusal, PlanStale) else ()
+
+    @property
+    def exit_code(self) -> int:
+        """6 where the plan is stale or used, else 0."""
+        return self.refusal.exit_code if self.refusal else 0
+
+    def picture(self) -> PlacementMap | None:
+        """Return the placement map with the plan drawn in; None where no inventory is at hand, or it has no room."""
+        from fleetctl.planner.questions.occupancy import placement_map
+        from fleetctl.planner.questions.world import World
+
+        if self.inventory is None or self.moved:
+            return None
+        world = World(_fleet_of(self.plan), self.inventory, self.plan.options.adopt_from)
+        try:
+            return placement_map(world, self.plan)
+        except ValueError:  # a policy of the fleet file, which is not here, made the room
+            return None
+
+
+def check_plan(
+    plan: Plan, saved_as: str, now: str, *, inventory: str | None, address: str | None, ask: bool
+) -> Checked:
+    """Find out whether the plan, saved as that file, could be applied at `now`; the cluster is read only with `ask`.
+
+    Raises InventoryError when what it is to be held against could not be read whole.
+    """
+    from fleetctl.apply.prepare import refuse_expired, refuse_moved
+
+    seen, refusal = None, None
+    try:
+        if ask:
+            seen = _read(plan, saved_as, now, inventory, address)
+            refuse_moved(plan, seen, saved_as)
+        refuse_expired(plan, now, saved_as)
+    except (PlanStale, PlanUsed) as error:
+        refusal = error
+    return Checked(plan, seen, refusal)
+
+
+def _read(plan: Plan, saved_as: str, now: str, inventory: str | None, address: str | None) -> Inventory:
+    """Return the inventory to hold the plan against; a cluster is asked first whether it has applied it."""
+    from fleetctl.apply.used import refuse_used
+    from fleetctl.cli.connect import open_dashboard, read_stdin
+    from fleetctl.inventory.read import Live, Snapshot, read_inventory
+    from fleetctl.planner.complete import require_complete
+
+    if inventory:
+        seen = read_inventory(Snapshot(inventory, stdin=read_stdin))
+    else:
+        with open_dashboard(address, plan.inventory.address) as client:
+            refuse_used(client, plan, saved_as)
+            seen = read_inventory(Live(client, now, plan.fleet.namespace))
+    require_complete(seen)
+    return seen
+
+
+def _fleet_of(plan: Plan) -> ResolvedFleet:
+    """Return the fleet the plan was made for if its files still lie here as they were, else one with its name alone."""
+    from fleetctl.documents.fleet import Cluster
+    from fleetctl.spec.load import load_fleet
+    from fleetctl.spec.resolved import ResolvedFleet
+
+    files = plan.options.files
+    plain = all(Path(file).is_file() or Path(file).is_dir() for file in files)  # plans may come from anywhere
+    try:
+        found = load_fleet(files) if files and plain else None
+    except FleetctlError:
+        found = None
+    if found is not None and list(found.files) == plan.fleet.files:
+        return found
+    return ResolvedFleet(name=plan.fleet.name, cluster=Cluster(), policies=(), models=(), files=())

@@ -1,0 +1,71 @@
+"""The history: what fleetctl was asked to do on a cluster, as the cluster itself remembers it. Read, never written."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
+from fleetctl.documents.events import Event, Outcome, ReplicaOutcome
+from fleetctl.documents.plan import FleetSource
+
+RunState = Literal["ok", "partial", "unknown", "running", "refused"]
+"""ok = all that was wanted is there; partial = some of it is not; unknown = it ended and nobody can say how;
+running = under way; refused = it ended before it did anything."""
+
+
+class HistoryEntry(Stored):
+    """One run: an apply, or an eviction. What its job does not tell is null."""
+
+    id: str = Field(description="the Ray job's submission id")
+    verb: str = Field(description="apply or evict")
+    fleet: str | None = None
+    namespace: str | None = Field(None, description="the Ray namespace of its replicas")
+    state: RunState = Field(description="ok, partial, unknown (it died, or its log is gone), running, or refused (it "
+                                        "ended before it did anything)")
+    code: str | None = Field(None, description="why it is not ok, where there is more to it than its replicas: "
+                                               "INTERRUPTED, DIED, LOG_GONE, WAITING, LOCK_HELD, PLAN_USED, NOT_BEGUN")
+    message: str = Field(description="one sentence: how it ended, or how far it is")
+    started_at: Moment | None = None
+    ended_at: Moment | None = None
+    seconds: float | None = Field(None, description="how long it took")
+    who: str | None = Field(None, description="who started it, as they called themselves")
+    run: str | None = Field(None, description="the address of the CI run that started it")
+    tool_version: str | None = None
+    plan_id: str | None = None
+    commit: str | None = None
+    branch: str | None = None
+    dirty: bool | None = Field(None, description="the fleet files had changes that were not committed")
+    create: int | None = Field(None, description="how many replicas it was to create")
+    replica: str | None = Field(None, description="evict: the one it was to end")
+    counts: dict[Outcome, int] = Field(default_factory=dict, description="how many replicas ended how")
+
+
+class _RunHead(Stored):
+    """What a document begins with."""
+
+    format_version: str = FORMAT_VERSION
+    kind: Literal["HistoryRun"] = "HistoryRun"
+
+
+class HistoryRun(HistoryEntry, _RunHead):
+    """One run with all that is known of it."""
+
+    files: list[FleetSource] = Field(default_factory=list, description="the fleet files its plan was made from")
+    outcomes: list[ReplicaOutcome] = Field(
+        default_factory=list, description="how it ended for each replica; of a run without a summary, as far as its "
+                                          "log tells"
+    )
+    events: list[Event] = Field(default_factory=list, description="its log")
+
+
+class History(Stored):
+    """Runs, the newest first."""
+
+    format_version: str = FORMAT_VERSION
+    kind: Literal["History"] = "History"
+    source: str = Field(description="the cluster's dashboard")
+    fleet: str | None = Field(None, description="only the runs of this fleet; null = of all")
+    total: int = Field(description="how many runs the cluster remembers, of which `runs` are the newest")
+    runs: list[HistoryEntry] = Field(default_factory=list)

@@ -1,0 +1,34 @@
+"""What an apply leaves in its log about what it creates, for `import` to find again. Nothing in it is secret.
+
+The agent writes it as the event `planAccepted`, right after it has taken the lock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.plan import FleetSource, Lifecycle
+
+
+class RecordedModel(Stored):
+    """A model of which the apply creates replicas, with what its spec hash does not cover."""
+
+    key: str
+    spec_hash: str
+    wanted: int
+    priority: int = 0
+    lifecycle: Lifecycle
+
+
+class ApplyRecord(Stored):
+    """The models acted on and their shapes."""
+
+    format_version: str = FORMAT_VERSION
+    files: list[FleetSource] = Field(default_factory=list, description="what the fleet was read from")
+    models: list[RecordedModel] = Field(default_factory=list)
+    shapes: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="by spec hash: workers and placement as the user set them, env values masked"
+    )

@@ -1,0 +1,145 @@
+"""Policy: what of a plan the fleet file does not let happen by itself. Judges a plan; never changes what is in it.
+
+Two kinds: thresholds (maxNewReplicas, maxNewGpus, maxChangePercent), which a person lifts with --force, and rules
+(protectedModels, allowedSelectors), which no flag lifts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from shlex import quote
+
+from fleetctl.documents.model_pattern import matches_pattern
+from fleetctl.documents.plan import PolicyFinding
+from fleetctl.documents.quantity import SHARE, format_share
+from fleetctl.documents.selector import parse_requirement
+from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
+
+MIN_LIVE_FOR_PERCENT = 10
+"""Below this many live replicas a share of them says nothing: one more of three is 33 %, and a new fleet has none.
+
+octoDNS draws the same line at 10 records (`MIN_EXISTING_RECORDS` in its `provider/plan.py`).
+"""
+
+HOW_TO_LIFT = "--force lifts it for this run"
+NOT_LIFTED = "no flag lifts this"
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What a plan does: new replicas by model key; the GPUs they hold together, in 1/10000; how many live there are."""
+
+    created: Mapping[str, int]
+    new_gpus: int
+    live: int
+
+
+def policy_findings(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> list[PolicyFinding]:
+    """Return every policy of `fleet` that a plan doing this would break, thresholds first; `force` lifts thresholds."""
+    acted_on = [model for model in fleet.models if doing.created.get(model.key)]
+    return [*_thresholds(fleet, doing, force=force), *_protected(fleet, doing, acted_on), *_selectors(fleet, acted_on)]
+
+
+def refusing(findings: Sequence[PolicyFinding], *, force: bool = False) -> list[PolicyFinding]:
+    """Return the findings that forbid a plan; with `force` only those that it does not lift."""
+    return [finding for finding in findings if not finding.lifted and not (force and finding.liftable)]
+
+
+def protecting(patterns: Sequence[str], key: str) -> str | None:
+    """Return the entry of `protectedModels` that names `key`: the key itself, or a pattern; see `matches_pattern`."""
+    return next((pattern for pattern in patterns if matches_pattern(pattern, key)), None)
+
+
+def policy_at(fleet: ResolvedFleet, key: str, value: str) -> str:
+    """Name a policy with its value and its place: `spec.policy.maxNewReplicas: 10 at fleets/prod.yaml:6:21`."""
+    place = fleet.policy_places.get(key)
+    where = f" at {place.file}:{place.line}:{place.column}" if place else ""
+    return f"spec.policy.{key}: {value}{where}"
+
+
+def _thresholds(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> Iterator[PolicyFinding]:
+    policy, create = fleet.policy, sum(doing.created.values())
+    if policy.max_new_replicas is not None and create > policy.max_new_replicas:
+        yield _threshold(fleet, "MAX_NEW_REPLICAS", "maxNewReplicas", str(policy.max_new_replicas),
+                         f"creates {_count(create, 'replica')}", force=force)
+    if policy.max_new_gpus is not None and doing.new_gpus > policy.max_new_gpus:
+        yield _threshold(fleet, "MAX_NEW_GPUS", "maxNewGpus", format_share(policy.max_new_gpus),
+                         f"takes {_gpus(doing.new_gpus)}", force=force)
+    most = policy.max_change_percent
+    if most is not None and doing.live >= MIN_LIVE_FOR_PERCENT and 100 * create > most * doing.live:
+        yield _threshold(fleet, "MAX_CHANGE_PERCENT", "maxChangePercent", str(most),
+                         f"creates {_count(create, 'replica')} beside {doing.live} live ones, "
+                         f"which is {_percent(create, doing.live)} %", force=force)
+
+
+def _threshold(fleet: ResolvedFleet, code: str, key: str, limit: str, found: str, *, force: bool) -> PolicyFinding:
+    how = "lifted by --force" if force else HOW_TO_LIFT
+    return _finding(fleet, code, key, limit, found, how, liftable=True, lifted=force)
+
+
+def _protected(fleet: ResolvedFleet, doing: Doing, acted_on: Sequence[ResolvedModel]) -> Iterator[PolicyFinding]:
+    for model in acted_on:
+        pattern = protecting(fleet.policy.protected_models, model.key)
+        if pattern is not None:
+            yield _finding(fleet, "PROTECTED_MODEL", "protectedModels", pattern,
+                           f"creates {_count(doing.created[model.key], 'replica')} of {model.key}",
+                           f"{NOT_LIFTED}; --exclude {quote(model.key)} plans the rest", model=model.key)
+
+
+def _selectors(fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel]) -> Iterator[PolicyFinding]:
+    allowed = fleet.policy.allowed_selectors
+    if allowed is None:
+        return
+    for model in acted_on:
+        for key, expression in _used_by(model):
+            if key not in allowed:
+                limit, found = _listed(sorted(allowed)), f"selects nodes of {model.key} by the label {key}"
+            elif allowed[key] and not _within(expression, allowed[key]):
+                limit, found = f"{key}: {_listed(allowed[key])}", f"selects nodes of {model.key} by {key}: {expression}"
+            else:
+                continue
+            yield _finding(fleet, "SELECTOR_NOT_ALLOWED", "allowedSelectors", limit, found, NOT_LIFTED, model=model.key)
+
+
+def _used_by(model: ResolvedModel) -> list[tuple[str, str]]:
+    """Return the labels a model selects nodes by, with what it asks of each; what several members ask stands once."""
+    return list(dict.fromkeys(asked for group in model.workers for member in group.members
+                              for asked in member.node_selector.items()))
+
+
+def _within(expression: str, allowed: Collection[str]) -> bool:
+    """Tell whether a selector can only choose allowed values; a negated one could choose anything else."""
+    asked = parse_requirement(expression)
+    listed = [parse_requirement(value) for value in allowed]
+    values = {value for one in listed if not one.negated for value in one.values}
+    return asked in listed or (not asked.negated and asked.values <= values)
+
+
+def _finding(
+    fleet: ResolvedFleet, code: str, key: str, limit: str, found: str, how: str, *, model: str | None = None,
+    liftable: bool = False, lifted: bool = False,
+) -> PolicyFinding:
+    return PolicyFinding.model_validate({
+        "code": code, "key": f"spec.policy.{key}", "model": model, "limit": limit, "found": found,
+        "message": f"the plan {found}, against {policy_at(fleet, key, limit)}; {how}",
+        "liftable": liftable, "lifted": lifted, "source": fleet.policy_places.get(key),
+    })
+
+
+def _listed(values: Sequence[str]) -> str:
+    return f"[{', '.join(values)}]"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _gpus(share: int) -> str:
+    return f"{format_share(share)} GPU{'s' if share > SHARE else ''}"
+
+
+def _percent(part: int, whole: int) -> str:
+    """Return the share to one decimal, rounded up: what is over a limit never looks equal to it."""
+    tenths = -(-1000 * part // whole)
+    return f"{tenths // 10}.{tenths % 10}" if tenths % 10 else str(tenths // 10)

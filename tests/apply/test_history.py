@@ -1,0 +1,257 @@
+"""The history: what a run's job and log tell of how it ended, and nothing beyond; which run is meant; what is read."""
+
+from __future__ import annotations
+
+import pytest
+from cluster_stand_in import ClusterStandIn, StoredJob, event, ready, summary
+
+from fleetctl.apply.history import pick, read_history, read_run, runs_of
+from fleetctl.apply.jobs import Job
+from fleetctl.apply.verdict import judge, read_log
+from fleetctl.documents.history import HistoryEntry
+from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
+from fleetctl.inventory.client import DashboardClient
+
+VERSION = event(0, "version", "fleetctl agent", version="1.0")
+LOCKED = event(1, "lockAcquired", "lock of fleet lab acquired")
+BEGUN = VERSION + LOCKED
+CREATED = event(2, "replicaCreated", "m/0: created on a", model="m", replicaId=0, nodes=["a"])
+READY = event(3, "replicaReady", "m/0: ready on a", model="m", replicaId=0, nodes=["a"], outcome="ready", seconds=1.5)
+FAILED = {"model": "m", "replicaId": 1, "outcome": "failed", "nodes": ["a"], "message": "no", "code": "ENGINE_EXITED"}
+SKIPPED = {"model": "m", "replicaId": 1, "outcome": "skipped", "nodes": [], "message": "", "code": "TARGET_REACHED"}
+KILLED = ("Job entrypoint command failed with exit code -9, last available logs (truncated to 20,000 chars):\n"
+          "something it wrote")
+
+
+def put(cluster: ClusterStandIn, log: str, status: str = "FAILED", *, verb: str = "apply", name: str = "j",
+        message: str = "", **metadata: str) -> StoredJob:
+    job = cluster.add_job(name, verb=verb, fleet="lab", **metadata)
+    job.status, job.log, job.message, job.steps = status, log, message, []
+    return job
+
+
+def told(client: DashboardClient) -> HistoryEntry:
+    [entry] = read_history(client, None, 20).runs
+    return entry
+
+
+@pytest.mark.parametrize(("log", "status", "state", "code"), [
+    (BEGUN + summary(2, ready("m", 0)), "SUCCEEDED", "ok", None),
+    (BEGUN + summary(2, ready("m", 0), SKIPPED, code=3), "FAILED", "ok", None),
+    (BEGUN + summary(2, ready("m", 0), FAILED, code=3), "FAILED", "partial", None),
+    (BEGUN + summary(2, ready("m", 0), FAILED, code=3, interrupted=True), "STOPPED", "partial", "INTERRUPTED"),
+    (VERSION + summary(1, code=5, message="the lock is held"), "FAILED", "refused", "LOCK_HELD"),
+    (VERSION + summary(1, code=6, message="already applied"), "FAILED", "refused", "PLAN_USED"),
+    (summary(0, code=1, message="no Python interpreter with ray"), "FAILED", "refused", "NOT_BEGUN"),
+    (VERSION + summary(1, code=3, interrupted=True, message="interrupted before"), "STOPPED", "refused", "INTERRUPTED"),
+    (BEGUN + CREATED, "FAILED", "unknown", "DIED"),
+    (BEGUN, "STOPPED", "unknown", "DIED"),
+    (VERSION, "FAILED", "refused", "NOT_BEGUN"),
+    ("", "FAILED", "unknown", "LOG_GONE"),
+    ("", "SUCCEEDED", "unknown", "LOG_GONE"),
+    ("", "PENDING", "running", None),
+    ("", "RUNNING", "running", None),
+    (VERSION + event(1, "lockWaiting", "held"), "RUNNING", "running", "WAITING"),
+    (BEGUN + CREATED, "RUNNING", "running", None),
+])
+def test_how_an_apply_ended(
+    cluster: ClusterStandIn, client: DashboardClient, log: str, status: str, state: str, code: str | None
+) -> None:
+    put(cluster, log, status)
+    assert (told(client).state, told(client).code) == (state, code)
+
+
+@pytest.mark.parametrize(("log", "state", "code"), [
+    (VERSION + event(1, "replicaEnding") + summary(2, message="it is gone"), "ok", None),
+    (VERSION + summary(1, code=1, message="there is no such actor"), "refused", "NOT_BEGUN"),
+    (VERSION + event(1, "replicaEnding") + summary(2, code=1, message="it still exists"), "partial", None),
+    (VERSION + summary(1, code=5, message="the lock is held"), "refused", "LOCK_HELD"),
+    (VERSION + event(1, "replicaEnding"), "unknown", "DIED"),
+    (VERSION, "refused", "NOT_BEGUN"),
+])
+def test_how_an_eviction_ended(
+    cluster: ClusterStandIn, client: DashboardClient, log: str, state: str, code: str | None
+) -> None:
+    put(cluster, log, verb="evict", replica="m/1")
+    assert (told(client).state, told(client).code, told(client).replica) == (state, code, "m/1")
+
+
+def test_a_run_that_died_says_what_ray_says_without_the_log_it_quotes(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    put(cluster, BEGUN + CREATED, message=KILLED)
+    assert told(client).message == (
+        "it ended without a summary (FAILED: Job entrypoint command failed with exit code -9)")
+
+
+def test_of_a_run_that_died_is_known_what_it_had_reported(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    second = CREATED.replace('"replicaId":0', '"replicaId":1')
+    put(cluster, BEGUN + CREATED + READY + second)
+    run = read_run(client, "j", None)
+    assert [(row.replica_id, row.outcome, row.code) for row in run.outcomes] == [
+        (0, "ready", None), (1, "starting", "NOT_REPORTED")]
+    assert run.counts == {"ready": 1, "starting": 1}
+
+
+def test_a_run_under_way_says_how_far_it_is(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    put(cluster, BEGUN + CREATED + READY + CREATED.replace('"replicaId":0', '"replicaId":1'), "RUNNING", create="7")
+    assert told(client).message == "1 of 7 done"
+
+
+def test_a_log_that_cannot_be_served_says_so(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    put(cluster, BEGUN + summary(2, ready("m", 0)), "SUCCEEDED")
+    cluster.refusals["GET", "/api/jobs/j/logs"] = [(500, "the node is dead")]
+    assert told(client).message == "its log is gone: the cluster cannot serve it (SUCCEEDED)"
+    cluster.refusals["GET", "/api/jobs/j/logs"] = [(403, "no")]
+    assert "could not be read" in told(client).message
+
+
+def test_where_the_log_is_gone_the_end_of_it_that_ray_keeps_tells(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    put(cluster, "", message=KILLED + "\n" + summary(9, ready("m", 0), FAILED, code=3))
+    assert told(client).state == "partial"
+
+
+def test_the_end_of_a_log_does_not_prove_that_nothing_was_done(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    put(cluster, "", message=KILLED + "\n" + event(9, "progress", "1 of 3 done"))
+    assert (told(client).state, told(client).code) == ("unknown", "DIED")
+
+
+def test_of_a_verb_this_version_does_not_know_nobody_can_say_that_it_did_nothing(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    put(cluster, VERSION, verb="restart")
+    assert (told(client).verb, told(client).state) == ("restart", "unknown")
+
+
+def test_a_job_that_ray_never_started_did_nothing(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    put(cluster, "", message="no node for it").error_type = "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE"
+    assert (told(client).state, told(client).code) == ("refused", "NOT_BEGUN")
+    assert "no node for it" in told(client).message
+
+
+@pytest.mark.parametrize("noise", [
+    "Traceback (most recent call last):\n", "{not json}\n", '{"type":"runSummary"}\n', "[1]\n", "\u2028\n",
+    event(2, "replicaReady", "x", outcome="levitating", model=3),
+])
+def test_what_others_write_into_the_log_changes_nothing(
+    cluster: ClusterStandIn, client: DashboardClient, noise: str
+) -> None:
+    put(cluster, noise + BEGUN + noise + summary(2, ready("m", 0)) + noise, "SUCCEEDED")
+    assert (told(client).state, told(client).counts) == ("ok", {"ready": 1})
+
+
+def test_who_when_and_from_where_comes_from_the_jobs_metadata(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    job = put(cluster, BEGUN, "RUNNING", who="ann", run="https://ci.example.com/1", planId="ab", commit="c0",
+              dirty="true", branch="main", toolVersion="1.2", create="12")
+    job.start_time, job.end_time = 1_772_625_600_000, 1_772_625_609_500
+    entry = told(client)
+    assert (entry.started_at, entry.ended_at, entry.seconds) == ("2026-03-04T12:00:00Z", "2026-03-04T12:00:09Z", 9.5)
+    assert (entry.who, entry.run, entry.plan_id, entry.commit, entry.dirty, entry.branch, entry.tool_version,
+            entry.create) == ("ann", "https://ci.example.com/1", "ab", "c0", True, "main", "1.2", 12)
+
+
+@pytest.mark.parametrize(("last_word", "ended_at", "seconds"), [
+    ("2026-03-04T12:00:07.900Z", "2026-03-04T12:00:07Z", 7.0), ("2026-03-04T11:59:59Z", "2026-03-04T12:00:00Z", 0.0),
+    ("", None, None), ("then", None, None), ("2026-03-04T12:00:07", None, None),
+])
+def test_a_run_that_ray_has_not_seen_end_ended_with_its_last_word(
+    cluster: ClusterStandIn, client: DashboardClient, last_word: str, ended_at: str | None, seconds: float | None
+) -> None:
+    log = BEGUN + summary(2, ready("m", 0)).replace("2026-03-04T12:00:00.000Z", last_word)
+    put(cluster, log, "RUNNING").start_time = 1_772_625_600_000
+    entry = told(client)
+    assert (entry.state, entry.ended_at, entry.seconds) == ("ok", ended_at, seconds)
+
+
+@pytest.mark.parametrize("metadata", [
+    {}, {"create": "many"}, {"create": "9" * 99}, {"dirty": "perhaps"}, {"create": "²"}, {"create": ""},
+])
+def test_what_the_metadata_does_not_say_is_not_made_up(
+    cluster: ClusterStandIn, client: DashboardClient, metadata: dict[str, str]
+) -> None:
+    put(cluster, BEGUN, "RUNNING", **metadata).start_time = 0
+    entry = told(client)
+    assert (entry.who, entry.create, entry.dirty, entry.started_at, entry.seconds) == (None, None, None, None, None)
+
+
+def test_the_newest_come_first_and_only_their_logs_are_read(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    for number in range(1, 31):
+        put(cluster, BEGUN + summary(2), "SUCCEEDED", name=f"j{number}").start_time = number
+    put(cluster, BEGUN, name="theirs").body["metadata"]["fleet"] = "other"
+    history = read_history(client, "lab", 3)
+    assert ([run.id for run in history.runs], history.total) == (["j30", "j29", "j28"], 30)
+    read = [path for _, path in cluster.requests if path.endswith("/logs")]
+    assert sorted(read) == ["/api/jobs/j28/logs", "/api/jobs/j29/logs", "/api/jobs/j30/logs"]
+    assert cluster.writes() == []
+
+
+def test_a_list_that_cannot_be_had_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    cluster.refusals["GET", "/api/jobs/"] = [(500, "no"), (200, "<html>"), (401, "no")]
+    with pytest.raises(ApplyError, match="listing the jobs"):
+        read_history(client, None, 3)
+    with pytest.raises(InventoryError):
+        read_history(client, None, 3)
+    with pytest.raises(ClusterRefused):
+        read_history(client, None, 3)
+
+
+RUNS = {"fleetctl-apply-aa11": "plan-one", "fleetctl-apply-aa22": "plan-two", "fleetctl-evict-bb11": ""}
+
+
+def some_runs(cluster: ClusterStandIn) -> None:
+    for number, (name, plan) in enumerate(RUNS.items()):
+        put(cluster, BEGUN, name=name, planId=plan).start_time = number + 1
+
+
+@pytest.mark.parametrize(("wanted", "found"), [
+    ("fleetctl-apply-aa11", "fleetctl-apply-aa11"), ("aa11", "fleetctl-apply-aa11"), ("b", "fleetctl-evict-bb11"),
+    ("plan-two", "fleetctl-apply-aa22"), ("plan-o", "fleetctl-apply-aa11"), ("latest", "fleetctl-evict-bb11"),
+    ("fleetctl-evict", "fleetctl-evict-bb11"),
+])
+def test_a_run_is_meant_by_any_beginning_that_is_its_alone(
+    cluster: ClusterStandIn, client: DashboardClient, wanted: str, found: str
+) -> None:
+    some_runs(cluster)
+    assert pick(runs_of(client, None), wanted).submission_id == found
+
+
+@pytest.mark.parametrize("wanted", ["aa", "plan-", "fleetctl-", ""])
+def test_a_beginning_of_several_names_them(cluster: ClusterStandIn, client: DashboardClient, wanted: str) -> None:
+    some_runs(cluster)
+    with pytest.raises(ApplyError, match=r"fleetctl-apply-aa22, fleetctl-apply-aa11"):
+        read_run(client, wanted, None)
+
+
+@pytest.mark.parametrize("wanted", ["latest", "cc", "11"])
+def test_a_run_nobody_remembers_is_an_error(cluster: ClusterStandIn, client: DashboardClient, wanted: str) -> None:
+    if wanted != "latest":
+        some_runs(cluster)
+    with pytest.raises(ApplyError, match="remembers no run"):
+        read_run(client, wanted, None)
+
+
+def test_an_id_that_begins_another_is_itself(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    put(cluster, BEGUN, name="fleetctl-apply-a")
+    put(cluster, BEGUN, name="fleetctl-apply-ab")
+    assert read_run(client, "fleetctl-apply-a", None).id == "fleetctl-apply-a"
+
+
+def test_wherever_a_log_breaks_off_no_more_is_said_than_is_known() -> None:
+    """Every beginning of a whole log, as an agent that is killed at any moment leaves it."""
+    log = BEGUN + CREATED + READY + summary(4, ready("m", 0))
+    seen = set()
+    for length in range(len(log)):
+        text = log[:length]
+        job = Job("j", "FAILED", {"verb": "apply"})
+        verdict = judge(job, read_log(text, job))
+        holds = LOCKED.rstrip() in text
+        begun = VERSION.rstrip() in text
+        last = summary(4, ready("m", 0)).rstrip() in text
+        expected = "ok" if last else "unknown" if holds or not begun else "refused"
+        assert verdict.state == expected, text
+        seen.add((verdict.state, verdict.code))
+    assert seen == {("ok", None), ("unknown", "DIED"), ("refused", "NOT_BEGUN"), ("unknown", "LOG_GONE")}

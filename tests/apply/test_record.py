@@ -1,0 +1,78 @@
+"""What an apply leaves behind: the shapes as they were set, so that they can be found again, and nothing secret."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from small_plans import FLEET, small_plan
+
+from fleetctl.apply.record import apply_record
+from fleetctl.apply.request import ApplyOptions, apply_request
+from fleetctl.documents.loading import load_plan
+from fleetctl.documents.mask import MASK
+from fleetctl.documents.record import ApplyRecord
+from fleetctl.errors import DocumentError
+from fleetctl.render.plan_json import render_plan_json, saved_plan_json
+from fleetctl.spec.resolve import hash_of_shape
+
+OPEN_FLEET = FLEET.replace(', env: {TOKEN: "hush-hush"}', "")
+
+
+def recorded(**plan: Any) -> ApplyRecord:
+    return ApplyRecord.model_validate(apply_record(small_plan("a", "b", **plan)))
+
+
+def test_every_model_acted_on_is_recorded_with_what_its_hash_does_not_cover() -> None:
+    one, gang = sorted(recorded().models, key=lambda model: model.key, reverse=True)
+    assert (one.key, one.wanted, one.priority, one.lifecycle.startup_timeout) == ("org/one:1", 3, 0, 90)
+    assert (gang.key, gang.wanted, gang.priority, gang.lifecycle.startup_timeout) == ("org/gang", 1, 10, 1800)
+
+
+def test_the_recorded_shape_is_what_the_hash_covers() -> None:
+    record = recorded(fleet=OPEN_FLEET)
+    assert set(record.shapes) == {model.spec_hash for model in record.models}
+    assert {key: hash_of_shape(shape) for key, shape in record.shapes.items()} == {key: key for key in record.shapes}
+
+
+def test_only_what_was_set_is_recorded() -> None:
+    shapes = json.dumps(list(recorded().shapes.values()))
+    assert "readiness" not in shapes
+    assert "ranksPerNode" not in shapes
+
+
+def test_values_of_the_environment_are_masked_in_the_record_and_names_stay() -> None:
+    told = json.dumps(apply_request(small_plan("a"), "j", "ann", ApplyOptions())["record"])
+    assert "hush-hush" not in told
+    assert f'"TOKEN": "{MASK}"' in told
+
+
+def test_a_reference_to_the_nodes_environment_is_no_secret() -> None:
+    record = recorded(fleet=FLEET.replace('"hush-hush"', "{fromNode: HF_TOKEN}"))
+    assert '"TOKEN": {"fromNode": "HF_TOKEN"}' in json.dumps(list(record.shapes.values()))
+
+
+def test_a_plan_of_an_older_release_leaves_a_record_without_shapes() -> None:
+    plan = small_plan("a", "b")
+    old = plan.model_copy(update={"specs": {key: {**spec} for key, spec in plan.specs.items()}})
+    for spec in old.specs.values():
+        del spec["asSet"]
+    record = ApplyRecord.model_validate(apply_record(old))
+    assert (record.shapes, len(record.models)) == ({}, 2)
+
+
+def test_a_plan_that_is_shown_masks_the_shape_as_it_was_set_too() -> None:
+    text = render_plan_json(small_plan("a"))
+    [spec] = json.loads(text)["specs"].values()
+    assert spec["asSet"]["workers"][0]["members"][0]["engine"]["env"] == {"TOKEN": MASK}
+    assert "hush-hush" not in text
+
+
+def test_the_plan_id_covers_the_shape_as_it_was_set() -> None:
+    saved = saved_plan_json(small_plan("a"))
+    document = json.loads(saved)
+    next(iter(document["specs"].values()))["asSet"]["workers"][0]["name"] = "other"
+    assert load_plan(saved, "x").specs
+    with pytest.raises(DocumentError):
+        load_plan(json.dumps(document), "x")

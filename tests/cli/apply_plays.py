@@ -1,0 +1,21 @@
+"""What several tests of `fleetctl apply` play on the cluster that stands in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster_stand_in import ClusterStandIn, event
+
+VERSION = event(0, "version", "fleetctl agent", version="1.0")
+
+
+def outcome(kind: str, replica_id: int = 0, **more: Any) -> dict[str, Any]:
+    """One row of the agent's summary."""
+    return {"model": "org/one", "replicaId": replica_id, "outcome": kind, "nodes": ["node-a"], "message": "", **more}
+
+
+def run_everything(cluster: ClusterStandIn) -> None:
+    """Let run what the fleet of two models wants of two nodes."""
+    for number, node in enumerate(cluster.nodes):
+        cluster.add_replica("org/one", number, node["node_id"])
+    cluster.add_replica("org/two", 0, cluster.nodes[0]["node_id"], gpus=0)

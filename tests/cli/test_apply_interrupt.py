@@ -1,0 +1,114 @@
+"""Ctrl-C while an apply is followed: once stops its job, twice lets go of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apply_plays import VERSION, outcome
+from cluster_stand_in import ClusterStandIn, StoredJob, event, summary
+
+
+def begun(_: dict[str, Any]) -> list[tuple[str, str]]:
+    """The agent has created a replica; while its log is read, this process is interrupted, as by Ctrl-C."""
+    return [("RUNNING", VERSION + event(1, "replicaCreated", "org/one/0: created"))]
+
+
+def interrupt_while_following(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fleetctl.apply import follow
+
+    calm = follow.jobs.log_of
+
+    def log_of(client: Any, submission_id: str) -> str | None:
+        text = calm(client, submission_id)
+        if not cluster.jobs[submission_id].stopped:
+            raise KeyboardInterrupt
+        return text
+
+    cluster.on_submit = begun
+    monkeypatch.setattr(follow.jobs, "log_of", log_of)
+
+
+def test_ctrl_c_stops_the_job_and_the_rest_is_told_as_starting(
+    cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def report(job: StoredJob) -> None:
+        rows = [outcome("starting", message="it goes on"), outcome("skipped", 1, message="not begun")]
+        job.steps = [("STOPPED", job.log + summary(2, *rows, code=3, interrupted=True))]
+
+    interrupt_while_following(cluster, monkeypatch)
+    cluster.on_stop = report
+    shown = cli("apply", "-f", fits, "--yes")
+    assert shown.code == 130
+    assert "Apply: 1 starting, 1 skipped, 0 removed" in shown.out
+    assert "nothing more is begun" in shown.err
+    assert cluster.writes()[-1][1].endswith("/stop")
+    cluster.jobs.clear()
+    assert cli("apply", "-f", fits, "--yes", "--format", "json").summary["interrupted"] is True
+
+
+def test_ctrl_c_before_the_agent_could_report_claims_nothing(
+    cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_while_following(cluster, monkeypatch)
+    cluster.on_stop = lambda job: setattr(job, "steps", [("STOPPED", "")])
+    shown = cli("apply", "-f", fits, "--yes")
+    assert shown.code == 130
+    assert "gave no report" in shown.err
+    assert "nothing to do" not in shown.out.rpartition("Plan:")[2]
+    cluster.jobs.clear()
+    told = cli("apply", "-f", fits, "--yes", "--format", "json").summary
+    assert "gave no report" in told["message"]
+    assert told["time"].endswith("Z")
+
+
+def test_ctrl_c_twice_lets_go_of_an_apply_that_goes_on(
+    cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_while_following(cluster, monkeypatch)
+    cluster.on_stop = lambda _: os.kill(os.getpid(), signal.SIGINT)
+    shown = cli("apply", "-f", fits, "--yes")
+    assert shown.code == 130
+    [job] = cluster.jobs
+    assert f"let go of job {job}" in shown.err
+
+
+def test_what_happens_after_ctrl_c_is_told_once_and_to_the_end(
+    cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = event(2, "replicaStarting", "org/one/0: starting", model="org/one", replicaId=0)
+
+    def report(job: StoredJob) -> None:
+        job.steps = [("STOPPED", job.log + late + summary(3, outcome("starting"), code=3, interrupted=True))]
+
+    interrupt_while_following(cluster, monkeypatch)
+    cluster.on_stop = report
+    shown = cli("apply", "-f", fits, "--yes", "--format", "jsonl")
+    assert shown.code == 130
+    assert [line["type"] for line in shown.lines] == ["version", "replicaCreated", "replicaStarting", "runSummary"]
+    assert shown.lines[-1]["exitCode"] == 130
+
+
+def test_ctrl_c_twice_ends_the_lines_for_programs_too(
+    cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_while_following(cluster, monkeypatch)
+    cluster.on_stop = lambda _: os.kill(os.getpid(), signal.SIGINT)
+    last = cli("apply", "-f", fits, "--yes", "--format", "jsonl").lines[-1]
+    assert (last["type"], last["exitCode"], last["interrupted"]) == ("runSummary", 130, True)
+
+
+def test_ctrl_c_that_does_not_reach_the_job_is_said(
+    cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_while_following(cluster, monkeypatch)
+    calm = cluster.answer
+    monkeypatch.setattr(cluster, "answer", lambda method, path, *rest: (
+        (405, "Method Not Allowed") if path.endswith("/stop") else calm(method, path, *rest)))
+    shown = cli("apply", "-f", fits, "--yes")
+    assert shown.code == 1
+    assert "was not stopped and goes on: " in shown.err
+    assert "ray job stop fleetctl-apply-" in shown.err

@@ -1,0 +1,151 @@
+"""A stale plan is refused, and the plan as it would be now is shown; a person may take that one instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn
+
+from fleetctl.documents.canonical import plan_id
+
+
+@pytest.fixture
+def stale(cli, cluster: ClusterStandIn, fits: Path, tmp_path: Path) -> Path:
+    """A plan for node-a and node-b; since then node-b has died and node-c has joined."""
+    path = tmp_path / "lab.fleetplan"
+    assert cli("plan", "-f", fits, "--out", path, "--namespace", "other").code == 0
+    cluster.nodes[1]["state"] = "DEAD"
+    cluster.add_node("node-c")
+    return path
+
+
+def test_in_a_script_the_new_plan_is_shown_and_the_old_one_refused(
+    cli, cluster: ClusterStandIn, stale: Path
+) -> None:
+    shown = cli("apply", stale, "--yes")
+    assert (shown.code, shown.out) == (6, "")
+    before, _, after = shown.err.partition("error: this plan is stale")
+    assert "note: the plan as it would be made now:" in before
+    assert "8 GPUs on node-c" in before
+    assert "Plan: 3 to create" in before
+    assert "moved: node node-b: was alive when planned, is dead now" in after
+    assert cluster.writes() == []
+
+
+def test_the_command_for_the_new_plan_can_be_pasted(
+    cli, cluster: ClusterStandIn, fits: Path, stale: Path
+) -> None:
+    hint = next(line for line in cli("apply", stale, "--yes").err.splitlines() if line.startswith("hint: "))
+    command = hint.removeprefix("hint: make a new one: ").split()
+    assert command == ["fleetctl", "plan", "-f", str(fits), "--namespace", "other", "--address", cluster.url,
+                       "--out", str(stale)]
+    assert cli(*command[1:]).code == 0
+    assert cli("apply", stale, "--yes").code == 0
+    [job] = cluster.jobs
+    assert cluster.request_of(job)["namespace"] == "other"
+
+
+def test_a_person_may_take_the_new_plan_instead(cli, cluster: ClusterStandIn, stale: Path) -> None:
+    shown = cli("apply", stale, typed="y\n")
+    assert shown.code == 0
+    told = [shown.err.index(words) for words in ("moved: node node-b", "8 GPUs on node-c", "instead? [y/N]")]
+    assert told == sorted(told)
+    assert shown.err.count("[y/N]") == 1
+    [job] = cluster.jobs
+    asked = cluster.request_of(job)
+    assert asked["plan"]["planId"] != json.loads(stale.read_text())["planId"]
+    nodes = {member["node"] for action in asked["plan"]["actions"] for member in action["members"]}
+    assert nodes == {"node-a", "node-c"}
+    assert (asked["singleUse"], asked["namespace"]) == (False, "other")
+
+
+@pytest.mark.parametrize("typed", ["n\n", "", "yep\n"])
+def test_who_does_not_say_yes_changes_nothing(cli, cluster: ClusterStandIn, stale: Path, typed: str) -> None:
+    shown = cli("apply", stale, typed=typed)
+    assert shown.code == 6
+    assert "the stale plan was not applied" in shown.err
+    assert "hint: make a new one: fleetctl plan " in shown.err
+    assert cluster.writes() == []
+
+
+def test_yes_was_said_about_the_old_plan_and_nobody_is_asked(cli, cluster: ClusterStandIn, stale: Path) -> None:
+    shown = cli("apply", stale, "--yes", typed="y\n")
+    assert shown.code == 6
+    assert "[y/N]" not in shown.err
+    assert cluster.writes() == []
+
+
+def test_a_new_plan_that_a_policy_refuses_is_not_offered(
+    cli, cluster: ClusterStandIn, fits: Path, stale: Path
+) -> None:
+    fits.write_text(fits.read_text().replace("spec:\n", "spec:\n  policy: {protectedModels: ['*']}\n"))
+    shown = cli("apply", stale, typed="y\n")
+    assert shown.code == 6
+    assert "Refused by policy" in shown.err
+    assert "[y/N]" not in shown.err
+    assert cluster.writes() == []
+
+
+def test_fleet_files_that_were_edited_meanwhile_are_named(cli, fits: Path, stale: Path) -> None:
+    fits.write_text(fits.read_text() + "# a word\n")
+    assert f"warning: {fits} is not what it was when the plan was made" in cli("apply", stale, "--yes").err
+
+
+def test_where_files_are_as_they_were_nothing_is_said_of_them(cli, stale: Path) -> None:
+    assert "is not what it was" not in cli("apply", stale, "--yes").err
+
+
+@pytest.mark.parametrize("text", [None, "a: ["])
+def test_without_the_fleet_files_the_refusal_stands_alone(
+    cli, cluster: ClusterStandIn, fits: Path, stale: Path, text: str | None
+) -> None:
+    fits.unlink() if text is None else fits.write_text(text)
+    shown = cli("apply", stale, typed="y\n")
+    assert shown.code == 6
+    assert "note: no new plan can be made here: 1 problem in the fleet files" in shown.err
+    assert "moved: node node-b" in shown.err
+    assert cluster.writes() == []
+
+
+def test_a_plan_from_standard_input_cannot_be_made_again(
+    cli, cluster: ClusterStandIn, fits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetctl.cli.connect.read_stdin", fits.read_bytes)
+    plan = tmp_path / "p"
+    assert cli("plan", "-f", "-", "--out", plan).code == 0
+    cluster.session = "session_2"
+    shown = cli("apply", plan, "--yes")
+    assert shown.code == 6
+    assert "made from standard input" in shown.err
+
+
+def test_an_expired_plan_is_offered_anew_too(cli, cluster: ClusterStandIn, fits: Path, tmp_path: Path) -> None:
+    plan, snapshot = tmp_path / "p", tmp_path / "inventory.json"
+    old = json.loads(cli("inventory", "--format", "json").out) | {"observedAt": "2026-01-01T00:00:00Z"}
+    snapshot.write_text(json.dumps(old))
+    assert cli("plan", "-f", fits, "--inventory", snapshot, "--out", plan).code == 0
+    shown = cli("apply", plan, typed="y\n")
+    assert "refused: this plan expired at 2026-01-02T00:00:00Z" in shown.err
+    assert shown.code == 0
+    assert len(cluster.jobs) == 1
+
+
+def test_the_new_plan_is_made_on_the_cluster_the_old_one_was_checked_on(
+    cli, cluster: ClusterStandIn, stale: Path
+) -> None:
+    plan = json.loads(stale.read_text())
+    plan["inventory"]["address"] = "http://127.0.0.1:9"  # it has moved; FLEETCTL_ADDRESS knows where to
+    stale.write_text(json.dumps({**plan, "planId": plan_id(plan)}))
+    assert "8 GPUs on node-c" in cli("apply", stale, "--yes").err
+
+
+def test_with_nothing_left_to_create_nobody_is_asked(cli, cluster: ClusterStandIn, fits: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "p"
+    cli("plan", "-f", fits, "--target", "org/two", "--out", plan)
+    cluster.add_replica("org/two", 0, cluster.nodes[0]["node_id"], gpus=0)
+    shown = cli("apply", plan, typed="y\n")
+    assert shown.code == 6
+    assert "Plan: 0 to create" in shown.err
+    assert "[y/N]" not in shown.err

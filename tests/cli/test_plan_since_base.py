@@ -1,0 +1,160 @@
+"""`fleetctl plan --base`: what a change causes alone, in a real repository, on a snapshot of a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl.cli.entry import run
+from fleetctl.documents.loading import load_plan
+
+FLEET = """\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  models:
+  - key: org/a
+    replicas: 2
+    workers: [{name: main, members: [{resources: {gpus: 8}, engine: {command: [a], env: {TOKEN: "hush-hush"}}}]}]
+"""
+MORE = """\
+  - key: org/b
+    replicas: 1
+    priority: 9
+    workers: [{name: main, members: [{resources: {gpus: 8}, engine: {command: [b]}}]}]
+"""
+FLAGS = ("-f", "fleet.yaml", "--inventory", "snapshot.json")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, snapshot_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one model on main, which the two nodes just hold; in the working tree a second one."""
+    for key in [key for key in os.environ if key.startswith("GIT_")]:
+        monkeypatch.delenv(key)
+    monkeypatch.delenv("FLEETCTL_NAMESPACE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    (folder / "snapshot.json").write_text(snapshot_file.read_text())
+    (folder / "fleet.yaml").write_text(FLEET)
+    for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+        subprocess.run(["git", *identity, "-C", str(folder), *command], check=True)
+    (folder / "fleet.yaml").write_text(FLEET + MORE)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = run(["plan", *FLAGS, *arguments])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def change(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code, out, err = plan(capsys, "--base", "main", "--format", "json", *arguments)
+    assert (code, err) == (0, "")
+    found: dict[str, Any] = json.loads(out)["change"]
+    return found
+
+
+def counts(found: dict[str, Any]) -> tuple[int, int, int, int]:
+    return found["create"], found["alsoWithout"], found["noLonger"], found["blocked"]
+
+
+def test_the_table_says_what_the_change_causes_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = plan(capsys, "--base", "main")
+    assert code == 0
+    section = out[out.index("This change alone, since main"):].split("\n\n")[0].splitlines()
+    assert section[1:] == [
+        "  1 to create, 1 no longer to create, 1 more blocked; 1 more would be created without it as well",
+        "  ! org/a: not changed itself, but by what else changes: 1 fewer to create, 1 more blocked",
+        "  + org/b: new in the file: 1 to create",
+        "  1 difference in the files: fleetctl diff main -f fleet.yaml",
+    ]
+    assert run(["diff", "main", "-f", "fleet.yaml", "--detailed-exitcode"]) == 2  # the command it names
+
+
+def test_the_document_has_the_change_with_its_revision(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = change(capsys)
+    assert counts(found) == (1, 1, 1, 1)
+    assert found["base"]["name"] == "main"
+    assert len(found["base"]["commit"]) == 40
+    assert {one["key"]: one["kind"] for one in found["models"]} == {"org/a": "sideEffect", "org/b": "added"}
+    assert [one["model"] for one in found["differences"]] == ["org/b"]
+
+
+def test_a_saved_plan_keeps_the_change_and_its_id_fits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan(capsys, "--base", "main", "--out", "saved")
+    saved = load_plan((folder / "saved").read_text(), "saved")
+    assert saved.change is not None
+    assert saved.change.create == 1
+
+
+def test_without_a_base_there_is_no_change(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(plan(capsys, "--format", "json")[1])["change"] is None
+
+
+def test_flags_hold_for_the_base_as_far_as_it_has_the_models(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert counts(change(capsys, "--target", "org/b")) == (1, 0, 0, 0)
+    assert counts(change(capsys, "--exclude", "org/b")) == (0, 2, 0, 0)
+    assert counts(change(capsys, "--target", "org/a", "--target", "org/b")) == (1, 1, 1, 1)
+    [left_out] = change(capsys, "--target", "org/a")["models"]
+    assert left_out["message"] == "new in the file: left out: not named by --target"
+
+
+def test_in_another_namespace_all_of_it_is_the_changes_doing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "fleet.yaml").write_text(FLEET.replace("spec:\n", "spec:\n  cluster: {namespace: blue}\n"))
+    assert counts(change(capsys)) == (2, 0, 0, 0)
+    assert counts(change(capsys, "--namespace", "fleet")) == (0, 2, 0, 0)  # the flag wins on both sides
+
+
+def test_a_fleet_that_is_new_is_all_the_changes_doing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "new.yaml").write_text(FLEET)
+    code = run(["plan", "-f", "new.yaml", "--inventory", "snapshot.json", "--base", "main", "--format", "json"])
+    assert code == 0
+    assert counts(json.loads(capsys.readouterr().out)["change"]) == (2, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("arguments", "code", "words"), [
+    (("--base", "nope"), 1, "git knows no revision 'nope'"),
+    (("--base", "--out"), 1, "git knows no revision '--out'"),
+    (("--base", "main", "-f", "-"), 64, "standard input has no revisions"),
+])
+def test_a_base_that_cannot_be_read_gives_no_plan(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...],
+    code: int, words: str,
+) -> None:
+    monkeypatch.setattr("fleetctl.cli.connect.read_stdin", ANOTHER.encode)
+    found, out, err = plan(capsys, *arguments)
+    assert (found, out) == (code, "")
+    assert words in err
+
+
+ANOTHER = FLEET.replace("org/a", "org/c")
+
+
+def test_a_broken_base_is_all_its_problems(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "fleet.yaml").write_text(FLEET.replace("replicas: 2", "replicas: -2"))
+    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-qam", "x"], check=True)
+    (folder / "fleet.yaml").write_text(FLEET)
+    code, out, err = plan(capsys, "--base", "main")
+    assert (code, out) == (1, "")
+    assert "main:fleet.yaml:7:15: error FL023" in err
+    assert "hush" not in err
+
+
+def test_no_format_tells_a_secret_of_either_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "fleet.yaml").write_text(FLEET.replace("hush-hush", "hush-now"))
+    for form in ("table", "json", "jsonl", "markdown", "html", "github", "sarif", "junit"):
+        code, out, _ = plan(capsys, "--base", "main", "--format", form)
+        assert code == 0
+        assert "hush" not in out

@@ -1,0 +1,137 @@
+"""--format and --report, as every command that shows a document has them."""
+
+from __future__ import annotations
+
+import json
+import stat
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli.reporting import repository_root
+from fleetctl.render.report.formats import ReportFormat
+
+FORMATS = [one.value for one in ReportFormat]
+
+
+def plan(cli, fleet: Path, snapshot: Path, *flags: str | Path):
+    return cli("plan", "-f", fleet, "--inventory", snapshot, *flags)
+
+
+def test_one_run_writes_several_reports_and_prints_another(
+    cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path
+) -> None:
+    names = {one: tmp_path / f"report.{one}" for one in FORMATS}
+    flags = [part for one, path in names.items() for part in ("--report", f"{one}={path}")]
+    shown = plan(cli, fleet_file, snapshot_file, *flags)
+    assert shown.code == 0
+    assert "Plan: 3 to create" in shown.out
+    texts = {one: path.read_text() for one, path in names.items()}
+    assert all(texts.values())
+    assert json.loads(texts["json"])["summary"]["create"] == 3
+    assert json.loads(texts["sarif"])["version"] == "2.1.0"
+    assert ET.fromstring(texts["junit"]).tag == "testsuites"
+    assert texts["html"].lstrip().lower().startswith("<!doctype html>")
+    assert texts["table"] == shown.out
+    assert "hush-hush" not in "".join(texts.values())
+
+
+@pytest.mark.parametrize("chosen", FORMATS)
+def test_a_report_is_what_format_prints(
+    cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path, chosen: str
+) -> None:
+    shown = plan(cli, fleet_file, snapshot_file, "--format", chosen, "--report", f"{chosen}={tmp_path / 'report'}")
+    assert (tmp_path / "report").read_text() == shown.out
+
+
+@pytest.mark.parametrize("chosen", [one for one in FORMATS if one != "table"])
+def test_only_the_table_may_have_colour(
+    cli, fleet_file: Path, snapshot_file: Path, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = plan(cli, fleet_file, snapshot_file, "--format", chosen).out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert plan(cli, fleet_file, snapshot_file, "--format", chosen).out == plain
+
+
+def test_a_report_of_the_table_has_no_colour(
+    cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = plan(cli, fleet_file, snapshot_file, "--report", f"table={tmp_path / 'report'}")
+    assert "\x1b[" in shown.out
+    assert "\x1b" not in (tmp_path / "report").read_text()
+
+
+@pytest.mark.parametrize(("values", "words"), [
+    (["pdf=plan.pdf"], "--report pdf=plan.pdf: pdf is no format"),
+    (["=plan.md"], "is no format"),
+    (["markdown"], "it names no file"),
+    (["markdown="], "it names no file"),
+    (["markdown=-"], "standard output is what --format writes"),
+    (["markdown=nowhere/plan.md"], "there is no folder nowhere"),
+    (["markdown=."], "is not a regular file"),
+    (["markdown=/dev/null"], "is not a regular file"),
+    (["markdown=a.md", "html=./a.md"], "./a.md: a.md is written by --report markdown=a.md as well"),
+    (["json=lab.fleetplan"], "is written by --out as well"),
+], ids=" ".join)
+def test_a_report_that_cannot_be_written_is_64_before_the_cluster_is_asked(
+    cli, cluster, fleet_file: Path, tmp_path: Path, values: list[str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = [part for value in values for part in ("--report", value)]
+    shown = cli("plan", "-f", fleet_file, "--out", "lab.fleetplan", *flags)
+    assert shown.code == 64
+    assert words in shown.err
+    assert "formats: table, json, jsonl, markdown, html, github, sarif, junit" in shown.err
+    assert cluster.requests == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.yaml"]
+
+
+def test_everything_that_is_wrong_is_told_at_once(cli, fleet_file: Path) -> None:
+    err = cli("plan", "-f", fleet_file, "--report", "pdf=x", "--report", "html=nowhere/x").err
+    assert "pdf is no format" in err
+    assert "there is no folder nowhere" in err
+
+
+def test_a_report_replaces_an_older_one_and_may_be_read_by_others(
+    cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.md"
+    path.write_text("an older report")
+    path.chmod(0o600)
+    plan(cli, fleet_file, snapshot_file, "--report", f"markdown={path}")
+    assert "older" not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_a_file_name_may_hold_an_equals_sign(cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path) -> None:
+    assert plan(cli, fleet_file, snapshot_file, "--report", f"json={tmp_path / 'a=b.json'}").code == 0
+    assert (tmp_path / "a=b.json").exists()
+
+
+def test_without_a_plan_no_report_is_written(cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path) -> None:
+    fleet_file.write_text("a: [")
+    assert plan(cli, fleet_file, snapshot_file, "--report", f"json={tmp_path / 'plan.json'}").code == 1
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_annotations_name_files_from_the_root_of_the_checkout(
+    cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path / "deep")
+    shown = plan(cli, Path("../fleet.yaml"), snapshot_file, "--format", "github")
+    assert "file=fleet.yaml,line=" in shown.out
+
+
+@pytest.mark.parametrize(("environ", "root"), [
+    ({"GITHUB_WORKSPACE": "/w"}, "/w"), ({"CI_PROJECT_DIR": "/p"}, "/p"), ({}, "HERE"),
+])
+def test_the_root_is_what_the_runner_says_else_the_checkout(
+    tmp_path: Path, environ: dict[str, str], root: str
+) -> None:
+    (tmp_path / ".git").write_text("gitdir: elsewhere")  # as in a worktree
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert repository_root(environ, tmp_path / "a" / "b") == root.replace("HERE", str(tmp_path))

@@ -1,0 +1,194 @@
+"""`fleetctl show FILE`: a saved plan in every format, and whether it can still be applied. It writes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_stand_in import ClusterStandIn, event
+
+from fleetctl.documents.canonical import plan_id
+from fleetctl.render.report.formats import ReportFormat
+from fleetctl.version import __version__
+
+
+@pytest.fixture
+def saved(cli, fleet_file: Path, tmp_path: Path) -> Path:
+    """A plan of three creations and one blocked replica, saved by `plan --out`."""
+    path = tmp_path / "lab.fleetplan"
+    assert cli("plan", "-f", fleet_file, "--out", path).code == 0
+    return path
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    plan = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({**plan, "planId": plan_id(plan)}))
+
+
+@pytest.mark.parametrize("chosen", [one.value for one in ReportFormat if one is not ReportFormat.HTML])
+def test_a_saved_plan_is_shown_as_plan_showed_it(cli, fleet_file: Path, saved: Path, chosen: str) -> None:
+    snapshot = saved.with_name("inventory.json")
+    snapshot.write_text(cli("inventory", "--format", "json").out)
+    cli("plan", "-f", fleet_file, "--inventory", snapshot, "--out", saved)
+    planned = cli("plan", "-f", fleet_file, "--inventory", snapshot, "--format", chosen).out
+    shown = cli("show", saved, "--format", chosen)
+    assert (shown.code, shown.out) == (0, planned)
+
+
+def test_it_asks_no_cluster_by_itself(cli, cluster: ClusterStandIn, saved: Path) -> None:
+    cluster.requests.clear()
+    assert cli("show", saved, "--format", "html").code == 0
+    assert cluster.requests == []
+
+
+@pytest.mark.parametrize("source", ["file", "stdin"])
+def test_a_masked_plan_is_shown_and_stays_masked(
+    cli, fleet_file: Path, saved: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masked = cli("plan", "-f", fleet_file, "--format", "json").out
+    path = saved.with_name("masked.json")
+    path.write_text(masked)
+    monkeypatch.setattr("fleetctl.cli.connect.read_stdin", masked.encode)
+    shown = cli("show", path if source == "file" else "-", "--format", "json")
+    assert (shown.code, shown.out) == (0, masked)
+    assert "note: env values are masked in this document" in shown.err
+    assert cli("apply", path, "--yes").code == 1
+
+
+def test_env_values_are_never_shown(cli, saved: Path) -> None:
+    told = [cli("show", saved, "--format", one.value) for one in ReportFormat]
+    assert "hush-hush" in saved.read_text()
+    assert "hush-hush" not in "".join(shown.out + shown.err for shown in told)
+
+
+def test_it_says_where_the_plan_comes_from(cli, saved: Path) -> None:
+    git = {"commit": "0123456789abcdef", "branch": "main", "dirty": True}
+    rewrite(saved, fleet={**json.loads(saved.read_text())["fleet"], "git": git}, expiresAt="2126-01-01T00:00:00Z")
+    plan = json.loads(saved.read_text())
+    assert (f"plan: {plan['planId'][:10]}, commit 0123456789 with uncommitted changes, made by fleetctl {__version__}, "
+            "good until 2126-01-01T00:00:00Z\n") in cli("show", saved).err
+
+
+def test_another_version_and_an_expiry_that_is_over_are_said(cli, saved: Path) -> None:
+    rewrite(saved, toolVersion="0.0.1", expiresAt="2020-01-01T00:00:00Z")
+    shown = cli("show", saved, "--detailed-exitcode")
+    assert f"made by fleetctl 0.0.1 (this is {__version__}), expired at 2020-01-01T00:00:00Z" in shown.err
+    assert "check: this plan expired at 2020-01-01T00:00:00Z" in shown.err
+    assert shown.code == 6
+
+
+def test_the_code_is_0_unless_asked_for_and_then_that_of_plan(cli, saved: Path) -> None:
+    assert (cli("show", saved).code, cli("show", saved, "--detailed-exitcode").code) == (0, 3)
+
+
+@pytest.mark.parametrize("how", [["--check"], ["--address", "URL"]], ids=" ".join)
+def test_a_check_that_finds_nothing_says_so_and_writes_nothing(
+    cli, cluster: ClusterStandIn, saved: Path, how: list[str]
+) -> None:
+    shown = cli("show", saved, *[part.replace("URL", cluster.url) for part in how], "--detailed-exitcode")
+    assert "check: nothing it relies on has moved" in shown.err
+    assert shown.code == 3
+    assert cluster.writes() == []
+
+
+def test_a_check_names_what_has_moved_and_how_to_plan_again(
+    cli, cluster: ClusterStandIn, fleet_file: Path, saved: Path
+) -> None:
+    cluster.nodes[0]["state"] = "DEAD"
+    shown = cli("show", saved, "--check", "--detailed-exitcode")
+    assert "check: this plan is stale: what it relies on has changed" in shown.err
+    assert "moved: node node-a: was alive when planned, is dead now" in shown.err
+    assert f"hint: make a new one: fleetctl plan -f {fleet_file} " in shown.err
+    assert "Plan: 3 to create" in shown.out
+    assert shown.code == 6
+    assert cli("show", saved, "--check").code == 0
+
+
+def test_a_check_finds_a_plan_that_was_used(cli, cluster: ClusterStandIn, saved: Path) -> None:
+    cluster.add_job("j7", planId=json.loads(saved.read_text())["planId"]).log = event(1, "lockAcquired")
+    shown = cli("show", saved, "--check", "--detailed-exitcode")
+    assert "check: this plan was already applied by job j7" in shown.err
+    assert shown.code == 6
+
+
+def test_a_plan_is_held_against_a_snapshot_too(cli, cluster: ClusterStandIn, saved: Path) -> None:
+    cluster.add_replica("org/two", 4, cluster.nodes[0]["node_id"], gpus=0)
+    snapshot = saved.with_name("inventory.json")
+    snapshot.write_text(cli("inventory", "--format", "json").out)
+    cluster.requests.clear()
+    shown = cli("show", saved, "--inventory", snapshot)
+    assert "moved: org/two: 0 live when planned, 1 now" in shown.err
+    assert cluster.requests == []
+
+
+def test_a_check_on_a_view_that_is_not_whole_is_an_error(cli, cluster: ClusterStandIn, saved: Path) -> None:
+    cluster.refusals["GET", "/api/v0/actors"] = [(500, "")] * 10
+    shown = cli("show", saved, "--check")
+    assert (shown.code, shown.out) == (1, "")
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_the_page_has_the_map_where_an_inventory_is_at_hand(
+    cli, cluster: ClusterStandIn, fleet_file: Path, saved: Path, edited: bool
+) -> None:
+    cluster.add_node("node-that-is-not-touched")
+    cluster.add_node("node-that-is-not-touched-either")
+    if edited:
+        fleet_file.write_text("not what it was")
+    assert "node-that-is-not-touched" not in cli("show", saved, "--format", "html").out
+    assert "node-that-is-not-touched" in cli("show", saved, "--format", "html", "--check").out
+
+
+def test_a_plan_that_lost_its_room_is_shown_without_a_map(cli, cluster: ClusterStandIn, saved: Path) -> None:
+    cluster.nodes.pop()
+    shown = cli("show", saved, "--format", "html", "--check")
+    assert shown.code == 0
+    assert "was alive when planned, is not listed now" in shown.err
+
+
+def test_several_reports_of_one_plan(cli, saved: Path, tmp_path: Path) -> None:
+    flags = [part for one in ("markdown", "sarif") for part in ("--report", f"{one}={tmp_path / one}")]
+    assert cli("show", saved, *flags).code == 0
+    assert (tmp_path / "markdown").read_text()
+    assert json.loads((tmp_path / "sarif").read_text())["runs"]
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    (None, "No such file"), ("{}", "not a Plan"), ('{"kind": "Plan"', "not whole JSON"), ("", "is empty"),
+])
+def test_what_is_no_plan_is_refused(cli, tmp_path: Path, content: str | None, words: str) -> None:
+    path = tmp_path / "odd"
+    if content is not None:
+        path.write_text(content)
+    shown = cli("show", path)
+    assert (shown.code, shown.out) == (1, "")
+    assert words in shown.err
+
+
+def test_a_plan_that_was_tampered_with_is_not_shown(cli, saved: Path) -> None:
+    saved.write_text(saved.read_text().replace("node-a", "node-z"))
+    shown = cli("show", saved)
+    assert (shown.code, shown.out) == (1, "")
+    assert "was changed after it was written" in shown.err
+
+
+def test_flags_in_a_plan_that_are_no_flags_are_damage(cli, saved: Path) -> None:
+    rewrite(saved, options={"files": 5})
+    shown = cli("show", saved)
+    assert shown.code == 1
+    assert "damaged: options.files" in shown.err
+
+
+def test_a_plan_that_names_a_pipe_as_its_fleet_file_is_shown_without_waiting_for_it(
+    cli, saved: Path, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    rewrite(saved, options={**json.loads(saved.read_text())["options"], "files": [str(tmp_path / "pipe")]})
+    assert cli("show", saved, "--format", "html", "--check").code == 0
+
+
+def test_standard_input_is_read_once(cli) -> None:
+    assert cli("show", "-", "--inventory", "-").code == 64
