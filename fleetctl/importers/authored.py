@@ -1,0 +1,86 @@
+"""A recorded shape back as a person would write it: amounts and durations as text, nothing added and nothing left out.
+
+What it returns means exactly what was recorded, so its spec hash is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from fleetctl.documents.plan import Lifecycle
+from fleetctl.documents.quantity import SHARE
+
+_SIZES = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+_SPANS = (("h", 3600), ("m", 60), ("s", 1))
+
+
+def authored_workers(shape: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the worker groups of a recorded shape; anything that is not what it should be is left for validation."""
+    return [_changed(group, members=_each(_member)) for group in shape.get("workers", [])]
+
+
+def authored_lifecycle(lifecycle: Lifecycle, priority: int) -> dict[str, Any]:
+    """Return priority, timeouts and restarts where they are not the defaults of the fleet file."""
+    from fleetctl.documents.fleet import ModelDefaults
+
+    defaults = ModelDefaults()
+    restart = {"max": lifecycle.restart_max, "backoff": duration_text(lifecycle.restart_backoff)}
+    usual = {"max": defaults.restart.max, "backoff": duration_text(defaults.restart.backoff)}
+    values = {
+        "priority": (priority, defaults.priority),
+        "startupTimeout": (duration_text(lifecycle.startup_timeout), duration_text(defaults.startup_timeout)),
+        "schedulingTimeout": (duration_text(lifecycle.scheduling_timeout), duration_text(defaults.scheduling_timeout)),
+    }
+    written: dict[str, Any] = {name: value for name, (value, default) in values.items() if value != default}
+    changed = {name: value for name, value in restart.items() if value != usual[name]}
+    return {**written, **({"restart": changed} if changed else {})}
+
+
+def authored_resources(resources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return resources in integers of 1/10000 and bytes as numbers of cards and CPUs, and quantities, cards first."""
+    usual = {name: resources[name] for name in ("gpus", "vram", "cpus", "memory") if name in resources}
+    return _changed({**usual, **resources}, gpus=share_number, cpus=share_number, vram=bytes_text, memory=bytes_text)
+
+
+def share_number(share: int) -> int | float:
+    """Return 1/10000 as the number a person writes: 10000 is 1, 2500 is 0.25."""
+    return share // SHARE if share % SHARE == 0 else share / SHARE
+
+
+def bytes_text(count: int) -> str | int:
+    """Return bytes as a quantity that means exactly as many."""
+    for unit, size in _SIZES:
+        if count and count % size == 0:
+            return f"{count // size}{unit}"
+    return count
+
+
+def duration_text(seconds: float) -> str:
+    """Return seconds as a duration that means exactly as long: `15m`, `90s`, `0.2s`."""
+    exact = Decimal(repr(seconds))
+    for unit, size in _SPANS:
+        if exact and exact % size == 0:
+            return f"{int(exact) // size}{unit}"
+    return f"{exact.normalize():f}s"
+
+
+def _member(member: Mapping[str, Any]) -> dict[str, Any]:
+    return _changed(member, resources=authored_resources, engine=_engine)
+
+
+def _engine(engine: Mapping[str, Any]) -> dict[str, Any]:
+    return _changed(engine, readiness=_probe, liveness=_probe)
+
+
+def _probe(probe: Mapping[str, Any]) -> dict[str, Any]:
+    return _changed(probe, period=duration_text, timeout=duration_text)
+
+
+def _each(change: Any) -> Any:  # noqa: ANN401 (a function of one item, as a function of a list)
+    return lambda items: [change(item) for item in items]
+
+
+def _changed(value: Mapping[str, Any], **changes: Any) -> dict[str, Any]:  # noqa: ANN401 (functions by key)
+    return {key: changes[key](item) if key in changes else item for key, item in value.items()}

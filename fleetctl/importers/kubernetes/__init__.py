@@ -1,0 +1,1 @@
+"""What the importers of Kubernetes' kinds share: objects, pods, containers, probes."""

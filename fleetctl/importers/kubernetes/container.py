@@ -1,0 +1,73 @@
+"""One container as an engine. Its image has no home here: fleetctl starts a program that is on the node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetctl.importers.draft import PLACEHOLDER
+from fleetctl.importers.kubernetes.command_line import Variables, texts_with_our_variables
+from fleetctl.importers.kubernetes.environment import environment
+from fleetctl.importers.kubernetes.probes import liveness, readiness
+from fleetctl.importers.reading import Reading
+
+_ENTRYPOINTS = {"vllm/vllm-openai": "vllm serve, or python3 -m vllm.entrypoints.openai.api_server in older ones",
+                "llama.cpp": "llama-server"}
+"""What the images people use most start when no command is given; said as a hint, never filled in."""
+
+_HOMES = {"command": ("engine", "command"), "args": ("engine", "args"), "env": ("engine", "env"),
+          "readinessProbe": ("engine", "readiness"), "livenessProbe": ("engine", "liveness"),
+          "resources": ("resources",)}
+"""Where in a member a part of a container goes, so that what is lost of it is said there."""
+
+_LOST = {
+    "imagePullPolicy": "there is no image to pull",
+    "volumeMounts": "nothing is mounted: the paths must exist on the nodes",
+    "volumeDevices": "nothing is mounted: the devices must exist on the nodes",
+    "securityContext": "an engine runs as the user Ray runs as",
+    "lifecycle": "there are no hooks before or after an engine",
+    "terminationMessagePath": "an engine's last words are read from its output",
+    "terminationMessagePolicy": "an engine's last words are read from its output",
+    "tty": "an engine has no terminal",
+    "stdin": "an engine has no standard input",
+}
+
+
+def engine(container: Reading, variables: Variables, *, asks_readiness: bool) -> dict[str, Any]:
+    """Return the engine of a container; `asks_readiness` is False for a Worker, which is never asked."""
+    image = container.text("image")
+    if image is not None:
+        container.note("image", f"no image is started: what {image} holds must be on the nodes", "lost")
+    container.skip("name")
+    for key, steps in _HOMES.items():
+        container.leads_to(key, *steps)
+    env = environment(container)
+    command = texts_with_our_variables(container, "command", variables, env)
+    args = texts_with_our_variables(container, "args", variables, env)
+    if not command:
+        container.note("command", _no_command(image), "todo")
+    found: dict[str, Any] = {
+        "command": command or [PLACEHOLDER], "args": args, "env": env,
+        "workdir": _workdir(container),
+        "readiness": readiness(container) if asks_readiness else None, "liveness": liveness(container),
+    }
+    if not asks_readiness:
+        container.lose("readinessProbe", "nobody asks a Worker: a gang is ready when its Leader is")
+    container.lose("ports", "a pod had its ports to itself; members on one node share them, and $(FLEETCTL_PORT) is "
+                            "free for each")
+    for key, words in _LOST.items():
+        container.lose(key, words)
+    return {key: value for key, value in found.items() if value or key == "command"}
+
+
+def _no_command(image: str | None) -> str:
+    known = next((words for name, words in _ENTRYPOINTS.items() if image and name in image), None)
+    hint = f" (in {image} that is likely {known})" if known else ""
+    return f"no command is given, so the image's own was started: write it here{hint}"
+
+
+def _workdir(container: Reading) -> str | None:
+    path = container.text("workingDir")
+    if path is None or path.startswith("/"):
+        return path
+    container.lose("workingDir", "not an absolute path")
+    return None

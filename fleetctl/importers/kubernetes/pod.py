@@ -1,0 +1,104 @@
+"""A pod as a member: what it requests of its node, which nodes it selects, and one container of it as the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+from fleetctl.documents.quantity import parse_bytes, parse_cpus
+from fleetctl.importers.kubernetes.command_line import Variables
+from fleetctl.importers.kubernetes.container import engine
+from fleetctl.importers.kubernetes.labels import selector
+from fleetctl.importers.reading import Reading
+
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+_CLAIMS = {"cpu": ("cpus", parse_cpus), "memory": ("memory", parse_bytes)}
+_LOST = {
+    "volumes": "nothing is mounted: what lies in them must lie on the nodes",
+    "tolerations": "nodes have no taints here; spec.nodes can cordon some of them for all models",
+    "affinity": "only labels can be selected by: see nodeSelector and placement",
+    "topologySpreadConstraints": "replicas are spread by placement.spread",
+    "imagePullSecrets": "there is no image to pull",
+    "initContainers": "nothing runs before an engine: what they prepare must be on the nodes",
+    "securityContext": "an engine runs as the user Ray runs as",
+    "serviceAccountName": "an engine runs as the user Ray runs as",
+    "terminationGracePeriodSeconds": "engines are stopped in fleetctl's own way",
+    "hostNetwork": "an engine is always on the node's network",
+    "hostIPC": "an engine is always in the node's namespaces",
+    "shareProcessNamespace": "an engine is a process among others of its node",
+    "schedulerName": "fleetctl places by itself",
+    "priorityClassName": "write the model's priority as a number",
+    "runtimeClassName": "there is no container to run",
+    "dnsPolicy": "an engine resolves names as its node does",
+    "restartPolicy": "see restart of the model",
+}
+
+
+def member(pod: Reading, variables: Variables, *, asks_readiness: bool) -> dict[str, Any]:
+    """Return resources, nodeSelector and engine of a pod template; keys that say nothing are left out."""
+    metadata = pod.child("metadata")
+    for what in metadata.names:
+        metadata.lose(what, "there is no pod to carry it")
+    spec = pod.child("spec")
+    spec.leads_to("nodeSelector", "nodeSelector")
+    container = engine_container(spec)
+    found = {"resources": _resources(container.child("resources")), "nodeSelector": selector(spec, "nodeSelector"),
+             "engine": engine(container, variables, asks_readiness=asks_readiness)}
+    for key, words in _LOST.items():
+        spec.lose(key, words)
+    return {key: value for key, value in found.items() if value != {}}
+
+
+def engine_container(spec: Reading) -> Reading:
+    """Return the container that is the engine: the first that asks for GPUs, else the first; others are reported."""
+    containers = spec.items("containers")
+    if not containers:
+        spec.note(None, "no container: there is nothing to start", "todo")
+        return spec.child("containers")
+    chosen = next((one for one in containers if _asks_for_gpus(one)), containers[0])
+    for one in containers:
+        if one is not chosen:
+            one.lose(None, "another container: a member has one engine")
+    return chosen
+
+
+def _asks_for_gpus(container: Reading) -> bool:
+    return any(container.peek("resources", part, key) is not None
+               for part in ("requests", "limits") for key in GPU_RESOURCES)
+
+
+def _resources(source: Reading) -> dict[str, Any]:
+    """Return what is requested; a limit counts where there is no request, as in Kubernetes."""
+    requests, limits = source.child("requests"), source.child("limits")
+    found: dict[str, Any] = {}
+    gpus = [amount for part in (requests, limits) for key in GPU_RESOURCES if (amount := part.scalar(key)) is not None]
+    if gpus and gpus[0].isdigit():
+        found["gpus"] = int(gpus[0])
+    elif gpus:
+        source.note(None, "the number of GPUs is not a whole number", "todo")
+    for theirs, (ours, parse) in _CLAIMS.items():
+        requested, limit = _amount(requests, theirs, parse), _amount(limits, theirs, parse)
+        if requested is not None or limit is not None:
+            found[ours] = requested if requested is not None else limit
+        if requested is not None and limit is not None and parse(limit) != parse(requested):
+            limits.note(theirs, f"only the request of {requested} is kept: nothing limits an engine's {theirs}", "lost")
+    for part in (requests, limits):
+        for key in part.names:
+            if key not in (*GPU_RESOURCES, *_CLAIMS):
+                part.lose(key, "not a resource that can be claimed here")
+    return found
+
+
+def _amount(part: Reading, key: str, parse: Callable[[object], int]) -> str | int | float | None:
+    """Return an amount as written, a plain number as a number; None, reported, where it is none."""
+    written = part.amount(key)
+    if written is None:
+        return None
+    try:
+        parse(written)
+    except PydanticCustomError as error:
+        part.note(key, f"not read: {error.message()}", "todo")
+        return None
+    return int(written) if isinstance(written, str) and written.isdigit() else written

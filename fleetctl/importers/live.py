@@ -1,0 +1,82 @@
+"""A fleet file from what runs: for each model as many replicas as are live, in the shape the cluster still knows.
+
+A plan of what comes out has nothing to create and nothing that is blocked. Shapes are not written on the cluster; they
+come from the logs of the applies that created the replicas. Where no log tells, and where a value was masked, the file
+says so, and such replicas show as drift until a person has filled in what is missing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from fleetctl.apply.recorded import Recorded, SpecOf
+from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, dead_node_ids, is_lost
+from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.importers.draft import Draft, Loss
+from fleetctl.importers.live_losses import crowded, left_out, other_fleets, other_specs
+from fleetctl.importers.live_model import recorded_model, seen_model
+from fleetctl.planner.complete import require_complete
+
+NOT_KNOWN = ("The cluster does not know node policies, spec.policy or spec.defaults: caps, reserves, cordons and "
+             "thresholds have to be written anew.")
+
+
+def live_replicas(inventory: Inventory) -> list[Replica]:
+    """Return the replicas of all fleets that count as live, in the order of the inventory."""
+    dead = dead_node_ids(inventory)
+    return [replica for replica in inventory.replicas
+            if replica.fleet is not None and replica.replica_id is not None and replica.level == "HOT"
+            and replica.state in LIVE_STATES and not is_lost(replica, dead)]
+
+
+def choose_fleet(inventory: Inventory, wanted: str | None) -> str:
+    """Return the fleet to import: the one asked for, or the only one there is.
+
+    Raises FleetctlError when none of it runs, UsageError when there are several to choose from, and InventoryError when
+    the inventory is not complete.
+    """
+    require_complete(inventory)
+    fleets = sorted({replica.fleet for replica in live_replicas(inventory) if replica.fleet})
+    if wanted in fleets or (wanted is None and len(fleets) == 1):
+        return wanted or fleets[0]
+    listed = ", ".join(fleets)
+    if wanted is None and fleets:
+        raise UsageError(f"several fleets run here: {listed}", hint="choose one with --fleet")
+    raise FleetctlError(f"no replica of {f'fleet {wanted}' if wanted else 'any fleet'} runs here",
+                        hint=f"these do: {listed}" if fleets else "`fleetctl status` lists what runs")
+
+
+def wanted_specs(inventory: Inventory, fleet: str) -> dict[SpecOf, None]:
+    """Return the models and spec hashes whose shapes are needed, in a fixed order."""
+    newest = {key: replicas[-1].spec_hash for key, replicas in _by_model(inventory, fleet).items()}
+    return {(key, spec_hash): None for key, spec_hash in newest.items() if spec_hash}
+
+
+def live_draft(inventory: Inventory, fleet: str, recorded: Mapping[SpecOf, Recorded], namespace: str) -> Draft:
+    """Return the fleet as a draft of its file; `recorded` is what `find_recorded` says of `wanted_specs`."""
+    draft = Draft(fleet, f"what ran at {inventory.observed_at}, read from {inventory.source}", notes=[NOT_KNOWN])
+    address = {"address": inventory.cluster.address} if inventory.cluster.address else {}
+    draft.cluster = {**address, "namespace": namespace}
+    for key, replicas in _by_model(inventory, fleet).items():
+        known = recorded.get((key, replicas[-1].spec_hash or ""))
+        model, losses = recorded_model(key, len(replicas), known) if known else (None, [])
+        if model is None:
+            model, losses = seen_model(key, replicas)
+        if model is None:
+            draft.losses.append(Loss(None, key, f"{len(replicas)} live, but what is seen of it makes no model"))
+            continue
+        draft.models.append(model)
+        draft.losses += [*losses, *other_specs(key, replicas), *crowded(key, replicas, inventory)]
+    draft.losses += left_out(inventory, fleet)
+    draft.notes += other_fleets(live_replicas(inventory), fleet)
+    return draft
+
+
+def _by_model(inventory: Inventory, fleet: str) -> dict[str, list[Replica]]:
+    """Return the live replicas of a fleet by model, models by name, replicas by id: the newest is the last."""
+    found: defaultdict[str, list[Replica]] = defaultdict(list)
+    for replica in live_replicas(inventory):
+        if replica.fleet == fleet:
+            found[replica.model].append(replica)
+    return {key: sorted(found[key], key=lambda one: one.replica_id or 0) for key in sorted(found)}

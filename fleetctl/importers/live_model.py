@@ -1,0 +1,62 @@
+"""One model of the live fleet: in the shape an apply recorded, or else in the shape its newest replica is seen in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fleetctl.apply.recorded import Recorded
+from fleetctl.documents.inventory import Replica
+from fleetctl.documents.mask import MASK
+from fleetctl.importers.authored import authored_lifecycle, authored_workers
+from fleetctl.importers.draft import Draft, DraftModel, Loss
+from fleetctl.importers.seen_shape import seen_shape
+from fleetctl.importers.write import problems_of, write_draft
+
+
+def recorded_model(key: str, replicas: int, known: Recorded) -> tuple[DraftModel | None, list[Loss]]:
+    """Return a model in its recorded shape; None when the record is damaged and makes no sound model."""
+    recorded = known.model
+    try:
+        value = {"key": key, "replicas": replicas, **authored_lifecycle(recorded.lifecycle, recorded.priority)}
+        if placement := known.shape.get("placement"):
+            value["placement"] = dict(placement)
+        value["workers"] = authored_workers(known.shape)
+        losses = [] if known.whole else list(_unmask(key, value["workers"]))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return None, []
+    wanted = f", which wanted {recorded.wanted}" if recorded.wanted != replicas else ""
+    model = DraftModel(value, notes=(f"as {known.job} was asked for it{wanted}",))
+    return (model, losses) if _is_sound(model) else (None, [])
+
+
+def _unmask(key: str, workers: list[dict[str, Any]]) -> Iterator[Loss]:
+    """Take masked values out of a model's environments, and say whose they were."""
+    for number, group in enumerate(workers):
+        for place, member in enumerate(group["members"]):
+            env = member["engine"].get("env", {})
+            hidden = [name for name, text in env.items() if text == MASK]
+            if not hidden:
+                continue
+            member["engine"]["env"] = {name: text for name, text in env.items() if text != MASK}
+            values = "1 env value is" if len(hidden) == 1 else f"{len(hidden)} env values are"
+            message = f"{values} not known to the cluster: {', '.join(hidden)}; without, replicas show as drift"
+            yield Loss(None, key, message, "todo", key, ("workers", number, "members", place, "engine", "env"))
+
+
+def seen_model(key: str, replicas: Sequence[Replica]) -> tuple[DraftModel | None, list[Loss]]:
+    """Return a model with its engine left open; None where what is seen makes no model: an odd key, nothing claimed."""
+    newest = replicas[-1]
+    model = DraftModel({"key": key, "replicas": len(replicas), **seen_shape(newest)})
+    if not _is_sound(model):
+        return None, []
+    spec = f"spec {newest.spec_hash}" if newest.spec_hash else "its spec"
+    message = (f"no log of an apply here knows {spec}: this shape is what is seen of replica {newest.replica_id}; its "
+               "commands, selectors, probes and timeouts are not known, and until they are filled in, replicas show as "
+               "drift")
+    return model, [Loss(None, key, message, "todo", key)]
+
+
+def _is_sound(model: DraftModel) -> bool:
+    """Tell whether a fleet file with this model alone loads: what is read back from a cluster may break any rule."""
+    return not problems_of(write_draft(Draft("alone", "", models=[model])), "")

@@ -1,0 +1,107 @@
+"""LeaderWorkerSets (leaderworkerset.x-k8s.io/v1) as models: a group of pods is a gang, one Leader and its Workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetctl.importers.amounts import duration_text
+from fleetctl.importers.draft import Draft
+from fleetctl.importers.kubernetes.objects import read_metadata
+from fleetctl.importers.kubernetes.pod import member
+from fleetctl.importers.kubernetes.probes import startup_seconds
+from fleetctl.importers.reading import Reading
+
+VARIABLES = {"LWS_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "LWS_GROUP_SIZE": "FLEETCTL_GROUP_SIZE",
+             "LWS_WORKER_INDEX": "FLEETCTL_RANK"}
+_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+_SUBGROUP = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
+_RECREATES = "RecreateGroupOnPodRestart"
+_LOST = {
+    "rolloutStrategy": "nothing that runs is replaced here; a changed shape is reported as drift",
+    "networkConfig": "there are no services: the leader's address is in $(FLEETCTL_LEADER_ADDRESS)",
+    "startupPolicy": "no engine of a gang starts before all its members are placed; then all start at once",
+}
+
+
+def read_leader_worker_set(reading: Reading, key: str, draft: Draft) -> None:
+    """Add the model of one LeaderWorkerSet to the draft; one without pods is reported and left out."""
+    reading.goes_to(key)
+    spec = reading.child("spec")
+    template = spec.child("leaderWorkerTemplate")
+    size = _size(template)
+    placement = _placement(reading, size)
+    read_metadata(reading, key)
+    members, startup = _members(template, key, size)
+    if not members:
+        reading.lose(None, f"no pod: the model {key} is left out")
+        return
+    _report_rest(spec, template)
+    model: dict[str, Any] = {"key": key, "replicas": _replicas(spec)}
+    if startup:
+        model["startupTimeout"] = duration_text(startup)
+    if placement:
+        model["placement"] = placement
+    model["workers"] = [{"name": "main", "members": members}]
+    draft.add(model, reading.place)
+
+
+def _size(template: Reading) -> int:
+    size = template.whole("size")
+    if size is not None and size < 1:
+        template.note("size", "not a number of pods: 1 is taken", "todo")
+    return size if size and size > 0 else 1
+
+
+def _replicas(spec: Reading) -> int:
+    replicas = spec.whole("replicas")
+    if replicas is not None and replicas < 0:
+        spec.note("replicas", "not a number of replicas: 1 is taken, as if it were absent", "todo")
+    return 1 if replicas is None or replicas < 0 else replicas
+
+
+def _members(template: Reading, key: str, size: int) -> tuple[list[dict[str, Any]], int | None]:
+    """Return the members, and the longest time any of them has to start, in seconds."""
+    leader = template.child("leaderTemplate" if "leaderTemplate" in template else "workerTemplate")
+    if not leader.names:
+        return [], None
+    home = ("workers", 0, "members")
+    found = [{**({"role": "Leader"} if size > 1 else {}),
+              **member(leader.goes_to(key, (*home, 0)), VARIABLES, asks_readiness=True)}]
+    pods = [leader]
+    if size > 1:
+        worker = template.child("workerTemplate")
+        pods.append(worker)
+        found.append({"role": "Worker", "count": size - 1,
+                      **member(worker.goes_to(key, (*home, 1)), VARIABLES, asks_readiness=worker.path == leader.path)})
+        found[1]["engine"].pop("readiness", None)
+    elif "leaderTemplate" in template:
+        template.lose("workerTemplate", "never used: a group of one pod has no worker")
+    seconds = [time for pod in pods for one in pod.child("spec").items("containers")
+               if (time := startup_seconds(one)) is not None]
+    return found, max(seconds, default=None)
+
+
+def _placement(reading: Reading, size: int) -> dict[str, str]:
+    """Return the topology a group stays inside; that no other group may be there has no counterpart."""
+    annotations = reading.child("metadata").child("annotations")
+    topology = annotations.text(_EXCLUSIVE)
+    annotations.lose(_SUBGROUP, "there are no subgroups: write several worker groups")
+    if topology is None:
+        return {}
+    if size == 1:
+        annotations.lose(_EXCLUSIVE, "one pod is inside one domain anyway; that it has it to itself is not kept")
+        return {}
+    annotations.note(_EXCLUSIVE, f"kept as placement.sameLabel: {topology}, a label the Ray nodes must carry; other "
+                                 "groups may stand in the same domain", "lost")
+    return {"sameLabel": topology}
+
+
+def _report_rest(spec: Reading, template: Reading) -> None:
+    policy = template.text("restartPolicy")
+    if policy not in (None, _RECREATES):
+        template.note("restartPolicy", f"{policy}: here a gang always restarts as a whole, at most restart.max times",
+                      "lost")
+    template.lose("subGroupPolicy", "there are no subgroups: write several worker groups")
+    template.lose("volumeClaimTemplates", "nothing is mounted: the weights must lie on the nodes")
+    for key, words in _LOST.items():
+        spec.lose(key, words)

@@ -1,0 +1,162 @@
+"""ModelDeployments as models: engines are worker groups, members are members, and the command line stays what it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetctl.importers.draft import Draft
+from fleetctl.importers.kubernetes.container import engine
+from fleetctl.importers.kubernetes.labels import selector
+from fleetctl.importers.kubernetes.objects import read_metadata
+from fleetctl.importers.modelplane.devices import claim
+from fleetctl.importers.modelplane.labels import POOL_LABEL
+from fleetctl.importers.reading import Reading
+from fleetctl.spec.guess import dns_label_meant
+
+VARIABLES = {"MODELPLANE_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "MODELPLANE_RANK": "FLEETCTL_RANK"}
+CACHE_MOUNT = "/mnt/models"
+_ROLES = ("Standalone", "Leader", "Worker")
+
+
+def read_deployment(reading: Reading, key: str, draft: Draft) -> None:
+    """Add the model of one ModelDeployment to the draft; one without engines is reported and left out."""
+    reading.goes_to(key)
+    read_metadata(reading, key)
+    spec = reading.child("spec")
+    template = _template(spec)
+    selected = selector(template.child("clusterSelector"), "matchLabels")
+    cached = _cache(template)
+    workers: list[dict[str, Any]] = []
+    for one in template.items("engines"):
+        group = _group(one.goes_to(key, ("workers", len(workers))), len(workers), selected, cached=cached)
+        workers += [group] if group else []
+    if not workers:
+        reading.lose(None, f"no engine with members: the model {key} is left out")
+        return
+    _report_rest(template, workers)
+    model = {"key": key, "replicas": _replicas(spec), "placement": _placement(template, workers), "workers": workers}
+    draft.add({name: value for name, value in model.items() if value != {}}, reading.place)
+
+
+def _template(spec: Reading) -> Reading:
+    """Return where the engines are described: in `template.spec`, and before July 2026 in the spec itself."""
+    if "template" not in spec:
+        return spec
+    template = spec.child("template")
+    labels = template.child("metadata")
+    for name in labels.names:
+        labels.lose(name, "a replica has no labels of its own")
+    return template.child("spec")
+
+
+def _replicas(spec: Reading) -> int:
+    replicas = spec.whole("replicas")
+    if replicas is None or replicas < 0:
+        spec.note("replicas", "no number of replicas: 0 stands here, which is no target", "todo")
+        return 0
+    return replicas
+
+
+def _cache(template: Reading) -> bool:
+    """Report the cache; returns whether there is one."""
+    name = template.child("modelCacheRef").text("name")
+    if name is not None:
+        template.child("modelCacheRef").note(
+            None, f"the cache {name} was mounted at {CACHE_MOUNT}: the weights must lie there on every node", "todo")
+    return name is not None
+
+
+def _group(source: Reading, index: int, selected: dict[str, str], *, cached: bool) -> dict[str, Any] | None:
+    members = [_member(one.goes_to(*_below(source, number)), selected, cached=cached)
+               for number, one in enumerate(source.items("members"))]
+    if not members:
+        return None
+    group: dict[str, Any] = {"name": _group_name(source, index)}
+    copies = source.whole("copies")
+    if copies is not None:
+        group["copies"] = copies
+    source.lose("phase", "a group has no phase: what serves the models must know which is which")
+    _report_claimless_leader(source, members)
+    return {**group, "members": members}
+
+
+def _below(source: Reading, number: int) -> tuple[str, tuple[str | int, ...]]:
+    model, home = source.record.homes[source.path]
+    return model, (*home, "members", number)
+
+
+def _group_name(source: Reading, index: int) -> str:
+    name = source.text("name") or ""
+    meant = dns_label_meant(name) or f"group-{index}"
+    if meant != name:
+        source.note("name", f"{name!r} is no DNS label, so the group is called {meant}", "changed")
+    return meant
+
+
+def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[str, Any]:
+    role = source.text("role") or "Standalone"
+    if role not in _ROLES:
+        source.note("role", f"the role {role} is not known", "todo")
+    source.leads_to("nodeSelector", "resources")
+    wanted = claim(source)
+    member: dict[str, Any] = {"role": role} if role != "Standalone" else {}
+    if role == "Worker":
+        member["count"] = source.child("worker").whole("nodes") or 1
+    member["resources"] = wanted.resources
+    member["nodeSelector"] = {**selected, **wanted.selector}
+    member["engine"] = _engine(source.child("template"), role, cached=cached)
+    return {name: value for name, value in member.items() if value != {}}
+
+
+def _engine(pod: Reading, role: str, *, cached: bool) -> dict[str, Any]:
+    metadata = pod.child("metadata")
+    for what in metadata.names:
+        metadata.lose(what, "there is no pod to carry labels and annotations")
+    spec = pod.child("spec")
+    spec.lose("imagePullSecrets", "there is no image to pull")
+    containers = spec.items("containers")
+    for extra in containers[1:]:
+        extra.lose(None, "a second container: a member has one engine")
+    if not containers:
+        spec.note(None, "no container", "todo")
+        return engine(spec.child("containers"), VARIABLES, asks_readiness=False)
+    found = engine(containers[0], VARIABLES, asks_readiness=role != "Worker")
+    if cached and "command" not in containers[0] and not _names_model(found):
+        containers[0].note("args", f"--model={CACHE_MOUNT} is added to the args, as Modelplane adds it", "changed")
+        found["args"] = [*found.get("args", []), f"--model={CACHE_MOUNT}"]
+    return found
+
+
+def _names_model(found: dict[str, Any]) -> bool:
+    return any(str(arg).split("=")[0] == "--model" for arg in found.get("args", ()))
+
+
+def _report_claimless_leader(source: Reading, members: list[dict[str, Any]]) -> None:
+    for number, member in enumerate(members):
+        if "resources" not in member and member.get("role") == "Leader":
+            source.items("members")[number].note(
+                None, "this Leader claims no device: in Modelplane it shares a node with a Worker, here it gets one of "
+                      "its own; give it cpus, or allow sharing with placement.ranksPerNode", "todo")
+
+
+def _placement(template: Reading, workers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Keep a gang in one pool, as Modelplane does without being told."""
+    if all(len(group["members"]) == 1 for group in workers):
+        return {}
+    template.note("engines", f"Modelplane keeps a gang in one node pool: the Ray nodes must carry {POOL_LABEL}, with "
+                             "one value for each pool", "todo")
+    return {"sameLabel": POOL_LABEL}
+
+
+def _report_rest(template: Reading, workers: list[dict[str, Any]]) -> None:
+    serving = template.child("serving")
+    mode = serving.text("mode")
+    if mode == "PrefillDecode":
+        serving.note("mode", "Modelplane puts a proxy before the pair, a sidecar and NIXL settings beside the decode "
+                             "engine, and moves that engine to port 8001: none of it is added here", "lost")
+    elif mode not in (None, "Unified"):
+        serving.note("mode", f"the mode {mode} is not known", "lost")
+    template.lose("tolerations", "nodes have no taints here; spec.nodes can cordon some of them for all models")
+    if len(workers) > 1:
+        template.note("engines", "Modelplane keeps all engines of a replica on one cluster: here each group finds its "
+                                 "own place", "lost")

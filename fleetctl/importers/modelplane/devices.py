@@ -1,0 +1,92 @@
+"""Device requests of a member: GPUs become typed claims, everything else is named and kept as a comment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fleetctl.importers.accelerators import ACCELERATOR_LABEL
+from fleetctl.importers.amounts import bytes_text
+from fleetctl.importers.cel import CelError
+from fleetctl.importers.device_selector import Wanted, read_selector
+from fleetctl.importers.reading import Reading
+
+
+@dataclass(slots=True)
+class Claim:
+    """What one member claims of its node: resources and a nodeSelector, as a fleet file has them."""
+
+    resources: dict[str, Any]
+    selector: dict[str, str]
+
+
+def claim(member: Reading) -> Claim:
+    """Return what the device requests of a member ask for; several for GPUs become one, as strict as the strictest."""
+    gpus = [(request, wanted) for request in member.child("nodeSelector").items("devices")
+            if (wanted := _gpu_request(request)) is not None]
+    result = Claim({}, {})
+    if not gpus:
+        return result
+    result.resources["gpus"] = sum(_count(request) for request, _ in gpus)
+    memories = {wanted.memory for _, wanted in gpus}
+    least = max((memory for memory in memories if memory is not None), default=None)
+    if least is not None:
+        result.resources["vram"] = bytes_text(least[0]) if least[1].isdigit() else least[1]
+    if len(gpus) > 1 and (len(memories) > 1 or len({wanted.types for _, wanted in gpus}) > 1):
+        gpus[-1][0].note(None, "two kinds of GPUs in one member are written as one: all must be as the strictest",
+                         "lost")
+    for request, wanted in gpus:
+        _select_type(request, wanted, result.selector)
+    return result
+
+
+def _gpu_request(request: Reading) -> Wanted | None:
+    """Read one request; returns what it wants of its GPUs, or None, reported, where it asks for something else."""
+    name = request.text("name")
+    wanted = Wanted()
+    for selector in request.items("selectors"):
+        cel = selector.text("cel")
+        if cel is None:
+            continue
+        try:
+            read_selector(cel, wanted)
+        except CelError as error:
+            selector.note("cel", f"not CEL: {error}, at character {error.offset + 1}: {_one_line(cel)}", "lost")
+    if not wanted.is_gpu:
+        request.lose(None, _no_gpu(request, name, wanted))
+        return None
+    for kept in wanted.kept:
+        request.note("selectors", f"no counterpart: {kept}", "lost")
+    return wanted
+
+
+def _no_gpu(request: Reading, name: str | None, wanted: Wanted) -> str:
+    said = " && ".join(_one_line(str(one.peek("cel"))) for one in request.items("selectors"))
+    what = f"{_count(request)} x {name or 'a device'}"
+    if wanted.is_gpu is None:
+        return f"{what}: no driver is named, so what device this is stays unknown: {said}"
+    return f"{what}: only GPUs can be claimed: {said}"
+
+
+def _count(request: Reading) -> int:
+    count = request.whole("count")
+    if count is not None and count < 1:
+        request.note("count", "not a number of devices: 1 is taken", "todo")
+    return count if count and count > 0 else 1
+
+
+def _select_type(request: Reading, wanted: Wanted, selector: dict[str, str]) -> None:
+    if wanted.types is None:
+        return
+    types = sorted(wanted.types)
+    if not types:
+        request.note("selectors", "two products at once are asked of one card, and none can be both", "todo")
+        return
+    written = types[0] if len(types) == 1 else f"in({', '.join(types)})"
+    products = ", ".join(dict.fromkeys(wanted.products))
+    request.note("selectors", f"{products}: kept only as {ACCELERATOR_LABEL}: {written}", "lost")
+    selector[ACCELERATOR_LABEL] = written
+
+
+def _one_line(cel: str) -> str:
+    return " ".join(cel.split())

@@ -1,0 +1,144 @@
+"""InferenceClasses and InferenceClusters as an inventory: the nodes that are declared, empty, to plan a fleet on.
+
+Not an observation: it says how many nodes each pool is declared to have now (`nodeCount`), not how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic_core import PydanticCustomError
+
+from fleetctl.documents.inventory import Amounts, ClusterIdentity, Gpu, Inventory, Node, NodeResources
+from fleetctl.documents.quantity import parse_bytes
+from fleetctl.importers.accelerators import ACCELERATOR_LABEL, accelerator_of_label, accelerator_of_product
+from fleetctl.importers.kubernetes.labels import is_selector
+from fleetctl.importers.kubernetes.objects import object_name, read_metadata
+from fleetctl.importers.modelplane.labels import CLUSTER_LABEL, POOL_LABEL, pool_value
+from fleetctl.importers.reading import Reading
+from fleetctl.planner.questions.new_node import PLENTY_CPUS, PLENTY_MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a node of a class has: its cards' memory in bytes (None = not said), how many, and their type for Ray."""
+
+    cards: int
+    memory: int | None
+    product: str | None
+    accelerator: str | None
+
+
+def read_inventory(classes: Sequence[Reading], clusters: Sequence[Reading], *, observed_at: str,
+                   source: str) -> Inventory:
+    """Return the nodes of all clusters; `observed_at` is RFC 3339. What has no home in an inventory is reported."""
+    known = {object_name(one)[1]: _hardware(one) for one in classes}
+    warnings = ["made from what InferenceClusters declare, not observed: no replicas; CPUs and memory are never short"]
+    nodes = [node for cluster in clusters for node in _nodes(cluster, known, warnings)]
+    used = {pool.peek("className") for cluster in clusters for pool in cluster.child("spec").items("nodePools")}
+    for one in classes:
+        if object_name(one)[1] not in used:
+            one.note(None, "no pool of the InferenceClusters is of this class", "lost")
+    return Inventory(observed_at=observed_at, source=source, cluster=ClusterIdentity(), nodes=nodes, warnings=warnings)
+
+
+def _hardware(source: Reading) -> Hardware:
+    read_metadata(source)
+    spec = source.child("spec")
+    spec.skip("description")
+    provider = _accelerator(spec)
+    cards = [device for device in spec.items("devices") if _is_card(device)]
+    for extra in cards[1:]:
+        extra.lose(None, "a second kind of GPU in one class: only the first is counted")
+    spec.lose("provisioning", "how nodes come to be is not in an inventory")
+    if not cards:
+        return Hardware(0, None, None, None)
+    device = cards[0]
+    device.skip("claim", "name", "driver", "deviceClassName")
+    product = device.child("attributes").child("productName").text("string")
+    for name in device.child("attributes").names:
+        if name != "productName":
+            device.child("attributes").lose(name, "an inventory has no attributes of cards but their model")
+    return Hardware(device.whole("count") or 1, _memory(device), product,
+                    accelerator_of_product(product) if product else provider)
+
+
+def _accelerator(spec: Reading) -> str | None:
+    """Return Ray's accelerator type for the one the provider is asked for, where it is certain."""
+    asked = (spec.peek("provisioning", block, "accelerator", "type") for block in spec.child("provisioning").names)
+    types = [one for one in asked if isinstance(one, str)]
+    return accelerator_of_label("cloud.google.com/gke-accelerator", types[0]) if types else None
+
+
+def _is_card(device: Reading) -> bool:
+    """Tell whether a device is a GPU that can be claimed; anything else is reported."""
+    name, driver, how = (device.peek(key) for key in ("name", "driver", "claim"))
+    count = device.peek("count") or 1
+    if how == "Synthetic":
+        device.lose(None, f"{count} x {name}: Synthetic devices are matched but never claimed")
+        return False
+    if not str(driver).startswith("gpu."):
+        device.lose(None, f"{count} x {name} of {driver}: an inventory has GPUs alone")
+        return False
+    return True
+
+
+def _memory(device: Reading) -> int | None:
+    written = device.child("capacity").child("memory").amount("value")
+    for name in device.child("capacity").names:
+        if name != "memory":
+            device.child("capacity").lose(name, "of a card, only its memory is counted")
+    try:
+        return parse_bytes(written) if written is not None else None
+    except PydanticCustomError:
+        device.child("capacity").note("memory", f"{written!r} is not a quantity: the card's memory is unknown", "lost")
+        return None
+
+
+def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str]) -> list[Node]:
+    name = object_name(source)[1]
+    labels = {**_cluster_labels(source), CLUSTER_LABEL: name}
+    read_metadata(source)
+    spec = source.child("spec")
+    spec.lose("cluster", "how a cluster is reached is not in an inventory")
+    spec.lose("stack", "an inventory does not say what serves on a cluster")
+    spec.lose("taints", "nodes have no taints here; spec.nodes can cordon some of them for all models")
+    nodes = [node for pool in spec.items("nodePools") for node in _pool(pool, name, labels, known, warnings)]
+    if not nodes:
+        source.note(None, f"the cluster {name} adds no node", "lost")
+    return nodes
+
+
+def _cluster_labels(source: Reading) -> dict[str, str]:
+    labels = source.child("metadata").pairs("labels")
+    for key in [key for key, value in labels.items() if not is_selector(key, value)]:
+        source.child("metadata").child("labels").lose(key, "no label that Ray can select by")
+    return {key: value for key, value in labels.items() if is_selector(key, value)}
+
+
+def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping[str, Hardware],
+          warnings: list[str]) -> list[Node]:
+    name, class_name = pool.text("name") or "pool", pool.text("className")
+    if class_name is None or class_name not in known:
+        pool.lose(None, f"the pool {name} is of the class {class_name}, which is not among the files" if class_name
+                  else f"the pool {name} has no class, so no devices")
+        return []
+    count = pool.whole("nodeCount")
+    count = 1 if count is None else count
+    most = pool.whole("maxNodeCount")
+    pool.skip("minNodeCount")
+    if most is not None and most > count:
+        warnings.append(f"{cluster}/{name}: {count} nodes are declared now (nodeCount), it may grow to {most}")
+    for key in ("zones", "fabric", "capacityBlock"):
+        pool.lose(key, "not in an inventory")
+    own = {**labels, POOL_LABEL: pool_value(cluster, name)}
+    return [_node(f"{cluster}-{name}-{number}", known[class_name], own) for number in range(count)]
+
+
+def _node(name: str, hardware: Hardware, labels: Mapping[str, str]) -> Node:
+    typed = {ACCELERATOR_LABEL: hardware.accelerator} if hardware.accelerator else {}
+    total = Amounts(gpu=hardware.cards, cpu=PLENTY_CPUS, memory=PLENTY_MEMORY)
+    cards = [Gpu(index=index, model=hardware.product, memory_total=hardware.memory, memory_used=0, share=0)
+             for index in range(hardware.cards)]
+    return Node(id=name, name=name, labels={**labels, **typed}, resources=NodeResources(total=total), gpus=cards)

@@ -1,0 +1,116 @@
+"""NDIF's `models:` list: what is wanted of each model. What serves it there is Python of NDIF's, not a command.
+
+NDIF reads this list generously: it drops unknown keys, takes the last of two equal models and makes 0 replicas one.
+Here each of these is said. Sizes are padded as NDIF pads them, and a card is shared where NDIF shares it.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+from fleetctl.importers.draft import PLACEHOLDER, Draft
+from fleetctl.importers.reading import Reading, is_taken
+
+PADDING_FACTOR, PADDING_BIAS = Decimal("0.15"), Decimal(500 << 20)
+"""NDIF's own defaults: n bytes of weights are given n x (1 + factor) + bias, divided over their cards."""
+
+_MIB = 1 << 20
+_LOST = {
+    "dtype": "the engine's business: name it in the engine's command",
+    "trusted": "the engine's business: name it in the engine's command",
+    "actor_class": "what serves the model is the engine's command here",
+    "envoy_class": "what serves the model is the engine's command here",
+    "execution_timeout_seconds": "requests are the engine's business",
+    "max_tp": "how many cards a model gets is written as gpus",
+}
+
+
+def read_models(reading: Reading, draft: Draft) -> None:
+    """Add every model of a list to the draft; of one that is listed twice, the last, as NDIF does."""
+    listed = reading.entries("models")
+    keys = [_key(one) for one in listed]
+    last = {key: number for number, key in enumerate(keys)}
+    for number, (one, key) in enumerate(zip(listed, keys, strict=True)):
+        if key is None:
+            one.lose(None, "no checkpoint: which model this is cannot be told")
+        elif last[key] != number:
+            one.lose(None, f"{key} is listed again below, and NDIF takes the last")
+        elif not is_taken(one, key, draft):
+            draft.add(_model(one.goes_to(key), key), one.place)
+
+
+def _key(one: Reading) -> str | None:
+    """Return the model key: the checkpoint, with its revision where there is one, as in NDIF both are the identity."""
+    if not one.is_mapping:
+        return one.value if isinstance(one.value, str) and one.value else None
+    checkpoint, revision = one.peek("checkpoint"), one.peek("revision")
+    if not isinstance(checkpoint, str) or not checkpoint:
+        return None
+    return f"{checkpoint}@{revision}" if isinstance(revision, str) and revision else checkpoint
+
+
+def _model(one: Reading, key: str) -> dict[str, Any]:
+    if isinstance(one.value, str):
+        one.take()
+    one.skip("checkpoint")
+    one.note(None, "NDIF names no engine: write the command that serves the model", "todo")
+    if one.text("revision") is not None:
+        one.note("revision", f"a part of the model key, {key}, as in NDIF: name it in the engine's command, too",
+                 "todo")
+    member = {"resources": _resources(one), "engine": {"command": [PLACEHOLDER]}}
+    replicas = _replicas(one)
+    _report_rest(one)
+    return {"key": key, "replicas": replicas, "workers": [{"name": "main", "members": [member]}]}
+
+
+def _replicas(one: Reading) -> int:
+    replicas = one.whole("replicas")
+    if replicas is not None and replicas < 1:
+        one.note("replicas", f"{replicas} replicas: NDIF starts one all the same, so 1 is written", "todo")
+        return 1
+    return 1 if replicas is None else replicas
+
+
+def _resources(one: Reading) -> dict[str, Any]:
+    """Return cards and VRAM, from what the list says of them; NDIF measures the rest itself."""
+    gpus, padded = one.whole("gpus"), _padded_bytes(one)
+    if padded is None:
+        one.note("gpus" if gpus else None, "NDIF measures the model itself: add the vram it needs on each card" + (
+            "" if gpus else ", and check gpus, which is 1 here"), "todo")
+        return {"gpus": gpus or 1}
+    if gpus is not None and gpus > 1:
+        one.note("gpus", f"NDIF takes a share of each of the {gpus} cards; here they are whole cards", "lost")
+        return {"gpus": gpus, "vram": _mebibytes(padded, gpus)}
+    if gpus is None:
+        one.note("size_bytes", "written as a share of one card: give gpus if the model needs several", "todo")
+    return {"vram": _mebibytes(padded, 1)}
+
+
+def _padded_bytes(one: Reading) -> int | None:
+    size, factor, bias = one.whole("size_bytes"), one.amount("padding_factor"), one.amount("padding_bias")
+    if size is None:
+        for name in ("padding_factor", "padding_bias"):
+            one.note_if(name, "the padding of a size that NDIF measures itself", "lost")
+        return None
+    one.note("size_bytes", f"written as vram: {size} bytes with NDIF's padding, divided over the cards", "changed")
+    padded = size * (1 + _decimal(factor, PADDING_FACTOR)) + _decimal(bias, PADDING_BIAS)
+    return int(padded.to_integral_value(rounding=ROUND_CEILING))
+
+
+def _decimal(written: str | float | None, default: Decimal) -> Decimal:
+    return Decimal(str(written)) if isinstance(written, (int, float)) else default
+
+
+def _mebibytes(count: int, cards: int) -> str:
+    return f"{-(-count // (cards * _MIB))}Mi"
+
+
+def _report_rest(one: Reading) -> None:
+    for key in ("pinned", "dedicated"):
+        if one.flag(key):
+            one.note(key, "nothing is ever evicted to make room here, so every model is pinned", "changed")
+    if one.text("model_key") is not None:
+        one.note("model_key", "NDIF's own key; here the checkpoint is the key", "lost")
+    for name, words in _LOST.items():
+        one.lose(name, words)

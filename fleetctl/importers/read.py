@@ -1,0 +1,93 @@
+"""From files to a draft: every document goes to the importer of its kind, and what none of them read is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.importers.draft import Draft
+from fleetctl.importers.kubernetes.objects import model_keys
+from fleetctl.importers.lws import read_leader_worker_set
+from fleetctl.importers.modelplane.deployment import read_deployment
+from fleetctl.importers.modelplane.snapshot import read_inventory
+from fleetctl.importers.ndif import read_models
+from fleetctl.importers.reading import Reading, is_taken
+from fleetctl.importers.serve import read_applications
+from fleetctl.importers.sources import WORDS, Source, sort_out
+from fleetctl.spec.compose import compose_bytes
+from fleetctl.spec.nodes import Document
+from fleetctl.spec.problems import Problem
+from fleetctl.spec.sources import SourceBytes
+
+_OBJECTS: dict[tuple[str, str], Callable[[Reading, str, Draft], None]] = {
+    ("modelplane", "ModelDeployment"): read_deployment,
+    ("lws", "LeaderWorkerSet"): read_leader_worker_set,
+}
+_LISTS: dict[str, Callable[[Reading, Draft], None]] = {"ndif": read_models, "serve": read_applications}
+_HARDWARE = ("InferenceClass", "InferenceCluster")
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What a run found: the draft, and the inventory where InferenceClusters were given and asked for."""
+
+    draft: Draft
+    inventory: Inventory | None = None
+
+
+def documents_of(read: Sequence[SourceBytes]) -> tuple[list[Document], list[Problem]]:
+    """Return the documents of all files, and what is wrong with their YAML."""
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    for source in read:
+        composed = compose_bytes(source)
+        documents += composed.documents
+        problems += composed.problems
+    return documents, problems
+
+
+def import_documents(documents: Sequence[Document], *, fleet: str, forced: str | None = None,
+                     observed_at: str | None = None) -> Imported:
+    """Return a draft of the fleet `fleet` with every model in the documents.
+
+    `forced` is a kind to read everything as. With `observed_at` (RFC 3339) the declared clusters become an inventory of
+    that moment; without it they are reported.
+    """
+    sources, records = sort_out(documents, forced)
+    draft = Draft(fleet, _made_from(documents, sources))
+    _read_objects([one for one in sources if (one.kind, one.type) in _OBJECTS], draft)
+    for one in sources:
+        if one.kind in _LISTS:
+            _LISTS[one.kind](one.reading, draft)
+        elif (one.kind, one.type) not in _OBJECTS and one.type not in _HARDWARE:
+            one.reading.lose(None, f"a {one.type or 'document'} is not imported from {WORDS[one.kind]}")
+    inventory = _inventory(sources, observed_at, draft)
+    draft.losses += [loss for record in records for loss in record.close()]
+    return Imported(draft, inventory)
+
+
+def _read_objects(sources: Sequence[Source], draft: Draft) -> None:
+    keys = model_keys([one.reading for one in sources])
+    for one, key in zip(sources, keys, strict=True):
+        if not key:
+            one.reading.lose(None, f"a {one.type} without metadata.name: it has no model key")
+        elif not is_taken(one.reading, key, draft):
+            _OBJECTS[one.kind, one.type](one.reading, key, draft)
+
+
+def _inventory(sources: Sequence[Source], observed_at: str | None, draft: Draft) -> Inventory | None:
+    classes, clusters = ([one.reading for one in sources if one.type == kind] for kind in _HARDWARE)
+    if observed_at is None:
+        for one in (*classes, *clusters):
+            one.lose(None, "not in a fleet file: --inventory-out FILE makes an inventory of it")
+        return None
+    found = read_inventory(classes, clusters, observed_at=observed_at, source=draft.made_from)
+    return found if clusters else None
+
+
+def _made_from(documents: Sequence[Document], sources: Sequence[Source]) -> str:
+    files = list(dict.fromkeys(document.source.file for document in documents))
+    shown = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    kinds = ", ".join(dict.fromkeys(WORDS[one.kind] for one in sources))
+    return f"{shown} ({kinds})" if kinds else shown

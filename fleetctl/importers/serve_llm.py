@@ -1,0 +1,125 @@
+"""Ray's own LLM builder (`ray.serve.llm:build_openai_app`): the one Serve application whose engine is known by name.
+
+An LLMConfig names a model, vLLM's engine arguments and the resources; vLLM takes the same arguments as flags. The
+router in front of the models has no counterpart.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fleetctl.importers.accelerators import ACCELERATOR_LABEL
+from fleetctl.importers.draft import Draft
+from fleetctl.importers.reading import Reading, is_taken
+from fleetctl.importers.serve_replicas import replica_count
+
+BUILDERS = ("ray.serve.llm:build_openai_app", "ray.serve.llm.builders:build_openai_app")
+_PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
+
+
+def is_llm_builder(application: Reading) -> bool:
+    """Tell whether an application is made by Ray's LLM builder, by its import path."""
+    return application.peek("import_path") in BUILDERS
+
+
+def read_llm_application(application: Reading, draft: Draft) -> None:
+    """Add a model for every LLMConfig of an application to the draft."""
+    application.skip("import_path")
+    application.lose("name", "each model is called by its own model_id")
+    arguments = application.child("args")
+    for one in arguments.entries("llm_configs"):
+        if one.is_mapping:
+            _config(one, draft)
+        else:
+            one.lose(None, "a config in another file: write it in its place")
+    for key in arguments.names:
+        if key != "llm_configs":
+            arguments.lose(key, "there is no router: engines are called on their own ports")
+    application.lose("runtime_env", "packages and files must be on the nodes; env_vars go to the engine's env")
+    for deployment in application.items("deployments"):
+        deployment.lose(None, "options of a deployment that the builder makes: give them in llm_configs")
+
+
+def _config(source: Reading, draft: Draft) -> None:
+    loading = source.child("model_loading_config")
+    key = loading.text("model_id")
+    if key is None:
+        source.lose(None, "no model_id: which model this is cannot be told")
+        return
+    if is_taken(source, key, draft):
+        return
+    source.goes_to(key)
+    member = {"resources": _resources(source), "nodeSelector": _selector(source),
+              "engine": _engine(source, loading, key)}
+    replicas = replica_count(source.child("deployment_config"))
+    model = {"key": key, "replicas": replicas, "workers": [
+        {"name": "main", "members": [{name: value for name, value in member.items() if value != {}}]}]}
+    draft.add(model, source.place)
+
+
+def _engine(source: Reading, loading: Reading, key: str) -> dict[str, Any]:
+    model = loading.text("model_source") if isinstance(loading.peek("model_source"), str) else None
+    if model is None:
+        loading.lose("model_source", "a mirror in the cloud: the weights must lie on the nodes, named in the command")
+    source.note("engine_kwargs", "written as the flags of `vllm serve`, on $(FLEETCTL_PORT): look them over", "todo")
+    args = ["--port", "$(FLEETCTL_PORT)"] + (["--served-model-name", key] if model not in (None, key) else [])
+    engine: dict[str, Any] = {"command": ["vllm", "serve", model or key], "args": [*args, *_flags(source)]}
+    environment = source.child("runtime_env").pairs("env_vars")
+    report_runtime_env(source.child("runtime_env"))
+    if environment:
+        engine["env"] = environment
+    if source.peek("llm_engine") in ("vLLM", "VLLM"):
+        source.skip("llm_engine")
+    return engine
+
+
+def report_runtime_env(runtime_env: Reading) -> None:
+    """Report what a runtime_env brings beside its env_vars, which go to the engine."""
+    for key in runtime_env.names:
+        if key != "env_vars":
+            runtime_env.lose(key, "packages and files must be on the nodes")
+
+
+def _flags(source: Reading) -> list[str]:
+    arguments = source.child("engine_kwargs")
+    found = []
+    for name in arguments.names:
+        arguments.at((*arguments.path, name)).take()
+        value, flag = arguments.peek(name), name.replace("_", "-")
+        if isinstance(value, bool):
+            found.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            found.append(f"--{flag}={value if isinstance(value, (str, int, float)) else json.dumps(value)}")
+    return found
+
+
+def _resources(source: Reading) -> dict[str, Any]:
+    """Return the GPUs of one replica: the sum of its bundles, or as many as the engine's ranks."""
+    group = source.child("placement_group_config")
+    bundles = group.items("bundles")
+    for bundle in bundles:
+        for name in bundle.names:
+            if name not in ("GPU", "CPU"):
+                bundle.lose(name, "a custom resource: select nodes by a label instead")
+    if bundles:
+        sums = {ours: sum(_number(bundle, theirs) for bundle in bundles) for theirs, ours in
+                (("GPU", "gpus"), ("CPU", "cpus"))}
+        group.note("bundles", f"{len(bundles)} bundles are written as one member with their sum, on one node", "lost")
+        return {name: amount for name, amount in sums.items() if amount}
+    gpus = 1
+    for name in _PARALLEL:
+        ranks = source.peek("engine_kwargs", name)
+        gpus *= ranks if isinstance(ranks, int) and ranks > 0 else 1
+    source.note("engine_kwargs", f"gpus: {gpus} for each replica, as tensor x pipeline parallel", "changed")
+    return {"gpus": gpus}
+
+
+def _number(bundle: Reading, name: str) -> int | float:
+    amount = bundle.amount(name)
+    return amount if isinstance(amount, (int, float)) else 0
+
+
+def _selector(source: Reading) -> dict[str, str]:
+    accelerator = source.text("accelerator_type")
+    return {ACCELERATOR_LABEL: accelerator} if accelerator else {}

@@ -1,0 +1,87 @@
+"""Which kind of source each document is: told by what stands in it, or by a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fleetctl.documents.fleet import API_VERSION
+from fleetctl.importers.reading import Reading, Record
+from fleetctl.spec.nodes import Document
+
+KINDS = ("ndif", "modelplane", "lws", "serve")
+"""What can be imported from files; `live` is the cluster itself."""
+
+WORDS = {"ndif": "NDIF's models", "modelplane": "Modelplane", "lws": "LeaderWorkerSets", "serve": "a Ray Serve config"}
+_GROUPS = {"modelplane.ai": "modelplane", "leaderworkerset.x-k8s.io": "lws"}
+_NOT_IMPORTED = {
+    "ModelCache": "where weights lie is not in a fleet file: they must lie on the nodes",
+    "ModelService": "requests are routed by whoever calls the engines",
+    "ModelEndpoint": "requests are routed by whoever calls the engines",
+    "InferenceGateway": "requests are routed by whoever calls the engines",
+    "ModelReplica": "made by Modelplane from a ModelDeployment: import that",
+    "DisaggregatedSet": "not supported: give each role as a LeaderWorkerSet, and it becomes a model of its own",
+    "RayService": "save the text of spec.serveConfigV2 as a file, and import that",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One object of the input: a document, or an item of a Kubernetes List. `kind` is one of KINDS, `type` its own."""
+
+    reading: Reading
+    kind: str
+    type: str
+
+
+def sort_out(documents: Sequence[Document], forced: str | None) -> tuple[list[Source], list[Record]]:
+    """Return the objects that can be imported, and the record of every document, where all others are reported.
+
+    `forced`: read every document as this kind.
+    """
+    records = [Record(document) for document in documents]
+    found = [source for record in records for reading in _objects(Reading(record, record.document.root))
+             if (source := _source(reading, forced)) is not None]
+    return found, records
+
+
+def _objects(reading: Reading) -> Iterator[Reading]:
+    """Yield the document, or the items of a Kubernetes List."""
+    if reading.peek("kind") == "List" and isinstance(reading.peek("items"), list):
+        reading.skip("apiVersion", "kind", "metadata")
+        yield from reading.entries("items")
+    else:
+        yield reading
+
+
+def _source(reading: Reading, forced: str | None) -> Source | None:
+    if not reading.is_mapping:
+        reading.lose(None, f"not a mapping: {_expected()}")
+        return None
+    version, own = (str(reading.peek(key) or "") for key in ("apiVersion", "kind"))
+    kind = forced or _kind(reading, version)
+    if kind is None or own in _NOT_IMPORTED:
+        reading.lose(None, _refusal(version, own))
+        return None
+    return Source(reading, kind, own)
+
+
+def _kind(reading: Reading, version: str) -> str | None:
+    if version:
+        return _GROUPS.get(version.partition("/")[0])
+    if isinstance(reading.peek("applications"), list):
+        return "serve"
+    return "ndif" if isinstance(reading.peek("models"), list) else None
+
+
+def _refusal(version: str, own: str) -> str:
+    if own in _NOT_IMPORTED:
+        return f"{own}: {_NOT_IMPORTED[own]}"
+    if version == API_VERSION:
+        return "this is a fleet file already: give it to plan with -f"
+    what = f"a {own or 'document'} of {version}" if version else "a document without apiVersion"
+    return f"{what} is not imported: {_expected()}"
+
+
+def _expected() -> str:
+    return "known are ModelDeployments, LeaderWorkerSets, Serve's applications and NDIF's models"

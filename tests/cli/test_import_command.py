@@ -1,0 +1,202 @@
+"""`fleetctl import` as a user runs it: where the fleet file goes, how losses are told, and what the exit code says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+SOURCES = Path(__file__).parents[1] / "importers" / "sources"
+LWS = """\
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: one}
+spec:
+  replicas: 2
+  leaderWorkerTemplate:
+    workerTemplate:
+      spec:
+        containers:
+        - name: engine
+          command: [serve, --rank, $(LWS_WORKER_INDEX)]
+          resources: {limits: {nvidia.com/gpu: 2}}
+"""
+
+
+@pytest.fixture
+def lws(tmp_path: Path) -> Path:
+    """A file of which everything has a home in a fleet file."""
+    path = tmp_path / "lws.yaml"
+    path.write_text(LWS)
+    return path
+
+
+def test_what_fits_whole_is_written_to_standard_output_with_0(run_cli, lws):
+    done = run_cli("import", lws, "--fleet", "lab")
+    assert done.returncode == 0
+    assert "  - key: one\n    replicas: 2\n" in done.stdout
+    assert "command: [serve, --rank, $(FLEETCTL_RANK)]" in done.stdout
+    assert done.stderr == (f"{lws}:11:36: changed: command[2]: $LWS_WORKER_INDEX is written $FLEETCTL_RANK\n"
+                           "imported: 1 model as fleet lab; 0 lost, 0 to do, 1 changed\n")
+
+
+def test_the_fleet_file_is_sound_and_formatted(run_cli, lws, tmp_path):
+    out = tmp_path / "fleet.yaml"
+    run_cli("import", lws, "-o", out)
+    assert run_cli("validate", "-f", out).stderr == "valid: fleet imported: 1 model, 2 replicas wanted\n"
+    assert run_cli("fmt", "--check", out).returncode == 0
+
+
+def test_a_loss_is_told_with_its_place_and_ends_in_3(run_cli, lws, tmp_path):
+    lws.write_text(LWS.replace("containers:", "hostNetwork: true\n        containers:"))
+    out = tmp_path / "fleet.yaml"
+    done = run_cli("import", lws, "-o", out)
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert f"{lws}:9:9: lost: hostNetwork: an engine is always on the node's network\n" in done.stderr
+    assert "# lost: hostNetwork: an engine is always on the node's network\n" in out.read_text()
+
+
+def test_a_file_that_is_there_is_not_overwritten_without_force(run_cli, lws, tmp_path):
+    out = tmp_path / "fleet.yaml"
+    out.write_text("mine\n")
+    refused = run_cli("import", lws, "-o", out)
+    assert (refused.returncode, out.read_text()) == (1, "mine\n")
+    assert "--force" in refused.stderr
+    assert run_cli("import", lws, "-o", out, "--force").returncode == 0
+    assert "key: one" in out.read_text()
+
+
+def test_json_tells_everything_and_leaves_standard_error_to_the_summary(run_cli, tmp_path):
+    out = tmp_path / "fleet.yaml"
+    done = run_cli("import", SOURCES / "lws-gang", "-o", out, "--format", "json", "--fleet", "lab")
+    told = json.loads(done.stdout)
+    assert done.returncode == 3
+    assert (told["fleet"], told["file"], told["partial"], told["problems"]) == ("lab", str(out), True, [])
+    assert [model["key"] for model in told["models"]] == ["llama-405b"]
+    assert {loss["kind"] for loss in told["losses"]} == {"lost", "todo", "changed"}
+    assert all(loss["source"]["line"] > 0 and loss["path"] is not None for loss in told["losses"])
+    assert "hf_literal" not in done.stdout + done.stderr
+    assert "hf_literal" in out.read_text()
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_json_and_the_fleet_file_do_not_share_standard_output(run_cli, lws):
+    done = run_cli("import", lws, "--format", "json")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "-o FILE" in done.stderr
+
+
+def test_declared_hardware_becomes_an_inventory_to_plan_on(run_cli, tmp_path):
+    out, declared = tmp_path / "fleet.yaml", tmp_path / "declared.json"
+    done = run_cli("import", SOURCES / "modelplane-gang", "-o", out, "--inventory-out", declared)
+    assert done.returncode == 3
+    assert "inventory: 2 nodes" in done.stderr
+    assert "not observed" in done.stderr
+    planned = run_cli("plan", "-f", out, "--inventory", declared, "--format", "json")
+    assert json.loads(planned.stdout)["summary"]["create"] == 1
+
+
+def test_hardware_alone_is_an_inventory_and_no_fleet_file(run_cli, tmp_path):
+    declared = tmp_path / "declared.json"
+    done = run_cli("import", SOURCES / "modelplane-gang" / "hardware.yaml", "--inventory-out", declared)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert json.loads(declared.read_text())["complete"] is True
+
+
+def test_an_inventory_without_hardware_is_an_error(run_cli, lws, tmp_path):
+    done = run_cli("import", lws, "--inventory-out", tmp_path / "declared.json")
+    assert done.returncode == 1
+    assert "no InferenceCluster" in done.stderr
+    assert not (tmp_path / "declared.json").exists()
+
+
+def test_nothing_to_import_is_an_error_that_says_what_there_was(run_cli, tmp_path):
+    path = tmp_path / "service.yaml"
+    path.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
+    done = run_cli("import", path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{path}:1:1: lost: a Service of v1 is not imported" in done.stderr
+    assert "error: no model could be read" in done.stderr
+
+
+def test_a_fleet_file_is_not_imported(run_cli, fleet_file):
+    done = run_cli("import", fleet_file)
+    assert done.returncode == 1
+    assert "this is a fleet file already" in done.stderr
+
+
+def test_every_problem_of_the_yaml_is_shown_and_nothing_is_written(run_cli, tmp_path):
+    path, out = tmp_path / "chart.yaml", tmp_path / "fleet.yaml"
+    path.write_text("kind: {{ .Values.kind }}\n")
+    done = run_cli("import", path, tmp_path / "missing.yaml", "-o", out)
+    assert done.returncode == 1
+    assert f"{path}:1:" in done.stderr
+    assert "missing.yaml:1:1: error FL001" in done.stderr
+    assert "helm template" in done.stderr
+    assert not out.exists()
+
+
+def test_a_file_can_be_forced_to_be_of_a_kind(run_cli, tmp_path):
+    path = tmp_path / "models.yaml"
+    path.write_text("apiVersion: mine/v1\nmodels:\n- org/one\n")
+    assert run_cli("import", path).returncode == 1
+    done = run_cli("import", path, "--from", "ndif")
+    assert done.returncode == 3
+    assert "key: org/one" in done.stdout
+    assert f"{path}:1:1: lost: apiVersion: the import does not know this field" in done.stderr
+
+
+def test_json_is_read_as_kubectl_prints_it(run_cli, tmp_path):
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [yaml.safe_load(LWS)]}, indent=4))
+    done = run_cli("import", path)
+    assert done.returncode == 0
+    assert "key: one" in done.stdout
+
+
+def test_the_name_of_a_fleet_is_checked_first(run_cli, lws):
+    done = run_cli("import", lws, "--fleet", "My_Fleet")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "did you mean my-fleet?" in done.stderr
+
+
+def test_a_fleet_without_a_name_is_told_to_choose_one(run_cli, lws):
+    assert "choose it before the first apply" in run_cli("import", lws).stdout
+    assert "choose it before" not in run_cli("import", lws, "--fleet", "lab").stdout
+
+
+def test_standard_input_is_read(run_cli):
+    assert "key: one" in run_cli("import", "-", stdin=LWS).stdout
+
+
+def test_what_does_not_load_yet_is_written_all_the_same_and_said(run_cli, tmp_path):
+    path, out = tmp_path / "models.yaml", tmp_path / "fleet.yaml"
+    path.write_text('models:\n- "a model with spaces"\n')
+    done = run_cli("import", path, "-o", out)
+    assert done.returncode == 3
+    assert f"{out}:" in done.stderr
+    assert "error FL030" in done.stderr
+    assert "the fleet file does not load yet: 1 problem to mend by hand" in done.stderr
+    assert out.exists()
+
+
+@pytest.mark.parametrize("flags", [("--address", "http://127.0.0.1:1"), ("--namespace", "x"), ("--inventory", "x")])
+def test_files_and_a_cluster_do_not_go_together(run_cli, lws, flags):
+    assert run_cli("import", lws, *flags).returncode == 64
+
+
+@pytest.mark.parametrize("flags", [("--from", "lws"), ("--inventory-out", "x.json")])
+def test_flags_about_files_need_files(run_cli, flags):
+    done = run_cli("import", *flags)
+    assert done.returncode == 64
+    assert "about files" in done.stderr
+
+
+def test_a_terminal_never_obeys_what_stands_in_a_file(run_cli, lws):
+    lws.write_text(LWS.replace("metadata: {name: one}", 'metadata: {name: one, "\\e[2Jx": 1}'))
+    done = run_cli("import", lws)
+    assert "\x1b" not in done.stderr + done.stdout
+    assert "\\x1b[2Jx" in done.stderr

@@ -1,0 +1,48 @@
+"""The case folders: what is imported, and beside each folder the fleet file and the losses that must come out.
+
+A new case is a new folder with YAML files; `python -m tests.importers.import_cases` writes what comes out beside it, to
+be read before it is kept.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fleetctl.importers.read import Imported, documents_of, import_documents
+from fleetctl.importers.write import write_draft
+from fleetctl.spec.sources import SourceBytes
+
+FOLDER = Path(__file__).parent / "sources"
+CASES = sorted(path for path in FOLDER.iterdir() if path.is_dir())
+MOMENT = "2026-03-04T12:00:00Z"
+
+
+def sources(case: Path) -> list[SourceBytes]:
+    """The files of a case, called by their bare names, so that what comes out is the same everywhere."""
+    return [SourceBytes(path.name, path.read_bytes()) for path in sorted(case.glob("*.yaml"))]
+
+
+def imported(read: list[SourceBytes], *, forced: str | None = None, hardware: bool = True) -> Imported:
+    """Import files as the command does; with `hardware` the declared clusters become an inventory."""
+    documents, problems = documents_of(read)
+    assert problems == []
+    return import_documents(documents, fleet="lab", forced=forced, observed_at=MOMENT if hardware else None)
+
+
+def account(result: Imported) -> str:
+    """What was lost, a line each."""
+    lines = [f"{loss.place.file}:{loss.place.line}:{loss.place.column}: {loss.kind}: {loss.path}: {loss.message}"
+             for loss in result.draft.losses if loss.place is not None]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def main() -> None:
+    """Write what every case gives beside it."""
+    for case in CASES:
+        result = imported(sources(case))
+        case.with_suffix(".fleet.yaml").write_text(write_draft(result.draft))
+        case.with_suffix(".losses.txt").write_text(account(result))
+
+
+if __name__ == "__main__":
+    main()

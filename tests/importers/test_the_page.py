@@ -1,0 +1,31 @@
+"""docs/import.md shows what the program really does, and knows everything it can read."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from import_cases import FOLDER, imported, sources
+from rich.console import Console
+
+from fleetctl.importers.draft import PLACEHOLDER
+from fleetctl.importers.ndif import _LOST
+from fleetctl.importers.sources import KINDS, WORDS
+from fleetctl.render.losses import render_losses
+
+PAGE = (Path(__file__).parents[2] / "docs" / "import.md").read_text(encoding="utf-8")
+CASE = FOLDER / "the-page"
+
+
+def test_the_example_is_what_comes_out() -> None:
+    assert (CASE / "llama.yaml").read_text() in PAGE
+    assert CASE.with_suffix(".fleet.yaml").read_text() in PAGE
+    told = io.StringIO()
+    render_losses(imported(sources(CASE)).draft.losses, Console(file=told, width=500))
+    assert told.getvalue() in PAGE
+
+
+def test_every_kind_of_source_and_the_placeholder_are_on_the_page() -> None:
+    assert set(KINDS) == set(WORDS)
+    assert [word for word in (*KINDS, PLACEHOLDER) if f"`{word}`" not in PAGE] == []
+    assert [field for field in _LOST if f"`{field}`" not in PAGE] == []

@@ -1,0 +1,77 @@
+"""A draft becomes a fleet file that says what was lost where it was lost, and is in order for `fmt` and `validate`."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetctl.documents.position import Position
+from fleetctl.importers.draft import Draft, Loss
+from fleetctl.importers.write import problems_of, write_draft
+from fleetctl.spec.format import format_source
+from fleetctl.spec.sources import SourceBytes
+
+PLACE = Position(file="in.yaml", line=7, column=3)
+
+
+def draft(*losses: Loss, key: str = "org/one") -> Draft:
+    found = Draft("lab", "in.yaml", losses=list(losses))
+    found.add({"key": key, "replicas": 2, "workers": [{"name": "main", "members": [
+        {"resources": {"gpus": 1}, "engine": {"command": ["serve"], "args": ["--port", "8000"]}}]}]}, PLACE)
+    return found
+
+
+def test_a_loss_stands_above_what_it_is_about() -> None:
+    text = write_draft(draft(
+        Loss(PLACE, "spec.cache", "it is gone", model="org/one"),
+        Loss(PLACE, "spec.args[1]", "look at it", "todo", "org/one",
+             ("workers", 0, "members", 0, "engine", "args", 1))))
+    assert "  # from in.yaml:7\n  # lost: cache: it is gone\n  - key: org/one\n" in text
+    assert "          - --port\n          # todo: args[1]: look at it\n          - \"8000\"\n" in text
+
+
+def test_a_home_that_is_not_there_is_the_nearest_one_that_is() -> None:
+    text = write_draft(draft(Loss(PLACE, "x", "gone", model="org/one", home=("workers", 3, "members", 0))))
+    assert "    # lost: x: gone\n    workers:\n" in text
+
+
+def test_what_is_said_twice_of_one_place_is_written_once_and_told_twice() -> None:
+    twice = draft(*[Loss(PLACE, "a.b", "gone", model="org/one")] * 2)
+    assert write_draft(twice).count("gone") == 1
+    assert len(twice.losses) == 2
+
+
+def test_the_head_says_what_the_file_is_made_of_and_how_much_was_lost() -> None:
+    found = draft(Loss(None, "a", "x"), Loss(None, "b", "y", "todo"), Loss(None, "c", "z", "changed"))
+    found.notes.append("A note.")
+    assert write_draft(found).split("\n")[1:3] == [
+        "# Made by `fleetctl import` from in.yaml: 1 lost, 1 to do, 1 changed.", "# A note."]
+    assert "from in.yaml: nothing lost." in write_draft(draft())
+
+
+def test_only_what_is_lost_or_left_to_do_makes_it_partial() -> None:
+    assert not draft(Loss(None, "", "x", "changed")).partial
+    assert draft(Loss(None, "", "x", "todo")).partial
+    assert draft(Loss(None, "", "x")).partial
+
+
+@pytest.mark.parametrize("hostile", ["a\nreplicas: 99", "\x1b[2J", "x" * 500, "{a: [b", "\u2028- key: evil", "#", ""])
+def test_hostile_texts_stay_in_their_comment(hostile: str) -> None:
+    text = write_draft(draft(Loss(PLACE, hostile, hostile, model="org/one")))
+    assert problems_of(text, "out.yaml") == ()
+    assert not format_source(SourceBytes("out.yaml", text.encode())).changed
+    assert "key: evil" not in [line.strip().removeprefix("- ") for line in text.split("\n")]
+
+
+def test_what_keeps_the_file_from_loading_is_named_with_its_place() -> None:
+    found = draft(key="not a key")
+    problems = problems_of(write_draft(found), "out.yaml")
+    assert [(problem.code, problem.file) for problem in problems] == [("FL030", "out.yaml")]
+
+
+@pytest.mark.parametrize(("path", "field"), [
+    ("", ""), ("replicas", "replicas"), ("spec.engines[0].members[1]", "members[1]"),
+    ('metadata.labels["app.kubernetes.io/name"]', "app.kubernetes.io/name"), ('a["x.y"].b', "b"),
+    ("a[0][1]", "a[0][1]"),
+])
+def test_a_loss_is_about_the_last_step_of_its_path(path: str, field: str) -> None:
+    assert Loss(None, path, "").field == field
