@@ -1,0 +1,171 @@
+"""`fleetctl history`: what ran, whose it was and how it ended, in every format; reads only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+from cluster_stand_in import ClusterStandIn, event, ready, summary
+from conftest import Shown
+
+from fleetctl.documents.schemas import json_schema
+from fleetctl.render.report.formats import ReportFormat
+
+BEGUN = event(0, "version", "fleetctl agent", version="1.0") + event(1, "lockAcquired", "lock of fleet lab acquired")
+FAILED = {"model": "org/m", "replicaId": 1, "outcome": "failed", "nodes": ["node-b"], "code": "ENGINE_EXITED",
+          "message": "the engine exited with code 3"}
+HOSTILE = "eve\x1b[2J\u202e|`x`</td><script>@all\n::error::no"
+NOON_MS = 1_772_625_600_000
+
+
+def put(cluster: ClusterStandIn, number: int, log: str, status: str, verb: str = "apply", **metadata: str) -> None:
+    job = cluster.add_job(f"fleetctl-{verb}-{number:012x}", verb=verb,
+                          **{"fleet": "lab", "who": "ann@laptop", "planId": f"{number:064x}", **metadata})
+    job.status, job.log, job.steps = status, log, []
+    job.start_time, job.end_time = NOON_MS + number * 60_000, NOON_MS + number * 60_000 + 9_100
+
+
+@pytest.fixture
+def past(cluster: ClusterStandIn) -> ClusterStandIn:
+    """A run of every state, the oldest first."""
+    put(cluster, 1, BEGUN + summary(2, ready("org/m", 0)), "SUCCEEDED", commit="c0ffee" * 7, dirty="true")
+    put(cluster, 2, BEGUN + summary(2, ready("org/m", 0), FAILED, code=3), "FAILED")
+    put(cluster, 3, BEGUN, "FAILED", who=HOSTILE)
+    put(cluster, 4, summary(0, code=5, message="the lock of fleet lab is held by job j"), "FAILED")
+    ending = event(0, "version") + event(1, "replicaEnding")
+    put(cluster, 5, ending + summary(2), "SUCCEEDED", "evict", replica="org/m/0")
+    put(cluster, 6, BEGUN, "RUNNING", create="3")
+    return cluster
+
+
+def shown_json(shown: Shown, schema: str) -> Any:
+    assert shown.code == 0, shown.err
+    document = json.loads(shown.out)
+    jsonschema.validate(document, json_schema(schema))
+    return document
+
+
+def test_every_run_has_a_row_the_newest_first(cli, past: ClusterStandIn) -> None:
+    lines = cli("history").out.splitlines()
+    assert lines[0].split() == ["STARTED", "ID", "STATE", "RESULT", "VERB", "TOOK", "WHO", "COMMIT", "PLAN"]
+    rows = [line.split() for line in lines if line.startswith("2026")]
+    assert [(row[1], row[2]) for row in rows] == [
+        (f"{number:012x}", state) for number, state in
+        [(6, "running"), (5, "ok"), (4, "refused"), (3, "unknown"), (2, "partial"), (1, "ok")]]
+    assert rows[-1][0] == "2026-03-04T12:01:00Z"
+    assert rows[-1][-2:] == ["c0ffeec-dirty", "00000000"]
+    assert lines[-1] == "Runs: 2 ok, 1 partial, 1 unknown, 1 running, 1 refused"
+
+
+def test_a_narrow_terminal_gets_who_and_from_where_below(
+    cli, past: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = cli("history").out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "apply, 9.1s, ann@laptop, c0ffeec-dirty" in " ".join(out.split())
+
+
+def test_limit_shows_the_newest_and_says_how_many_there_are(cli, past: ClusterStandIn) -> None:
+    shown = cli("history", "--limit", "2")
+    assert shown.out.splitlines()[-1] == "Runs: 1 ok, 1 running; the newest 2 of 6"
+
+
+def test_a_cluster_without_any_run_says_so(cli) -> None:
+    assert cli("history").out == "Runs: none\n"
+    shown = cli("history", "show", "latest")
+    assert (shown.code, "remembers no run" in shown.err) == (1, True)
+
+
+def test_only_runs_of_one_fleet_by_name_or_by_its_file(cli, past: ClusterStandIn, fleet_file: Path) -> None:
+    put(past, 9, BEGUN, "RUNNING", fleet="theirs")
+    assert "theirs" in cli("history").out
+    by_name = shown_json(cli("history", "--fleet", "theirs", "--format", "json"), "history")
+    assert [run["fleet"] for run in by_name["runs"]] == ["theirs"]
+    by_file = shown_json(cli("history", "-f", fleet_file, "--format", "json"), "history")
+    assert {run["fleet"] for run in by_file["runs"]} == {"lab"}
+    refused = cli("history", "-f", fleet_file, "--fleet", "theirs")
+    assert (refused.code, "those of fleet lab" in refused.err) == (64, True)
+
+
+def test_one_run_is_shown_with_its_facts_log_and_replicas(cli, past: ClusterStandIn) -> None:
+    out = cli("history", "show", "000000000002").out
+    for text in ("fleetctl-apply-000000000002", "2026-03-04T12:02:00Z, took 9.1s", "partial: 1 ready, 1 failed",
+                 "12:00:00.000  lock of fleet lab acquired", "org/m/1 failed (ENGINE_EXITED)",
+                 "the engine exited with code 3", "Apply: 1 ready, 1 failed, 0 removed"):
+        assert text in out
+
+
+def test_one_run_as_json_has_its_outcomes_and_its_events(cli, past: ClusterStandIn) -> None:
+    run = shown_json(cli("history", "show", "000000000002", "--format", "json"), "history-run")
+    assert (run["kind"], run["state"], run["counts"]) == ("HistoryRun", "partial", {"ready": 1, "failed": 1})
+    assert [(row["model"], row["replicaId"], row["outcome"]) for row in run["outcomes"]] == [
+        ("org/m", 0, "ready"), ("org/m", 1, "failed")]
+    assert [line["type"] for line in run["events"]] == ["version", "lockAcquired", "runSummary"]
+
+
+def test_flags_before_show_are_refused_and_not_ignored(cli, past: ClusterStandIn) -> None:
+    shown = cli("history", "--fleet", "theirs", "show", "latest")
+    assert shown.code == 64
+    assert "--fleet stands before `show`" in shown.err
+
+
+@pytest.mark.parametrize("chosen", list(ReportFormat))
+@pytest.mark.parametrize("what", [("history",), ("history", "show", "000000000003")])
+def test_no_format_passes_on_what_a_hostile_name_would_do(
+    cli, past: ClusterStandIn, what: tuple[str, ...], chosen: ReportFormat
+) -> None:
+    shown = cli(*what, "--format", chosen.value)
+    assert shown.code == 0, shown.err
+    assert "eve" in shown.out or chosen in (ReportFormat.GITHUB, ReportFormat.SARIF, ReportFormat.JUNIT)
+    assert "\x1b" not in shown.out
+    assert "\n::error::no" not in shown.out
+    if chosen is ReportFormat.HTML:
+        assert "</td><script>" not in shown.out
+    if chosen not in (ReportFormat.JSON, ReportFormat.JSONL, ReportFormat.SARIF):
+        assert "\u202e" not in shown.out
+
+
+def test_every_format_counts_the_same(cli, past: ClusterStandIn) -> None:
+    expected = {"ok": 2, "partial": 1, "unknown": 1, "running": 1, "refused": 1}
+    lines = [json.loads(line) for line in cli("history", "--format", "jsonl").out.splitlines()]
+    assert next(line for line in lines if line["type"] == "totals")["totals"] == expected
+    suite = ElementTree.fromstring(cli("history", "--format", "junit").out).find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures")) == ("6", "2")
+    markdown = cli("history", "--format", "markdown").out
+    assert "| 2 | 1 | 1 | 1 | 1 |" in markdown
+    sarif = json.loads(cli("history", "--format", "sarif").out)
+    assert sorted(result["level"] for result in sarif["runs"][0]["results"]) == ["error", "error", "note", "warning"]
+
+
+def test_reports_are_written_beside_what_is_shown(cli, past: ClusterStandIn, tmp_path: Path) -> None:
+    file = tmp_path / "history.md"
+    shown = cli("history", "--report", f"markdown={file}")
+    assert shown.out.splitlines()[-1].startswith("Runs: ")
+    assert file.read_text().startswith("<!-- fleetctl:history:all -->")
+
+
+def test_a_mistyped_report_is_refused_before_the_cluster_is_asked(cli, past: ClusterStandIn) -> None:
+    shown = cli("history", "--report", "pdf=x.pdf")
+    assert shown.code == 64
+    assert past.requests == []
+
+
+def test_looking_changes_nothing(cli, past: ClusterStandIn) -> None:
+    cli("history")
+    cli("history", "show", "latest")
+    assert past.writes() == []
+
+
+def test_an_apply_is_found_again_with_what_it_was_made_from(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+    assert cli("apply", "-f", fleet_file, "--yes").code == 3
+    run = shown_json(cli("history", "show", "latest", "--format", "json"), "history-run")
+    assert (run["state"], run["create"], run["fleet"]) == ("partial", 3, "lab")
+    assert run["counts"] == {"ready": 3, "blocked": 1}
+    assert [source["path"] for source in run["files"]] == [str(fleet_file)]
+    assert "hush-hush" not in json.dumps(run)

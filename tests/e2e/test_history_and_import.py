@@ -1,0 +1,84 @@
+"""What a cluster remembers of its applies, on a real Ray: how each ended, and the shapes to write a fleet file from."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+from cluster import HERE, MARK
+from conftest import World, member, model
+
+pytestmark = pytest.mark.ray
+
+SINGLE = model("one", 2, member("--plain", gpus=0.5))
+GANG = model("gang", 1, member("--plain", role="Leader", gpus=1), member("--plain", role="Worker", gpus=1), priority=5)
+BROKEN = model("broken", 1, member("--plain", "--exit-code", "3", gpus=0.5))
+
+
+def history(world: World, *arguments: str) -> Any:
+    done = world.run("history", *arguments, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def apply_and_kill_the_agent(world: World) -> None:
+    killed = subprocess.run(
+        [sys.executable, str(HERE / "faulty_cli.py"), "while a constructor waits", "apply", "-f", str(world.file),
+         "--yes", "--parallelism", "1"],
+        env=world.env, text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=240, check=False, cwd=HERE)
+    assert killed.returncode == 1, killed.stderr
+
+
+def test_the_history_tells_how_every_run_ended(world: World) -> None:
+    world.write(SINGLE)
+    assert world.apply().returncode == 0
+    world.write(SINGLE, BROKEN)
+    assert world.apply().returncode == 3
+    world.write(SINGLE, model("late", 1, member("--plain", gpus=0.5)))
+    apply_and_kill_the_agent(world)
+    assert world.run("evict", "one/1", "--yes").returncode == 0
+
+    told = history(world, "--fleet", world.fleet)
+    assert [(run["verb"], run["state"], run["code"]) for run in told["runs"]] == [
+        ("evict", "ok", None), ("apply", "unknown", "DIED"), ("apply", "partial", None), ("apply", "ok", None)]
+    evicted, died, partial, complete = told["runs"]
+    assert (complete["counts"], partial["counts"]) == ({"ready": 2}, {"failed": 1})
+    assert (complete["create"], died["counts"], evicted["replica"]) == (2, {"starting": 1}, "one/1")
+    assert all(run["startedAt"] <= run["endedAt"] and run["seconds"] >= 0 and run["who"] for run in told["runs"])
+
+    shown = history(world, "show", partial["planId"][:12])
+    assert [(row["model"], row["outcome"], row["code"]) for row in shown["outcomes"]] == [
+        ("broken", "failed", "ENGINE_EXITED")]
+    assert [event["type"] for event in shown["events"]][:3] == ["version", "lockAcquired", "planAccepted"]
+    assert shown["files"][0]["path"] == str(world.file)
+    table = world.run("history", "--fleet", world.fleet)
+    assert table.stdout.splitlines()[-1] == "Runs: 2 ok, 1 partial, 1 unknown"
+
+
+def test_what_runs_is_imported_so_that_its_plan_is_empty(world: World) -> None:
+    world.write(SINGLE, GANG)
+    assert world.apply().returncode == 0
+    imported = world.tmp_path / "imported.yaml"
+    done = world.run("import", "-o", imported)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.count(f"1 env value is not known to the cluster: {MARK}") == 3
+    text = imported.read_text()
+    assert world.fleet not in text.replace(f"name: {world.fleet}", "").replace(f"namespace: {world.fleet}", "")
+    document = yaml.safe_load(text)
+    assert {one["key"]: (one["replicas"], one.get("priority")) for one in document["spec"]["models"]} == {
+        "one": (2, None), "gang": (1, 5)}
+
+    world.file = imported
+    before = world.plan()
+    assert (before["actions"], before["blocked"], before["holds"]) == ([], [], [])
+    assert {one["code"] for one in before["drift"]} == {"SPEC_CHANGED"}
+
+    whole = text.replace("env: {}", f"env: {{{MARK}: {world.fleet}}}")
+    assert whole.count(MARK) == text.count(MARK) + 3
+    imported.write_text(whole)
+    after = world.plan()
+    assert (after["actions"], after["blocked"], after["drift"]) == ([], [], [])
