@@ -12,9 +12,9 @@ from fleetctl import errors
 from fleetctl.cli.app import COMMAND_MODULES
 
 EXIT_CODES = {
-    "FleetctlError": 1, "UsageError": 64, "FleetFileError": 1, "DocumentError": 1, "InventoryError": 1,
-    "ClusterUnreachable": 1, "ClusterRefused": 1, "ApplyError": 1, "PolicyRefused": 4, "LockHeld": 5, "PlanStale": 6,
-    "PlanUsed": 6, "WaitTimeout": 7,
+    "FleetctlError": 1, "UsageError": 64, "FleetFileError": 1, "RevisionError": 1, "DocumentError": 1,
+    "InventoryError": 1, "ClusterUnreachable": 1, "ClusterRefused": 1, "ApplyError": 1, "ForgeError": 1,
+    "PolicyRefused": 4, "LockHeld": 5, "PlanStale": 6, "PlanUsed": 6, "WaitTimeout": 7,
 }
 
 

@@ -15,10 +15,10 @@ from fleetctl.cli import console
 from fleetctl.cli.console import ColorChoice
 
 COMMAND_MODULES = (
-    "validate", "fmt", "schema", "inventory", "plan", "capacity", "what_if", "map", "apply", "status", "logs", "evict",
-    "demo",
+    "validate", "fmt", "render", "schema", "inventory", "diff", "plan", "show", "capacity", "what_if", "map", "apply",
+    "status", "history", "logs", "evict", "ci", "import_fleet", "completion", "demo",
 )
-COMMANDS = tuple(name.replace("_", "-") for name in COMMAND_MODULES)
+COMMANDS = tuple(name.removesuffix("_fleet").replace("_", "-") for name in COMMAND_MODULES)
 """The commands as they are typed."""
 
 TAGLINE = """GitOps for model replicas on a Ray/GPU fleet.
@@ -34,6 +34,7 @@ def build_app() -> typer.Typer:
         epilog=_epilog(),
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
+        add_completion=False,  # `completion` prints scripts of ours: they know the signs in model keys
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback(invoke_without_command=True)(_global_options)

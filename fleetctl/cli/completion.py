@@ -1,20 +1,67 @@
-"""What the shell offers for a model key: the keys of the fleet files named so far on the command line.
+"""`fleetctl completion SHELL`, and what it offers for a model key: the keys of the fleet files named so far.
 
 The shell calls this at every press of Tab, so it never raises, never reads standard input and never asks the cluster.
 """
 
 from __future__ import annotations
 
+from enum import Enum
+from typing import Annotated
+
 import typer
+
+from fleetctl.cli.help import epilog
+
+EPILOG = epilog(
+    examples=[
+        "source <(fleetctl completion bash)                      # in ~/.bashrc",
+        'fleetctl completion zsh > "${fpath[1]}/_fleetctl"',
+        "fleetctl completion fish > ~/.config/fish/completions/fleetctl.fish",
+    ],
+    exit_codes="0 printed, 64 usage",
+)
+
+
+class Shell(str, Enum):
+    """The shells there is a script for."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command, and let the program answer the scripts it prints."""
+    from typer._completion_classes import completion_init  # what `add_completion` would call
+
+    completion_init()
+    app.command("completion", epilog=EPILOG)(completion)
+
+
+def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> int:
+    """Print the completion script of a shell.
+
+    It completes commands, flags and model keys. The keys come from the fleet files that -f names before them.
+    """
+    from fleetctl.cli.completion_scripts import SCRIPTS
+    from fleetctl.cli.console import write_result
+
+    write_result(SCRIPTS[shell.value])
+    return 0
 
 
 def complete_model_keys(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the model keys that begin with `incomplete`; none where the files cannot be read."""
     try:
         sources = [source for source in ctx.params.get("files") or () if source != "-"]
-        return [key for key in _keys(sources) if key.startswith(incomplete)]
+        return [key for key in _keys(sources) if key.startswith(incomplete) and key.isprintable()]
     except Exception:  # noqa: BLE001  a broken file must not break the shell
         return []
+
+
+def complete_replicas(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the beginning of MODEL/ID for each model key; which ids there are only the cluster knows."""
+    return [f"{key}/" for key in complete_model_keys(ctx, incomplete)]
 
 
 def _keys(sources: list[str]) -> list[str]:

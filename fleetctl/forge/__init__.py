@@ -1,1 +1,1 @@
-"""Talks to the forge a pull request lives on: a comment that stays one, step summaries, outputs. Knows no plan."""
+"""Talks to the forge a change is reviewed on: a comment that stays one, summaries, outputs. Knows no plan."""

@@ -1,0 +1,86 @@
+"""What a change under review is measured against, and which cluster it is planned on.
+
+Neither comes from the change itself: what a pull request names as its cluster would be sent this job's token.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fleetctl.errors import FleetctlError, FleetFileError, RevisionError
+
+if TYPE_CHECKING:
+    from fleetctl.forge.change import ChangeRequest
+    from fleetctl.review.sides import Side
+    from fleetctl.spec.resolved import ResolvedFleet
+
+NOT_FETCHED = ("the checkout lacks what the change is measured against: in GitHub Actions give actions/checkout "
+               "fetch-depth: 0, in GitLab set GIT_DEPTH: 0")
+
+NOT_CHECKED_OUT = "check the repository out before this step, with its history"
+
+
+def base_revision(change: ChangeRequest | None, files: Sequence[str]) -> str | None:
+    """Return the revision the change starts from; None where there is no change, or nobody tells.
+
+    Forges check out what a merge would give: its first parent is the target branch, and its second the change. Raises
+    RevisionError where the files lie in no repository.
+    """
+    if change is None:
+        return None
+    from fleetctl.review.revisions import repository_of
+
+    try:
+        merged = repository_of(files[0], os.environ).find("HEAD^2")
+    except RevisionError as error:
+        raise RevisionError(error.message, hint=NOT_CHECKED_OUT) from None
+    if merged and merged.id == change.head:
+        return "HEAD^1"
+    return f"{change.base}...HEAD" if change.base else None
+
+
+def read_base(files: Sequence[str], revision: str) -> Side:
+    """Return the fleet as it was at the revision; raises RevisionError, with how to fetch it, where it is not here."""
+    from fleetctl.review.base import load_base
+
+    try:
+        return load_base(files, revision, os.environ)
+    except RevisionError as error:
+        raise RevisionError(error.message, hint=NOT_FETCHED) from None
+
+
+def refuse_new_address(head: ResolvedFleet, base: Side) -> None:
+    """Raise FleetctlError when the change names another cluster than its base did."""
+    known = base.fleet.cluster.address if base.fleet else None
+    if head.cluster.address not in (None, known):
+        raise FleetctlError(
+            "the change names another cluster, spec.cluster.address, than its base; nothing was asked there",
+            hint="say which cluster to plan on: --address, FLEETCTL_ADDRESS, or the action's input `address`")
+
+
+def fleet_name(files: Sequence[str], revision: str | None) -> str:
+    """Return what the fleet is called, also where its files have errors: in them, in the base, else their names."""
+    return _name_in(files) or (revision and _name_at(files, revision)) or ", ".join(files)
+
+
+def _name_in(files: Sequence[str]) -> str | None:
+    from fleetctl.spec.compose import compose_bytes
+    from fleetctl.spec.sources import read_sources
+
+    read, _ = read_sources(files, None)
+    for source in read:
+        for document in compose_bytes(source).documents:
+            node = document.node(("metadata", "name"))
+            if node is not None and isinstance(node.value, str) and node.value:
+                return node.value
+    return None
+
+
+def _name_at(files: Sequence[str], revision: str) -> str | None:
+    try:
+        base = read_base(files, revision)
+    except (RevisionError, FleetFileError):
+        return None
+    return base.fleet.name if base.fleet else None

@@ -1,0 +1,49 @@
+"""Which forge this run is on, told by the variables that each of them sets."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fleetctl.errors import ForgeError
+from fleetctl.forge.change import ChangeRequest, Forge
+from fleetctl.forge.github import GitHub, pull_request
+from fleetctl.forge.gitlab import GitLab, merge_request
+from fleetctl.forge.name import ForgeName
+
+
+def find_forge(environ: Mapping[str, str], chosen: ForgeName = ForgeName.AUTO, *, number: int | None = None,
+               sleep: Callable[[float], None] = time.sleep) -> Forge | None:
+    """Return the forge this run is on, None for a desk. `number` = the change it is about, where the forge cannot tell.
+
+    Raises ForgeError for an event file that cannot be read.
+    """
+    if chosen is ForgeName.AUTO:
+        chosen = (ForgeName.GITHUB if environ.get("GITHUB_ACTIONS") == "true" else
+                  ForgeName.GITLAB if environ.get("GITLAB_CI") == "true" else ForgeName.NONE)
+    if chosen is ForgeName.GITHUB:
+        found = pull_request(environ, read_event(environ.get("GITHUB_EVENT_PATH", "")))
+        return GitHub(environ, _given(found, number, "#"), sleep=sleep)
+    if chosen is ForgeName.GITLAB:
+        return GitLab(environ, _given(merge_request(environ), number, "!"), sleep=sleep)
+    return None
+
+
+def read_event(path: str) -> Mapping[str, Any]:
+    """Return the event that started a run of GitHub Actions; empty where there is no such file."""
+    if not path or not Path(path).is_file():
+        return {}
+    try:
+        event = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError):
+        raise ForgeError(f"the event of this run cannot be read: {path}") from None
+    return event if isinstance(event, dict) else {}
+
+
+def _given(found: ChangeRequest | None, number: int | None, sign: str) -> ChangeRequest | None:
+    if number is None or (found is not None and found.number == number):
+        return found
+    return ChangeRequest(number, f"{sign}{number}")

@@ -1,0 +1,14 @@
+"""The forges there are, as `--forge` takes them."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ForgeName(str, Enum):
+    """Which forge a run is on; auto = what its variables tell."""
+
+    AUTO = "auto"
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    NONE = "none"

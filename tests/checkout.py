@@ -1,0 +1,82 @@
+"""A repository as a forge's runner checks it out: the merge of a pull request into main, from a bare remote."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+IDENTITY = {"GIT_AUTHOR_NAME": "Ann", "GIT_AUTHOR_EMAIL": "ann@example.com", "GIT_COMMITTER_NAME": "Ann",
+            "GIT_COMMITTER_EMAIL": "ann@example.com", "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_CONFIG_SYSTEM": "/dev/null"}
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A bare repository, and the working tree of the person who pushes to it."""
+
+    folder: Path
+    desk: Path
+
+    def commit(self, branch: str, text: str, name: str = "fleet.yaml", start: str = "main") -> str:
+        """Commit `text` on a branch, which begins at `start` if it is new, push it, and return the commit."""
+        if git(self.desk, "branch", "--list", branch):
+            git(self.desk, "checkout", "-q", branch)
+        elif branch != "main":
+            git(self.desk, "checkout", "-q", "-b", branch, start)
+        (self.desk / name).write_text(text)
+        git(self.desk, "add", name)
+        git(self.desk, "commit", "-q", "-m", f"{branch}: {name}")
+        git(self.desk, "push", "-q", "-f", "origin", branch)
+        return git(self.desk, "rev-parse", "HEAD")
+
+    def check_out(self, target: Path, branch: str, *, depth: int = 2) -> Path:
+        """Make the checkout a runner gets for a pull request of `branch` into main: of the merge commit."""
+        git(self.desk, "checkout", "-q", "--detach", "main")
+        git(self.desk, "merge", "-q", "--no-ff", "-m", f"merge {branch}", branch)
+        git(self.desk, "push", "-q", "-f", "origin", "HEAD:refs/pull/7/merge")
+        return self.fetch(target, "refs/pull/7/merge", depth=depth)
+
+    def fetch(self, target: Path, ref: str, *, depth: int = 1) -> Path:
+        """Make a checkout of one ref of the remote, `depth` commits deep."""
+        target.mkdir()
+        git(target, "init", "-q")
+        git(target, "remote", "add", "origin", self.folder.as_uri())
+        git(target, "fetch", "-q", f"--depth={depth}", "origin", ref)
+        git(target, "checkout", "-q", "--detach", "FETCH_HEAD")
+        return target
+
+    def merge(self, branch: str) -> str:
+        """Merge a branch into main and push it; return the commit."""
+        git(self.desk, "checkout", "-q", "main")
+        git(self.desk, "merge", "-q", "--no-ff", "-m", f"merge {branch}", branch)
+        git(self.desk, "push", "-q", "origin", "main")
+        return git(self.desk, "rev-parse", "HEAD")
+
+
+def make_remote(tmp_path: Path) -> Remote:
+    """Return an empty bare repository and a desk with it as its origin."""
+    remote = Remote(tmp_path / "remote.git", tmp_path / "desk")
+    git(tmp_path, "init", "-q", "--bare", "-b", "main", str(remote.folder))
+    git(tmp_path, "init", "-q", "-b", "main", str(remote.desk))
+    git(remote.desk, "remote", "add", "origin", str(remote.folder))
+    return remote
+
+
+def pull_request_event(path: Path, base: str, head: str, *, fork: bool = False) -> Path:
+    """Write the event that starts a job for pull request 7."""
+    repository = "mallory/fleet" if fork else "lab/fleet"
+    path.write_text(json.dumps({"action": "synchronize", "number": 7, "pull_request": {
+        "number": 7, "base": {"sha": base, "ref": "main", "repo": {"full_name": "lab/fleet"}},
+        "head": {"sha": head, "ref": "change", "repo": {"full_name": repository}}}}))
+    return path
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git in a folder and return what it says."""
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), **IDENTITY}
+    done = subprocess.run(["git", *arguments], cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

@@ -1,0 +1,134 @@
+"""action.yml: its steps as a runner runs them, against a GitHub that stands in, and the rules it is written by."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from action_runner import EXPRESSION, ActionRunner, load_action
+from github_stand_in import JOB_TOKEN, READ_ONLY_TOKEN, GitHubStandIn
+from pull_request import FLEET, PullRequest
+
+BOT = "github-actions[bot]"
+MORE = FLEET.replace("replicas: 1", "replicas: 3")
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> ActionRunner:
+    """A runner on which the action has made its environment."""
+    made = ActionRunner(tmp_path_factory.mktemp("runner"))
+    done = made.install()
+    assert done.code == 0, done.log
+    assert [name.split("@")[0] for name in done.used] == ["actions/setup-python"]
+    return made
+
+
+@pytest.fixture
+def act(runner: ActionRunner, pull: PullRequest, snapshot_file: Path):
+    """Run the action for the last push, on a snapshot of the cluster."""
+    def running(place: Path, token: str = JOB_TOKEN, **inputs: str):
+        given = {"files": "fleet.yaml", "inventory": str(snapshot_file), "github-token": token,
+                 **{name.replace("_", "-"): value for name, value in inputs.items()}}
+        return runner.run(given, {**pull.environ, "GITHUB_TOKEN": ""}, place)
+
+    return running
+
+
+def test_two_pushes_leave_one_comment_that_is_up_to_date(act, pull: PullRequest, hub: GitHubStandIn) -> None:
+    first = act(pull.push(MORE))
+    assert first.code == 0, first.log
+    assert first.outputs["has_changes"] == "true"
+    assert first.outputs["exit_code"] == "3"
+    assert re.fullmatch("[0-9a-f]{64}", first.outputs["plan_id"])
+    assert "2 to create, 1 blocked" in first.outputs["summary"]
+    created = hub.of(BOT)
+    assert "2 to create, 1 blocked" in created[0]
+
+    second = act(pull.push(FLEET.replace("replicas: 1", "replicas: 2")))
+    assert second.code == 0, second.log
+    assert len(hub.of(BOT)) == 1
+    assert "2 to create, 0 blocked" in hub.of(BOT)[0]
+    assert [method for method, _ in hub.writes()] == ["POST", "PATCH"]
+    assert JOB_TOKEN not in first.log + second.log
+
+
+def test_a_fork_with_a_read_only_token_gets_its_plan_without_a_comment(
+    act, pull: PullRequest, hub: GitHubStandIn
+) -> None:
+    done = act(pull.push(MORE, fork=True), READ_ONLY_TOKEN)
+    assert done.code == 0, done.log
+    assert hub.of(BOT) == []
+    assert "read-only token" in done.log
+    assert "2 to create" in Path(pull.environ["GITHUB_STEP_SUMMARY"]).read_text()
+
+
+def test_a_broken_file_fails_the_step_and_its_outputs_say_so(act, pull: PullRequest, hub: GitHubStandIn) -> None:
+    done = act(pull.push("a: ["))
+    assert done.code == 1
+    assert done.outputs["exit_code"] == "1"
+    assert "No plan for fleet lab" in hub.of(BOT)[0]
+
+
+def test_modules_of_the_checkout_are_never_imported(act, pull: PullRequest) -> None:
+    place = pull.push(MORE)
+    for name in ("fleetctl", "typer", "json", "sitecustomize", "venv"):
+        (place / f"{name}.py").write_text("raise SystemExit('the checkout was imported')\n")
+    assert act(place).code == 0
+
+
+def test_inputs_are_values_and_never_become_script(act, pull: PullRequest) -> None:
+    place = pull.push(MORE)
+    hostile = "$(touch owned)`touch owned`; touch owned"
+    done = act(place, files=hostile, base="--output=owned")
+    assert done.code == 1
+    assert "Traceback" not in done.log
+    assert not (place / "owned").exists()
+    assert act(place, mode=hostile).code == 64
+    assert not (place / "owned").exists()
+
+
+def test_a_plan_is_saved_where_it_is_asked_and_fail_on_is_heeded(act, pull: PullRequest) -> None:
+    place = pull.push(MORE)
+    done = act(place, plan_file="lab.fleetplan", reports="html=plan.html\nsarif=plan.sarif", fail_on="blocked",
+               comment="false")
+    assert done.code == 3
+    assert done.outputs["plan_file"] == "lab.fleetplan"
+    assert [Path(place / name).exists() for name in done.outputs["reports"].splitlines()] == [True, True]
+    assert pull.hub.requests == []
+
+
+def test_validate_needs_no_cluster(act, pull: PullRequest) -> None:
+    done = act(pull.push(MORE), mode="validate", inventory="")
+    assert done.code == 0, done.log
+    assert done.outputs["plan_id"] == ""
+
+
+def test_no_expression_stands_in_a_script_and_actions_are_pinned_to_a_commit() -> None:
+    for step in load_action()["runs"]["steps"]:
+        assert not EXPRESSION.search(step.get("run", ""))
+        assert "uses" not in step or re.fullmatch(r"actions/setup-python@[0-9a-f]{40}", step["uses"])
+
+
+def test_every_input_reaches_a_step_and_every_output_comes_from_one() -> None:
+    action = load_action()
+    used = set(re.findall(r"inputs\.([a-z-]+)", str(action["runs"])))
+    assert used == set(action["inputs"])
+    for name, output in action["outputs"].items():
+        assert output["value"] == f"${{{{ steps.fleetctl.outputs.{name} }}}}"
+
+
+def test_every_variable_of_the_action_is_one_that_the_program_reads(runner: ActionRunner) -> None:
+    names = {name for step in load_action()["runs"]["steps"] for name in step.get("env", {})
+             if name.startswith("FLEETCTL_")}
+    source = "".join(path.read_text() for path in (runner.action_path / "fleetctl" / "cli").glob("*.py"))
+    assert [name for name in sorted(names) if f'"{name}"' not in source] == []
+
+
+def test_the_action_is_what_a_tag_of_this_repository_holds() -> None:
+    tracked = subprocess.run(["git", "check-ignore", "action.yml", "requirements/runtime.txt", "fleetctl"],
+                             cwd=Path(__file__).parents[2], capture_output=True, check=False)
+    assert tracked.stdout == b""
+
+

@@ -1,0 +1,60 @@
+"""docs/ci.md: its examples are files that work, and its tables are those of the action."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from action_runner import ROOT, load_action
+
+PAGE = (Path(ROOT) / "docs" / "ci.md").read_text(encoding="utf-8")
+BLOCKS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
+
+
+def steps(value: Any) -> list[dict[str, Any]]:
+    """Every step of a workflow, or of a piece of one."""
+    if isinstance(value, dict):
+        return ([value] if "uses" in value else []) + [step for inner in value.values() for step in steps(inner)]
+    return [step for inner in value for step in steps(inner)] if isinstance(value, list) else []
+
+
+def table(heading: str) -> dict[str, list[str]]:
+    """The rows of the table whose first column has this title, by the names in their first cell."""
+    rows = re.search(rf"^\| {heading} \|.*\n\|[-| ]+\|\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    assert rows
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[1].splitlines()]
+    return {name: row for row in cells for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+def test_every_use_of_the_action_gives_inputs_that_there_are() -> None:
+    inputs = load_action()["inputs"]
+    used = [step for step in steps(BLOCKS) if step["uses"].startswith("YOUR-ORG/fleetctl@")]
+    assert len(used) > 5
+    for step in used:
+        assert step["with"].keys() <= inputs.keys(), step
+
+
+def test_outputs_that_examples_use_are_there() -> None:
+    named = set(re.findall(r"steps\.fleet\.outputs\.([a-z_]+)", PAGE))
+    assert named
+    assert named <= load_action()["outputs"].keys()
+
+
+def test_the_tables_are_the_actions() -> None:
+    action = load_action()
+    assert table("input").keys() == action["inputs"].keys()
+    assert table("output").keys() == action["outputs"].keys()
+    for name, row in table("input").items():
+        default = action["inputs"][name]["default"]
+        if default and "${{" not in default:
+            assert row[1] == f"`{default}`"
+
+
+def test_hooks_and_template_of_the_examples_are_there() -> None:
+    hooks = {hook["id"] for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
+    [shown] = [block for block in BLOCKS if isinstance(block, dict) and "repos" in block]
+    assert {hook["id"] for hook in shown["repos"][0]["hooks"]} == hooks
+    [included] = [block["include"] for block in BLOCKS if isinstance(block, dict) and "include" in block]
+    assert (ROOT / included[0]["remote"].partition("/v1/")[2]).is_file()

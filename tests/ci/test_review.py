@@ -1,0 +1,218 @@
+"""`fleetctl ci review` on a pull request: what reviewers see, what later steps get, what the job ends with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checkout import git
+from github_stand_in import READ_ONLY_TOKEN, GitHubStandIn
+from pull_request import FLEET, PullRequest
+from stand_in_server import Answer
+
+BOT = "github-actions[bot]"
+MORE = FLEET.replace("replicas: 1", "replicas: 3")
+BROKEN = FLEET.replace("replicas: 1", "replicas: many")
+
+
+def review(job, snapshot_file: Path, *flags: str | Path, **environ: str):
+    return job("ci", "review", "-f", "fleet.yaml", "--inventory", snapshot_file, *flags, **environ)
+
+
+def test_a_change_gets_one_comment_a_summary_outputs_and_annotations(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
+) -> None:
+    pull.push(MORE)
+    ended = review(job, snapshot_file)
+    assert ended.code == 0
+    [comment] = hub.of(BOT)
+    assert comment.startswith("<!-- fleetctl:plan:lab -->\n")
+    assert "2 to create, 1 blocked" in comment
+    assert "actions/runs/99" in comment.splitlines()[-1]
+    assert git(pull.remote.desk, "rev-parse", "change") in comment.splitlines()[-1]
+    assert ended.summary.startswith(comment.split("\n", 1)[0])
+    assert ended.outputs["exit_code"] == "3"
+    assert ended.outputs["has_changes"] == "true"
+    assert len(ended.outputs["plan_id"]) == 64
+    assert "2 to create, 1 blocked" in ended.outputs["summary"]
+    assert "::error file=fleet.yaml,line=6," in ended.log
+    assert "hush-hush" not in ended.log + comment + ended.summary
+
+
+def test_what_the_change_alone_causes_is_told(job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path) -> None:
+    pull.push(MORE)
+    assert review(job, snapshot_file).code == 0
+    assert "This change alone: 1 " in hub.of(BOT)[0]
+
+
+def test_the_second_push_brings_the_same_comment_up_to_date(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
+) -> None:
+    pull.push(MORE)
+    review(job, snapshot_file)
+    pull.push(FLEET.replace("replicas: 1", "replicas: 2"))
+    ended = review(job, snapshot_file)
+    [comment] = hub.of(BOT)
+    assert "2 to create, 0 blocked" in comment
+    assert [method for method, _ in hub.writes()] == ["POST", "PATCH"]
+    assert "brought up to date on #7" in ended.log
+
+
+def test_a_broken_file_is_told_at_its_line_and_mended_in_the_same_comment(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
+) -> None:
+    pull.push(BROKEN)
+    ended = review(job, snapshot_file)
+    assert ended.code == 1
+    [comment] = hub.of(BOT)
+    assert comment.startswith("<!-- fleetctl:plan:lab -->\n")
+    assert "fleet.yaml:7:15" in comment
+    assert "::error file=fleet.yaml,line=7,col=15" in ended.log
+    assert ended.outputs == {"plan_id": "", "has_changes": "false", "exit_code": "1", "summary": "1 error, 0 warnings",
+                             "plan_file": "", "reports": ""}
+    pull.push(MORE)
+    review(job, snapshot_file)
+    assert len(hub.of(BOT)) == 1
+    assert "2 to create" in hub.of(BOT)[0]
+
+
+def test_without_a_plan_the_reports_say_why(job, pull: PullRequest, snapshot_file: Path) -> None:
+    place = pull.push(BROKEN)
+    ended = review(job, snapshot_file, FLEETCTL_REPORTS="junit=plan.xml\njson=plan.json\nhtml=plan.html")
+    assert ended.code == 1
+    assert ended.outputs["reports"].splitlines() == ["plan.xml", "plan.html"]
+    assert "FL022" in (place / "plan.xml").read_text()
+    assert not (place / "plan.json").exists()
+
+
+@pytest.mark.parametrize("text", ["a: [", "", "\x00", "- not\n- a fleet\n"])
+def test_a_file_that_is_no_fleet_keeps_the_comment_of_its_base(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, text: str
+) -> None:
+    pull.push(text)
+    assert review(job, snapshot_file).code == 1
+    assert hub.of(BOT)[0].startswith("<!-- fleetctl:plan:lab -->\n")
+
+
+def test_a_cluster_that_cannot_be_read_is_told_too(job, pull: PullRequest, hub: GitHubStandIn) -> None:
+    pull.push(MORE)
+    ended = job("ci", "review", "-f", "fleet.yaml", "--address", "http://127.0.0.1:9")
+    assert ended.code == 1
+    assert "nothing usable answers" in hub.of(BOT)[0]
+    assert ended.outputs["exit_code"] == "1"
+    assert ended.outputs["summary"] == "1 error"
+
+
+def test_a_read_only_token_changes_nothing_but_the_comment(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
+) -> None:
+    pull.push(MORE, fork=True)
+    ended = review(job, snapshot_file, GITHUB_TOKEN=READ_ONLY_TOKEN)
+    assert ended.code == 0
+    assert hub.of(BOT) == []
+    assert "no comment on #7" in ended.log
+    assert "read-only token" in ended.log
+    assert "2 to create" in ended.summary
+    assert ended.outputs["exit_code"] == "3"
+
+
+def test_a_forge_that_is_down_does_not_fail_the_plan(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
+) -> None:
+    pull.push(MORE)
+    hub.refusals["GET"] = [Answer(404, {"message": "Not Found"})] * 9
+    assert review(job, snapshot_file).code == 0
+
+
+@pytest.mark.parametrize(("replicas", "fail_on", "code"), [
+    (1, "policy", 0), (1, "blocked", 0), (3, "policy", 0), (3, "blocked", 3),
+])
+def test_changes_fail_nothing_and_blocked_replicas_only_where_it_was_asked(
+    job, pull: PullRequest, snapshot_file: Path, replicas: int, fail_on: str, code: int
+) -> None:
+    pull.push(FLEET.replace("replicas: 1", f"replicas: {replicas}") + "# pushed\n")
+    assert review(job, snapshot_file, "--fail-on", fail_on).code == code
+
+
+def test_a_policy_that_refuses_fails_the_job_and_force_lifts_its_threshold(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
+) -> None:
+    pull.push(MORE.replace("spec:\n", "spec:\n  policy: {maxNewReplicas: 1}\n"))
+    ended = review(job, snapshot_file)
+    assert (ended.code, ended.outputs["exit_code"]) == (4, "4")
+    assert "maxNewReplicas" in hub.of(BOT)[0]
+    assert review(job, snapshot_file, FLEETCTL_FORCE="true").code == 0
+
+
+def test_reports_and_the_plan_are_written_and_named(job, pull: PullRequest, snapshot_file: Path) -> None:
+    place = pull.push(MORE)
+    ended = review(job, snapshot_file, FLEETCTL_PLAN="p.fleetplan",
+                   FLEETCTL_REPORTS="markdown=plan.md\n junit=plan.xml \n")
+    assert ended.code == 0
+    assert ended.outputs["reports"].splitlines() == ["plan.md", "plan.xml"]
+    assert ended.outputs["plan_file"] == "p.fleetplan"
+    assert (place / "plan.md").read_text().startswith("<!-- fleetctl:plan:lab -->")
+    assert (place / "p.fleetplan").stat().st_mode & 0o777 == 0o600
+
+
+def test_everything_can_come_from_variables(job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path) -> None:
+    pull.push(MORE)
+    ended = job("ci", "review", FLEETCTL_FILES="fleet.yaml\n", FLEETCTL_INVENTORY=str(snapshot_file),
+                FLEETCTL_FAIL_ON="blocked", FLEETCTL_COMMENT="false", FLEETCTL_BASE="", FLEETCTL_PULL_REQUEST="")
+    assert ended.code == 3
+    assert hub.requests == []
+
+
+def test_no_files_is_a_usage_error(job, pull: PullRequest) -> None:
+    pull.push(MORE)
+    assert job("ci", "review").code == 64
+
+
+def test_a_checkout_that_is_too_shallow_says_how_to_get_the_rest(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
+) -> None:
+    pull.push(MORE, depth=1)
+    ended = review(job, snapshot_file)
+    assert ended.code == 1
+    assert "fetch-depth: 0" in ended.log
+    assert "fetch-depth" in hub.of(BOT)[0]
+
+
+def test_without_a_checkout_it_says_that_one_is_needed(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, fleet_file: Path
+) -> None:
+    pull.push(MORE)
+    ended = job("ci", "review", "-f", fleet_file, "--inventory", snapshot_file, GITHUB_WORKSPACE=str(fleet_file.parent),
+                GIT_CEILING_DIRECTORIES=str(fleet_file.parent.parent))
+    assert ended.code == 1
+    assert "check the repository out" in ended.log
+
+
+def test_a_change_cannot_send_the_jobs_token_to_a_cluster_it_names(
+    job, pull: PullRequest, hub: GitHubStandIn
+) -> None:
+    pull.push(MORE.replace("spec:\n", f"spec:\n  cluster: {{address: '{hub.url}'}}\n"))
+    before = len(hub.requests)
+    ended = job("ci", "review", "-f", "fleet.yaml", "--no-comment", RAY_AUTH_TOKEN="s3cret")
+    assert ended.code == 1
+    assert "names another cluster" in ended.log
+    assert len(hub.requests) == before
+
+
+def test_a_push_to_a_branch_is_about_no_change_and_gets_a_summary(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, tmp_path: Path
+) -> None:
+    pull.push(MORE)
+    event = tmp_path / "push.json"
+    event.write_text('{"before": "a", "after": "b"}')
+    ended = review(job, snapshot_file, GITHUB_EVENT_PATH=str(event), GITHUB_REF="refs/heads/main")
+    assert ended.code == 0
+    assert hub.requests == []
+    assert "2 to create" in ended.summary
+
+
+def test_at_a_desk_it_prints_the_plan_and_nothing_else(run_cli, fleet_file: Path, snapshot_file: Path) -> None:
+    done = run_cli("ci", "review", "-f", fleet_file, "--inventory", snapshot_file)
+    assert done.returncode == 0
+    assert done.stdout.rstrip().endswith("0 to remove (fleetctl never removes)")
+    assert "::" not in done.stdout

@@ -1,0 +1,128 @@
+"""Completion in a real bash, called as readline calls it: words end at `:` and `=`, and model keys hold such signs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli.completion_scripts import SCRIPTS
+
+DRIVER = r"""
+source /dev/stdin <<<"$SCRIPT"
+compopt() { NOSPACE=1; }  # a builtin that works only below readline
+_split_as_readline_does() {
+    local rest=$1 quote='' word='' char
+    COMP_WORDS=()
+    while [[ -n $rest ]]; do
+        char=${rest:0:1} rest=${rest:1}
+        if [[ -n $quote ]]; then
+            word+=$char; [[ $char == "$quote" ]] && quote=''
+        elif [[ $char == [\'\"] ]]; then
+            quote=$char word+=$char
+        elif [[ $char == [[:space:]] ]]; then
+            [[ -n $word ]] && COMP_WORDS+=("$word"); word=''
+        elif [[ $COMP_WORDBREAKS == *"$char"* ]]; then
+            [[ -n $word ]] && COMP_WORDS+=("$word"); COMP_WORDS+=("$char"); word=''
+        else
+            word+=$char
+        fi
+    done
+    [[ -n $word || $1 == *[[:space:]] ]] && COMP_WORDS+=("$word")
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+}
+COMP_WORDBREAKS=$WORDBREAKS COMP_LINE=$1 COMP_POINT=${#1}
+_split_as_readline_does "$1"
+_fleetctl fleetctl
+printf '%s\0' "${COMPREPLY[@]}" "nospace=$NOSPACE"
+"""
+KEYS = ("org/m:7b-it", "org/m:70b", "org/n", "x/$(id>owned)", "y/*", "z/it's")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a fleet file and a `fleetctl` on the path."""
+    models = "".join(f"  - {{key: {json.dumps(key)}, replicas: 1, workers: [{{name: main, members: [{{"
+                     f"resources: {{gpus: 1}}, engine: {{command: [x]}}}}]}}]}}\n" for key in KEYS)
+    (tmp_path / "fleet.yaml").write_text(
+        f"apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {{name: lab}}\nspec:\n  models:\n{models}")
+    program = tmp_path / "bin" / "fleetctl"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m fleetctl "$@"\n')
+    program.chmod(0o755)
+    return tmp_path
+
+
+def complete(folder: Path, line: str, wordbreaks: str = " \t\n\"'><=;|&(:") -> tuple[list[str], bool]:
+    """Return what bash would offer in place of the end of `line`, and whether it leaves out the space."""
+    environ = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder), "SCRIPT": SCRIPTS["bash"],
+               "WORDBREAKS": wordbreaks}
+    done = subprocess.run(["bash", "--norc", "-c", DRIVER, "bash", line], cwd=folder, env=environ, check=True,
+                          capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    *replies, nospace = done.stdout.removesuffix("\0").split("\0")
+    return [reply for reply in replies if reply], nospace == "nospace=1"
+
+
+@pytest.mark.parametrize(("typed", "offered"), [
+    ("--target org/n", ["org/n"]),
+    ("--target org/m:7", ["7b-it", "70b"]),
+    ("--target org/m:", ["7b-it", "70b"]),
+    ("--target=org/m:70", ["70b"]),
+    ("--target=org/n", ["org/n"]),
+    ("--exclude org/m:7b", ["7b-it"]),
+    ('--target "org/m:7', ["org/m:7b-it", "org/m:70b"]),
+    ("--target x", [r"x/\$\(id\>owned\)"]),
+    ("--target y", [r"y/\*"]),
+    ("--target z", [r"z/it\'s"]),
+    ('--target "z', ["z/it's"]),
+    ("--target nobody", []),
+])
+def test_what_is_offered_completes_what_stands_behind_the_last_break(
+    folder: Path, typed: str, offered: list[str]
+) -> None:
+    assert complete(folder, f"fleetctl plan -f fleet.yaml {typed}") == (offered, False)
+    assert not (folder / "owned").exists()
+
+
+def test_where_a_colon_ends_no_word_nothing_is_cut(folder: Path) -> None:
+    line = "fleetctl plan -f fleet.yaml --target org/m:70"
+    assert complete(folder, line, wordbreaks=" \t\n\"'><=;|&(")[0] == ["org/m:70b"]
+
+
+@pytest.mark.parametrize("verb", ["evict", "logs"])
+def test_a_replica_is_begun_and_its_id_is_left_to_type(folder: Path, verb: str) -> None:
+    assert complete(folder, f"fleetctl {verb} -f fleet.yaml org/m:70") == (["70b/"], True)
+
+
+def test_commands_and_flags_are_offered(folder: Path) -> None:
+    assert complete(folder, "fleetctl capa")[0] == ["capacity"]
+    assert complete(folder, "fleetctl plan --detailed")[0] == ["--detailed-exitcode"]
+
+
+def test_a_broken_file_offers_nothing_and_says_nothing(folder: Path) -> None:
+    (folder / "fleet.yaml").write_text("a: [")
+    assert complete(folder, "fleetctl plan -f fleet.yaml --target o") == ([], False)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_command_prints_the_script(run_cli, shell: str) -> None:
+    done = run_cli("completion", shell)
+    assert (done.returncode, done.stdout, done.stderr) == (0, SCRIPTS[shell], "")
+
+
+@pytest.mark.parametrize("shell", [shell for shell in ("bash", "zsh", "fish") if shutil.which(shell)])
+def test_the_script_is_sound_for_its_shell(shell: str) -> None:
+    done = subprocess.run([shell, "-n"], input=SCRIPTS[shell], text=True, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_script_evaluates_what_it_is_told() -> None:
+    for script in SCRIPTS.values():
+        assert "eval" not in script.replace("evaluated", "")

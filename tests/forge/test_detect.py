@@ -1,0 +1,89 @@
+"""Which forge a run is on, and which change it is about."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl.errors import ForgeError
+from fleetctl.forge.change import ChangeRequest
+from fleetctl.forge.detect import find_forge
+from fleetctl.forge.name import ForgeName
+
+GITHUB = {"GITHUB_ACTIONS": "true"}
+
+
+def on(tmp_path: Path, event: Any, **environ: str) -> ChangeRequest | None:
+    path = tmp_path / "event.json"
+    path.write_text(json.dumps(event))
+    forge = find_forge({**GITHUB, "GITHUB_EVENT_PATH": str(path), **environ})
+    assert forge is not None
+    return forge.change
+
+
+def pull(head_repository: str | None = "lab/fleet") -> dict[str, Any]:
+    repository = {"full_name": head_repository} if head_repository else None
+    return {"pull_request": {"number": 7, "base": {"sha": "b1", "repo": {"full_name": "lab/fleet"}},
+                             "head": {"sha": "h1", "repo": repository}}}
+
+
+def test_the_variables_tell_the_forge() -> None:
+    assert find_forge({}) is None
+    assert find_forge({"GITHUB_ACTIONS": "false"}) is None
+    for environ, name in ((GITHUB, "GitHub"), ({"GITLAB_CI": "true"}, "GitLab")):
+        forge = find_forge(environ)
+        assert forge is not None
+        assert forge.name == name
+    assert find_forge(GITHUB, ForgeName.NONE) is None
+
+
+def test_a_flag_wins_over_the_variables() -> None:
+    forge = find_forge(GITHUB, ForgeName.GITLAB, number=3)
+    assert forge is not None
+    assert forge.name == "GitLab"
+    assert forge.change == ChangeRequest(3, "!3")
+
+
+def test_the_event_tells_the_pull_request(tmp_path: Path) -> None:
+    assert on(tmp_path, pull()) == ChangeRequest(7, "#7", "b1", "h1")
+
+
+@pytest.mark.parametrize("head", ["mallory/fleet", None])
+def test_another_repository_is_a_fork_even_when_it_was_deleted(tmp_path: Path, head: str | None) -> None:
+    change = on(tmp_path, pull(head))
+    assert change is not None
+    assert change.from_fork
+
+
+def test_without_an_event_the_ref_tells_it(tmp_path: Path) -> None:
+    assert on(tmp_path, {}, GITHUB_REF="refs/pull/12/merge") == ChangeRequest(12, "#12")
+    assert on(tmp_path, [], GITHUB_REF="refs/heads/pull/12/merge") is None
+
+
+def test_a_comment_on_a_pull_request_tells_it_and_one_on_an_issue_does_not(tmp_path: Path) -> None:
+    assert on(tmp_path, {"issue": {"number": 9, "pull_request": {"url": "x"}}}) == ChangeRequest(9, "#9")
+    assert on(tmp_path, {"issue": {"number": 9}}) is None
+
+
+def test_a_push_is_about_no_change(tmp_path: Path) -> None:
+    assert on(tmp_path, {"before": "a", "after": "b"}, GITHUB_REF="refs/heads/main") is None
+
+
+def test_the_given_number_wins_and_keeps_what_the_event_knows_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "event.json"
+    path.write_text(json.dumps(pull()))
+    environ = {**GITHUB, "GITHUB_EVENT_PATH": str(path)}
+    for number, expected in ((7, ChangeRequest(7, "#7", "b1", "h1")), (8, ChangeRequest(8, "#8"))):
+        forge = find_forge(environ, number=number)
+        assert forge is not None
+        assert forge.change == expected
+
+
+def test_an_event_that_is_no_json_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "event.json"
+    path.write_text("{")
+    with pytest.raises(ForgeError, match="cannot be read"):
+        find_forge({**GITHUB, "GITHUB_EVENT_PATH": str(path)})

@@ -1,0 +1,203 @@
+"""The comment on a pull request: one per fleet, ours alone, brought up to date in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from github_stand_in import JOB_TOKEN, PERSON_TOKEN, READ_ONLY_TOKEN, GitHubStandIn, github
+from stand_in_server import Answer
+
+from fleetctl.errors import ForgeError
+from fleetctl.forge.change import ChangeRequest, Posted
+from fleetctl.forge.github import GitHub
+
+MARKER = "<!-- fleetctl:plan:lab -->"
+BOT = "github-actions[bot]"
+
+
+@pytest.fixture
+def hub() -> Iterator[GitHubStandIn]:
+    with github() as stand_in:
+        yield stand_in
+
+
+class Waits(list[float]):
+    """Notes the waits instead of waiting."""
+
+    def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+def post(hub: GitHubStandIn, text: str, token: str = JOB_TOKEN, *, waits: Waits | None = None, **change: Any) -> Posted:
+    sleep = Waits() if waits is None else waits
+    forge = GitHub(hub.environment(token), ChangeRequest(7, "#7", **change), sleep=sleep)
+    return forge.comment(f"{MARKER}\n{text}\n")
+
+
+def test_the_first_run_creates_and_the_second_updates_in_place(hub: GitHubStandIn) -> None:
+    first, second = post(hub, "one"), post(hub, "two")
+    assert (first.created, second.created, first.url) == (True, False, second.url)
+    assert hub.of(BOT) == [f"{MARKER}\ntwo\n"]
+    assert hub.writes() == [("POST", "/repos/lab/fleet/issues/7/comments"),
+                            ("PATCH", "/repos/lab/fleet/issues/comments/1000")]
+
+
+def test_an_unchanged_text_is_not_written_again(hub: GitHubStandIn) -> None:
+    post(hub, "same")
+    hub.pulls[7][0]["body"] = hub.pulls[7][0]["body"].replace("\n", "\r\n")  # as GitHub hands back some of them
+    assert post(hub, "same").created is False
+    assert [method for method, _ in hub.writes()] == ["POST"]
+
+
+def test_ours_is_found_on_a_later_page(hub: GitHubStandIn) -> None:
+    for number in range(230):
+        hub.add(f"talk {number}", "someone")
+    ours = hub.add(f"{MARKER}\nold", BOT)
+    assert post(hub, "new").created is False
+    assert ours["body"] == f"{MARKER}\nnew\n"
+
+
+def test_a_comment_with_our_marker_by_somebody_else_is_left_alone(hub: GitHubStandIn) -> None:
+    fake = hub.add(f"{MARKER}\nAll fine, merge me!", "mallory")
+    assert post(hub, "3 blocked").created is True
+    assert fake["body"].endswith("merge me!")
+    assert hub.of(BOT) == [f"{MARKER}\n3 blocked\n"]
+
+
+@pytest.mark.parametrize("body", [f"> {MARKER}\nquoted", f"see\n{MARKER}\n", f"{MARKER} and more",
+                                  "<!-- fleetctl:plan:lab2 -->\nanother fleet"])
+def test_only_a_first_line_that_is_the_marker_counts(hub: GitHubStandIn, body: str) -> None:
+    hub.add(body, BOT)
+    assert post(hub, "new").created is True
+
+
+def test_with_the_token_of_a_person_the_person_is_the_author(hub: GitHubStandIn) -> None:
+    hub.add(f"{MARKER}\nof the job", BOT)
+    post(hub, "one", PERSON_TOKEN)
+    assert post(hub, "two", PERSON_TOKEN).created is False
+    assert hub.of("octo-lab") == [f"{MARKER}\ntwo\n"]
+    assert hub.of(BOT) == [f"{MARKER}\nof the job"]
+
+
+def test_where_nobody_tells_whose_token_it_is_the_job_is_taken_for_the_author(hub: GitHubStandIn) -> None:
+    hub.has_graphql = False
+    hub.add(f"{MARKER}\nold", BOT)
+    assert post(hub, "new").created is False
+
+
+def test_while_it_cannot_be_told_whose_token_it_is_nothing_is_written(hub: GitHubStandIn) -> None:
+    hub.add(f"{MARKER}\nold", BOT)
+    hub.refusals["POST"] = [Answer(502)] * 99
+    with pytest.raises(ForgeError, match="502"):
+        post(hub, "new")
+    assert hub.writes() == []
+
+
+def test_a_read_only_token_is_refused_with_the_reason(hub: GitHubStandIn) -> None:
+    with pytest.raises(ForgeError, match="403") as refused:
+        post(hub, "x", READ_ONLY_TOKEN, from_fork=True)
+    assert "read-only token: that is as it should be" in str(refused.value.hint)
+    with pytest.raises(ForgeError) as refused:
+        post(hub, "x", READ_ONLY_TOKEN)
+    assert "pull-requests: write" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(("token", "number", "status"), [("wrong", 7, 401), (JOB_TOKEN, 8, 404)])
+def test_what_cannot_be_seen_is_an_error_with_its_status(hub: GitHubStandIn, token: str, number: int, status: int
+                                                         ) -> None:
+    with pytest.raises(ForgeError) as refused:
+        GitHub(hub.environment(token), ChangeRequest(number, "#")).comment(MARKER)
+    assert refused.value.status == status
+    assert refused.value.hint
+
+
+def test_a_text_that_is_too_long_is_an_error_and_not_tried_again(hub: GitHubStandIn) -> None:
+    with pytest.raises(ForgeError, match=r"422.*Validation Failed"):
+        post(hub, "x" * 70_000)
+    assert len(hub.writes()) == 1
+
+
+def test_it_waits_as_long_as_the_forge_asks(hub: GitHubStandIn) -> None:
+    hub.refusals["POST"] = [Answer(403, {"message": "You have exceeded a secondary rate limit"}, {"Retry-After": "7"}),
+                            Answer(429, "", {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1700000010",
+                                             "Date": "Tue, 14 Nov 2023 22:13:20 GMT"})]
+    waits = Waits()
+    assert post(hub, "x", waits=waits).created is True
+    assert waits == [7, 10]
+
+
+def test_it_does_not_wait_for_an_hour(hub: GitHubStandIn) -> None:
+    hub.refusals["GET"] = [Answer(403, {"message": "API rate limit exceeded"}, {"Retry-After": "3600"})]
+    waits = Waits()
+    with pytest.raises(ForgeError, match="asks to wait 3600 s"):
+        post(hub, "x", waits=waits)
+    assert waits == []
+
+
+def test_a_server_error_is_tried_again_and_given_up_at_last(hub: GitHubStandIn) -> None:
+    waits = Waits()
+    hub.refusals["GET"] = [Answer(502, "<html>"), Answer(0)]
+    assert post(hub, "x", waits=waits).created is True
+    assert waits == [1, 3]
+    hub.refusals["PATCH"] = [Answer(503)] * 99
+    with pytest.raises(ForgeError, match="503"):
+        post(hub, "y")
+
+
+def test_a_create_that_got_through_although_it_failed_leaves_one_comment(hub: GitHubStandIn) -> None:
+    answer, failed = hub.answer, []
+
+    def answers_502_after_creating(request: Any) -> Answer:
+        done = answer(request)
+        if request.method == "POST" and done.status == 201 and not failed:
+            failed.append(request)
+            return Answer(502)
+        return done
+
+    hub.answer = answers_502_after_creating  # type: ignore[method-assign]
+    post(hub, "x")
+    assert hub.of(BOT) == [f"{MARKER}\nx\n"]
+
+
+def test_a_comment_that_went_away_meanwhile_is_written_anew(hub: GitHubStandIn) -> None:
+    gone = hub.add(f"{MARKER}\nold", BOT)
+    answer = hub.answer
+
+    def forgets(request: Any) -> Answer:
+        if request.method == "PATCH" and gone in hub.pulls[7]:
+            hub.pulls[7].remove(gone)
+        return answer(request)
+
+    hub.answer = forgets  # type: ignore[method-assign]
+    assert post(hub, "new").created is True
+    assert hub.of(BOT) == [f"{MARKER}\nnew\n"]
+
+
+@pytest.mark.parametrize("answer", [Answer(200, "<html>login</html>"), Answer(200, {"not": "a list"}),
+                                    Answer(301, "", {"Location": "https://elsewhere.example.com/steal"})])
+def test_what_is_not_the_api_is_an_error_and_no_redirect_is_followed(hub: GitHubStandIn, answer: Answer) -> None:
+    hub.refusals["GET"] = [answer]
+    with pytest.raises(ForgeError):
+        post(hub, "x")
+
+
+def test_nothing_that_is_raised_holds_the_token(hub: GitHubStandIn) -> None:
+    for refusal in (Answer(500), Answer(401, {"message": "Bad credentials"}), Answer(0), Answer(200, "x")):
+        hub.refusals["GET"] = [refusal] * 99
+        with pytest.raises(ForgeError) as refused:
+            post(hub, "x")
+        assert JOB_TOKEN not in f"{refused.value.message} {refused.value.hint} {refused.value!r}"
+
+
+def test_without_a_token_it_says_how_to_give_one(hub: GitHubStandIn) -> None:
+    with pytest.raises(ForgeError, match="GITHUB_TOKEN is not set") as refused:
+        post(hub, "x", token="")
+    assert "github.token" in str(refused.value.hint)
+
+
+def test_nobody_at_the_address_is_an_error(hub: GitHubStandIn) -> None:
+    environment = {**hub.environment(), "GITHUB_API_URL": "http://127.0.0.1:9"}
+    with pytest.raises(ForgeError, match="nothing usable answers"):
+        GitHub(environment, ChangeRequest(7, "#7"), sleep=Waits()).comment(MARKER)

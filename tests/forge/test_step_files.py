@@ -1,0 +1,89 @@
+"""What a step leaves in its runner's files: outputs that cannot be injected, a summary that is not too long."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from fleetctl.forge.github import SUMMARY_LIMIT, GitHub
+from fleetctl.forge.outputs import dotenv, github_outputs
+from fleetctl.forge.summary import NOTE, fit
+
+
+def read_outputs(text: str) -> dict[str, str]:
+    """Read GITHUB_OUTPUT as the runner does: NAME<<DELIMITER, lines, DELIMITER; or NAME=VALUE."""
+    found, lines = {}, iter(text.split("\n"))
+    for line in lines:
+        if delimited := re.fullmatch(r"([^=<]+)<<(.+)", line):
+            value = []
+            for inner in lines:
+                if inner == delimited[2]:
+                    break
+                value.append(inner)
+            found[delimited[1]] = "\n".join(value)
+        elif line:
+            name, _, value_text = line.partition("=")
+            found[name] = value_text
+    return found
+
+
+@given(st.dictionaries(st.sampled_from(["plan_id", "summary", "exit_code"]),
+                       st.text(st.characters(exclude_characters="\r", exclude_categories=["Cs"]))))
+def test_no_value_can_become_another_output(values: dict[str, str]) -> None:
+    assert read_outputs(github_outputs(values)) == values
+
+
+@pytest.mark.parametrize("hostile", ["x\nplan_id=evil", "fleetctl_0\nplan_id<<E\nevil\nE", "a\n\nexit_code=0"])
+def test_hostile_values_stay_values(hostile: str) -> None:
+    assert read_outputs(github_outputs({"summary": hostile, "plan_id": "p"})) == {"summary": hostile, "plan_id": "p"}
+
+
+@given(st.text())
+def test_a_dotenv_value_is_one_line(value: str) -> None:
+    assert len(dotenv({"summary": value}).splitlines()) == 1
+
+
+def test_a_name_that_is_none_is_refused() -> None:
+    for write in (github_outputs, dotenv):
+        with pytest.raises(ValueError, match="no name"):
+            write({"a=b\nc": "x"})
+
+
+PARTS = st.lists(st.sampled_from([
+    "# Plan\n\n", "| a | b |\n|---|---|\n| 1 | 2 |\n\n", "<details><summary>more</summary>\n\ntext\n\n</details>\n\n",
+    "```diff\n+ one\n\n- two\n```\n\n", "````\n```\nx\n```\n\n````\n\n", "some words\n\n", "- one\n- two\n\n",
+    "<details>\n\n```\ninside\n\n```\n\n</details>\n\n", "ü" * 50 + "\n\n",
+]), max_size=30).map("".join)
+
+
+@given(PARTS, st.integers(0, 1500))
+def test_a_summary_never_passes_its_room_and_leaves_nothing_open(markdown: str, room: int) -> None:
+    shown = fit(markdown, room)
+    assert len(shown.encode()) <= room
+    if shown == markdown:
+        return
+    assert shown == "" or shown.endswith(NOTE)
+    assert shown.count("<details") == shown.count("</details>")
+    last = MarkdownIt().parse(shown)[-3:] if shown else []
+    assert not last or [token.type for token in last] == ["paragraph_open", "inline", "paragraph_close"], shown
+
+
+def test_what_was_in_the_summary_before_counts(tmp_path: Path) -> None:
+    page = tmp_path / "summary.md"
+    page.write_text("x" * (SUMMARY_LIMIT - 300))
+    GitHub({"GITHUB_STEP_SUMMARY": str(page)}, None).summarise("# Plan\n\n" + "words\n\n" * 100)
+    assert page.stat().st_size <= SUMMARY_LIMIT
+    assert page.read_text().endswith(NOTE)
+
+
+def test_without_the_runners_files_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    forge = GitHub({}, None)
+    forge.summarise("x")
+    forge.output({"plan_id": "y"})
+    assert list(tmp_path.iterdir()) == []

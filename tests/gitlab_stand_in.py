@@ -1,0 +1,75 @@
+"""Stands in for the GitLab API: the notes of one merge request, as GitLab documents them. It records every request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from stand_in_server import Answer, Request, serving
+
+PROJECT_TOKEN = "glpat-the-token-of-a-project"
+JOB_TOKEN = "glcbt-the-token-of-the-job"
+NOTES = re.compile(r"/api/v4/projects/42/merge_requests/(\d+)/notes(?:/(\d+))?")
+
+
+@dataclass
+class GitLabStandIn:
+    """One project, number 42, with merge requests and their notes."""
+
+    url: str = ""
+    users: dict[str, str] = field(default_factory=lambda: {PROJECT_TOKEN: "project_42_bot"})
+    merge_requests: dict[int, list[dict[str, Any]]] = field(default_factory=lambda: {5: []})
+    requests: list[Request] = field(default_factory=list)
+
+    def add(self, body: str, username: str, *, system: bool = False) -> dict[str, Any]:
+        """Add a note as if its author had written it on the page."""
+        notes = self.merge_requests[5]
+        notes.append({"id": 300 + len(notes), "body": body, "author": {"username": username}, "system": system})
+        return notes[-1]
+
+    def of(self, username: str) -> list[str]:
+        """Return the texts of one author's notes."""
+        return [row["body"] for row in self.merge_requests[5] if row["author"]["username"] == username]
+
+    def environment(self, **token: str) -> dict[str, str]:
+        """What a runner would set for a job of a merge request's pipeline."""
+        return {"GITLAB_CI": "true", "CI": "true", "CI_API_V4_URL": f"{self.url}/api/v4", "CI_PROJECT_ID": "42",
+                "CI_MERGE_REQUEST_IID": "5", "CI_MERGE_REQUEST_PROJECT_ID": "42",
+                "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "42", **(token or {"GITLAB_TOKEN": PROJECT_TOKEN})}
+
+    def answer(self, request: Request) -> Answer:
+        self.requests.append(request)
+        user = self.users.get(request.headers.get("private-token", ""))
+        if user is None:
+            return Answer(401, {"message": "401 Unauthorized"})
+        if request.path == "/api/v4/user":
+            return Answer(200, {"id": 9, "username": user})
+        found = NOTES.fullmatch(request.path)
+        if not found or int(found[1]) not in self.merge_requests:
+            return Answer(404, {"message": "404 Not found"})
+        return self._notes(request, user, found[2])
+
+    def _notes(self, request: Request, user: str, note: str | None) -> Answer:
+        rows = self.merge_requests[5]
+        if request.method == "GET":
+            size, page = int(request.query.get("per_page", 20)), int(request.query.get("page", 1))
+            more = str(page + 1) if len(rows) > page * size else ""
+            return Answer(200, rows[(page - 1) * size : page * size], {"X-Next-Page": more})
+        if request.method == "POST" and note is None:
+            return Answer(201, self.add(request.body["body"], user))
+        row = next((row for row in rows if str(row["id"]) == note), None)
+        if request.method != "PUT" or row is None:
+            return Answer(404, {"message": "404 Not found"})
+        row["body"] = request.body["body"]
+        return Answer(200, row)
+
+
+@contextmanager
+def gitlab() -> Iterator[GitLabStandIn]:
+    """A GitLab of its own on a free port."""
+    stand_in = GitLabStandIn()
+    with serving(stand_in):
+        yield stand_in
