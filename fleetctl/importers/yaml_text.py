@@ -15,25 +15,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
+from fleetctl.spec.plain_text import is_text_to_all
 from fleetctl.spec.problems import Path
-from fleetctl.spec.scalars import resolve_plain
 
 WIDTH = 116
 FOLD_FROM = 100
 """A text longer than this is folded over several lines, where it has single spaces to break at."""
 
-_STRING = "tag:yaml.org,2002:str"
 _PLAIN = re.compile(r"[A-Za-z0-9_./$(-][A-Za-z0-9_./$()+=@%~<>;^-]*"
                     r"(?:(?:[:]|[ ]+)[A-Za-z0-9_./$()+=@%~<>;^-]+)*")
 """A cautious plain scalar: no quotes, brackets, commas or `#`, and no colon before a space."""
 _OPEN_KEYS = frozenset({"spec", "models", "workers", "members", "nodes", "engine"})
 _APART = "models"
 """The list whose items stand a blank line apart."""
-_NOT_TEXT = ("-", "y", "Y", "n", "N")
-"""A dash of a list, and YAML 1.1's booleans that PyYAML itself leaves alone."""
-_RESOLVER: Any = yaml.resolver.Resolver()
 
 Comments = Mapping[Path, Sequence[str]]
 
@@ -137,10 +131,8 @@ def _braced(pairs: Any) -> str:  # noqa: ANN401 (an iterator of texts)
 
 
 def _is_plain(text: str) -> bool:
-    if not _PLAIN.fullmatch(text) or text in _NOT_TEXT or text.startswith("- "):
-        return False
-    everywhere: bool = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)) == _STRING
-    return everywhere and resolve_plain(text) == text
+    a_dash = text == "-" or text.startswith("- ")  # would begin an item of a list
+    return bool(_PLAIN.fullmatch(text)) and not a_dash and is_text_to_all(text)
 
 
 def _quoted(text: str) -> str:
