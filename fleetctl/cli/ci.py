@@ -18,6 +18,10 @@ from fleetctl.cli.options import AddressOption, NamespaceOption, OptionalFilesOp
 from fleetctl.cli.reporting import ReportOption
 from fleetctl.forge.name import ForgeName
 
+GROUP_EPILOG = epilog(
+    examples=["fleetctl ci review -f fleets/prod.yaml --report html=plan.html", "fleetctl ci apply prod.fleetplan"],
+    exit_codes="those of validate, plan and apply; `fleetctl ci review --help` tells them",
+)
 VALIDATE_EPILOG = epilog(
     examples=["fleetctl ci validate -f fleets/prod.yaml --report junit=fleet.xml"],
     exit_codes="0 fine (warnings included), 1 errors, 64 usage",
@@ -85,7 +89,7 @@ LockTimeoutOption = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the command group."""
     group = typer.Typer(
-        rich_markup_mode=None, help="What a CI job runs: the check of fleet files, the review of a change, its apply.")
+        rich_markup_mode=None, help="Validate, review or apply a change in a CI job.", epilog=GROUP_EPILOG)
     group.command("validate", epilog=VALIDATE_EPILOG)(validate)
     group.command("review", epilog=REVIEW_EPILOG)(review)
     group.command("apply", epilog=APPLY_EPILOG)(apply)
