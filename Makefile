@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench bench-placement schemas requirements clean
+.PHONY: help setup demo test test-units test-ray lint bench bench-placement schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -25,9 +25,15 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: setup ## a local Ray of four nodes: plan, apply, query an engine, take it all down
 	@$(BIN)/fleetctl demo run
 
-test: setup ## the whole test suite, real Ray clusters included
-	@echo "units, properties and documents in seconds; then the tests marked 'ray' on clusters of this machine"
-	@$(BIN)/python -m pytest
+test: setup ## the whole test suite, real Ray clusters and a real browser included
+	@echo "units, properties, documents and pages, beside what runs on clusters of this machine; each prints when it is done"
+	@+$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-units test-ray
+
+test-units: setup
+	@$(BIN)/python -m pytest -m 'not ray'
+
+test-ray: setup
+	@$(BIN)/python -m pytest -m ray
 
 lint: setup ## ruff and mypy --strict
 	@$(BIN)/ruff check .

@@ -93,10 +93,10 @@ class _Composer:
         elif kind is yaml.DocumentStartEvent:
             self.anchors = {}
 
-    def note(self, code: str, at: int, message: str, **more: str | None) -> None:
-        """Keep a problem that reading survives; `more` is `allowed` and `suggestion`."""
+    def note(self, code: str, at: int, message: str, *, secret: bool = False, **more: str | None) -> None:
+        """Keep a problem that reading survives; `more` is `allowed` and `suggestion`, `secret` hides its line."""
         self.result.problems.append(self.source.problem(code, at, message, allowed=more.get("allowed"),
-                                                        suggestion=more.get("suggestion")))
+                                                        suggestion=more.get("suggestion"), secret=secret))
 
     def scalar(self, event: _Event) -> None:
         at: int = event.start_mark.index
@@ -138,7 +138,10 @@ class _Composer:
     def alias(self, event: _Event) -> None:
         at: int = event.start_mark.index
         if event.anchor not in self.anchors:
-            raise _Broken(self.source.problem("FL013", at, f"*{event.anchor} has no anchor &{event.anchor} before it"))
+            named = f"*{event.anchor} has no anchor &{event.anchor} before it"
+            secret = self.in_env()
+            raise _Broken(self.source.problem(
+                "FL013", at, "a text that begins with * stands in quotes" if secret else named, secret=secret))
         node = self.anchors[event.anchor]
         if node is None:
             raise _Broken(self.source.problem("FL013", at, f"*{event.anchor} stands inside its own anchor"))
@@ -157,10 +160,17 @@ class _Composer:
         elif node.value is not None or node.raw:
             self.result.documents.append(Document(self.source, node))
 
+    def in_env(self) -> bool:
+        """Tell whether this is inside an environment, where a secret without quotes may look like a sign of YAML."""
+        return any(isinstance(opened, OpenMapping) and opened.open_key == "env" for opened in self.stack)
+
     def refuse_tag(self, tag: str, at: int) -> None:
         if tag == MASKED_TAG:
             self.note("FL012", at, "this value was masked by `fleetctl render`",
                       allowed="the value itself, as `fleetctl render --show-env` prints it")
+            return
+        if self.in_env():
+            self.note("FL012", at, "a text that begins with ! stands in quotes", secret=True)
             return
         shown = tag.replace("tag:yaml.org,2002:", "!!")
         self.note("FL012", at, f"the YAML tag {shown} is not used in fleet files", allowed="the bare value")

@@ -75,6 +75,11 @@ class OpenMapping:
         self.entries[name] = (key_at, at, node)
         self.node.value[name] = node.value
 
+    @property
+    def open_key(self) -> str | None:
+        """The key whose value has not come yet."""
+        return self._key[0].raw if self._key else None
+
     def close(self) -> Node:
         """Return the mapping, filled up from its merge keys: what it says itself wins, then the earlier source."""
         for merged in self._merges:

@@ -170,6 +170,17 @@ def test_source_lines_are_for_terminals_and_absent_where_a_secret_may_stand() ->
     assert "12345" not in str(secret)
 
 
+@pytest.mark.parametrize(("value", "code"), [
+    ("*S3cretPw", "FL013"), ("!S3cretPw x", "FL012"), ("!S3cretPw {}", "FL012"), ("[*S3cretPw]", "FL013"),
+])
+def test_a_secret_without_quotes_that_looks_like_a_sign_of_yaml_is_not_repeated(value: str, code: str) -> None:
+    engine = f"{{command: [x], env: {{PW: {value}}}}}"
+    members = f"[{{name: main, members: [{{resources: {{gpus: 1}}, engine: {engine}}}]}}]"
+    found = problems("-", stdin=fleet(model(workers=members)).encode())
+    assert code in {problem.code for problem in found}
+    assert not any("S3cret" in f"{problem} {problem.source_line}" for problem in found)
+
+
 def test_a_problem_as_json_leaves_out_what_it_does_not_know() -> None:
     problem = only("-", stdin=fleet(model(replicas="-1")).encode())
     assert problem.as_json() == {
