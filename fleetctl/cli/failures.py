@@ -41,6 +41,7 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
         return exit_code
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "fleetctl")
+    message = message.replace("\n\t", " ")  # typer lists choices a line each
     say("error", message.replace("Value error, ", ""))  # pydantic's wording, which typer hands on
     if message.startswith("Missing argument") and (files := getattr(context, "params", {}).get("files")):
         say("hint", f"-f takes a fleet file; what it was given may be the argument: {command} {files[-1]}")

@@ -91,9 +91,10 @@ def import_fleet(
     """Write a fleet file from what is there already.
 
     From the live fleet, or from files: NDIF's models, Modelplane's ModelDeployments, LeaderWorkerSets and Ray Serve
-    configs. Whatever has no home in a fleet file is named with its line, and stands in the fleet file as a comment;
-    nothing is guessed in silence.
+    configs. Whatever has no home in a fleet file is named with its line, and what is about a model stands in the fleet
+    file as a comment too; nothing is guessed in silence.
     """
+    _refuse_own_inputs(out, inventory_out, (*(paths or ()), *(files or ()), inventory))
     _refuse(out, inventory_out, force=force, output_format=output_format)
     if paths:
         _refuse_cluster_flags(files, address, namespace, inventory)
@@ -105,6 +106,13 @@ def import_fleet(
     else:
         draft = _from_cluster(kind, inventory_out, fleet, files, address, namespace, inventory)
     return _finish(draft, out, output_format, inventory_out)
+
+
+def _refuse_own_inputs(out: Path | None, inventory_out: Path | None, reading: Sequence[str | None]) -> None:
+    from fleetctl.cli.own_inputs import refuse_to_overwrite
+
+    refuse_to_overwrite("--out", out, reading)
+    refuse_to_overwrite("--inventory-out", inventory_out, reading)
 
 
 def _refuse(out: Path | None, inventory_out: Path | None, *, force: bool, output_format: AccountFormat) -> None:
@@ -153,7 +161,7 @@ def _documents(paths: Sequence[str]) -> list[Document]:
     if problems:
         render_problems(problems, message_console())
         raise FleetctlError(f"{_counted(len(problems), 'problem')} in what is to be imported",
-                            hint="templates are to be rendered first, as with `helm template`")
+                            hint="templates are to be rendered first, as with `helm template`" if wrong else None)
     return documents
 
 
@@ -192,12 +200,20 @@ def _finish(draft: Draft, out: Path | None, output_format: AccountFormat, invent
         _tell(draft, None, output_format, ())
         if inventory_out is not None:
             return 3 if draft.partial else 0
-        raise FleetctlError("no model could be read", hint="what was found instead stands above, with its lines")
+        raise FleetctlError("no model could be read", hint=_instead(draft))
     text = write_draft(draft)
     problems = problems_of(text, str(out) if out else "<stdout>")
     _put(text, out)
     _tell(draft, out, output_format, problems)
     return 3 if draft.partial or problems else 0
+
+
+def _instead(draft: Draft) -> str:
+    from fleetctl.importers.sources import EXPECTED
+
+    if draft.losses:
+        return "what was found instead stands above, with its lines"
+    return f"there is no document in what was named: {EXPECTED}"
 
 
 def _put(text: str, out: Path | None) -> None:

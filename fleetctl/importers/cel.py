@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MAX_LENGTH = 10_240
 MAX_DEPTH = 60
+MAX_HEIGHT = 200
+MAX_DIGITS = 300
 
 _TOKEN = re.compile(r"""
     (?P<space>[ \t\r\n\f]+|//[^\n]*)
@@ -48,6 +50,14 @@ class Expr:
     parts: tuple[Expr, ...]
     start: int
     end: int
+    height: int = field(default=1, init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Measure the tree: a chain of operators nests without brackets, and who reads a tree goes down all of it."""
+        height = 1 + max((part.height for part in self.parts), default=0)
+        if height > MAX_HEIGHT:
+            raise CelError(f"a chain of more than {MAX_HEIGHT} operators", self.start)
+        object.__setattr__(self, "height", height)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +223,8 @@ class _Parser:
 
 def _number(token: _Token) -> int | float:
     text = token.text.rstrip("uU")
+    if len(text) > MAX_DIGITS:
+        raise CelError(f"a number of {len(text)} characters", token.start)
     if text[:2] in ("0x", "0X"):
         return int(text, 16)
     return float(text) if any(char in text for char in ".eE") else int(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from fleetctl.documents.position import Position
@@ -152,6 +153,9 @@ class Reading:
     def amount(self, key: str) -> str | int | float | None:
         """Return a quantity as written: text, or a number as this format's own files would have it."""
         value = self.peek(key)
+        if isinstance(value, float) and not isfinite(value):
+            self.lose(key, "not read: a number with an end is expected here")
+            return None
         if isinstance(value, (str, int, float)) and not isinstance(value, bool):
             self.record.read.add((*self.path, key))
             return value

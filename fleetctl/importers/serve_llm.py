@@ -12,6 +12,7 @@ from typing import Any
 from fleetctl.importers.accelerators import ACCELERATOR_LABEL
 from fleetctl.importers.draft import Draft
 from fleetctl.importers.reading import Reading, is_taken
+from fleetctl.importers.serve_losses import DEPLOYMENT, LLM_CONFIG, lose_each
 from fleetctl.importers.serve_replicas import replica_count
 
 BUILDERS = ("ray.serve.llm:build_openai_app", "ray.serve.llm.builders:build_openai_app")
@@ -52,7 +53,10 @@ def _config(source: Reading, draft: Draft) -> None:
     source.goes_to(key)
     member = {"resources": _resources(source), "nodeSelector": _selector(source),
               "engine": _engine(source, loading, key)}
-    replicas = replica_count(source.child("deployment_config"))
+    deployment = source.child("deployment_config")
+    replicas = replica_count(deployment)
+    lose_each(deployment, DEPLOYMENT)
+    lose_each(source, LLM_CONFIG)
     model = {"key": key, "replicas": replicas, "workers": [
         {"name": "main", "members": [{name: value for name, value in member.items() if value != {}}]}]}
     draft.add(model, source.place)
@@ -62,15 +66,21 @@ def _engine(source: Reading, loading: Reading, key: str) -> dict[str, Any]:
     model = loading.text("model_source") if isinstance(loading.peek("model_source"), str) else None
     if model is None:
         loading.lose("model_source", "a mirror in the cloud: the weights must lie on the nodes, named in the command")
-    source.note("engine_kwargs", "written as the flags of `vllm serve`, on $(FLEETCTL_PORT): look them over", "todo")
+    flags = _flags(source)
+    if flags:
+        source.note("engine_kwargs", "written as the flags of `vllm serve`, on $(FLEETCTL_PORT): look them over",
+                    "todo")
     args = ["--port", "$(FLEETCTL_PORT)"] + (["--served-model-name", key] if model not in (None, key) else [])
-    engine: dict[str, Any] = {"command": ["vllm", "serve", model or key], "args": [*args, *_flags(source)]}
+    engine: dict[str, Any] = {"command": ["vllm", "serve", model or key], "args": [*args, *flags]}
     environment = source.child("runtime_env").pairs("env_vars")
     report_runtime_env(source.child("runtime_env"))
     if environment:
         engine["env"] = environment
     if source.peek("llm_engine") in ("vLLM", "VLLM"):
         source.skip("llm_engine")
+    else:
+        source.lose("llm_engine", "only vLLM is known, and its command is written: write the one that serves the model",
+                    "todo")
     return engine
 
 
@@ -85,11 +95,14 @@ def _flags(source: Reading) -> list[str]:
     arguments = source.child("engine_kwargs")
     found = []
     for name in arguments.names:
-        arguments.at((*arguments.path, name)).take()
         value, flag = arguments.peek(name), name.replace("_", "-")
+        if value is None:
+            arguments.lose(name, "null is no flag: vLLM's default holds")
+            continue
+        arguments.at((*arguments.path, name)).take()
         if isinstance(value, bool):
             found.append(f"--{flag}" if value else f"--no-{flag}")
-        elif value is not None:
+        else:
             found.append(f"--{flag}={value if isinstance(value, (str, int, float)) else json.dumps(value)}")
     return found
 
@@ -98,26 +111,44 @@ def _resources(source: Reading) -> dict[str, Any]:
     """Return the GPUs of one replica: the sum of its bundles, or as many as the engine's ranks."""
     group = source.child("placement_group_config")
     bundles = group.items("bundles")
-    for bundle in bundles:
-        for name in bundle.names:
-            if name not in ("GPU", "CPU"):
-                bundle.lose(name, "a custom resource: select nodes by a label instead")
+    _report_strategy(group, len(bundles))
     if bundles:
-        sums = {ours: sum(_number(bundle, theirs) for bundle in bundles) for theirs, ours in
-                (("GPU", "gpus"), ("CPU", "cpus"))}
-        group.note("bundles", f"{len(bundles)} bundles are written as one member with their sum, on one node", "lost")
-        return {name: amount for name, amount in sums.items() if amount}
+        return _sum(bundles)
     gpus = 1
     for name in _PARALLEL:
         ranks = source.peek("engine_kwargs", name)
         gpus *= ranks if isinstance(ranks, int) and ranks > 0 else 1
-    source.note("engine_kwargs", f"gpus: {gpus} for each replica, as tensor x pipeline parallel", "changed")
+    source.note("engine_kwargs" if "engine_kwargs" in source else None,
+                f"gpus: {gpus} for each replica, as tensor x pipeline parallel", "changed")
     return {"gpus": gpus}
+
+
+def _report_strategy(group: Reading, bundles: int) -> None:
+    """Say that all bundles of a replica become one member, which is on one node."""
+    strategy = group.text("strategy") or "PACK"
+    if strategy not in ("PACK", "STRICT_PACK"):
+        group.note("strategy", f"{strategy}: a replica is one member, on one node", "lost")
+    if bundles > 1:
+        group.note("bundles", f"{bundles} bundles are written as one member with their sum, on one node",
+                   "changed" if strategy == "STRICT_PACK" else "lost")
+
+
+def _sum(bundles: list[Reading]) -> dict[str, Any]:
+    for bundle in bundles:
+        for name in bundle.names:
+            if name not in ("GPU", "CPU"):
+                bundle.lose(name, "a custom resource: select nodes by a label instead")
+    sums = {ours: sum(_number(bundle, theirs) for bundle in bundles) for theirs, ours in
+            (("GPU", "gpus"), ("CPU", "cpus"))}
+    return {name: amount for name, amount in sums.items() if amount}
 
 
 def _number(bundle: Reading, name: str) -> int | float:
     amount = bundle.amount(name)
-    return amount if isinstance(amount, (int, float)) else 0
+    if isinstance(amount, (int, float)):
+        return amount
+    bundle.note_if(name, "not read: a number is expected here", "todo")
+    return 0
 
 
 def _selector(source: Reading) -> dict[str, str]:

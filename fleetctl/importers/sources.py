@@ -23,6 +23,7 @@ _NOT_IMPORTED = {
     "DisaggregatedSet": "not supported: give each role as a LeaderWorkerSet, and it becomes a model of its own",
     "RayService": "save the text of spec.serveConfigV2 as a file, and import that",
 }
+EXPECTED = "known are ModelDeployments, LeaderWorkerSets, Serve's applications and NDIF's models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def _objects(reading: Reading) -> Iterator[Reading]:
 
 def _source(reading: Reading, forced: str | None) -> Source | None:
     if not reading.is_mapping:
-        reading.lose(None, f"not a mapping: {_expected()}")
+        reading.lose(None, f"not a mapping: {EXPECTED}")
         return None
     version, own = (str(reading.peek(key) or "") for key in ("apiVersion", "kind"))
     kind = forced or _kind(reading, version)
@@ -79,9 +80,10 @@ def _refusal(version: str, own: str) -> str:
         return f"{own}: {_NOT_IMPORTED[own]}"
     if version == API_VERSION:
         return "this is a fleet file already: give it to plan with -f"
-    what = f"a {own or 'document'} of {version}" if version else "a document without apiVersion"
-    return f"{what} is not imported: {_expected()}"
+    what = f"{with_article(own or 'document')} of {version}" if version else "a document without apiVersion"
+    return f"{what} is not imported: {EXPECTED}"
 
 
-def _expected() -> str:
-    return "known are ModelDeployments, LeaderWorkerSets, Serve's applications and NDIF's models"
+def with_article(kind: str) -> str:
+    """Return a kind with the article that fits it: `a Service`, `an InferencePool`."""
+    return f"{'an' if kind[:1] in tuple('AEIOaeio') else 'a'} {kind}"

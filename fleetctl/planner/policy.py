@@ -36,9 +36,14 @@ class Doing:
 
 
 def policy_findings(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> list[PolicyFinding]:
-    """Return every policy of `fleet` that a plan doing this would break, thresholds first; `force` lifts thresholds."""
+    """Return every policy of `fleet` that a plan doing this would break; `force` lifts thresholds.
+
+    What refuses the plan comes before what is lifted, and thresholds before rules.
+    """
     acted_on = [model for model in fleet.models if doing.created.get(model.key)]
-    return [*_thresholds(fleet, doing, force=force), *_protected(fleet, doing, acted_on), *_selectors(fleet, acted_on)]
+    findings = [*_thresholds(fleet, doing, force=force), *_protected(fleet, doing, acted_on),
+                *_selectors(fleet, acted_on)]
+    return sorted(findings, key=lambda finding: finding.lifted)
 
 
 def refusing(findings: Sequence[PolicyFinding], *, force: bool = False) -> list[PolicyFinding]:

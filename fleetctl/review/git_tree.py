@@ -35,6 +35,10 @@ class GitTree:
         """Tell whether `path` lies in the repository at all, whether or not the commit has it."""
         return self._inside(path) is not None
 
+    def in_checkout(self, path: str, given: str) -> bool:  # noqa: ARG002  a commit is one checkout
+        """Tell whether `path` lies in the repository."""
+        return self.holds(path)
+
     def is_folder(self, path: str) -> bool:
         """Tell whether `path` is a folder in this commit."""
         return self._mode(path) == _FOLDER

@@ -6,7 +6,7 @@ limit, and keeps neither duplicate keys nor YAML 1.2 scalars.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -63,7 +63,10 @@ def compose(source: SourceText) -> Composed:
     except _Broken as broken:
         result.problems.append(broken.problem)
     except yaml.MarkedYAMLError as error:
-        result.problems.append(syntax_problem(source, error))
+        problem = syntax_problem(source, error)
+        # the parser looks ahead within a line, so an environment that opens in this one may not have been reported yet
+        secret = composer.in_env() or "env" in (problem.source_line or "")
+        result.problems.append(replace(problem, source_line=None) if secret else problem)
     except yaml.YAMLError as error:
         result.problems.append(source.problem("FL008", 0, f"this is not valid YAML: {str(error).splitlines()[0]}"))
     result.broken = True
@@ -96,7 +99,8 @@ class _Composer:
     def note(self, code: str, at: int, message: str, *, secret: bool = False, **more: str | None) -> None:
         """Keep a problem that reading survives; `more` is `allowed` and `suggestion`, `secret` hides its line."""
         self.result.problems.append(self.source.problem(code, at, message, allowed=more.get("allowed"),
-                                                        suggestion=more.get("suggestion"), secret=secret))
+                                                        suggestion=more.get("suggestion"),
+                                                        secret=secret or self.in_env()))
 
     def scalar(self, event: _Event) -> None:
         at: int = event.start_mark.index

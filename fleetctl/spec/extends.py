@@ -21,6 +21,7 @@ from fleetctl.spec.sources import STDIN_NAME, SourceBytes, read_file, why_unread
 from fleetctl.spec.validate import is_foreign, validate_base
 
 MAX_DEPTH = 16
+MAX_BASES = 100
 
 
 class _Refused(Exception):  # no error of its own: it carries a problem to where the other bases are still read
@@ -78,12 +79,14 @@ class Bases:
     problems: list[Problem] = field(default_factory=list)
     _composed: dict[str, Document | None] = field(default_factory=dict)
     _brought: dict[str, str] = field(default_factory=dict)
+    _followed: int = 0
 
     def stack(self, document: Document) -> Stacked:
         """Merge a document with all it stands on. What cannot be had is a problem; the rest is merged."""
         if not isinstance(document.value, dict) or "extends" not in document.value or is_foreign(document):
             return Stacked(document)
         line: _Line = {}
+        self._followed = 0
         whole = self._follow_all(document, {self._identity(document.source.file): document.source.file}, line)
         self._brought |= {identity: name.place for identity, (_, name) in line.items()}
         return Stacked(reduce(merge, [*(base for base, _ in line.values()), document]), whole)
@@ -93,7 +96,10 @@ class Bases:
         whole, here = True, set[str]()
         for name in _names(document):
             try:
-                identity = self._find(name)
+                if self._followed >= MAX_BASES:
+                    return self._too_many(name)
+                self._followed += 1
+                identity = self._find(name, next(iter(trail.values())))
                 if identity in here:
                     raise name.refused("FL056", f"{name.file} is named twice in this list")
                 here.add(identity)
@@ -102,6 +108,14 @@ class Bases:
                 self.problems.append(refused.problem)
                 whole = False
         return whole and _is_well_formed(document.value.get("extends"))
+
+    def _too_many(self, name: _Name) -> bool:
+        """Say once for a document that it stands on too much, and that it is not whole therefore."""
+        if self._followed == MAX_BASES:
+            self._followed += 1
+            self.problems.append(name.refused("FL055", f"more than {MAX_BASES} files are extended, "
+                                                       "with those that the bases extend").problem)
+        return False
 
     def _follow(self, name: _Name, identity: str, trail: _Trail, line: _Line) -> bool:
         self._refuse_endless(name, identity, trail)
@@ -132,12 +146,16 @@ class Bases:
             raise name.refused("FL056", f"{name.file} already stands under another document of this run, "
                                         f"at {self._brought[identity]}", allowed="one document that extends it")
 
-    def _find(self, name: _Name) -> str:
-        """Return the identity of the file that is meant."""
+    def _find(self, name: _Name, given: str) -> str:
+        """Return the identity of the file that is meant; of a place outside of the checkout nothing is told."""
         if "://" in name.text or posixpath.isabs(name.text) or not name.text.isprintable():
             raise name.refused("FL018", f'"{name.text}" is not a path relative to this file',
                                allowed="a file of the same checkout, such as ../base.yaml; nothing is fetched")
         try:
+            if not self.tree.in_checkout(name.file, given):
+                raise name.refused("FL018", f'"{name.text}" leads out of the checkout',
+                                   allowed="a file of the same git repository; without one, a file below the folder "
+                                           f"above that of {given}")
             if self.tree.is_folder(name.file):
                 raise name.refused("FL018", f"{name.file} is a folder", allowed="one file")
             if not self.tree.is_file(name.file):

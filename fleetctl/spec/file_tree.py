@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +27,9 @@ class FileTree(Protocol):
 
     def identity(self, path: str) -> str:
         """Return a text that is equal for two paths exactly when they lead to one file."""
+
+    def in_checkout(self, path: str, given: str) -> bool:
+        """Tell whether `path`, which need not be there, lies in one checkout with the file `given` by the user."""
 
 
 class Disk:
@@ -52,6 +56,23 @@ class Disk:
     def identity(self, path: str) -> str:
         """Return the path with every link in it followed."""
         return str(Path(path).resolve())
+
+    def in_checkout(self, path: str, given: str) -> bool:
+        """Tell whether `path`, with every link followed, lies in the git repository around the folder of `given`.
+
+        Its own `.git` is no part of it. Without a repository the folder around that folder counts, if it is not `/`.
+        """
+        # realpath takes what is missing and links in a circle, for which Path.resolve raises RuntimeError
+        top, real = _checkout(Path(os.path.realpath(Path(given).parent))), Path(os.path.realpath(path))
+        return real.is_relative_to(top) and ".git" not in real.relative_to(top).parts
+
+
+def _checkout(folder: Path) -> Path:
+    """Return the top of the repository around a folder; the folder above it, where there is none."""
+    for top in (folder, *folder.parents):
+        if (top / ".git").exists():
+            return top
+    return folder if folder.parent == Path(folder.anchor) else folder.parent
 
 
 DISK = Disk()

@@ -64,7 +64,7 @@ CODES: dict[str, str] = {
     "FL052": "a fleet without models",
     "FL053": "a placement that can never be satisfied",
     "FL054": "a replica with too many members",
-    "FL055": "files that extend each other in a circle, or too deeply",
+    "FL055": "files that extend each other in a circle, too deeply, or too many",
     "FL056": "a base that would count twice",
     "FL057": "spec.policy twice in one fleet",
     "FL060": "a probe that is never used",
@@ -114,7 +114,9 @@ def severity_of(code: str) -> Severity:
 def path_text(path: Path) -> str:
     """Show a path the way people write it: `spec.models[0].key`; keys with dots or spaces are bracketed."""
     text = ""
-    for part in path:
+    for at, part in enumerate(path):
+        if isinstance(part, str) and path[:at][-2:] == ("engine", "env"):
+            part = without_value(part)  # noqa: PLW2901
         if isinstance(part, int):
             text += f"[{part}]"
         elif part.replace("_", "").replace("-", "").isalnum():
@@ -122,3 +124,9 @@ def path_text(path: Path) -> str:
         else:
             text += f'["{part}"]'
     return text
+
+
+def without_value(name: str) -> str:
+    """Hide what stands behind the `=` of a NAME=VALUE that was written where a variable's name belongs."""
+    variable, sign, value = name.partition("=")
+    return f"{variable}={'***' if value else ''}" if sign else name

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetctl.spec import guess
 from fleetctl.spec.nodes import Document, MergedNode, Node
-from fleetctl.spec.problems import Path, Problem
+from fleetctl.spec.problems import Path, Problem, path_text, without_value
 from fleetctl.spec.shape import homes, keys_of, model_at, nearest
 
 MAX_SHOWN = 60
@@ -35,7 +35,19 @@ class Finding:
         """The last key of the path, for messages: `replicas`, or `args[1]` for an item."""
         named = [part for part in self.path if isinstance(part, str)]
         last = self.path[-1] if self.path else ""
-        return f"{named[-1]}[{last}]" if isinstance(last, int) and named else str(last)
+        text = f"{named[-1]}[{last}]" if isinstance(last, int) and named else str(last)
+        return without_value(text) if self.variable is not None else text
+
+    @property
+    def variable(self) -> str | None:
+        """The name of the environment variable this is about; "" for the whole environment, None for anything else."""
+        at = next((at for at in range(1, len(self.path)) if self.path[at - 1:at + 1] == ("engine", "env")), None)
+        return None if at is None else without_value(str(self.path[at + 1])) if at + 1 < len(self.path) else ""
+
+    @property
+    def shown(self) -> str:
+        """What was found, for a message; of an environment, which may hold secrets, no more than its kind."""
+        return show(self.node) if self.variable is None else _kind(self.node)
 
     def problem(self, code: str, message: str, *, allowed: str | None = None, suggestion: str | None = None) -> Problem:
         """Make the problem at the place of this finding."""
@@ -60,14 +72,28 @@ def show(node: Node | None) -> str:
     return f'"{text}"' if isinstance(node.value, str) else text
 
 
+def _kind(node: Node | None) -> str:
+    if node is None or node.children is not None or node.value is None:
+        return show(node)
+    return "text" if isinstance(node.value, str) else "a number or boolean"
+
+
 def _unknown_key(finding: Finding) -> Problem:
     model = model_at(finding.path[:-1])
     known = keys_of(model) if model else []
     key = str(finding.path[-1])
     meant = nearest(key, known)
+    if finding.variable and meant is None:
+        return _unknown_in_env(finding, ", ".join(known))
     under = [home for home in homes().get(key, ()) if home]
     elsewhere = f"; {key} belongs under {' or '.join(under)}" if under and meant is None else ""
     return finding.problem("FL020", f'unknown key "{_cut(key)}"{elsewhere}', allowed=", ".join(known), suggestion=meant)
+
+
+def _unknown_in_env(finding: Finding, known: str) -> Problem:
+    # where a reference is expected, the key itself may be a secret that was put in braces
+    found = finding.problem("FL020", f"unknown key in the environment value {finding.variable}", allowed=known)
+    return replace(found, path=path_text(finding.path[:-1]))
 
 
 def _missing(finding: Finding) -> Problem:
@@ -76,7 +102,7 @@ def _missing(finding: Finding) -> Problem:
     owner = next((part for part in reversed(above) if isinstance(part, str)), None)
     where = "the document" if owner is None else _ITEMS.get(owner, owner)
     if above[-3:-1] == ("engine", "env"):
-        where = f"the environment value {owner}"
+        where = f"the environment value {finding.variable}"
     new = _new_in_overlay(finding, owner, above)
     if new is None:
         return finding.problem("FL021", f'{where} needs the key "{missing}"')
@@ -105,21 +131,22 @@ def _wrong_type(finding: Finding) -> Problem:
     expected, suggestion = _EXPECTATIONS[finding.kind](finding)
     if node is not None and node.value is None:
         return finding.problem("FL022", f"{finding.name} is empty; give it a value or remove the key", allowed=expected)
-    return finding.problem("FL022", f"{finding.name} is {show(node)}, not {expected}", suggestion=suggestion)
+    return finding.problem("FL022", f"{finding.name} is {finding.shown}, not {expected}", suggestion=suggestion)
 
 
 def _env_value(finding: Finding) -> Problem:
     # the value itself may be a secret, so the message names its kind only
     node = finding.node
     empty = node is None or node.value is None
-    kind = "empty" if empty else "a list" if node and node.children is not None else "a number or boolean, not text"
+    kind = "empty" if empty else "a list" if node and node.children is not None else f"{finding.shown}, not text"
     return finding.problem("FL032", f"the environment value {finding.name} is {kind}",
                            allowed='text in quotes, such as "1", or {fromNode: NAME}')
 
 
 def _expect_text(finding: Finding) -> tuple[str, str | None]:
     node = finding.node
-    quotable = node is not None and node.children is None and 0 < len(node.raw) <= MAX_SHOWN
+    quotable = (node is not None and node.children is None and 0 < len(node.raw) <= MAX_SHOWN
+                and finding.variable is None)
     return "text", f'"{node.raw}"' if node is not None and quotable else None
 
 
@@ -142,7 +169,7 @@ def _expect_mapping(finding: Finding) -> tuple[str, str | None]:
 def _out_of_range(finding: Finding) -> Problem:
     bounds = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
     allowed = " and ".join(f"{words} {finding.context[key]}" for key, words in bounds.items() if key in finding.context)
-    return finding.problem("FL023", f"{finding.name} is {show(finding.node)}, out of range", allowed=allowed or None)
+    return finding.problem("FL023", f"{finding.name} is {finding.shown}, out of range", allowed=allowed or None)
 
 
 def _length(finding: Finding) -> Problem:
@@ -155,15 +182,15 @@ def _length(finding: Finding) -> Problem:
 def _literal(finding: Finding) -> Problem:
     known = _EXPECTED.findall(str(finding.context.get("expected", "")))
     raw = finding.node.raw if finding.node else ""
-    return finding.problem("FL024", f"{finding.name} is {show(finding.node)}", allowed=", ".join(known),
+    return finding.problem("FL024", f"{finding.name} is {finding.shown}", allowed=", ".join(known),
                            suggestion=nearest(raw, known) if raw else None)
 
 
 def _pattern(finding: Finding) -> Problem:
     if finding.context.get("pattern") == "^/":
-        return finding.problem("FL035", f"{finding.name} is {show(finding.node)}", allowed="a path that begins with /")
+        return finding.problem("FL035", f"{finding.name} is {finding.shown}", allowed="a path that begins with /")
     meant = guess.dns_label_meant(finding.node.raw) if finding.node else None
-    return finding.problem("FL029", f"{finding.name} is {show(finding.node)}, not a DNS label", suggestion=meant,
+    return finding.problem("FL029", f"{finding.name} is {finding.shown}, not a DNS label", suggestion=meant,
                            allowed="lower-case letters, digits and inner hyphens, at most 63 characters")
 
 
@@ -171,8 +198,9 @@ def _own(code: str, meant: Callable[[str], str | None] | None = None) -> Callabl
     """Word an error raised by our own models: they say what is found and allowed, the file says how it is written."""
 
     def wording(finding: Finding) -> Problem:
-        raw = str(finding.path[-1]) if finding.on_key else finding.node.raw if finding.node else ""
-        shown = f'"{_cut(raw)}"' if finding.on_key else show(finding.node)
+        raw = finding.name if finding.on_key else finding.node.raw if finding.node else ""
+        value = f"the value of {finding.variable}" if finding.variable else finding.shown
+        shown = f'"{_cut(raw)}"' if finding.on_key else value
         suggestion = meant(raw) if meant and raw else None
         found, allowed = str(finding.context.get("found", "")), str(finding.context.get("allowed", ""))
         if finding.message == f"{found} is not {allowed}":
@@ -184,7 +212,7 @@ def _own(code: str, meant: Callable[[str], str | None] | None = None) -> Callabl
 
 
 def _absurd(finding: Finding) -> Problem:
-    return finding.problem("FL023", f"{finding.name} is {show(finding.node)}, out of range",
+    return finding.problem("FL023", f"{finding.name} is {finding.shown}, out of range",
                            allowed=finding.context.get("allowed"))
 
 
@@ -196,7 +224,7 @@ def _probe_kind(finding: Finding) -> Problem:
 
 def _unforeseen(finding: Finding) -> Problem:
     name = finding.name or "the document"
-    return finding.problem("FL022", f"{name} is {show(finding.node)}, which cannot be used here")
+    return finding.problem("FL022", f"{name} is {finding.shown}, which cannot be used here")
 
 
 def _cut(text: str) -> str:

@@ -117,6 +117,16 @@ def test_the_command_prints_the_script(run_cli, shell: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, SCRIPTS[shell], "")
 
 
+@pytest.mark.parametrize(("given", "told"), [
+    ((), "error: Missing argument 'SHELL'. Choose from: bash, zsh, fish\n"),
+    (("tcsh",), "error: Invalid value for 'SHELL': 'tcsh' is not one of 'bash', 'zsh', 'fish'.\n"),
+])
+def test_without_a_shell_it_knows_it_names_those_it_does(run_cli, given: tuple[str, ...], told: str) -> None:
+    done = run_cli("completion", *given)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr == f"{told}hint: see `fleetctl completion --help`\n"
+
+
 @pytest.mark.parametrize("shell", [shell for shell in ("bash", "zsh", "fish") if shutil.which(shell)])
 def test_the_script_is_sound_for_its_shell(shell: str) -> None:
     done = subprocess.run([shell, "-n"], input=SCRIPTS[shell], text=True, capture_output=True, timeout=60, check=False)

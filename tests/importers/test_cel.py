@@ -45,6 +45,24 @@ def test_what_is_not_cel_is_refused_where_it_stops_being_so(text: str, offset: i
     assert refused.value.offset == offset
 
 
+@pytest.mark.parametrize(("text", "message"), [
+    (" && ".join(["a"] * 1500), "a chain of more than 200 operators"),
+    ("||".join(["a"] * 1500), "a chain of more than 200 operators"),
+    ("a" + ".a" * 4000, "a chain of more than 200 operators"),
+    ("a" + ".a()[0]" * 1000, "a chain of more than 200 operators"),
+    ("!" * 5000 + "a", "a chain of more than 200 operators"),
+    ("1" * 5000, "a number of 5000 characters"),
+    ("0x" + "f" * 5000, "a number of 5002 characters"),
+])
+def test_what_no_one_writes_is_refused_before_it_is_too_much(text: str, message: str) -> None:
+    with pytest.raises(CelError, match=message):
+        parse(text)
+
+
+def test_a_long_list_of_conditions_is_no_chain_too_long() -> None:
+    assert len(list(conjuncts(parse(" && ".join(["a.b == 'c'"] * 150))))) == 150
+
+
 def test_a_part_knows_its_own_words() -> None:
     text = 'a == 1 && (b || c) && f("&&")'
     assert [text[part.start:part.end] for part in conjuncts(parse(text))] == ["a == 1", "b || c", 'f("&&")']

@@ -36,6 +36,9 @@ class MemoryTree:
     def identity(self, path: str) -> str:
         return posixpath.normpath(path)
 
+    def in_checkout(self, path: str, given: str) -> bool:
+        return not posixpath.normpath(path).startswith("../")
+
 
 def inspect(files: Mapping[str, str], *given: str) -> LoadedFleet:
     """Inspect the files `given`, or else `fleet.yaml`."""

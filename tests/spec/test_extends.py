@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.spec.extends import MAX_DEPTH
+from fleetctl.spec.extends import MAX_BASES, MAX_DEPTH
 from fleetctl.spec.load import inspect_fleet, load_fleet
 
 from .fleets import fleet, model
@@ -86,6 +86,19 @@ def test_files_may_extend_each_other_to_a_depth_that_is_said() -> None:
     assert load(chain(MAX_DEPTH)).name == "lab"
     assert messages(chain(MAX_DEPTH + 1)) == [
         f"{MAX_DEPTH}.yaml:3:10: error FL055: the files extend each other more than {MAX_DEPTH} levels deep"]
+
+
+def test_no_more_files_may_be_extended_than_is_said_and_it_is_said_once() -> None:
+    def files(count: int) -> dict[str, str]:
+        """Groups of ten names: each group, and the nine files it extends itself."""
+        groups = {f"{group}.yaml": [f"{group}-{number}.yaml" for number in range(9)] for group in range(count)}
+        return {"fleet.yaml": fleet().replace("spec:", f"extends: [{', '.join(groups)}]\nspec:"),
+                **{group: part(extends=f"[{', '.join(names)}]") for group, names in groups.items()},
+                **{name: part() for names in groups.values() for name in names}}
+
+    assert len(load(files(MAX_BASES // 10)).files) == MAX_BASES + 1
+    assert messages(files(MAX_BASES // 10 + 2)) == [
+        f"fleet.yaml:4:91: error FL055: more than {MAX_BASES} files are extended, with those that the bases extend"]
 
 
 def test_a_circle_is_shown_whole() -> None:

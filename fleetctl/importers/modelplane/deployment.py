@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.importers.draft import Draft
+from fleetctl.importers.draft import PLACEHOLDER, Draft
 from fleetctl.importers.kubernetes.container import engine
 from fleetctl.importers.kubernetes.labels import selector
 from fleetctl.importers.kubernetes.objects import read_metadata
@@ -102,6 +102,8 @@ def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[
     member: dict[str, Any] = {"role": role} if role != "Standalone" else {}
     if role == "Worker":
         member["count"] = source.child("worker").whole("nodes") or 1
+    else:
+        source.lose("worker", "only a Worker has a number of nodes")
     member["resources"] = wanted.resources
     member["nodeSelector"] = {**selected, **wanted.selector}
     member["engine"] = _engine(source.child("template"), role, cached=cached)
@@ -118,8 +120,8 @@ def _engine(pod: Reading, role: str, *, cached: bool) -> dict[str, Any]:
     for extra in containers[1:]:
         extra.lose(None, "a second container: a member has one engine")
     if not containers:
-        spec.note(None, "no container", "todo")
-        return engine(spec.child("containers"), VARIABLES, asks_readiness=False)
+        spec.note(None, "no container: write the command that serves the model", "todo")
+        return {"command": [PLACEHOLDER]}
     found = engine(containers[0], VARIABLES, asks_readiness=role != "Worker")
     if cached and "command" not in containers[0] and not _names_model(found):
         containers[0].note("args", f"--model={CACHE_MOUNT} is added to the args, as Modelplane adds it", "changed")

@@ -61,11 +61,12 @@ def _gpu_request(request: Reading) -> Wanted | None:
 
 
 def _no_gpu(request: Reading, name: str | None, wanted: Wanted) -> str:
-    said = " && ".join(_one_line(str(one.peek("cel"))) for one in request.items("selectors"))
+    expressions = [_one_line(str(one.peek("cel"))) for one in request.items("selectors")]
+    said = f": {' && '.join(expressions)}" if expressions else ""
     what = f"{_count(request)} x {name or 'a device'}"
     if wanted.is_gpu is None:
-        return f"{what}: no driver is named, so what device this is stays unknown: {said}"
-    return f"{what}: only GPUs can be claimed: {said}"
+        return f"{what}: no driver is named, so what device this is stays unknown{said}"
+    return f"{what}: only GPUs can be claimed{said}"
 
 
 def _count(request: Reading) -> int:

@@ -19,6 +19,11 @@ from fleetctl.importers.modelplane.labels import CLUSTER_LABEL, POOL_LABEL, pool
 from fleetctl.importers.reading import Reading
 from fleetctl.planner.questions.new_node import PLENTY_CPUS, PLENTY_MEMORY
 
+MAX_NODES = 10_000
+"""Nodes of one inventory; more are a slip, and each would be made."""
+MAX_CARDS = 64
+"""Cards of one node."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
@@ -35,8 +40,10 @@ def read_inventory(classes: Sequence[Reading], clusters: Sequence[Reading], *, o
     """Return the nodes of all clusters; `observed_at` is RFC 3339. What has no home in an inventory is reported."""
     known = {object_name(one)[1]: _hardware(one) for one in classes}
     warnings = ["made from what InferenceClusters declare, not observed: no replicas; CPUs and memory are never short"]
-    nodes = [node for cluster in clusters for node in _nodes(cluster, known, warnings)]
-    used = {pool.peek("className") for cluster in clusters for pool in cluster.child("spec").items("nodePools")}
+    nodes: list[Node] = []
+    for cluster in clusters:
+        nodes += _nodes(cluster, known, warnings, room=MAX_NODES - len(nodes))
+    used = [pool.peek("className") for cluster in clusters for pool in cluster.child("spec").items("nodePools")]
     for one in classes:
         if object_name(one)[1] not in used:
             one.note(None, "no pool of the InferenceClusters is of this class", "lost")
@@ -60,8 +67,17 @@ def _hardware(source: Reading) -> Hardware:
     for name in device.child("attributes").names:
         if name != "productName":
             device.child("attributes").lose(name, "an inventory has no attributes of cards but their model")
-    return Hardware(device.whole("count") or 1, _memory(device), product,
+    return Hardware(_cards(device), _memory(device), product,
                     accelerator_of_product(product) if product else provider)
+
+
+def _cards(device: Reading) -> int:
+    count = device.whole("count")
+    count = 1 if count is None else count
+    if not 1 <= count <= MAX_CARDS:
+        device.note("count", f"not a number of cards from 1 to {MAX_CARDS}: 1 is taken", "lost")
+        return 1
+    return count
 
 
 def _accelerator(spec: Reading) -> str | None:
@@ -96,7 +112,7 @@ def _memory(device: Reading) -> int | None:
         return None
 
 
-def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str]) -> list[Node]:
+def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], *, room: int) -> list[Node]:
     name = object_name(source)[1]
     labels = {**_cluster_labels(source), CLUSTER_LABEL: name}
     read_metadata(source)
@@ -104,7 +120,9 @@ def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str]) 
     spec.lose("cluster", "how a cluster is reached is not in an inventory")
     spec.lose("stack", "an inventory does not say what serves on a cluster")
     spec.lose("taints", "nodes have no taints here; spec.nodes can cordon some of them for all models")
-    nodes = [node for pool in spec.items("nodePools") for node in _pool(pool, name, labels, known, warnings)]
+    nodes: list[Node] = []
+    for pool in spec.items("nodePools"):
+        nodes += _pool(pool, name, labels, known, warnings, room=room - len(nodes))
     if not nodes:
         source.note(None, f"the cluster {name} adds no node", "lost")
     return nodes
@@ -118,14 +136,13 @@ def _cluster_labels(source: Reading) -> dict[str, str]:
 
 
 def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping[str, Hardware],
-          warnings: list[str]) -> list[Node]:
+          warnings: list[str], *, room: int) -> list[Node]:
     name, class_name = pool.text("name") or "pool", pool.text("className")
     if class_name is None or class_name not in known:
         pool.lose(None, f"the pool {name} is of the class {class_name}, which is not among the files" if class_name
                   else f"the pool {name} has no class, so no devices")
         return []
-    count = pool.whole("nodeCount")
-    count = 1 if count is None else count
+    count = _node_count(pool, room)
     most = pool.whole("maxNodeCount")
     pool.skip("minNodeCount")
     if most is not None and most > count:
@@ -134,6 +151,16 @@ def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping
         pool.lose(key, "not in an inventory")
     own = {**labels, POOL_LABEL: pool_value(cluster, name)}
     return [_node(f"{cluster}-{name}-{number}", known[class_name], own) for number in range(count)]
+
+
+def _node_count(pool: Reading, room: int) -> int:
+    count = pool.whole("nodeCount")
+    count = 1 if count is None else count
+    if count < 0:
+        pool.note("nodeCount", "not a number of nodes: none is made", "lost")
+    if count > room:
+        pool.note("nodeCount", f"an inventory has at most {MAX_NODES} nodes: {room} of these {count} are made", "lost")
+    return max(0, min(count, room))
 
 
 def _node(name: str, hardware: Hardware, labels: Mapping[str, str]) -> Node:

@@ -1,0 +1,86 @@
+"""Bases lie in the checkout of the file that names them; of anything outside, a run tells nothing, not even that it is
+there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetctl.spec.file_tree import DISK
+from fleetctl.spec.load import inspect_fleet, load_fleet
+
+from .fleets import fleet
+
+OVERLAY = "apiVersion: fleetctl/v1\nkind: Fleet\nextends: {base}\nmetadata: {{name: lab}}\nspec: {{}}\n"
+
+
+def overlay(file: Path, base: str) -> str:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(OVERLAY.format(base=base))
+    return str(file)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    (tmp_path / "repository" / ".git").mkdir(parents=True)
+    (tmp_path / "secret.yaml").write_text(fleet())
+    return tmp_path / "repository"
+
+
+def refusal(given: str) -> str:
+    [problem] = inspect_fleet([given]).problems
+    assert problem.code == "FL018"
+    assert problem.suggestion is None
+    return problem.message
+
+
+def test_a_base_anywhere_in_the_repository_is_read(repository: Path) -> None:
+    (repository / "base.yaml").write_text(fleet())
+    given = overlay(repository / "fleets" / "envs" / "prod" / "fleet.yaml", "../../../base.yaml")
+    assert load_fleet([given]).name == "lab"
+
+
+@pytest.mark.parametrize("name", ["secret.yaml", "secrets.yaml", "", "nowhere/at-all.yaml"])
+def test_outside_of_the_repository_nothing_is_told(repository: Path, name: str) -> None:
+    given = overlay(repository / "fleets" / "fleet.yaml", f"../../{name}")
+    assert refusal(given) == f'"../../{name}" leads out of the checkout'
+
+
+@pytest.mark.parametrize("target", ["../../secret.yaml", "../../gone.yaml"])
+def test_a_link_out_of_the_repository_is_not_followed(repository: Path, target: str) -> None:
+    given = overlay(repository / "fleets" / "fleet.yaml", "base.yaml")
+    (repository / "fleets" / "base.yaml").symlink_to(target)
+    assert refusal(given) == '"base.yaml" leads out of the checkout'
+
+
+def test_what_git_keeps_for_itself_is_no_part_of_the_checkout(repository: Path) -> None:
+    (repository / ".git" / "config").write_text("token = hunter5\n")
+    given = overlay(repository / "fleet.yaml", ".git/config")
+    assert refusal(given) == '".git/config" leads out of the checkout'
+
+
+def test_a_base_that_is_in_the_checkout_cannot_lead_out_of_it_either(repository: Path) -> None:
+    overlay(repository / "base.yaml", "../secret.yaml")
+    assert refusal(overlay(repository / "fleet.yaml", "base.yaml")) == '"../secret.yaml" leads out of the checkout'
+
+
+def test_without_a_repository_a_folder_beside_is_near_enough(tmp_path: Path) -> None:
+    for folder in ("base", "far/base"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "models.yaml").write_text(fleet())
+    assert load_fleet([overlay(tmp_path / "prod" / "fleet.yaml", "../base/models.yaml")]).name == "lab"
+    given = overlay(tmp_path / "far" / "envs" / "fleet.yaml", "../../base/models.yaml")
+    assert refusal(given) == '"../../base/models.yaml" leads out of the checkout'
+
+
+def test_a_folder_right_below_the_root_does_not_open_the_whole_disk() -> None:
+    assert DISK.in_checkout("/a-folder/of/mine.yaml", "/a-folder/fleet.yaml")
+    assert not DISK.in_checkout("/etc/hostname", "/a-folder/fleet.yaml")
+
+
+def test_links_in_a_circle_are_a_file_that_is_not_there(repository: Path) -> None:
+    (repository / "base.yaml").symlink_to("base.yaml")
+    given = overlay(repository / "fleet.yaml", "base.yaml")
+    assert refusal(given).startswith("no such file: ")
