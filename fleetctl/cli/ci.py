@@ -162,10 +162,11 @@ def apply(
     Nothing is asked. A saved plan is applied exactly and once; where what it relies on has moved it is refused with 6.
     Else the files are planned and applied; they may also stand in FLEETCTL_FILES, one a line.
     """
-    from fleetctl.cli.ci_apply import run_apply
+    from fleetctl.cli.ci_apply import refuse_what_is_for_reviews, run_apply
     from fleetctl.cli.planning import Where
     from fleetctl.forge.detect import find_forge
 
+    refuse_what_is_for_reviews(os.environ)
     job = Job(
         files=() if plan_file else _lines(files, "FLEETCTL_FILES"), where=Where(None, address, namespace),
         force=force, forge=find_forge(os.environ, forge),

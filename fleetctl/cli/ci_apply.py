@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -45,6 +46,15 @@ def run_apply(job: Job, plan_file: str | None, lock_timeout_s: float) -> int:
         publish(job.forge, told, comment=False)
     annotate(job.forge, told.report)
     return told.code
+
+
+def refuse_what_is_for_reviews(environ: Mapping[str, str]) -> None:
+    """Raise UsageError for what the job asks and an apply does not do: it would be missed only afterwards."""
+    for name, why in (("FLEETCTL_REPORTS", "an apply writes no reports"),
+                      ("FLEETCTL_INVENTORY", "an apply reads the cluster itself")):
+        if environ.get(name, "").strip():
+            raise UsageError(f"{why}, and {name} is set", hint="give it to the review alone: in the action, inputs "
+                             "`reports` and `inventory`; in GitLab, variables of its job")
 
 
 def _applied(job: Job, plan_file: str | None, lock_timeout_s: float) -> Told:

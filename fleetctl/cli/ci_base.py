@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.errors import FleetctlError, FleetFileError, RevisionError
+from fleetctl.errors import FleetctlError, RevisionError
 
 if TYPE_CHECKING:
     from fleetctl.forge.change import ChangeRequest
+    from fleetctl.render.report.model import Report
     from fleetctl.review.sides import Side
     from fleetctl.spec.resolved import ResolvedFleet
 
@@ -20,6 +22,8 @@ NOT_FETCHED = ("the checkout lacks what the change is measured against: in GitHu
                "fetch-depth: 0, in GitLab set GIT_DEPTH: 0")
 
 NOT_CHECKED_OUT = "check the repository out before this step, with its history"
+
+SAY_WHICH_CLUSTER = "say which cluster to plan on: --address, FLEETCTL_ADDRESS, or the action's input `address`"
 
 
 def base_revision(change: ChangeRequest | None, files: Sequence[str]) -> str | None:
@@ -30,11 +34,11 @@ def base_revision(change: ChangeRequest | None, files: Sequence[str]) -> str | N
     """
     if change is None:
         return None
-    from fleetctl.review.revisions import repository_of
+    from fleetctl.review.revisions import NoRepository, repository_of
 
     try:
         merged = repository_of(files[0], os.environ).find("HEAD^2")
-    except RevisionError as error:
+    except NoRepository as error:
         raise RevisionError(error.message, hint=NOT_CHECKED_OUT) from None
     if merged and merged.id == change.head:
         return "HEAD^1"
@@ -44,20 +48,38 @@ def base_revision(change: ChangeRequest | None, files: Sequence[str]) -> str | N
 def read_base(files: Sequence[str], revision: str) -> Side:
     """Return the fleet as it was at the revision; raises RevisionError, with how to fetch it, where it is not here."""
     from fleetctl.review.base import load_base
+    from fleetctl.review.revisions import MissingRevision
 
     try:
         return load_base(files, revision, os.environ)
-    except RevisionError as error:
+    except MissingRevision as error:
         raise RevisionError(error.message, hint=NOT_FETCHED) from None
 
 
-def refuse_new_address(head: ResolvedFleet, base: Side) -> None:
-    """Raise FleetctlError when the change names another cluster than its base did."""
-    known = base.fleet.cluster.address if base.fleet else None
+def refuse_new_address(head: ResolvedFleet, base: Side | None) -> None:
+    """Raise FleetctlError when the change names another cluster than its base did; None: nobody tells its base."""
+    if (base is None or base.problems) and head.cluster.address:
+        raise FleetctlError(
+            "the change names its cluster itself, spec.cluster.address, and nobody tells what its base named; "
+            "nothing was asked there", hint=SAY_WHICH_CLUSTER)
+    known = base.fleet.cluster.address if base and base.fleet else None
     if head.cluster.address not in (None, known):
         raise FleetctlError(
             "the change names another cluster, spec.cluster.address, than its base; nothing was asked there",
-            hint="say which cluster to plan on: --address, FLEETCTL_ADDRESS, or the action's input `address`")
+            hint=SAY_WHICH_CLUSTER)
+
+
+def tell_broken(base: Side | None, report: Report) -> Report:
+    """Return the report of a plan with why it does not tell what the change causes alone, if the base has errors."""
+    if base is None or not base.problems:
+        return report
+    from fleetctl.cli.changing import why_untold
+    from fleetctl.render.report.model import Column, Finding, Table
+
+    text = why_untold(base)
+    table = Table("base", "This change alone", (Column("message", "what"),), ((text,),), rank=0)
+    return replace(report, tables=(table, *report.tables),
+                   findings=(*report.findings, Finding("warning", "BASE_BROKEN", base.revision.name, text)))
 
 
 def fleet_name(files: Sequence[str], revision: str | None) -> str:
@@ -81,6 +103,6 @@ def _name_in(files: Sequence[str]) -> str | None:
 def _name_at(files: Sequence[str], revision: str) -> str | None:
     try:
         base = read_base(files, revision)
-    except (RevisionError, FleetFileError):
+    except RevisionError:
         return None
     return base.fleet.name if base.fleet else None

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fleetctl.cli.planning import Where
     from fleetctl.forge.change import Forge
 
-ERROR, PARTIAL, POLICY = 1, 3, 4
+UNCHANGED, CHANGES, PARTIAL = 0, 2, 3
 
 
 class FailOn(str, Enum):
@@ -45,9 +45,11 @@ class Job:
             raise UsageError("no fleet files", hint="give -f FLEET, or FLEETCTL_FILES")
         if "-" in self.files:
             raise UsageError("standard input has no place in a repository", hint="name the fleet files")
-        check_out(self.out)
-        parse_reports(self.reports, beside=self.out)
+        reading = (*self.files, self.where.inventory)
+        check_out(self.out, reading)
+        parse_reports(self.reports, beside=self.out, reading=reading)
 
     def exit_code(self, code: int) -> int:
         """Return what a review whose plan came to `code` ends with: that there are changes fails nothing."""
-        return code if code in {ERROR, POLICY} or (code == PARTIAL and self.fail_on is FailOn.BLOCKED) else 0
+        fine = {UNCHANGED, CHANGES} if self.fail_on is FailOn.BLOCKED else {UNCHANGED, CHANGES, PARTIAL}
+        return 0 if code in fine else code

@@ -6,6 +6,8 @@ None of it changes the exit code: a forge that does not take a comment says noth
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,29 +31,37 @@ class Told:
     plan_file: str = ""
     reports: tuple[str, ...] = ()
 
-    def outputs(self) -> dict[str, str]:
-        """Return the values for later steps. `summary` holds no text of a fleet file: people put it into scripts."""
+    def outputs(self, root: str) -> dict[str, str]:
+        """Return the values for later steps; files are named from `root` on, the checkout's, as steps take them.
+
+        `summary` holds no text of a fleet file, a plan or a cluster: people put it into scripts.
+        """
         return {
             "plan_id": self.plan_id,
             "has_changes": str(self.has_changes).lower(),
             "exit_code": str(self.code),
-            "summary": self.report.verdict if self.plan_id else counts(self.report),
-            "plan_file": self.plan_file,
-            "reports": "\n".join(self.reports),
+            "summary": counts(self.report) if self.report.kind == "problems" else self.report.verdict,
+            "plan_file": _from_root(self.plan_file, root),
+            "reports": "\n".join(_from_root(file, root) for file in self.reports),
         }
 
 
 def publish(forge: Forge | None, told: Told, *, comment: bool) -> None:
-    """Write the comment, where there is a change under review and `comment` is wanted, the summary and the outputs."""
+    """Write the summary, the outputs and, where there is a change under review and `comment` is wanted, the comment.
+
+    The comment comes last, for it is what may take long or fail.
+    """
     if forge is None:
         return
     from fleetctl.render.report.markdown import render_markdown
 
     footer = _footer(forge)
+    with _warning_if_lost("summary page"):
+        forge.summarise(render_markdown(told.report, SUMMARY_BUDGET) + footer)
+    with _warning_if_lost("outputs"):
+        forge.output(told.outputs(forge.root))
     if comment and forge.change:
         _comment(forge, render_markdown(told.report) + footer)
-    forge.summarise(render_markdown(told.report, SUMMARY_BUDGET) + footer)
-    forge.output(told.outputs())
 
 
 def annotate(forge: Forge | None, report: Report) -> None:
@@ -62,6 +72,24 @@ def annotate(forge: Forge | None, report: Report) -> None:
     from fleetctl.render.report.formats import ReportFormat, render_report
 
     write_result(render_report(report, ReportFormat.GITHUB, root=forge.root, cwd=str(Path.cwd())))
+
+
+@contextmanager
+def _warning_if_lost(what: str) -> Iterator[None]:
+    from fleetctl.cli.console import say
+
+    try:
+        yield
+    except OSError as error:
+        say("warning", f"no {what} of this run: {error.strerror or error}")
+
+
+def _from_root(file: str, root: str) -> str:
+    """Return a file as seen from the root of the checkout; one that lies elsewhere, with its whole path."""
+    if not file or not root:
+        return file
+    whole = Path(os.path.abspath(file))  # noqa: PTH100  resolve() would follow links
+    return str(whole.relative_to(root)) if whole.is_relative_to(root) else str(whole)
 
 
 def _comment(forge: Forge, body: str) -> None:

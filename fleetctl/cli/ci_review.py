@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from fleetctl.cli.ci_publish import Told
     from fleetctl.cli.planning import Planned
     from fleetctl.documents.plan import Plan
+    from fleetctl.forge.change import ChangeRequest
     from fleetctl.render.report.model import Finding, Report
+    from fleetctl.review.sides import Side
     from fleetctl.spec.load import LoadedFleet
 
 
@@ -37,8 +39,7 @@ def _reviewed(job: Job) -> Told:
     from fleetctl.cli import failures
 
     try:
-        loaded, planned, plan = _plan(job)
-        return _told(job, loaded, planned, plan)
+        return _told(job, *_plan(job))
     except UsageError:
         raise
     except FleetctlError as error:
@@ -46,7 +47,7 @@ def _reviewed(job: Job) -> Told:
         return _failed(job, error)
 
 
-def _plan(job: Job) -> tuple[LoadedFleet, Planned, Plan]:
+def _plan(job: Job) -> tuple[LoadedFleet, Planned, Plan, Side | None]:
     from fleetctl.cli.changing import change_since
     from fleetctl.cli.ci_base import read_base, refuse_new_address
     from fleetctl.cli.planning import plan_fleet
@@ -55,20 +56,22 @@ def _plan(job: Job) -> tuple[LoadedFleet, Planned, Plan]:
 
     loaded = inspect_fleet(job.files)
     fleet, revision = loaded.sound(), _revision(job)
-    if revision:
-        base = read_base(job.files, revision)
-        if not job.where.inventory and not _address(job):
-            refuse_new_address(fleet, base)
+    base = read_base(job.files, revision) if revision is not None else None
+    if (base or _change(job)) and not job.where.inventory and not _address(job):
+        refuse_new_address(fleet, base)
     planned = plan_fleet(fleet, PlanOptions(force=job.force, files=job.files), job.where)
-    if revision is None:
-        return loaded, planned, planned.plan
-    return loaded, planned, change_since(revision, job.files, loaded, planned)
+    plan = change_since(base, job.files, loaded, planned) if base else planned.plan
+    return loaded, planned, plan, base
 
 
 def _revision(job: Job) -> str | None:
     from fleetctl.cli.ci_base import base_revision
 
-    return job.base or base_revision(job.forge.change if job.forge else None, job.files)
+    return base_revision(_change(job), job.files) if job.base is None else job.base
+
+
+def _change(job: Job) -> ChangeRequest | None:
+    return job.forge.change if job.forge else None
 
 
 def _address(job: Job) -> str | None:
@@ -80,7 +83,8 @@ def _address(job: Job) -> str | None:
     return job.where.address or os.environ.get(ADDRESS_VARIABLE)
 
 
-def _told(job: Job, loaded: LoadedFleet, planned: Planned, plan: Plan) -> Told:
+def _told(job: Job, loaded: LoadedFleet, planned: Planned, plan: Plan, base: Side | None) -> Told:
+    from fleetctl.cli.ci_base import tell_broken
     from fleetctl.cli.ci_publish import Told
     from fleetctl.cli.plan_faces import plan_faces
     from fleetctl.cli.reporting import parse_reports, show, write_reports
@@ -92,7 +96,7 @@ def _told(job: Job, loaded: LoadedFleet, planned: Planned, plan: Plan) -> Told:
     write_reports(faces, reports)
     if job.out:
         save_plan(plan, job.out)
-    report = faces.report()
+    report = tell_broken(base, faces.report())
     report = replace(report, findings=(*report.findings, *_warnings(loaded)))
     return Told(report, plan.exit_code, plan.plan_id, bool(plan.actions), plan_file=str(job.out or ""),
                 reports=tuple(str(one.path) for one in reports))
@@ -119,16 +123,27 @@ def _failed(job: Job, error: FleetctlError) -> Told:
 
 
 def _write_instead(job: Job, report: Report) -> tuple[str, ...]:
-    """Write the reports that can say why there is no plan, which `table` and `json` cannot; return their files."""
+    """Write the reports that can say why there is no plan, which `table` and `json` cannot; return those written.
+
+    One that cannot be written, which may be why there is no plan, keeps nobody from being told.
+    """
+    from fleetctl.cli import failures
     from fleetctl.cli.reporting import Faces, parse_reports, write_reports
     from fleetctl.render.report.formats import OWN_FORMATS
 
     def no_plan(*_: object) -> NoReturn:
         raise AssertionError("there is no plan to show")
 
-    wanted = [one for one in parse_reports(job.reports, beside=job.out) if one.format not in OWN_FORMATS]
-    write_reports(Faces(table=no_plan, json=no_plan, report=lambda: report), wanted)
-    return tuple(str(one.path) for one in wanted)
+    faces, written = Faces(table=no_plan, json=no_plan, report=lambda: report), []
+    for one in parse_reports(job.reports, beside=job.out):
+        if one.format not in OWN_FORMATS:
+            try:
+                write_reports(faces, [one])
+            except FleetctlError as error:
+                failures.explain(error)
+            else:
+                written.append(str(one.path))
+    return tuple(written)
 
 
 def _known_revision(job: Job) -> str | None:

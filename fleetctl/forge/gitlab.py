@@ -5,6 +5,7 @@ A job's own token may not write notes, so a project access token in GITLAB_TOKEN
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -55,8 +56,11 @@ class GitLab:
         """GitLab has no page for it; the reports among the artifacts are what people open."""
 
     def output(self, values: Mapping[str, str]) -> None:
-        """Write the dotenv report."""
-        (Path(self.root) / DOTENV_FILE).write_text(dotenv(values), encoding="utf-8")
+        """Write the dotenv report, as a new file: the change under review may have put a link in its place."""
+        with tempfile.TemporaryDirectory(prefix=".fleetctl-", dir=self.root or None) as folder:
+            file = Path(folder) / DOTENV_FILE
+            file.write_text(dotenv(values), encoding="utf-8")
+            file.replace(Path(self.root) / DOTENV_FILE)
 
     def _me(self, client: ForgeClient) -> str:
         """Ask whose token this is; a job's own works for whoever started the pipeline."""
@@ -106,9 +110,11 @@ def merge_request(environ: Mapping[str, str]) -> ChangeRequest | None:
     number = environ.get("CI_MERGE_REQUEST_IID", "")
     if not number.isdigit():
         return None
+    # a pipeline of merged results runs on a commit of its own, and only there the variable for the head is set
+    head = environ.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or environ.get("CI_COMMIT_SHA") or None
     fork = environ.get("CI_MERGE_REQUEST_SOURCE_PROJECT_ID") != environ.get("CI_MERGE_REQUEST_PROJECT_ID")
     return ChangeRequest(int(number), f"!{number}", environ.get("CI_MERGE_REQUEST_DIFF_BASE_SHA") or None,
-                         environ.get("CI_COMMIT_SHA") or None, from_fork=fork)
+                         head, from_fork=fork)
 
 
 def _comment(row: dict[str, Any]) -> Comment:

@@ -28,7 +28,10 @@ QUOTED_BODY = 200
 
 
 class ForgeClient:
-    """Requests to one API below `base_url`. `sleep` is what waits between tries."""
+    """Requests to one API below `base_url`. `sleep` is what waits between tries.
+
+    Raises ForgeError for a header, such as a token, that cannot be sent.
+    """
 
     def __init__(self, base_url: str, headers: Mapping[str, str], *,
                  sleep: Callable[[float], None] = time.sleep) -> None:
@@ -36,7 +39,8 @@ class ForgeClient:
 
         self.base_url = base_url.rstrip("/")
         self._sleep = sleep
-        self._http = httpx.Client(headers={"User-Agent": f"fleetctl/{__version__}", **headers}, timeout=TIMEOUT_S)
+        sendable = {name: _sendable(name, value) for name, value in headers.items()}
+        self._http = httpx.Client(headers={"User-Agent": f"fleetctl/{__version__}", **sendable}, timeout=TIMEOUT_S)
 
     def __enter__(self) -> ForgeClient:
         return self
@@ -68,7 +72,11 @@ class ForgeClient:
         raise AssertionError("the last try returns or raises")
 
     def _unreachable(self, error: Exception) -> ForgeError:
-        return ForgeError(f"nothing usable answers at {self.base_url}: {str(error) or type(error).__name__}",
+        import httpx
+
+        # what our own request did wrong is told with a quote of it, and a header may be the token
+        said = "" if isinstance(error, httpx.LocalProtocolError) else str(error)
+        return ForgeError(f"nothing usable answers at {self.base_url}: {said or type(error).__name__}",
                           hint="is the address of its API right, and is it reachable from this job?")
 
 
@@ -104,6 +112,15 @@ def seconds_asked(answer: httpx.Response) -> float | None:
     now = _seconds(answer.headers.get("date", ""))
     then = _seconds(asked) or (float(reset) if reset.isdigit() else None)
     return None if now is None or then is None else max(0.0, then - now)
+
+
+def _sendable(name: str, value: str) -> str:
+    """Return the value of a header without the line end that a secret read from a file has; never tells the value."""
+    value = value.rstrip("\r\n")
+    if not (value.isascii() and value.isprintable()):
+        raise ForgeError(f"the token for the forge, in the header {name}, holds characters no header can carry",
+                         hint="set it anew: one line, without blanks, of ASCII letters, digits and signs")
+    return value
 
 
 def _seconds(date: str) -> float | None:

@@ -7,7 +7,8 @@ import secrets
 from collections.abc import Mapping
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-PREFIX = "FLEETCTL_"
+PREFIX = "FLEETCTL_OUT_"
+"""Later jobs have them in their environment, where FLEETCTL_REPORTS and its like are asked for by us."""
 
 
 def github_outputs(values: Mapping[str, str]) -> str:
@@ -16,7 +17,7 @@ def github_outputs(values: Mapping[str, str]) -> str:
 
 
 def dotenv(values: Mapping[str, str]) -> str:
-    """Return the lines of GitLab's dotenv report, as FLEETCTL_PLAN_ID=...: a value is one line there, unquoted."""
+    """Return the lines of GitLab's dotenv report, as FLEETCTL_OUT_PLAN_ID=...: a value is one line there, unquoted."""
     return "".join(f"{PREFIX}{_name(name).upper()}={' '.join(value.split())}\n" for name, value in values.items())
 
 

@@ -14,9 +14,20 @@ from fleetctl.errors import RevisionError
 from fleetctl.review.git_command import Git, last_words
 
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_NO_BRANCH = re.compile(r"HEAD.*|@|[0-9a-f]{7,39}|.*([~^:]|@\{).*", re.DOTALL)
+"""Names of commits that no remote has under them; one that is all hexadecimal is taken for a commit cut short."""
+
 _ALL_NAMES = ("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags")
 _TRUST = "git config --global --add safe.directory"
 _RANGE = re.compile(r"(?P<from>.*?)(?P<dots>\.\.\.?)(?P<to>.*)", re.DOTALL)
+
+
+class MissingRevision(RevisionError):
+    """A revision, or where two of them parted, that this clone does not hold: more of it can be fetched."""
+
+
+class NoRepository(RevisionError):
+    """A folder that lies in no git repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +61,7 @@ class Repository:
         if found is None:
             meant = get_close_matches(name, (self.git.ask(*_ALL_NAMES) or "").splitlines(), n=1, cutoff=0.7)
             hint = f"did you mean {meant[0]}? Else {self._how_to_get(name)}" if meant else self._how_to_get(name)
-            raise RevisionError(f"git knows no revision {name!r} here", hint=hint)
+            raise MissingRevision(f"git knows no revision {name!r} here", hint=hint)
         return found
 
     def merge_base(self, one: str, other: str) -> Commit:
@@ -60,7 +71,7 @@ class Repository:
         found = self.git.ask("merge-base", first.id, second.id)
         if not found:
             hint = self._how_to_deepen() or "they share no history; compare them directly: write two dots"
-            raise RevisionError(f"{one} and {other} have no merge base here", hint=hint)
+            raise MissingRevision(f"{one} and {other} have no merge base here", hint=hint)
         return Commit(f"{one}...{other}", found)
 
     def _object(self, name: str) -> str | None:
@@ -69,8 +80,8 @@ class Repository:
 
     def _how_to_get(self, name: str) -> str:
         known = (self.git.ask("remote") or "").split()
-        if not known:
-            return "see `git branch --all` and `git log`; a path is meant with ./ before its name"
+        if not known or _NO_BRANCH.fullmatch(name):
+            return self._how_to_deepen() or "see `git branch --all` and `git log`"
         remote, slash, branch = name.partition("/")
         if not slash or remote not in known:
             remote, branch = known[0], name
@@ -95,9 +106,10 @@ def repository_of(path: str, environ: Mapping[str, str]) -> Repository:
     inside = git.run("rev-parse", "--is-inside-work-tree")
     if inside.returncode:
         advice = [line.strip() for line in inside.stderr.decode(errors="replace").splitlines() if _TRUST in line]
-        raise RevisionError(f"no git repository at {git.folder}: {last_words(inside)}", hint=(
-            f"if you trust it: {advice[0]}" if advice
-            else "without git, compare two files: fleetctl diff OLD.yaml NEW.yaml"))
+        refused = f"no git repository at {git.folder}: {last_words(inside)}"
+        if advice:
+            raise RevisionError(refused, hint=f"if you trust it: {advice[0]}")
+        raise NoRepository(refused, hint="without git, compare two files: fleetctl diff OLD.yaml NEW.yaml")
     top = git.ask("rev-parse", "--show-toplevel") if inside.stdout.strip() == b"true" else None
     return Repository(git, top)
 

@@ -47,7 +47,7 @@ JobRunner = Callable[..., Ended]
 def job(pull: PullRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> JobRunner:
     """Run `fleetctl ...` as a step of the job that the last push has started."""
 
-    def running(*arguments: str | Path, **environ: str) -> Ended:
+    def running(*arguments: str | Path, folder: Path | None = None, **environ: str) -> Ended:
         capsys.readouterr()
         told = {**pull.environ, "PATH": os.environ["PATH"], "HOME": str(pull.tmp_path), "TMPDIR": str(pull.tmp_path),
                 **environ}
@@ -56,7 +56,7 @@ def job(pull: PullRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
                 patch.delenv(name)
             for name, value in told.items():
                 patch.setenv(name, value)
-            patch.chdir(told.get("GITHUB_WORKSPACE", pull.remote.desk))
+            patch.chdir(folder or told.get("GITHUB_WORKSPACE", pull.remote.desk))
             code = run([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
         return Ended(code, out + err, read_outputs(told.get("GITHUB_OUTPUT", "")), text_of(told["GITHUB_STEP_SUMMARY"]))

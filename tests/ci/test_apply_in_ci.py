@@ -61,6 +61,7 @@ def test_a_stale_plan_says_on_the_page_what_moved(job, merged: PullRequest, clus
     assert "## No apply of fleet lab" in ended.summary
     assert "0 live when planned, 1 now" in ended.summary
     assert len(ended.outputs["plan_id"]) == 64
+    assert ended.outputs["summary"] == "1 error", "an error may quote the plan and the cluster"
     assert cluster.jobs == {}
 
 
@@ -103,6 +104,16 @@ def test_it_waits_for_its_turn_as_long_as_it_is_told(job, merged: PullRequest, c
         assert job("ci", "apply", "-f", "fleet.yaml", **environ).code == 0
         [submitted] = cluster.jobs
         assert cluster.request_of(submitted)["lockTimeout"] == seconds
+
+
+@pytest.mark.parametrize("variable", ["FLEETCTL_REPORTS", "FLEETCTL_INVENTORY"])
+def test_what_an_apply_has_no_use_for_is_refused(
+    job, merged: PullRequest, cluster: ClusterStandIn, variable: str
+) -> None:
+    ended = job("ci", "apply", "-f", "fleet.yaml", **{variable: "html=plan.html"})
+    assert ended.code == 64
+    assert variable in ended.log
+    assert cluster.requests == []
 
 
 def test_nothing_to_apply_is_a_usage_error(job, merged: PullRequest) -> None:

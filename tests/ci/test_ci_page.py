@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 from action_runner import ROOT, load_action
 
+from fleetctl.forge.outputs import dotenv
+
 PAGE = (Path(ROOT) / "docs" / "ci.md").read_text(encoding="utf-8")
 BLOCKS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
 
@@ -50,6 +52,16 @@ def test_the_tables_are_the_actions() -> None:
         default = action["inputs"][name]["default"]
         if default and "${{" not in default:
             assert row[1] == f"`{default}`"
+
+
+def test_no_output_on_gitlab_becomes_an_input_of_a_later_job() -> None:
+    inputs = {name for path in (ROOT / "fleetctl").rglob("*.py")
+              for name in re.findall(r'"(FLEETCTL_[A-Z_]+)"', path.read_text(encoding="utf-8"))}
+    assert "FLEETCTL_REPORTS" in inputs
+    written = {line.partition("=")[0] for line in dotenv(dict.fromkeys(load_action()["outputs"], "")).splitlines()}
+    assert len(written) == 6
+    assert written & inputs == set()
+    assert written == set(re.findall(r"`(FLEETCTL_OUT_[A-Z_]+)`", PAGE))
 
 
 def test_hooks_and_template_of_the_examples_are_there() -> None:

@@ -99,7 +99,7 @@ def test_the_review_keeps_one_note_and_leaves_its_artifacts(run_job, lab: GitLab
     assert "This change alone: 1 " in note
     assert_artifacts(run_job.place, JOBS["fleetctl:plan"])
     values = dict(line.split("=", 1) for line in (run_job.place / "fleetctl.env").read_text().splitlines())
-    assert values["FLEETCTL_HAS_CHANGES"] == "true"
+    assert values["FLEETCTL_OUT_HAS_CHANGES"] == "true"
     assert PROJECT_TOKEN not in done.stdout + done.stderr + note
 
 

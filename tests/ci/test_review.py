@@ -10,6 +10,10 @@ from github_stand_in import READ_ONLY_TOKEN, GitHubStandIn
 from pull_request import FLEET, PullRequest
 from stand_in_server import Answer
 
+from fleetctl.cli.ci_job import FailOn, Job
+from fleetctl.cli.planning import Where
+from fleetctl.errors import FleetctlError
+
 BOT = "github-actions[bot]"
 MORE = FLEET.replace("replicas: 1", "replicas: 3")
 BROKEN = FLEET.replace("replicas: 1", "replicas: many")
@@ -76,6 +80,31 @@ def test_a_broken_file_is_told_at_its_line_and_mended_in_the_same_comment(
     assert "2 to create" in hub.of(BOT)[0]
 
 
+def test_a_change_that_mends_a_broken_main_is_reviewed(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
+) -> None:
+    pull.main = pull.remote.commit("main", BROKEN)
+    pull.push(MORE)
+    ended = review(job, snapshot_file)
+    assert ended.code == 0
+    [comment] = hub.of(BOT)
+    assert "2 to create" in comment
+    for told in (comment, ended.log, ended.summary):
+        assert "cannot be read (1 problem), so what the change causes alone is not told" in " ".join(told.split())
+    assert "fleet.yaml:7:15" not in ended.log
+
+
+def test_an_empty_variable_is_no_base_and_an_empty_flag_is_a_mistake(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
+) -> None:
+    pull.push(MORE)
+    assert review(job, snapshot_file, FLEETCTL_BASE="").code == 0
+    assert "2 to create" in hub.of(BOT)[0]
+    ended = review(job, snapshot_file, "--base", "")
+    assert ended.code == 64
+    assert "BASE is empty; is a variable unset?" in ended.log
+
+
 def test_without_a_plan_the_reports_say_why(job, pull: PullRequest, snapshot_file: Path) -> None:
     place = pull.push(BROKEN)
     ended = review(job, snapshot_file, FLEETCTL_REPORTS="junit=plan.xml\njson=plan.json\nhtml=plan.html")
@@ -101,6 +130,51 @@ def test_a_cluster_that_cannot_be_read_is_told_too(job, pull: PullRequest, hub: 
     assert "nothing usable answers" in hub.of(BOT)[0]
     assert ended.outputs["exit_code"] == "1"
     assert ended.outputs["summary"] == "1 error"
+
+
+@pytest.mark.parametrize("token", ["s3cret\r\nX-Evil: 1", "s3cr\u00e9t"])
+def test_a_token_that_is_none_loses_the_comment_alone_and_is_not_shown(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, token: str
+) -> None:
+    pull.push(MORE)
+    ended = review(job, snapshot_file, GITHUB_TOKEN=token)
+    assert ended.code == 0
+    assert "holds characters no header can carry" in ended.log
+    assert "s3cr" not in ended.log + ended.summary
+    assert "2 to create" in ended.summary
+    assert ended.outputs["exit_code"] == "3"
+
+
+def test_a_place_for_outputs_that_cannot_be_written_leaves_the_comment(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, tmp_path: Path
+) -> None:
+    pull.push(MORE)
+    ended = review(job, snapshot_file, GITHUB_OUTPUT=str(tmp_path / "not" / "here"))
+    assert ended.code == 0
+    assert "no outputs" in ended.log
+    assert len(hub.of(BOT)) == 1
+
+
+def test_a_report_that_cannot_be_written_is_told_like_everything_else(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fleetctl.cli import write_file
+
+    whole = write_file.write_file
+
+    def no_space(path: Path, text: str, *, mode: int | None) -> None:
+        if path.name == "plan.md":
+            raise FleetctlError(f"cannot write {path}: No space left on device")
+        whole(path, text, mode=mode)
+
+    monkeypatch.setattr(write_file, "write_file", no_space)
+    place = pull.push(MORE)
+    ended = review(job, snapshot_file, FLEETCTL_REPORTS="markdown=plan.md\njunit=plan.xml")
+    assert ended.code == 1
+    assert "No space left on device" in hub.of(BOT)[0]
+    assert "No plan for fleet lab" in ended.summary
+    assert ended.outputs["reports"] == "plan.xml"
+    assert "No space left" in (place / "plan.xml").read_text()
 
 
 def test_a_read_only_token_changes_nothing_but_the_comment(
@@ -134,6 +208,13 @@ def test_changes_fail_nothing_and_blocked_replicas_only_where_it_was_asked(
     assert review(job, snapshot_file, "--fail-on", fail_on).code == code
 
 
+@pytest.mark.parametrize("code", range(8))
+def test_only_what_is_known_to_be_fine_ends_with_0(code: int) -> None:
+    policy, blocked = (Job(files=(), where=Where(), fail_on=fail_on).exit_code(code) for fail_on in FailOn)
+    assert policy == (0 if code in {0, 2, 3} else code)
+    assert blocked == (0 if code in {0, 2} else code)
+
+
 def test_a_policy_that_refuses_fails_the_job_and_force_lifts_its_threshold(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
@@ -153,6 +234,19 @@ def test_reports_and_the_plan_are_written_and_named(job, pull: PullRequest, snap
     assert ended.outputs["plan_file"] == "p.fleetplan"
     assert (place / "plan.md").read_text().startswith("<!-- fleetctl:plan:lab -->")
     assert (place / "p.fleetplan").stat().st_mode & 0o777 == 0o600
+
+
+def test_files_are_named_from_the_root_of_the_checkout(
+    job, pull: PullRequest, snapshot_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = pull.push(MORE)
+    (place / "below").mkdir()
+    outside = tmp_path / "outside.xml"
+    ended = job("ci", "review", "-f", "../fleet.yaml", "--inventory", snapshot_file, "--out", "p.fleetplan",
+                "--report", "markdown=plan.md", "--report", f"junit={outside}", folder=place / "below")
+    assert ended.code == 0
+    assert ended.outputs["reports"].splitlines() == ["below/plan.md", str(outside)]
+    assert ended.outputs["plan_file"] == "below/p.fleetplan"
 
 
 def test_everything_can_come_from_variables(job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path) -> None:
@@ -178,6 +272,27 @@ def test_a_checkout_that_is_too_shallow_says_how_to_get_the_rest(
     assert "fetch-depth" in hub.of(BOT)[0]
 
 
+def test_only_what_was_not_fetched_is_to_be_fetched(
+    job, pull: PullRequest, snapshot_file: Path, tmp_path: Path
+) -> None:
+    pull.push(MORE)
+    elsewhere = tmp_path / "elsewhere.yaml"
+    elsewhere.write_text(FLEET.replace("org/one", "org/two"))
+    outside = review(job, snapshot_file, "-f", elsewhere, "--base", "HEAD")
+    assert "outside of the git repository" in outside.log
+    assert "fetch-depth" not in outside.log
+    no_git = review(job, snapshot_file, PATH=str(tmp_path))
+    assert "git is not installed" in no_git.log
+    assert "check the repository out" not in no_git.log
+
+
+def test_a_checkout_of_somebody_else_says_how_to_trust_it(job, pull: PullRequest, snapshot_file: Path) -> None:
+    pull.push(MORE)
+    ended = review(job, snapshot_file, GIT_TEST_ASSUME_DIFFERENT_OWNER="1")
+    assert "dubious ownership" in ended.log
+    assert "safe.directory" in ended.log
+
+
 def test_without_a_checkout_it_says_that_one_is_needed(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, fleet_file: Path
 ) -> None:
@@ -197,6 +312,46 @@ def test_a_change_cannot_send_the_jobs_token_to_a_cluster_it_names(
     assert ended.code == 1
     assert "names another cluster" in ended.log
     assert len(hub.requests) == before
+
+
+def test_nor_where_the_base_cannot_be_read(job, pull: PullRequest, hub: GitHubStandIn) -> None:
+    pull.main = pull.remote.commit("main", BROKEN)
+    pull.push(MORE.replace("spec:\n", f"spec:\n  cluster: {{address: '{hub.url}'}}\n"))
+    before = len(hub.requests)
+    ended = job("ci", "review", "-f", "fleet.yaml", "--no-comment", RAY_AUTH_TOKEN="s3cret")
+    assert ended.code == 1
+    assert "nobody tells what its base named; nothing was asked there" in " ".join(ended.log.split())
+    assert len(hub.requests) == before
+
+
+@pytest.mark.parametrize(("event", "ref", "flags"), [
+    ('{"issue": {"number": 7, "pull_request": {"url": "x"}}}', "refs/heads/main", ()),
+    ('{"inputs": {}}', "refs/heads/change", ("--pull-request", "7")),
+    (None, "refs/pull/7/merge", ()),
+], ids=["issue_comment", "workflow_dispatch", "no event file"])
+def test_where_nobody_tells_the_base_no_cluster_of_the_file_is_asked(
+    job, pull: PullRequest, hub: GitHubStandIn, tmp_path: Path, event: str | None, ref: str, flags: tuple[str, ...]
+) -> None:
+    pull.push(MORE.replace("spec:\n", f"spec:\n  cluster: {{address: '{hub.url}'}}\n"))
+    told = tmp_path / "told.json"
+    if event:
+        told.write_text(event)
+    before = len(hub.requests)
+    ended = job("ci", "review", "-f", "fleet.yaml", "--no-comment", *flags, RAY_AUTH_TOKEN="s3cret",
+                GITHUB_EVENT_PATH=str(told), GITHUB_REF=ref)
+    assert ended.code == 1
+    assert "FLEETCTL_ADDRESS" in ended.log
+    assert len(hub.requests) == before
+
+
+def test_the_job_may_name_the_cluster_where_nobody_tells_the_base(
+    job, pull: PullRequest, snapshot_file: Path, tmp_path: Path
+) -> None:
+    pull.push(MORE.replace("spec:\n", "spec:\n  cluster: {address: 'http://127.0.0.1:9'}\n"))
+    environ = {"GITHUB_EVENT_PATH": str(tmp_path / "none.json"), "GITHUB_REF": "refs/pull/7/merge"}
+    assert review(job, snapshot_file, "--no-comment", **environ).code == 0
+    asked = job("ci", "review", "-f", "fleet.yaml", "--no-comment", FLEETCTL_ADDRESS="http://127.0.0.1:9", **environ)
+    assert "nothing usable answers" in asked.log
 
 
 def test_a_push_to_a_branch_is_about_no_change_and_gets_a_summary(

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 INTERNAL = {
     "FLEETCTL_FAILED",  # the word the agent's start script ends with, not a variable
     "FLEETCTL_COMPLETE",  # set by the scripts of `fleetctl completion` for one call
+    "FLEETCTL_OUT",  # what the names of the outputs begin with on GitLab
 }
 
 

@@ -78,5 +78,38 @@ def test_outputs_are_a_dotenv_report_of_one_line_each(lab: GitLabStandIn, tmp_pa
     assert found is not None
     found.output({"plan_id": "ab12", "summary": "one\nFLEETCTL_PLAN_ID=evil"})
     assert (tmp_path / "fleetctl.env").read_text() == (
-        "FLEETCTL_PLAN_ID=ab12\nFLEETCTL_SUMMARY=one FLEETCTL_PLAN_ID=evil\n")
+        "FLEETCTL_OUT_PLAN_ID=ab12\nFLEETCTL_OUT_SUMMARY=one FLEETCTL_PLAN_ID=evil\n")
     assert PROJECT_TOKEN not in (tmp_path / "fleetctl.env").read_text()
+
+
+def test_outputs_are_not_written_through_a_link_of_the_change(lab: GitLabStandIn, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("as it was")
+    place = tmp_path / "checkout"
+    place.mkdir()
+    (place / "fleetctl.env").symlink_to(victim)
+    GitLab({**lab.environment(), "CI_PROJECT_DIR": str(place)}, None).output({"plan_id": "ab12"})
+    assert victim.read_text() == "as it was"
+    assert (place / "fleetctl.env").read_text() == "FLEETCTL_OUT_PLAN_ID=ab12\n"
+    assert [file.name for file in place.iterdir()] == ["fleetctl.env"]
+
+
+def test_in_a_merged_results_pipeline_the_head_is_the_source_branch(lab: GitLabStandIn) -> None:
+    environ = {**lab.environment(), "CI_COMMIT_SHA": "merge"}
+    for told, head in (("source", "source"), ("", "merge")):
+        found = merge_request({**environ, "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA": told})
+        assert found is not None
+        assert found.head == head
+
+
+@pytest.mark.parametrize("name", ["GITLAB_TOKEN", "CI_JOB_TOKEN"])
+@pytest.mark.parametrize("token", ["s3cret\nX-Evil: 1", "s3cr\u00e9t", "s3cret\x00"])
+def test_a_token_that_no_header_can_carry_is_refused_unseen(lab: GitLabStandIn, name: str, token: str) -> None:
+    with pytest.raises(ForgeError, match="holds characters no header can carry") as refused:
+        forge({**lab.environment(GITLAB_TOKEN=""), name: token}).comment(MARKER)
+    assert "s3cr" not in f"{refused.value.message} {refused.value.hint} {refused.value!r}"
+    assert lab.requests == []
+
+
+def test_a_line_end_after_a_token_is_none_of_it(lab: GitLabStandIn) -> None:
+    assert forge(lab.environment(GITLAB_TOKEN=f"{PROJECT_TOKEN}\n")).comment(MARKER).created is True
