@@ -9,7 +9,6 @@ from fleetctl.documents.base import as_datetime
 from fleetctl.documents.plan import Plan
 
 FILES_UNKNOWN = ("FLEET",)
-USUAL_NAMESPACE = "fleet"
 USUAL_EXPIRY_S = 24 * 3600
 
 
@@ -21,7 +20,8 @@ def plan_again(plan: Plan, saved_as: str) -> str:
         *_each("--target", options.targets),
         *_each("--exclude", options.excludes),
         *_each("--adopt-from", [options.adopt_from] if options.adopt_from else ()),
-        *_each("--namespace", [plan.fleet.namespace] if plan.fleet.namespace != USUAL_NAMESPACE else ()),
+        # always: without it the fleet file or the environment would say, and the plan may be made elsewhere
+        "--namespace", plan.fleet.namespace,
         *_each("--address", [plan.inventory.address] if plan.inventory.address else ()),
         *_each("--base", [plan.change.base.name] if plan.change else ()),
         *_each("--expires", [f"{seconds}s"] if (seconds := good_for_s(plan)) not in {None, USUAL_EXPIRY_S} else ()),

@@ -58,8 +58,11 @@ def _plan_again(plan: Plan, address: str | None, *, force: bool) -> Plan:
         raise FleetctlError("the plan does not say which fleet files it was made from")
     if "-" in options.files:
         raise FleetctlError("the plan was made from standard input")
+    fleet = load_fleet(options.files)
+    if fleet.name != plan.fleet.name:  # the same file names in another folder
+        raise FleetctlError(f"the files here are those of fleet {fleet.name}, the plan is of {plan.fleet.name}")
     cluster = resolve_address(address, os.environ, plan.inventory.address)
-    return plan_fleet(load_fleet(options.files), options, Where(None, cluster, plan.fleet.namespace)).plan
+    return plan_fleet(fleet, options, Where(None, cluster, plan.fleet.namespace)).plan
 
 
 def _edited(plan: Plan, fresh: Plan) -> Iterator[str]:

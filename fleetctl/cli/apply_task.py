@@ -36,9 +36,8 @@ def proposed_by_files(options: PlanOptions, where: Where) -> Iterator[Proposal]:
     from fleetctl.spec.load import load_fleet
 
     fleet = load_fleet(options.files, stdin=read_stdin)
-    made = plan_fleet(fleet, options, where).plan
     with open_dashboard(where.address, fleet.cluster.address) as client:
-        yield Proposal(ApplyTask(client, made))
+        yield Proposal(ApplyTask(client, plan_fleet(fleet, options, where).plan))
 
 
 @contextmanager

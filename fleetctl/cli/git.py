@@ -1,6 +1,6 @@
 """Where the fleet files stand in git: commit, branch, and whether they have changes that are not committed.
 
-Reads only, and whatever goes wrong means "not known".
+Reads only, runs nothing that the repository configures, and whatever goes wrong means "not known".
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import GitFacts
+    from fleetctl.review.git_command import Git
 
 TIMEOUT_S = 5.0
+NO_SUCH_KEY = 1
+OF_A_PERSON = frozenset({"system", "global", "command"})
 
 
 def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | None:
@@ -29,11 +32,32 @@ def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | No
         return None
     git = Git(str(paths[0].parent), environ)
     try:
-        answer = git.run("status", "--porcelain=v2", "--branch", "--untracked-files=all", "--",
+        unfiltered = _without_filters(git)
+        if unfiltered is None:
+            return None
+        answer = git.run(*unfiltered, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--",
                          *(str(path) for path in paths), timeout_s=TIMEOUT_S)
     except RevisionError:
         return None
     return _parse(os.fsdecode(answer.stdout)) if answer.returncode == 0 else None
+
+
+def _without_filters(git: Git) -> list[str] | None:
+    """Return options for `git` that switch off the filters this repository configures; None where that cannot be done.
+
+    A filter is a program that `git status` runs on a file to tell whether it has changed. One that a person has set up
+    for all repositories, such as Git LFS, stays. A file whose filter is off is dirty where git cannot tell by its time.
+    """
+    answer = git.run("config", "-z", "--show-scope", "--name-only", "--get-regexp", r"^filter\.", timeout_s=TIMEOUT_S)
+    if answer.returncode not in (0, NO_SUCH_KEY):
+        return None
+    words = os.fsdecode(answer.stdout).split("\0")
+    names = {name.rpartition(".")[0] for scope, name in zip(words[::2], words[1::2], strict=False)
+             if scope not in OF_A_PERSON}
+    if any("=" in name for name in names):  # git takes what is before the first one for the name
+        return None
+    off = ("clean=", "process=", "required=false")
+    return [word for name in sorted(names) for setting in off for word in ("-c", f"{name}.{setting}")]
 
 
 def _parse(status: str) -> GitFacts | None:

@@ -1,18 +1,19 @@
 """Whether a saved plan still holds: what of what it relies on has moved, and only that.
 
-It relies on: the cluster session; the live count and highest id of each model it acts on; each node it places on being
-alive, labelled as its members ask, and having free what the plan's members claim there together.
+It relies on: the cluster session; the live count and highest id of each model it acts on, no other fleet running that
+model, and the names of its new replicas being free; each node it places on being alive, labelled as its members ask,
+and having free what the plan's members claim there together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.selector import matches
-from fleetctl.planner.live import LiveState, sort_out
+from fleetctl.planner.live import LiveState, ModelState, sort_out
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.ledger import Ledger
@@ -33,12 +34,27 @@ def _session(plan: Plan, inventory: Inventory) -> Iterator[str]:
 
 
 def _models(plan: Plan, state: LiveState) -> Iterator[str]:
+    planned = {(action.model, action.replica_id) for action in plan.actions}
     for key, then in plan.observed.items():
         live, highest = len(state.models[key].live), state.models[key].highest_id
         if live != then.get("live", live):
             yield f"{key}: {then['live']} live when planned, {live} now"
         if highest != then.get("highestId", highest):
             yield f"{key}: highest id {_number(then['highestId'])} when planned, {_number(highest)} now"
+        yield from _held_by_others(key, state.models[key], planned)
+
+
+def _held_by_others(key: str, model: ModelState, planned: Collection[tuple[str, int]]) -> Iterator[str]:
+    """Tell what the plan was free to take: the whole model, or else single names of it."""
+    if model.claimed_by:
+        noun = "fleet" if len(model.claimed_by) == 1 else "fleets"
+        yield f"{key}: live under {noun} {', '.join(sorted(model.claimed_by))} now"
+        return
+    # one of ours has raised the highest id, which is told already
+    taken = model.taken_ids - {replica.replica_id for replica in (*model.live, *model.lost)}
+    for number in sorted(taken):
+        if (key, number) in planned:
+            yield f"{key}: the name ModelActor:{key}:{number} is taken now"
 
 
 def _number(replica_id: int) -> str:

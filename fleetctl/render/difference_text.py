@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
+from itertools import islice, takewhile
 
 from fleetctl.documents.difference import Difference, Effect, FleetDiff, Revision
 from fleetctl.documents.mask import MASK
@@ -23,6 +25,8 @@ OTHER_MASK = f"{MASK} (another value)"
 """What a masked value is shown as beside one that it is not equal to."""
 
 MAX_VALUE = 120
+MAX_MATCHED = 200
+"""Items of a list that are compared with one another; where more differ, not even these would all be shown."""
 
 
 def revision_text(revision: Revision) -> str:
@@ -93,8 +97,8 @@ def _parts(old: list[str], new: list[str]) -> tuple[str, str]:
     """Return what differs of two lists: an ellipsis for what both have, but for the flag a value belongs to."""
     left: list[str] = []
     right: list[str] = []
-    for tag, a, b, c, d in SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes():
-        if tag == "equal":
+    for equal, a, b, c, d in _runs(old, new):
+        if equal:
             flag = [old[b - 1]] if b < len(old) and old[b - 1].startswith("-") else []
             both = [*(["…"] if b - a > len(flag) else []), *flag]
             left += both
@@ -103,6 +107,27 @@ def _parts(old: list[str], new: list[str]) -> tuple[str, str]:
             left += old[a:b]
             right += new[c:d]
     return _cut(" ".join(left) or NOTHING), _cut(" ".join(right) or NOTHING)
+
+
+def _runs(old: list[str], new: list[str]) -> Iterator[tuple[bool, int, int, int, int]]:
+    """Yield whether they are equal, and the bounds of both, run by run."""
+    start = _common(zip(old, new, strict=False))
+    shorter = min(len(old), len(new)) - start
+    end = _common(islice(zip(reversed(old), reversed(new), strict=False), shorter))
+    left, right = old[start:len(old) - end], new[start:len(new) - end]
+    if start:
+        yield True, 0, start, 0, start
+    if max(len(left), len(right)) > MAX_MATCHED:  # matching them takes the product of their lengths
+        yield False, start, start + len(left), start, start + len(right)
+    else:
+        for tag, a, b, c, d in SequenceMatcher(a=left, b=right, autojunk=False).get_opcodes():
+            yield tag == "equal", start + a, start + b, start + c, start + d
+    if end:
+        yield True, len(old) - end, len(old), len(new) - end, len(new)
+
+
+def _common(pairs: Iterable[tuple[str, str]]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _cut(text: str) -> str:

@@ -12,10 +12,12 @@ from fleetctl.errors import RevisionError
 TIMEOUT_S = 30.0
 
 # a hook and a file system monitor are programs that the repository's own configuration may name; the commands used
-# here know no others: they neither diff nor check anything out
+# here know no others: they neither diff nor check anything out. `git status` does, and has its own way: cli/git.py
 _NOTHING_OF_THE_REPOSITORY = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-replace-objects")
 # a hook is told of one repository by these; here it is the one a file lies in
-_OF_ANOTHER = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"})
+_OF_ANOTHER = frozenset({
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_CONFIG"})
 _QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0",
           # a partial clone would fetch what it lacks, by whatever command its configuration names
           "GIT_ALLOW_PROTOCOL": "none"}

@@ -25,21 +25,23 @@ def test_files_and_flags_are_those_the_plan_was_made_with() -> None:
         "--namespace prod --address http://192.0.2.1:8265 --force --out p.fleetplan")
 
 
-def test_what_was_usual_is_not_repeated() -> None:
+def test_the_usual_expiry_is_not_repeated_but_the_namespace_is_whatever_the_file_says_by_now() -> None:
     plan = small_plan("a", options=PlanOptions(files=("f.yaml",)), expires_at="2026-03-05T12:00:00Z")
-    assert command(plan) == "fleetctl plan -f f.yaml --out p.fleetplan"
+    assert command(plan) == "fleetctl plan -f f.yaml --namespace fleet --out p.fleetplan"
 
 
 def test_base_and_expiry_are_kept() -> None:
     change = PlanChange(base=Revision(name="origin/main"), create=0, blocked=0, also_without=0)
     plan = small_plan("a", expires_at="2026-03-04T13:00:00Z").model_copy(update={"change": change})
-    assert command(plan) == "fleetctl plan -f FLEET --base origin/main --expires 3600s --out p.fleetplan"
+    assert command(plan) == (
+        "fleetctl plan -f FLEET --namespace fleet --base origin/main --expires 3600s --out p.fleetplan")
 
 
 def test_names_are_quoted_for_a_shell() -> None:
     plan = small_plan("a", options=PlanOptions(files=("my fleet.yaml", "$(reboot)")))
     line = command(plan, "-rf; x")
-    assert shlex.split(line) == ["fleetctl", "plan", "-f", "my fleet.yaml", "-f", "$(reboot)", "--out", "-rf; x"]
+    assert shlex.split(line) == ["fleetctl", "plan", "-f", "my fleet.yaml", "-f", "$(reboot)", "--namespace", "fleet",
+                                 "--out", "-rf; x"]
 
 
 @pytest.mark.parametrize(("expires", "seconds"), [

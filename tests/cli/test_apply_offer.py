@@ -109,6 +109,15 @@ def test_without_the_fleet_files_the_refusal_stands_alone(
     assert cluster.writes() == []
 
 
+def test_the_files_of_another_fleet_are_no_new_plan(cli, cluster: ClusterStandIn, fits: Path, stale: Path) -> None:
+    fits.write_text(fits.read_text().replace("name: lab", "name: other"))
+    shown = cli("apply", stale, typed="y\n")
+    assert shown.code == 6
+    assert "no new plan can be made here: the files here are those of fleet other, the plan is of lab" in shown.err
+    assert "[y/N]" not in shown.err
+    assert cluster.writes() == []
+
+
 def test_a_plan_from_standard_input_cannot_be_made_again(
     cli, cluster: ClusterStandIn, fits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for, short_fleet, short_inventory, short_node, short_replica
@@ -80,8 +81,32 @@ def test_another_model_may_get_a_replica_elsewhere_but_not_in_the_room_the_plan_
         "node a: less is free than m/1 claims: needs 1 free GPU, has 0"]
 
 
-def test_another_fleet_may_start_the_same_model_elsewhere_without_a_word() -> None:
-    assert moved(made(), replicas=[{"model": "m", "id": 0, "node": "b", "fleet": "other"}]) == []
+@pytest.mark.parametrize("replica_id", [0, 5])
+def test_a_model_that_another_fleet_has_started_is_told_once(replica_id: int) -> None:
+    theirs = [{"model": "m", "id": replica_id, "node": "b", "fleet": fleet} for fleet in ("other", "more")]
+    assert moved(made(), replicas=theirs) == ["m: live under fleets more, other now"]
+    assert moved(made(), replicas=theirs[:1]) == ["m: live under fleet other now"]
+
+
+def test_the_fleet_that_is_adopted_from_takes_no_model() -> None:
+    before = [{"model": "m", "id": 0, "node": "b", "fleet": "old"}]
+    plan = plan_for(short_fleet({"models": [MODEL]}), short_inventory({"nodes": NODES, "replicas": before}),
+                    adopt_from="old")
+    assert moved(plan, replicas=before) == []
+
+
+@pytest.mark.parametrize("held", [{"fleet": None}, {"level": "WARM"}])
+def test_a_name_the_plan_needs_that_somebody_holds_is_told(held: dict[str, Any]) -> None:
+    assert moved(made(), replicas=[{"model": "m", "id": 1, "node": "b", **held}]) == [
+        "m: the name ModelActor:m:1 is taken now"]
+
+
+def test_a_name_the_plan_counts_past_may_be_held() -> None:
+    theirs = [{"model": "m", "id": 0, "node": "b", "fleet": None}]
+    plan = plan_for(short_fleet({"models": [MODEL]}), short_inventory({"nodes": NODES, "replicas": theirs}))
+    assert [action.replica_id for action in plan.actions] == [1, 2]
+    assert moved(plan, replicas=theirs) == []
+    assert moved(plan, replicas=[{**theirs[0], "id": 7}]) == []
 
 
 def test_a_replica_that_ended_is_told() -> None:

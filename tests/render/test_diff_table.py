@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from difflib import SequenceMatcher
 from typing import Any
 
 import pytest
@@ -56,6 +57,38 @@ def test_of_two_lists_what_differs_is_shown_with_its_flag(
         assert all(len(text) == 120 and text.endswith("…") for text in found)
     else:
         assert found == expected
+
+
+@pytest.fixture
+def matched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the lists that were compared item by item, which takes their product."""
+    lengths: list[int] = []
+
+    def matcher(a: list[str], b: list[str], autojunk: bool) -> SequenceMatcher[str]:
+        lengths.extend((len(a), len(b)))
+        return SequenceMatcher(a=a[:500], b=b[:500], autojunk=autojunk)
+
+    monkeypatch.setattr("fleetctl.render.difference_text.SequenceMatcher", matcher)
+    return lengths
+
+
+def test_of_long_lists_only_what_is_left_between_equal_ends_is_compared(matched: list[int]) -> None:
+    many = [f"x{number}" for number in range(20_000)]
+    old, new = [*many, "--a", "1", "--b", "2", *many], [*many, "--a", "3", "--b", "4", *many]
+    assert values_of(difference(old=old, new=new)) == ("… --a 1 --b 2 …", "… --a 3 --b 4 …")
+    assert values_of(difference(old=many, new=[*many, "y"])) == ("…", "… y")
+    assert values_of(difference(old=["y", "y"], new=["y"])) == ("… y", "…")
+    assert max(matched) == 3
+
+
+def test_long_lists_with_little_in_common_are_shown_from_where_they_part(matched: list[int]) -> None:
+    old, new = ([f"{name}{number}" for number in range(20_000)] for name in "xy")
+    left, right = values_of(difference(old=["--a", *old, "end"], new=["--a", *new, "end"]))
+    assert left.startswith("--a x0 x1 x2 ")
+    assert right.startswith("--a y0 y1 y2 ")
+    assert [len(left), len(right)] == [120, 120]
+    assert values_of(difference(old=["a", *old], new=["b"]))[1] == "b"
+    assert matched == []
 
 
 def test_two_masked_values_do_not_look_equal() -> None:

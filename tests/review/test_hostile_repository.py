@@ -57,12 +57,38 @@ def test_nothing_the_repository_configures_is_run_and_nothing_is_written(reposit
     assert not trap.exists()
 
 
-def test_the_git_facts_of_a_plan_run_nothing_either(repository: GitFolder, trap: Path) -> None:
-    # without a filter, which `git status` must ask whether the file is changed
-    (repository.folder / ".gitattributes").write_text("* diff=t\n")
+@pytest.mark.parametrize("required", ["true", "false"])
+def test_the_git_facts_of_a_plan_run_nothing_either(repository: GitFolder, trap: Path, required: str) -> None:
+    repository.git("config", "filter.t.required", required)
+    # written anew, so that git reads it to tell whether it has changed
+    file = repository.folder / "fleets/prod.yaml"
+    file.write_text(file.read_text())
     facts = git_facts(["fleets/prod.yaml"], repository.environ)
     assert facts is not None
+    assert not facts.dirty
     assert not trap.exists()
+
+
+@pytest.mark.parametrize("name", ["a=b", "a.b", "A"])
+def test_a_filter_of_any_name_is_not_run(repository: GitFolder, trap: Path, name: str) -> None:
+    (repository.folder / ".git/included").write_text(f'[filter "{name}"]\n\tclean = {trap.parent}/trap.sh\n')
+    repository.git("config", "include.path", "included")
+    (repository.folder / ".git/info/attributes").write_text(f"fleets/* filter={name}\n")
+    os.utime(repository.folder / "fleets/prod.yaml", (1, 1))
+    git_facts(["fleets/prod.yaml"], repository.environ)
+    assert not trap.exists()
+
+
+def test_a_filter_of_the_person_is_asked(repository: GitFolder, tmp_path: Path) -> None:
+    """Such as Git LFS, which is set up for a person and not for a repository: only it tells what has changed."""
+    (tmp_path / "home").mkdir()
+    repository.git("config", "--global", "filter.upper.clean", "tr a-z A-Z")
+    repository.commit({".gitattributes": "*.yaml filter=upper\n", "fleets/prod.yaml": "shout"})
+    assert repository.git("cat-file", "blob", "HEAD:fleets/prod.yaml") == "SHOUT"
+    os.utime(repository.folder / "fleets/prod.yaml", (1, 1))
+    facts = git_facts(["fleets/prod.yaml"], repository.environ)
+    assert facts is not None
+    assert not facts.dirty
 
 
 def test_the_trap_works(repository: GitFolder, trap: Path) -> None:
