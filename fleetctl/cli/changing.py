@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,23 +14,34 @@ if TYPE_CHECKING:
     from fleetctl.spec.resolved import ResolvedFleet
 
 
-def change_since(revision: str, files: Sequence[str], loaded: LoadedFleet, planned: Planned) -> Plan:
-    """Return the plan with what the change of `files` since a git revision causes alone; `REV...` = where it parted.
+def change_since(base: Side, files: Sequence[str], loaded: LoadedFleet, planned: Planned) -> Plan:
+    """Return the plan with what the change of `files` since the base (see review/base.py) causes alone.
 
-    Raises RevisionError for a revision that is not here, FleetFileError with every error the files had in it.
+    Where the files had errors in it, as a change may be there to mend them, that is said and the plan is as without.
     """
+    from fleetctl.cli.console import say
     from fleetctl.documents.difference import Revision
-    from fleetctl.review.base import load_base
     from fleetctl.review.cause import change_caused, with_change
     from fleetctl.review.compare import differences, written
     from fleetctl.review.sides import WORKING_TREE, Side
 
-    base = load_base(files, revision, os.environ)
+    if base.problems:
+        say("warning", why_untold(base))
+        return planned.plan
     head = Side(Revision(name=WORKING_TREE, files=list(files)), loaded.sound(), loaded.documents)
     found = list(differences(written(base), written(head)))
     # planning takes its time, and most pull requests change no fleet
     before = planned.plan if not found and _keys(base) == _keys(head) else _plan(base, planned)
     return with_change(planned.plan, change_caused(before, planned.plan, found, base.revision))
+
+
+def why_untold(base: Side) -> str:
+    """Say why a plan has nothing on what its change causes alone: the base has errors."""
+    from fleetctl.render.difference_text import revision_text
+    from fleetctl.render.words import count_of
+
+    return (f"the fleet at {revision_text(base.revision)} cannot be read ({count_of(len(base.problems), 'problem')}), "
+            "so what the change causes alone is not told")
 
 
 def _keys(side: Side) -> list[str]:

@@ -41,10 +41,12 @@ def cluster_of(files: Sequence[str] | None) -> Cluster:
     return fleet.cluster if fleet else Cluster()
 
 
-def resolve_address(flag: str | None, environ: Mapping[str, str], written: str | None) -> str:
+def resolve_address(
+    flag: str | None, environ: Mapping[str, str], written: str | None, *, or_inventory: bool = False
+) -> str:
     """Return the cluster's address as a person gave it: --address, FLEETCTL_ADDRESS, what the fleet or the plan says.
 
-    Raises InventoryError, naming the ways to give one, when there is none.
+    Raises InventoryError, naming the ways to give one, when there is none; `or_inventory` = --inventory is one.
     """
     address = flag or environ.get(ADDRESS_VARIABLE) or written
     if address:
@@ -52,7 +54,7 @@ def resolve_address(flag: str | None, environ: Mapping[str, str], written: str |
     raise InventoryError(
         "no cluster address",
         hint=f"give --address http://ray-head:8265, or set {ADDRESS_VARIABLE}, or spec.cluster.address in the fleet "
-        "file; --inventory FILE reads a saved inventory instead",
+        f"file{'; --inventory FILE reads a saved inventory instead' if or_inventory else ''}",
     )
 
 
@@ -61,7 +63,7 @@ def resolve_namespace(flag: str | None, environ: Mapping[str, str], cluster: Clu
     return flag or environ.get(NAMESPACE_VARIABLE) or cluster.namespace
 
 
-def open_dashboard(address: str | None, written: str | None) -> DashboardClient:
+def open_dashboard(address: str | None, written: str | None, *, or_inventory: bool = False) -> DashboardClient:
     """Return a client for the cluster's dashboard, with the token Ray itself would use; see `resolve_address`.
 
     Raises InventoryError for an address or a token that cannot be used.
@@ -70,7 +72,7 @@ def open_dashboard(address: str | None, written: str | None) -> DashboardClient:
     from fleetctl.inventory.client import DashboardClient
     from fleetctl.inventory.token import find_token
 
-    url = dashboard_url(resolve_address(address, os.environ, written), os.environ)
+    url = dashboard_url(resolve_address(address, os.environ, written, or_inventory=or_inventory), os.environ)
     return DashboardClient(url, find_token(os.environ, home_folder()))
 
 
@@ -82,7 +84,8 @@ def inventory_source(
 
     if inventory:
         return Snapshot(inventory, stdin=read_stdin)
-    return Live(open_dashboard(address, cluster.address), now_text(), resolve_namespace(namespace, os.environ, cluster))
+    client = open_dashboard(address, cluster.address, or_inventory=True)
+    return Live(client, now_text(), resolve_namespace(namespace, os.environ, cluster))
 
 
 def refuse_two_readers(files: list[str], inventory: str | None) -> None:

@@ -68,7 +68,7 @@ def diff(
     from fleetctl.review.compare import compare
     from fleetctl.review.sides import read_sides
 
-    wanted = parse_reports(report)
+    wanted = parse_reports(report, reading=(base, head, *(files or ())))
     old, new = read_sides(*places_of(base, head, files or (), os.environ), read_stdin)
     found = compare(old, new)
     faces = _faces(found)

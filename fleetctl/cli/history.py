@@ -71,7 +71,7 @@ def history(
     from fleetctl.cli.connect import open_dashboard
     from fleetctl.cli.reporting import parse_reports, show, write_reports
 
-    wanted = parse_reports(report)
+    wanted = parse_reports(report, reading=files or ())
     name, written = _fleet_and_address(files, fleet)
     with open_dashboard(address, written) as client:
         found = read_history(client, name, limit)
@@ -98,7 +98,7 @@ def show_run(
     from fleetctl.cli.connect import open_dashboard
     from fleetctl.cli.reporting import parse_reports, show, write_reports
 
-    wanted = parse_reports(report)
+    wanted = parse_reports(report, reading=files or ())
     name, written = _fleet_and_address(files, fleet)
     with open_dashboard(address, written) as client:
         found = read_run(client, wanted_run, name)

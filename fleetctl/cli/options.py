@@ -32,8 +32,9 @@ def duration(value: str | float) -> float:
 
     try:
         return float(parse_duration(value))
-    except PydanticCustomError:
-        raise typer.BadParameter(f"{value!r} is not {DURATION_ALLOWED}") from None
+    except PydanticCustomError as error:
+        longer = error.type == "absurd_quantity"
+        raise typer.BadParameter(f"{value!r} is {'longer than 30d' if longer else f'not {DURATION_ALLOWED}'}") from None
 
 
 def expiry_duration(value: str | float) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import typer
 
 from fleetctl.cli.help import epilog
@@ -69,15 +71,20 @@ def plan(
     from fleetctl.cli.reporting import parse_reports, show, write_reports
     from fleetctl.cli.saved_plan import check_out, save_plan
     from fleetctl.planner.options import PlanOptions
+    from fleetctl.review.base import load_base
     from fleetctl.spec.load import inspect_fleet
 
     refuse_two_readers(files, inventory)
-    check_out(out)
-    reports = parse_reports(report, beside=out)
+    reading = (*files, inventory)
+    check_out(out, reading)
+    reports = parse_reports(report, beside=out, reading=reading)
     loaded = inspect_fleet(files, stdin=read_stdin)
     options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files))
-    planned = plan_fleet(loaded.sound(), options, Where(inventory, address, namespace, expires))
-    made = change_since(base, files, loaded, planned) if base else planned.plan
+    fleet = loaded.sound()
+    # before the cluster is asked, which takes its time: a revision may be mistyped
+    before = load_base(files, base, os.environ) if base is not None else None
+    planned = plan_fleet(fleet, options, Where(inventory, address, namespace, expires))
+    made = change_since(before, files, loaded, planned) if before else planned.plan
     if out:
         save_plan(made, out)
     faces = plan_faces(made, planned.picture)

@@ -77,7 +77,7 @@ def _read(plan: Plan, saved_as: str, now: str, inventory: str | None, address: s
     if inventory:
         seen = read_inventory(Snapshot(inventory, stdin=read_stdin))
     else:
-        with open_dashboard(address, plan.inventory.address) as client:
+        with open_dashboard(address, plan.inventory.address, or_inventory=True) as client:
             refuse_used(client, plan, saved_as)
             seen = read_inventory(Live(client, now, plan.fleet.namespace))
     require_complete(seen)

@@ -7,7 +7,7 @@ The flags are checked before anything is read, so that a run of minutes does not
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,22 +54,29 @@ class WantedReport:
     path: Path
 
 
-def parse_reports(values: Sequence[str] | None, *, beside: Path | None = None) -> list[WantedReport]:
-    """Return what --report asks for; `beside` = another file this run writes, which must not be the same.
+def parse_reports(
+    values: Sequence[str] | None, *, beside: Path | None = None, reading: Iterable[str | None] = ()
+) -> list[WantedReport]:
+    """Return what --report asks for; `beside` = another file this run writes, `reading` = what it reads: none of them
+    may be a report as well.
 
     Raises UsageError, with everything that is wrong in it, for a format there is not, a file that is named twice, is
-    no regular file or lies in a folder that cannot be written.
+    read by this run, is no regular file or lies in a folder that cannot be written.
     """
+    from fleetctl.cli.own_inputs import already_read, files_read
     from fleetctl.errors import UsageError
 
     problems: list[str] = []
     wanted: list[WantedReport] = []
     taken = {beside.resolve(): "--out"} if beside else {}
+    inputs = files_read(reading) if values else set()
     for value in values or ():
         report, problem = _parse(value)
         problem = problem or (_file_problem(report.path) if report else None)
         if report and not problem and (other := taken.get(report.path.resolve())):
             problem = f"{report.path} is written by {other} as well"
+        if report and not problem and report.path.resolve() in inputs:
+            problem = already_read(report.path)
         if problem:
             problems.append(f"--report {value}: {problem}")
         elif report:

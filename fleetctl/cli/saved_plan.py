@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,14 @@ if TYPE_CHECKING:
     from fleetctl.documents.plan import Plan
 
 
-def check_out(out: Path | None) -> None:
-    """Raise UsageError when --out names standard output: a saved plan holds env values."""
+def check_out(out: Path | None, reading: Iterable[str | None] = ()) -> None:
+    """Raise UsageError when --out names standard output, as a saved plan holds env values, or what the run reads."""
+    from fleetctl.cli.own_inputs import refuse_to_overwrite
     from fleetctl.errors import UsageError
 
     if str(out) == "-":
         raise UsageError("--out needs a file: a saved plan holds env values", hint="--format json prints it, masked")
+    refuse_to_overwrite("--out", out, reading)
 
 
 def save_plan(plan: Plan, out: Path) -> None:

@@ -63,7 +63,7 @@ def show_plan(
     from fleetctl.cli.saved_plan import read_saved_plan
 
     refuse_two_readers([plan_file], inventory)
-    reports = parse_reports(report)
+    reports = parse_reports(report, reading=(plan_file, inventory))
     plan = read_saved_plan(plan_file, masked_too=True)
     now = now_text()
     checked = check_plan(plan, plan_file, now, inventory=inventory, address=address,

@@ -43,7 +43,7 @@ def validate(
     from fleetctl.cli.reporting import parse_reports, show, write_reports
     from fleetctl.spec.load import inspect_fleet
 
-    wanted = parse_reports(report)
+    wanted = parse_reports(report, reading=files)
     loaded = inspect_fleet(files, stdin=read_stdin)
     faces = problem_faces(loaded)
     write_reports(faces, wanted)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from fleetctl.documents.difference import Revision
 from fleetctl.errors import RevisionError, UsageError
-from fleetctl.review.revisions import parse_range, repository_of
-from fleetctl.review.sides import STDIN, WORKING_TREE, Place, at_commit
+from fleetctl.review.revisions import MissingRevision, parse_range, repository_of
+from fleetctl.review.sides import STDIN, WORKING_TREE, Place, at_commit, refuse_empty
 from fleetctl.spec.file_tree import DISK
 
-_SURELY_PATHS, _SURELY_FILES = ("./", "../", "/"), (".yaml", ".yml")
+SURELY_PATHS, SURELY_FILES = ("./", "../", "/"), (".yaml", ".yml")
 
 
 def places_of(
@@ -36,6 +36,8 @@ class _Arguments:
     environ: Mapping[str, str]
 
     def places(self) -> tuple[Place, Place]:
+        refuse_empty(self.base, "BASE")
+        refuse_empty(self.head, "HEAD")
         base_path, head_path = self._path(self.base), self._path(self.head)
         paths = tuple(path for path in (base_path, head_path) if path is not None)
         files = self.files or paths
@@ -60,14 +62,18 @@ class _Arguments:
         if STDIN in _needed(files):
             raise UsageError(f"standard input has no revision {name}", hint="name the fleet files with -f")
         repository = repository_of(files[0], self.environ)
-        return at_commit(repository.commit(name), repository, files)
+        try:
+            return at_commit(repository.commit(name), repository, files)
+        except MissingRevision as error:
+            hint = f"{error.hint}; a path is meant with ./ before its name"
+            raise MissingRevision(error.message, hint=hint) from None
 
     def _path(self, argument: str | None) -> str | None:
         """Return an argument that is a path, None for a revision; raises UsageError for what is both."""
-        if argument is None or argument == STDIN or argument.startswith(_SURELY_PATHS):
+        if argument is None or argument == STDIN or argument.startswith(SURELY_PATHS):
             return argument
         if not _is_there(argument):
-            return argument if argument.endswith(_SURELY_FILES) else None
+            return argument if argument.endswith(SURELY_FILES) else None
         if self._is_revision(argument):
             raise UsageError(f"{argument} is both a revision and a path here",
                              hint=f"write ./{argument} for the path, or {argument}~0 for the revision")

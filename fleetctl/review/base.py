@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 
-from fleetctl.review.revisions import parse_range, repository_of
-from fleetctl.review.sides import STDIN, Side, at_commit, read_side
+from fleetctl.errors import FleetFileError, UsageError
+from fleetctl.review.arguments import SURELY_FILES, SURELY_PATHS
+from fleetctl.review.revisions import Commit, Repository, parse_range, repository_of
+from fleetctl.review.sides import STDIN, Side, at_commit, read_side, refuse_empty
 
 
 def load_base(files: Sequence[str], revision: str, environ: Mapping[str, str]) -> Side:
     """Return the fleet that lay in `files` at `revision`; `REV...` is where REV and HEAD parted.
 
-    Raises RevisionError for a revision that is not here, FleetFileError with every error its files had.
+    A fleet that had errors there is returned as its problems: a change that repairs it is no less a change. Raises
+    RevisionError for a revision that is not here, UsageError for what is no single revision.
     """
+    refuse_empty(revision, "BASE")
     repository = repository_of(next((file for file in files if file != STDIN), "."), environ)
+    place = at_commit(_commit(repository, revision), repository, files)
+    try:
+        return read_side(place)
+    except FleetFileError as error:
+        return Side(place.revision, problems=error.problems)
+
+
+def _commit(repository: Repository, revision: str) -> Commit:
     between = parse_range(revision)
     if between is None:
-        commit = repository.commit(revision)
-    else:
-        one, dots, other = between
-        commit = repository.merge_base(one, other) if dots == "..." else repository.commit(one)
-    return read_side(at_commit(commit, repository, files))
+        if revision.startswith(SURELY_PATHS) or (revision.endswith(SURELY_FILES) and not repository.find(revision)):
+            raise UsageError(f"--base {revision}: a git revision is needed, and this is a path",
+                             hint=f"two files are compared by `fleetctl diff {quote(revision)} NEW.yaml`")
+        return repository.commit(revision)
+    one, dots, other = between
+    if dots != "..." or other != "HEAD":
+        raise UsageError(f"--base {revision}: --base names one revision; the other side is the files as they lie here",
+                         hint=f"write {one}, or {one}... for where {one} and HEAD parted; "
+                              "`fleetctl diff` compares two revisions")
+    return repository.merge_base(one, other)

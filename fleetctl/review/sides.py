@@ -44,11 +44,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side, read; `fleet` None = none of its files is there yet, or any more."""
+    """One side, read; `fleet` None = none of its files is there yet, or any more, or they have `problems`."""
 
     revision: Revision
     fleet: ResolvedFleet | None = None
     documents: tuple[Document, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
 
 def read_sides(base: Place, head: Place, stdin: Callable[[], bytes]) -> tuple[Side, Side]:
@@ -80,6 +81,12 @@ def read_side(place: Place, stdin: Callable[[], bytes] | None = None) -> Side:
     if loaded.fleet is None:
         raise FleetFileError([replace(problem, file=place.shown + problem.file) for problem in loaded.errors])
     return Side(place.revision, loaded.fleet, loaded.documents)
+
+
+def refuse_empty(argument: str | None, name: str) -> None:
+    """Raise UsageError for an argument that was given, and says nothing."""
+    if argument is not None and not argument.strip():
+        raise UsageError(f"{name} is empty; is a variable unset?", hint="name a revision, such as origin/main, or HEAD")
 
 
 def at_commit(commit: Commit, repository: Repository, files: Sequence[str]) -> Place:

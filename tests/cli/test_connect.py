@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fleetctl.cli.connect import refuse_two_readers, resolve_address, resolve_namespace
@@ -25,6 +27,20 @@ def test_without_an_address_the_error_names_every_way_to_give_one() -> None:
     with pytest.raises(InventoryError) as caught:
         resolve_address(None, {}, None)
     assert all(way in (caught.value.hint or "") for way in ("--address", "FLEETCTL_ADDRESS", "spec.cluster.address"))
+
+
+@pytest.mark.parametrize(("arguments", "has_it"), [
+    (("plan", "-f", "{}"), True), (("inventory",), True), (("map", "-f", "{}"), True),
+    (("history",), False), (("apply", "-f", "{}", "--yes"), False), (("evict", "org/one/0"), False),
+])
+def test_only_a_command_that_has_inventory_is_told_of_it(
+    cli, fleet_file: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], has_it: bool
+) -> None:
+    monkeypatch.delenv("FLEETCTL_ADDRESS")
+    shown = cli(*(argument.format(fleet_file) for argument in arguments))
+    assert shown.code == 1
+    assert "error: no cluster address" in shown.err
+    assert ("--inventory" in shown.err) is has_it
 
 
 @pytest.mark.parametrize(("flag", "environ", "cluster", "namespace"), [

@@ -119,7 +119,36 @@ def test_nothing_to_import_is_an_error_that_says_what_there_was(run_cli, tmp_pat
     done = run_cli("import", path)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"{path}:1:1: lost: a Service of v1 is not imported" in done.stderr
-    assert "error: no model could be read" in done.stderr
+    assert done.stderr.endswith("error: no model could be read\n"
+                                "hint: what was found instead stands above, with its lines\n")
+
+
+def test_an_empty_input_is_told_what_can_be_imported(run_cli, tmp_path):
+    path = tmp_path / "empty.yaml"
+    path.write_text("# nothing\n")
+    done = run_cli("import", path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "above" not in done.stderr
+    assert done.stderr.endswith("error: no model could be read\n"
+                                "hint: there is no document in what was named: known are ModelDeployments, "
+                                "LeaderWorkerSets, Serve's applications and NDIF's models\n")
+
+
+@pytest.mark.parametrize(("version", "kind", "told"), [
+    ("v1", "Endpoints", "an Endpoints of v1 is not imported"),
+    ("modelplane.ai/v1alpha1", "InferencePool", "an InferencePool is not imported from Modelplane"),
+])
+def test_an_article_fits_the_kind(run_cli, tmp_path, version, kind, told):
+    path = tmp_path / "one.yaml"
+    path.write_text(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n")
+    assert f"{path}:1:1: lost: {told}" in run_cli("import", path).stderr
+
+
+def test_a_missing_file_is_no_template(run_cli, tmp_path):
+    done = run_cli("import", tmp_path / "missing.yaml")
+    assert done.returncode == 1
+    assert "missing.yaml:1:1: error FL001" in done.stderr
+    assert "helm template" not in done.stderr
 
 
 def test_a_fleet_file_is_not_imported(run_cli, fleet_file):

@@ -21,6 +21,11 @@ def test_what_is_no_duration_is_a_usage_error_that_shows_one(text: str) -> None:
         duration(text)
 
 
+def test_a_duration_that_is_too_long_is_told_so() -> None:
+    with pytest.raises(typer.BadParameter, match="'31d' is longer than 30d"):
+        duration("31d")
+
+
 def test_model_keys_complete_from_the_files_named_so_far(fleet_file: Path) -> None:
     context = SimpleNamespace(params={"files": [str(fleet_file)]})
     assert complete_model_keys(context, "org/") == ["org/one", "org/two"]

@@ -128,6 +128,14 @@ def test_a_fleet_that_is_new_is_all_the_changes_doing(folder: Path, capsys: pyte
     (("--base", "nope"), 1, "git knows no revision 'nope'"),
     (("--base", "--out"), 1, "git knows no revision '--out'"),
     (("--base", "main", "-f", "-"), 64, "standard input has no revisions"),
+    (("--base", "./fleet.yaml"), 64, "--base ./fleet.yaml: a git revision is needed, and this is a path"),
+    (("--base", "fleet.yaml"), 64, "hint: two files are compared by `fleetctl diff fleet.yaml NEW.yaml`"),
+    (("--base", ""), 64, "BASE is empty; is a variable unset?"),
+    (("--base", " "), 64, "BASE is empty; is a variable unset?"),
+    (("--base", "main..main"), 64, "--base names one revision; the other side is the files as they lie here"),
+    (("--base", "main..HEAD"), 64, "--base names one revision"),
+    (("--base", "main...main"), 64, "--base names one revision"),
+    (("--base", "...main"), 64, "--base names one revision"),
 ])
 def test_a_base_that_cannot_be_read_gives_no_plan(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...],
@@ -142,14 +150,17 @@ def test_a_base_that_cannot_be_read_gives_no_plan(
 ANOTHER = FLEET.replace("org/a", "org/c")
 
 
-def test_a_broken_base_is_all_its_problems(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_change_that_mends_a_broken_base_is_planned(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "fleet.yaml").write_text(FLEET.replace("replicas: 2", "replicas: -2"))
     subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-qam", "x"], check=True)
     (folder / "fleet.yaml").write_text(FLEET)
-    code, out, err = plan(capsys, "--base", "main")
-    assert (code, out) == (1, "")
-    assert "main:fleet.yaml:7:15: error FL023" in err
-    assert "hush" not in err
+    commit = subprocess.run(["git", "rev-parse", "main"], capture_output=True, text=True, check=True).stdout[:10]
+    code, out, err = plan(capsys, "--base", "main", "--format", "json", "--detailed-exitcode")
+    assert (code, out) == plan(capsys, "--format", "json", "--detailed-exitcode")[:2]
+    assert code == 2
+    assert json.loads(out)["change"] is None
+    assert " ".join(err.split()) == (f"warning: the fleet at main ({commit}) cannot be read (1 problem), so what the "
+                                     "change causes alone is not told")
 
 
 def test_no_format_tells_a_secret_of_either_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,3 +169,13 @@ def test_no_format_tells_a_secret_of_either_side(folder: Path, capsys: pytest.Ca
         code, out, _ = plan(capsys, "--base", "main", "--format", form)
         assert code == 0
         assert "hush" not in out
+
+
+def test_a_revision_that_is_not_here_is_told_before_any_cluster_is_asked(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = ["--address", "http://127.0.0.1:9"]
+    assert run(["plan", "-f", "fleet.yaml", *nowhere, "--base", "mian"]) == 1
+    shown = capsys.readouterr().err
+    assert "git knows no revision 'mian' here" in shown
+    assert "did you mean main?" in shown

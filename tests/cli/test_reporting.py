@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from cluster_stand_in import ClusterStandIn
 
 from fleetctl.cli.reporting import repository_root
 from fleetctl.render.report.formats import ReportFormat
@@ -86,6 +87,52 @@ def test_a_report_that_cannot_be_written_is_64_before_the_cluster_is_asked(
     assert "formats: table, json, jsonl, markdown, html, github, sarif, junit" in shown.err
     assert cluster.requests == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.yaml"]
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("plan", "-f", "ow/fleet.yaml", "--report", "html=ow/fleet.yaml"), "ow/fleet.yaml is read by this run"),
+    (("plan", "-f", "ow", "--report", "html=./ow/fleet.yaml"), "ow/fleet.yaml is read by this run"),
+    (("plan", "-f", "ow", "--report", "html=link.yaml"), "link.yaml is read by this run"),
+    (("plan", "-f", "ow", "--inventory", "ow.json", "--report", "json=ow.json"), "ow.json is read by this run"),
+    (("plan", "-f", "ow", "--inventory", "ow.json", "--out", "ow.json"), "--out ow.json: ow.json is read by this run"),
+    (("plan", "-f", "ow", "--out", "ow/fleet.yaml"), "ow/fleet.yaml is read by this run"),
+    (("validate", "-f", "ow", "--report", "junit=ow/fleet.yaml"), "ow/fleet.yaml is read by this run"),
+    (("show", "ow.plan", "--report", "html=ow.plan"), "ow.plan is read by this run"),
+    (("show", "ow.plan", "--inventory", "ow.json", "--report", "html=ow.json"), "ow.json is read by this run"),
+    (("diff", "ow/fleet.yaml", "./ow.plan", "--report", "html=ow.plan"), "ow.plan is read by this run"),
+    (("diff", "-f", "ow", "--report", "html=ow/fleet.yaml"), "ow/fleet.yaml is read by this run"),
+    (("history", "-f", "ow", "--report", "html=ow/fleet.yaml"), "ow/fleet.yaml is read by this run"),
+    (("ci", "review", "-f", "ow", "--inventory", "ow.json", "--out", "ow.json"), "ow.json is read by this run"),
+    (("ci", "validate", "-f", "ow", "--report", "html=ow/fleet.yaml"), "ow/fleet.yaml is read by this run"),
+    (("import", "ow/fleet.yaml", "-o", "ow/fleet.yaml"), "ow/fleet.yaml is read by this run"),
+    (("import", "ow", "-o", "ow/fleet.yaml", "--force"), "ow/fleet.yaml is read by this run"),
+    (("import", "ow", "--inventory-out", "link.yaml", "--force"), "--inventory-out link.yaml: link.yaml is read"),
+], ids=" ".join)
+def test_no_run_overwrites_what_it_reads(
+    cli, cluster: ClusterStandIn, fleet_file: Path, snapshot_file: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ow").mkdir()
+    texts = {"ow/fleet.yaml": fleet_file.read_text(), "ow.json": snapshot_file.read_text(), "ow.plan": "a plan"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "link.yaml").symlink_to("ow/fleet.yaml")
+    shown = cli(*arguments)
+    assert (shown.code, shown.out) == (64, "")
+    assert words in shown.err
+    assert cluster.requests == []
+    assert {name: (tmp_path / name).read_text() for name in texts} == texts
+
+
+def test_a_new_file_beside_those_of_a_folder_may_be_written(
+    cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "ow").mkdir()
+    fleet_file = fleet_file.rename(tmp_path / "ow" / "fleet.yaml")
+    report = fleet_file.with_name("plan.html")
+    assert plan(cli, fleet_file.parent, snapshot_file, "--report", f"html={report}").code == 0
+    assert report.exists()
 
 
 def test_everything_that_is_wrong_is_told_at_once(cli, fleet_file: Path) -> None:

@@ -86,6 +86,21 @@ def test_a_branch_that_was_not_cloned_comes_with_the_command_that_fetches_it(sha
     assert found(shallow).commit("origin/main").id
 
 
+NO_BRANCHES = ["HEAD~9", "HEAD^2", "main~9", "origin/main^2", "main@{9}", "main:fleets", "abc1234", "@~9"]
+
+
+@pytest.mark.parametrize("name", NO_BRANCHES)
+def test_no_fetch_is_told_that_could_not_work(shallow: GitFolder, name: str) -> None:
+    with pytest.raises(RevisionError) as caught:
+        found(shallow).commit(name)
+    assert "refs/remotes" not in str(caught.value.hint)
+    assert "git fetch --unshallow" in str(caught.value.hint)
+    shallow.git("fetch", "--quiet", "--unshallow", "origin", "+refs/heads/*:refs/remotes/origin/*")
+    with pytest.raises(RevisionError) as caught:
+        found(shallow).commit(name)
+    assert str(caught.value.hint).endswith("see `git branch --all` and `git log`")
+
+
 def test_a_shallow_clone_is_told_how_to_find_its_merge_base(shallow: GitFolder) -> None:
     shallow.git("fetch", "--quiet", "--depth", "1", "origin", "main:refs/remotes/origin/main")
     with pytest.raises(RevisionError, match="no merge base") as caught:
@@ -133,7 +148,8 @@ def test_a_repository_of_somebody_else_comes_with_what_git_wants_to_hear(reposit
 
 def test_what_a_hook_is_told_of_another_repository_does_not_mislead(repository: GitFolder) -> None:
     hook = {**repository.environ, "GIT_DIR": ".git", "GIT_INDEX_FILE": ".git/index", "GIT_PREFIX": "",
-            "GIT_WORK_TREE": "/nowhere"}
+            "GIT_WORK_TREE": "/nowhere", "GIT_COMMON_DIR": "/nowhere", "GIT_OBJECT_DIRECTORY": "/nowhere",
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": "/nowhere", "GIT_NAMESPACE": "nowhere", "GIT_CONFIG": "/nowhere"}
     path = str(repository.folder / "fleets" / "prod.yaml")
     assert repository_of(path, hook).commit("HEAD").id == repository.git("rev-parse", "HEAD")
     assert repository_of(path, hook).top == str(repository.folder.resolve())

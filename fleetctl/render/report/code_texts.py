@@ -33,6 +33,7 @@ SEEN = {
     "SELECTOR_NO_LONGER_MATCHES": "a replica runs where its selector no longer allows",
     "ABOVE_SLOT_CAP": "more replicas run on a node than its cap allows",
     "LOST": "the node of a replica is dead",
+    "BASE_BROKEN": "the files that a change is measured against have errors",
     "HELD": "more runs than wanted, and all of it is kept",
     "CREATE": "replicas would be created",
     "UNMANAGED": "capacity in use that is not this fleet's",
