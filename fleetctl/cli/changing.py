@@ -37,8 +37,8 @@ def change_since(base: Side, files: Sequence[str], loaded: LoadedFleet, planned:
 
 def why_untold(base: Side) -> str:
     """Say why a plan has nothing on what its change causes alone: the base has errors."""
+    from fleetctl.documents.quantity import count_of
     from fleetctl.render.difference_text import revision_text
-    from fleetctl.render.words import count_of
 
     return (f"the fleet at {revision_text(base.revision)} cannot be read ({count_of(len(base.problems), 'problem')}), "
             "so what the change causes alone is not told")

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from fleetctl.cli.planning import Where
     from fleetctl.forge.change import Forge
 
-UNCHANGED, CHANGES, PARTIAL = 0, 2, 3
-
 
 class FailOn(str, Enum):
     """What fails a review, beside errors."""
@@ -51,5 +49,7 @@ class Job:
 
     def exit_code(self, code: int) -> int:
         """Return what a review whose plan came to `code` ends with: that there are changes fails nothing."""
-        fine = {UNCHANGED, CHANGES} if self.fail_on is FailOn.BLOCKED else {UNCHANGED, CHANGES, PARTIAL}
+        from fleetctl.planner.outcome import CHANGES, NOTHING_TO_DO, PARTIAL
+
+        fine = {NOTHING_TO_DO, CHANGES} if self.fail_on is FailOn.BLOCKED else {NOTHING_TO_DO, CHANGES, PARTIAL}
         return 0 if code in fine else code

@@ -63,7 +63,7 @@ def diff(
     import os
 
     from fleetctl.cli.connect import read_stdin
-    from fleetctl.cli.reporting import parse_reports, show, write_reports
+    from fleetctl.cli.reporting import parse_reports, show
     from fleetctl.review.arguments import places_of
     from fleetctl.review.compare import compare
     from fleetctl.review.sides import read_sides
@@ -72,8 +72,7 @@ def diff(
     old, new = read_sides(*places_of(base, head, files or (), os.environ), read_stdin)
     found = compare(old, new)
     faces = _faces(found)
-    write_reports(faces, wanted)
-    show(faces, output_format)
+    show(faces, output_format, wanted)
     return found.exit_code if detailed_exitcode else 0
 
 

@@ -69,15 +69,14 @@ def history(
         return 0
     from fleetctl.apply.history import read_history
     from fleetctl.cli.connect import open_dashboard
-    from fleetctl.cli.reporting import parse_reports, show, write_reports
+    from fleetctl.cli.reporting import parse_reports, show
 
     wanted = parse_reports(report, reading=files or ())
     name, written = _fleet_and_address(files, fleet)
     with open_dashboard(address, written) as client:
         found = read_history(client, name, limit)
     faces = _faces_of_history(found)
-    write_reports(faces, wanted)
-    show(faces, output_format)
+    show(faces, output_format, wanted)
     return 0
 
 
@@ -96,15 +95,14 @@ def show_run(
     """
     from fleetctl.apply.history import read_run
     from fleetctl.cli.connect import open_dashboard
-    from fleetctl.cli.reporting import parse_reports, show, write_reports
+    from fleetctl.cli.reporting import parse_reports, show
 
     wanted = parse_reports(report, reading=files or ())
     name, written = _fleet_and_address(files, fleet)
     with open_dashboard(address, written) as client:
         found = read_run(client, wanted_run, name)
     faces = _faces_of_run(found)
-    write_reports(faces, wanted)
-    show(faces, output_format)
+    show(faces, output_format, wanted)
     return 0
 
 

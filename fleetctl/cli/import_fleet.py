@@ -151,6 +151,7 @@ def _documents(paths: Sequence[str]) -> list[Document]:
     """Read the files; raises FleetctlError, after showing every problem, where one of them is no YAML."""
     from fleetctl.cli.connect import read_stdin
     from fleetctl.cli.console import message_console
+    from fleetctl.documents.quantity import count_of
     from fleetctl.importers.read import documents_of
     from fleetctl.render.problems import render_problems
     from fleetctl.spec.sources import read_sources
@@ -160,7 +161,7 @@ def _documents(paths: Sequence[str]) -> list[Document]:
     problems = [*problems, *wrong]
     if problems:
         render_problems(problems, message_console())
-        raise FleetctlError(f"{_counted(len(problems), 'problem')} in what is to be imported",
+        raise FleetctlError(f"{count_of(len(problems), 'problem')} in what is to be imported",
                             hint="templates are to be rendered first, as with `helm template`" if wrong else None)
     return documents
 
@@ -180,6 +181,7 @@ def _from_cluster(
 def _write_inventory(imported: Imported, path: Path | None) -> None:
     from fleetctl.cli.console import say
     from fleetctl.cli.write_file import write_file
+    from fleetctl.documents.quantity import count_of
     from fleetctl.render.inventory_json import render_inventory_json
 
     if path is None:
@@ -187,7 +189,7 @@ def _write_inventory(imported: Imported, path: Path | None) -> None:
     if imported.inventory is None:
         raise FleetctlError("no InferenceCluster among the files, so there is no inventory to write")
     write_file(path, render_inventory_json(imported.inventory), mode=MODE)
-    say("inventory", f"{_counted(len(imported.inventory.nodes), 'node')} in {path}")
+    say("inventory", f"{count_of(len(imported.inventory.nodes), 'node')} in {path}")
     for warning in imported.inventory.warnings:
         say("warning", warning)
 
@@ -228,6 +230,7 @@ def _put(text: str, out: Path | None) -> None:
 
 def _tell(draft: Draft, out: Path | None, output_format: AccountFormat, problems: Sequence[Problem]) -> None:
     from fleetctl.cli.console import message_console, say, write_result
+    from fleetctl.documents.quantity import count_of
     from fleetctl.render.losses import render_import_json, render_losses
     from fleetctl.render.problems import render_problems
 
@@ -237,11 +240,7 @@ def _tell(draft: Draft, out: Path | None, output_format: AccountFormat, problems
         render_losses(draft.losses, message_console())
         render_problems(problems, message_console())
     if problems:
-        say("error", f"the fleet file does not load yet: {_counted(len(problems), 'problem')} to mend by hand")
+        say("error", f"the fleet file does not load yet: {count_of(len(problems), 'problem')} to mend by hand")
     counts = {kind: sum(loss.kind == kind for loss in draft.losses) for kind in ("lost", "todo", "changed")}
-    say("imported", f"{_counted(len(draft.models), 'model')} as fleet {draft.name}{f' in {out}' if out else ''}; "
+    say("imported", f"{count_of(len(draft.models), 'model')} as fleet {draft.name}{f' in {out}' if out else ''}; "
                     f"{counts['lost']} lost, {counts['todo']} to do, {counts['changed']} changed")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -68,7 +68,7 @@ def plan(
     from fleetctl.cli.connect import read_stdin, refuse_two_readers
     from fleetctl.cli.plan_faces import plan_faces
     from fleetctl.cli.planning import Where, plan_fleet
-    from fleetctl.cli.reporting import parse_reports, show, write_reports
+    from fleetctl.cli.reporting import parse_reports, show
     from fleetctl.cli.saved_plan import check_out, save_plan
     from fleetctl.planner.options import PlanOptions
     from fleetctl.review.base import load_base
@@ -88,6 +88,5 @@ def plan(
     if out:
         save_plan(made, out)
     faces = plan_faces(made, planned.picture)
-    write_reports(faces, reports)
-    show(faces, output_format)
+    show(faces, output_format, reports)
     return made.exit_code if detailed_exitcode else 0

@@ -96,10 +96,11 @@ def write_reports(faces: Faces, wanted: Sequence[WantedReport]) -> None:
         write_file(report.path, text_of(faces, report.format), mode=REPORT_MODE)
 
 
-def show(faces: Faces, chosen: ReportFormat) -> None:
-    """Print the document on standard output; only the table may have colour."""
+def show(faces: Faces, chosen: ReportFormat, reports: Sequence[WantedReport] = ()) -> None:
+    """Write the reports, then print the document on standard output; only the table may have colour."""
     from fleetctl.cli.console import result_console, write_result
 
+    write_reports(faces, reports)
     if chosen is ReportFormat.TABLE:
         faces.table(result_console())
     else:

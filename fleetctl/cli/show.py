@@ -59,7 +59,7 @@ def show_plan(
     from fleetctl.cli.connect import now_text, refuse_two_readers
     from fleetctl.cli.plan_check import check_plan
     from fleetctl.cli.plan_faces import plan_faces
-    from fleetctl.cli.reporting import parse_reports, show, write_reports
+    from fleetctl.cli.reporting import parse_reports, show
     from fleetctl.cli.saved_plan import read_saved_plan
 
     refuse_two_readers([plan_file], inventory)
@@ -70,8 +70,7 @@ def show_plan(
                          ask=check or bool(address or inventory))
     _say_state(plan, checked, now)
     faces = plan_faces(plan, checked.picture)
-    write_reports(faces, reports)
-    show(faces, output_format)
+    show(faces, output_format, reports)
     return (checked.exit_code or plan.exit_code) if detailed_exitcode else 0
 
 

@@ -40,14 +40,13 @@ def validate(
     and the nearest spelling stand below it. The codes are listed in the documentation of the fleet file.
     """
     from fleetctl.cli.connect import read_stdin
-    from fleetctl.cli.reporting import parse_reports, show, write_reports
+    from fleetctl.cli.reporting import parse_reports, show
     from fleetctl.spec.load import inspect_fleet
 
     wanted = parse_reports(report, reading=files)
     loaded = inspect_fleet(files, stdin=read_stdin)
     faces = problem_faces(loaded)
-    write_reports(faces, wanted)
-    show(faces, output_format)
+    show(faces, output_format, wanted)
     if output_format is ReportFormat.TABLE:
         _say_verdict(loaded)
     return 1 if loaded.errors else 0

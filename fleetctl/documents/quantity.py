@@ -124,6 +124,16 @@ def format_share(share: int) -> str:
     return str(share // SHARE) if share % SHARE == 0 else f"{share / SHARE:.4f}".rstrip("0")
 
 
+def amount_of(share: int, unit: str) -> str:
+    """Show an amount of 1/10000 with its unit: `8 GPUs`, `0.25 GPU`."""
+    return f"{format_share(share)} {unit}{'s' if share > SHARE else ''}"
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return `1 node`, `3 nodes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 Bytes = Annotated[
     int, BeforeValidator(parse_bytes),
     WithJsonSchema({"anyOf": [

@@ -12,7 +12,7 @@ from shlex import quote
 
 from fleetctl.documents.model_pattern import matches_pattern
 from fleetctl.documents.plan import PolicyFinding
-from fleetctl.documents.quantity import SHARE, format_share
+from fleetctl.documents.quantity import amount_of, count_of, format_share
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
 
@@ -67,14 +67,14 @@ def _thresholds(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> Iterator[
     policy, create = fleet.policy, sum(doing.created.values())
     if policy.max_new_replicas is not None and create > policy.max_new_replicas:
         yield _threshold(fleet, "MAX_NEW_REPLICAS", "maxNewReplicas", str(policy.max_new_replicas),
-                         f"creates {_count(create, 'replica')}", force=force)
+                         f"creates {count_of(create, 'replica')}", force=force)
     if policy.max_new_gpus is not None and doing.new_gpus > policy.max_new_gpus:
         yield _threshold(fleet, "MAX_NEW_GPUS", "maxNewGpus", format_share(policy.max_new_gpus),
-                         f"takes {_gpus(doing.new_gpus)}", force=force)
+                         f"takes {amount_of(doing.new_gpus, 'GPU')}", force=force)
     most = policy.max_change_percent
     if most is not None and doing.live >= MIN_LIVE_FOR_PERCENT and 100 * create > most * doing.live:
         yield _threshold(fleet, "MAX_CHANGE_PERCENT", "maxChangePercent", str(most),
-                         f"creates {_count(create, 'replica')} beside {doing.live} live ones, "
+                         f"creates {count_of(create, 'replica')} beside {doing.live} live ones, "
                          f"which is {_percent(create, doing.live)} %", force=force)
 
 
@@ -88,7 +88,7 @@ def _protected(fleet: ResolvedFleet, doing: Doing, acted_on: Sequence[ResolvedMo
         pattern = protecting(fleet.policy.protected_models, model.key)
         if pattern is not None:
             yield _finding(fleet, "PROTECTED_MODEL", "protectedModels", pattern,
-                           f"creates {_count(doing.created[model.key], 'replica')} of {model.key}",
+                           f"creates {count_of(doing.created[model.key], 'replica')} of {model.key}",
                            f"{NOT_LIFTED}; --exclude {quote(model.key)} plans the rest", model=model.key)
 
 
@@ -134,14 +134,6 @@ def _finding(
 
 def _listed(values: Sequence[str]) -> str:
     return f"[{', '.join(values)}]"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _gpus(share: int) -> str:
-    return f"{format_share(share)} GPU{'s' if share > SHARE else ''}"
 
 
 def _percent(part: int, whole: int) -> str:

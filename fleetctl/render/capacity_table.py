@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
-from fleetctl.render.words import BESIDE_FROM, asked_of, count_of, some, with_note
+from fleetctl.render.words import BESIDE_FROM, asked_of, some, with_note
 
 if TYPE_CHECKING:
     from rich.console import Console

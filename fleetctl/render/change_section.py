@@ -6,10 +6,10 @@ from shlex import quote
 
 from fleetctl.documents.difference import ModelEffect, PlanChange
 from fleetctl.documents.plan import Plan
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.difference_text import revision_text
 from fleetctl.render.plan_sections import Line, Section
 from fleetctl.render.visible import visible
-from fleetctl.render.words import count_of
 
 MODELS_SHOWN = 50
 SIGNS = {"added": "+", "removed": "-", "changed": "~", "sideEffect": "!"}

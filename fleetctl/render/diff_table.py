@@ -8,6 +8,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.difference import Difference, Effect, FleetDiff
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.difference_blocks import blocks, names_text
 from fleetctl.render.difference_text import (
     EFFECTS,
@@ -21,7 +22,6 @@ from fleetctl.render.difference_text import (
 )
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
-from fleetctl.render.words import count_of
 
 if TYPE_CHECKING:
     from rich.console import Console

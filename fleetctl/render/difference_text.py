@@ -10,8 +10,7 @@ from itertools import islice, takewhile
 from fleetctl.documents.difference import Difference, Effect, FleetDiff, Revision
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.position import Position
-from fleetctl.documents.quantity import format_share
-from fleetctl.render.words import count_of
+from fleetctl.documents.quantity import count_of, format_share
 
 EFFECTS: dict[Effect, str] = {
     "additive": "more may be created",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fleetctl.documents.quantity import count_of
 from fleetctl.documents.what_if import LostModel, NodeLoss
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
-from fleetctl.render.words import BESIDE_FROM, count_of, some, with_note
+from fleetctl.render.words import BESIDE_FROM, some, with_note
 
 if TYPE_CHECKING:
     from rich.console import Console

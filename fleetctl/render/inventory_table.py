@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica, ReplicaMember, card_indices, dead_node_ids
-from fleetctl.documents.quantity import SHARE, format_bytes, format_share
+from fleetctl.documents.quantity import amount_of, count_of, format_bytes
 from fleetctl.render.replica_text import STYLES, replica_name, status_word
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
@@ -56,8 +56,8 @@ def totals_line(inventory: Inventory) -> str:
     used = sum(node.resources.used.gpu if node.resources.used else 0 for node in usable)
     up = sum(replica.state == "ALIVE" for replica in inventory.replicas)
     others = f" ({len(inventory.nodes) - len(usable)} not)" if len(usable) < len(inventory.nodes) else ""
-    return (f"{_count(len(usable), 'node')} alive{others}, {used:g} of {total:g} GPUs in use, "
-            f"{_count(len(inventory.replicas), 'replica')} live ({up} up)")
+    return (f"{count_of(len(usable), 'node')} alive{others}, {used:g} of {total:g} GPUs in use, "
+            f"{count_of(len(inventory.replicas), 'replica')} live ({up} up)")
 
 
 def _node_table(inventory: Inventory) -> Table:
@@ -152,13 +152,9 @@ def _where(member: ReplicaMember, names: Mapping[str, str], *, alone: bool) -> s
     node = visible(names.get(member.node_id, member.node_id)) if member.node_id else "no node yet"
     place = "" if alone else f"{visible(member.group or '')}/{member.copy_index}/{member.rank} "
     cards = f" GPU {','.join(map(str, member.gpu_indices))}" if member.gpu_indices else ""
-    amount = f" ({format_share(member.gpus)} GPU{'s' if member.gpus > SHARE else ''})" if member.gpus else ""
+    amount = f" ({amount_of(member.gpus, 'GPU')})" if member.gpus else ""
     address = f" {visible(member.address)}:{member.port}" if member.address and member.port else ""
     return f"{place}{node}{cards}{amount}{address}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _of(used: str, total: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from string import ascii_uppercase
 
 from fleetctl.documents.placement_map import LegendEntry, MapCard, MapNode, PlacementMap
-from fleetctl.render.words import count_of
+from fleetctl.documents.quantity import count_of
 
 NEW, FOREIGN, UNKNOWN, DIRTY = "+", "~", "?", "!"
 OTHER = "*"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetctl.documents.plan import Action, ActionMember
-from fleetctl.documents.quantity import SHARE, format_share
+from fleetctl.documents.quantity import SHARE, amount_of
 from fleetctl.render.visible import visible
 
 
@@ -29,8 +29,8 @@ def amount_text(members: Sequence[ActionMember]) -> str:
         if not any(shares):
             continue
         if len(shares) > 1 and len(set(shares)) == 1 and shares[0] < SHARE:
-            return f"{len(shares)} x {_unit(shares[0], unit)}"
-        return _unit(sum(shares), unit)
+            return f"{len(shares)} x {amount_of(shares[0], unit)}"
+        return amount_of(sum(shares), unit)
     return "a place"
 
 
@@ -55,8 +55,4 @@ def ids_text(replica_ids: Sequence[int]) -> str:
 
 def gpus_text(units: int) -> str:
     """Show an amount of 1/10000 GPU: `8 GPUs`, `0.25 GPU`."""
-    return _unit(units, "GPU")
-
-
-def _unit(share: int, unit: str) -> str:
-    return f"{format_share(share)} {unit}{'s' if share > SHARE else ''}"
+    return amount_of(units, "GPU")

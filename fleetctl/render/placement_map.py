@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.placement_map import LegendEntry, MapNode, PlacementMap
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.map_cells import Pen
 from fleetctl.render.map_signs import DIRTY, FOREIGN, MEANINGS, NEW, UNKNOWN, letters, node_words, totals
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
-from fleetctl.render.words import asked_of, count_of
+from fleetctl.render.words import asked_of
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleetctl.documents.quantity import count_of
 from fleetctl.documents.what_if import Counts, ModelChange, WhatIf
 from fleetctl.render.each_node_table import print_each_node
 from fleetctl.render.place_text import ids_text, place_text
@@ -11,7 +12,7 @@ from fleetctl.render.plan_sections import Line
 from fleetctl.render.remedy_text import remedy_lines
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
-from fleetctl.render.words import BESIDE_FROM, asked_of, count_of, some, with_note
+from fleetctl.render.words import BESIDE_FROM, asked_of, some, with_note
 
 if TYPE_CHECKING:
     from rich.console import Console

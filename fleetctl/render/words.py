@@ -1,4 +1,4 @@
-"""Small words of all tables: counts with their noun, long lists cut with a count, the heading of an answer."""
+"""Small words of all tables: long lists cut with a count, the heading of an answer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ if TYPE_CHECKING:
 
 BESIDE_FROM = 76
 """From this many columns on a table has room for words beside its numbers; below, they stand under the name."""
-
-
-def count_of(number: int, noun: str) -> str:
-    """Return `1 node`, `3 nodes`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def some(names: Sequence[str], most: int = 5) -> str:

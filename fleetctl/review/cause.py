@@ -12,7 +12,7 @@ from typing import Literal
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.difference import CountsThen, Difference, ModelEffect, PlanChange, Revision
 from fleetctl.documents.plan import ModelRow, Plan
-from fleetctl.review.words import count_of
+from fleetctl.documents.quantity import count_of
 
 
 def change_caused(

@@ -12,13 +12,12 @@ from typing import get_args
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.difference import Difference, Effect, FleetDiff, FleetSize
+from fleetctl.planner.outcome import CHANGES
 from fleetctl.review.compare_fleet import fleet_differences
 from fleetctl.review.compare_model import model_differences
 from fleetctl.review.sides import Side
 from fleetctl.review.words import added_words, gpus_of, removed_words, shape_words
 from fleetctl.review.written import WrittenFleet, WrittenModel
-
-CHANGES_PRESENT = 2
 
 
 def compare(base: Side, head: Side) -> FleetDiff:
@@ -29,7 +28,7 @@ def compare(base: Side, head: Side) -> FleetDiff:
     return FleetDiff(
         fleet=next(side.fleet.name for side in (head, base) if side.fleet), base=base.revision, head=head.revision,
         before=_size(before), after=_size(after),
-        summary=summarise(found), differences=found, exit_code=CHANGES_PRESENT if found else 0,
+        summary=summarise(found), differences=found, exit_code=CHANGES if found else 0,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.documents.quantity import SHARE, format_share
+from fleetctl.documents.quantity import SHARE, count_of, format_share
 from fleetctl.spec.resolved import ResolvedModel
 
 
@@ -31,8 +31,3 @@ def removed_words(latter: str | None) -> str:
     """Say what becomes of the replicas of a model that went."""
     kept = "its replicas become unmanaged, run on and keep their room; nothing is removed"
     return kept if latter is None else f"{kept}; looks like it is called {latter} now"
-
-
-def count_of(number: int, noun: str) -> str:
-    """Return `1 replica`, `3 replicas`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

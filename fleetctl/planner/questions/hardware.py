@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fleetctl.documents.inventory import Gpu, Node
-from fleetctl.documents.quantity import SHARE, format_bytes, format_share
+from fleetctl.documents.quantity import amount_of, format_bytes
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
 
 ACCELERATOR_LABEL = "ray.io/accelerator-type"
@@ -54,12 +54,12 @@ def claim_text(claim: Claim) -> str:
     """Return what one member takes on its node."""
     parts = []
     if claim.gpus:
-        parts.append(f"{format_share(claim.gpus)} GPU{'s' if claim.gpus > SHARE else ''}" + (
+        parts.append(amount_of(claim.gpus, "GPU") + (
             f" of {format_bytes(claim.vram)}" if claim.vram else ""))
     elif claim.vram:
         parts.append(f"{format_bytes(claim.vram)} VRAM")
     if claim.cpus:
-        parts.append(f"{format_share(claim.cpus)} CPU{'s' if claim.cpus > SHARE else ''}")
+        parts.append(amount_of(claim.cpus, "CPU"))
     if claim.memory:
         parts.append(f"{format_bytes(claim.memory)} memory")
     return ", ".join(parts) or "nothing"

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fleetctl.documents.placement_map import Beside, MapCard, MapNode
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.quantity import SHARE, count_of
 from fleetctl.render.map_signs import node_words
 from fleetctl.render.map_words import card_words, node_title
 from fleetctl.render.page.map_ink import Ink, share_class
 from fleetctl.render.page.markup import Markup, el
 from fleetctl.render.page.picture import before
 from fleetctl.render.place_text import ids_text
-from fleetctl.render.words import count_of
 
 GONE = "x"
 SHORT = 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.placement_map import LegendEntry, MapNode, PlacementMap
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.map_signs import DIRTY, FOREIGN, MEANINGS, NEW, UNKNOWN, totals
 from fleetctl.render.page.map_ink import FREE, Ink
 from fleetctl.render.page.map_nodes import GONE, changed_node, planned_node, same_node
@@ -13,7 +14,6 @@ from fleetctl.render.page.parts import fold, left_out
 from fleetctl.render.page.picture import is_touched
 from fleetctl.render.page.tables import Part
 from fleetctl.render.placement_map import counts_of
-from fleetctl.render.words import count_of
 
 NODES_SHOWN = 2_000
 """More nodes than this are not drawn: those that change come first, and what is left out is said."""

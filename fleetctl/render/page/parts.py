@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fleetctl.documents.quantity import count_of
+from fleetctl.planner.outcome import REFUSED
 from fleetctl.render.page.markup import Content, Markup, el
 from fleetctl.render.report.model import Report, Total
-from fleetctl.render.words import count_of
 
-REFUSED = 4
 TONES = {
     **dict.fromkeys(("create", "additive", "ready", "ok"), "good"),
     **dict.fromkeys(("blocked", "failed", "errors", "unknown"), "bad"),

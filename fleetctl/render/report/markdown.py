@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.report.budget import Part, fit
 from fleetctl.render.report.markdown_text import code, comment, cut, length, prose, tagged
 from fleetctl.render.report.model import Cell, Column, Report, Table
-from fleetctl.render.words import count_of
 
 BUDGET = 60_000
 """GitHub takes 65,536 characters of a comment; the rest is for what a caller may add."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetctl.documents.difference import Difference, FleetDiff
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.difference_blocks import NAMES_SHOWN, Shared, names_text, shared_differences
 from fleetctl.render.difference_text import (
     EFFECTS,
@@ -16,7 +17,6 @@ from fleetctl.render.difference_text import (
     wanted_line,
 )
 from fleetctl.render.report.model import Cell, Column, Finding, Level, Report, Table, Total
-from fleetctl.render.words import count_of
 
 COLUMNS = (
     Column("effect", "effect"), Column("model", "model", name=True), Column("path", "what", name=True),

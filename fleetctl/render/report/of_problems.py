@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.position import Position
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.report.model import Cell, Column, Finding, Report, Table, Total
-from fleetctl.render.words import count_of
 
 if TYPE_CHECKING:
     from fleetctl.spec.load import LoadedFleet

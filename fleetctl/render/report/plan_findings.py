@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from fleetctl.documents.difference import Difference
 from fleetctl.documents.plan import Blocked, Plan, PolicyFinding
 from fleetctl.documents.position import Position
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.policy_sections import ALTERED, altered_policy, altered_text
 from fleetctl.render.reason_text import reason_text
 from fleetctl.render.remedy_text import remedy_lines
 from fleetctl.render.report.model import Finding, Level
-from fleetctl.render.words import count_of
 
 
 def plan_findings(plan: Plan) -> tuple[Finding, ...]:
