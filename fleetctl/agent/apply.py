@@ -1,6 +1,7 @@
 """Carry a plan out: take the lock, create what fits in the plan's order, wait for readiness, report every replica.
 
-Partial success is a result: whatever fails, the rest goes on. SIGTERM means: begin nothing more, report, leave.
+Partial success is a result: whatever fails, the rest goes on. The lock is held until the last create has its worker;
+waiting needs none. SIGTERM means: begin nothing more, report, leave.
 """
 
 from __future__ import annotations
@@ -9,24 +10,27 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Dict, List, Mapping, Optional, Set
+from collections import deque
+from typing import Any, Deque, Dict, List, Mapping, Optional, Set
 
 import ray
+from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
-from . import world
-from .attempt import attempt, mistake, outcome, wait_ready, wait_worker
+from . import cluster
+from .attempt import Attempt, Context, EarlierAttempt, Outcome, outcome
 from .events import EVENT_VERSION, EventStream
-from .lock import HeldLock, Interrupted, LockBusy, take_lock
+from .grants import Grants
+from .lock import KV_NAMESPACE, HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
+from .note import note_draining
+from .replan import Replanning
 from .shape import replica_of
 from .turns import CardTurns
 
+POLL_S = 0.1
 HEARTBEAT_S = 10.0
 LAST_BREATH_S = 1.2
 """Ray sends SIGKILL three seconds after SIGTERM; the report must be out before."""
-
-KV_NAMESPACE = b"fleetctl"
 
 
 class Run:
@@ -37,47 +41,113 @@ class Run:
         self.plan: Mapping[str, Any] = request["plan"]
         self.events = events
         self.stop = threading.Event()
-        self.outcomes: Dict[str, Dict[str, Any]] = {}
-        self.ours = {self.plan["fleet"]["name"], self.plan.get("options", {}).get("adoptFrom")} - {None}
-        self.awaited: List[Dict[str, Any]] = []
-        self.replicas = [replica_of(self.plan, action, request["logs"]) for action in self.plan["actions"]]
+        self.outcomes: Dict[str, Outcome] = {}
+        self.blocked: List[Mapping[str, Any]] = list(self.plan["blocked"])
+        self._not_begun: Deque[Attempt] = deque()
+        self._under_way: List[Attempt] = []
+        self._turns = CardTurns([])
+        self._replanning = Replanning(request["job"], bool(request["mayReplan"]), events, time.monotonic)
+        self._lock: Optional[HeldLock] = None
+        self._spoken = time.monotonic()
 
-    def not_counted(self, model: str) -> Set[int]:
+    def work(self, lock: HeldLock) -> None:
+        """Create and await everything; returns when all is reported, or when told to stop."""
+        self._lock = lock
+        ours = {self.plan["fleet"]["name"], self.plan.get("options", {}).get("adoptFrom")} - {None}
+        self._context = Context(self._not_counted, ours, lock, Grants(), self.events.emit, time.monotonic)
+        self._take(self.request)
+        self._under_way += self._earlier()
+        while not self.stop.is_set():
+            began = time.monotonic()
+            self._begin()
+            self._step()
+            if not self._creating() and not self._replan():
+                self._release()
+                if not self._under_way or not self.request["wait"]:
+                    return
+            self._heartbeat()
+            self.stop.wait(max(POLL_S, time.monotonic() - began))
+
+    def _take(self, request: Mapping[str, Any]) -> None:
+        """Take a plan over: the request's own, or one that was made because of what the nodes are like."""
+        self.plan = request["plan"]
+        self.events.emit("planAccepted", f"plan {self.plan['planId'][:12]}: {len(self.plan['actions'])} to create",
+                         level="debug", **request["record"])
+        replicas = [replica_of(self.plan, action, request["logs"]) for action in self.plan["actions"]]
+        self._turns = CardTurns(replicas)
+        self._not_begun.extend(Attempt(replica, self._context) for replica in replicas)
+
+    def _not_counted(self, model: str) -> Set[int]:
         """Return the ids of a model that exist but do not count: lost ones and unmanaged ones."""
         records = [*self.plan.get("lost", []), *self.plan.get("unmanaged", [])]
         return {int(row["replicaId"]) for row in records if row["model"] == model and row.get("replicaId") is not None}
 
-    def work(self, lock: HeldLock) -> None:
-        """Create and await everything, `parallelism` at a time, in the plan's order."""
-        turns = CardTurns(self.replicas)
-        with ThreadPoolExecutor(max_workers=int(self.request["parallelism"]), thread_name_prefix="replica") as pool:
-            futures: List[Future[None]] = [pool.submit(self._one, replica, turns, lock) for replica in self.replicas]
-            self.awaited = self.starting_before()
-            futures += [pool.submit(self._await_live, row) for row in self.awaited]
-            self._heartbeat(futures)
-            if self.stop.is_set():
-                wait(futures, timeout=LAST_BREATH_S)
-                self.finish(interrupted=True)
-        for future in futures:
-            future.result()
+    def _earlier(self) -> List[Attempt]:
+        """Return the replicas of planned models that were starting before we came; they are awaited too."""
+        names, planned = cluster.taken_names(), {attempt.key for attempt in self._not_begun}
+        rows = [
+            {"id": f"{model['key']}/{replica_id}", "model": model["key"], "replicaId": replica_id, "members": [],
+             "lifecycle": model["lifecycle"]}
+            for model in self.request["await"]
+            for replica_id in cluster.live_ids(model["key"], names, self._not_counted(model["key"]))
+        ]
+        return [EarlierAttempt(row, self._context) for row in rows
+                if row["id"] not in planned and _is_starting(actor_name(row["model"], row["replicaId"]))]
 
-    def _one(self, replica: Dict[str, Any], turns: CardTurns, lock: HeldLock) -> None:
-        try:
-            turns.wait_for(replica["id"], self.stop.is_set)
-            if self.stop.is_set():
-                result = outcome(replica, "skipped", "INTERRUPTED", "the apply was interrupted before this one began")
-            elif not lock.still_held():
-                result = outcome(replica, "skipped", "LOCK_LOST", "the lock is gone; another apply may be at work")
-            else:
-                result = attempt(replica, self.not_counted(replica["model"]), self.ours,
-                                 lambda: turns.done(replica["id"]), self.events.emit, self.stop.is_set)
-        except Exception as error:
-            result = mistake(replica, error)
-        finally:
-            turns.done(replica["id"])
-        self._report(replica["id"], result)
+    def _begin(self) -> None:
+        """Begin what may begin: at most `parallelism` replicas at a time wait for Ray, in the plan's order."""
+        creating = sum(not attempt.granted for attempt in self._under_way)
+        for attempt in list(self._not_begun):
+            if creating >= int(self.request["parallelism"]):
+                return
+            if self._turns.may_begin(attempt.key):
+                self._not_begun.remove(attempt)
+                self._under_way.append(attempt)
+                creating += 1
 
-    def _report(self, key: str, result: Dict[str, Any]) -> None:
+    def _step(self) -> None:
+        for attempt in self._under_way:
+            if self.stop.is_set():
+                return
+            attempt.step()
+            if attempt.granted:
+                self._turns.done(attempt.key)
+            if attempt.result is not None and not self._replanning.takes(attempt.key, attempt.result):
+                self._report(attempt.key, attempt.result)
+        self._under_way = [attempt for attempt in self._under_way if attempt.result is None]
+
+    def _creating(self) -> bool:
+        return bool(self._not_begun) or any(not attempt.granted for attempt in self._under_way)
+
+    def _replan(self) -> bool:
+        """Ask for a new plan where nodes refused replicas; returns whether there is, or may be, more to create."""
+        if not self._replanning.refused:
+            return False
+        self._replanning.ask()
+        answer = self._replanning.answer()
+        if answer is None:
+            return True
+        refused, self._replanning.refused = self._replanning.refused, {}
+        request = answer.get("request")
+        if request is None:
+            self.events.emit("notReplanned", f"the plan stays as it is: {answer.get('why')}", level="warning")
+            for key, result in refused.items():
+                self._report(key, result)
+            return False
+        models = {result["model"] for result in refused.values()}
+        self.blocked = [row for row in self.blocked if row["model"] not in models] + list(request["plan"]["blocked"])
+        self._take(request)
+        count = len(request["plan"]["actions"])
+        self.events.emit("replanned", f"planned again: {count} of {len(refused)} elsewhere", placed=count)
+        return bool(self._not_begun)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+            self.events.emit("lockReleased", f"lock of fleet {self.plan['fleet']['name']} released", level="debug")
+
+    def _report(self, key: str, result: Outcome) -> None:
         self.outcomes[key] = result
         kind = result["outcome"]
         level = {"ready": "info", "starting": "info", "skipped": "warning"}.get(kind, "error")
@@ -86,61 +156,41 @@ class Run:
         details = {name: value for name, value in result.items() if name != "message"}
         self.events.emit("replica" + kind.capitalize(), f"{key}: {kind}{where}{why}", level=level, **details)
 
-    def starting_before(self) -> List[Dict[str, Any]]:
-        """Return the replicas of planned models that were already starting when we came; they are awaited too."""
-        names, planned = world.taken_names(), {replica["id"] for replica in self.replicas}
-        rows = []
-        for model in self.request["await"]:
-            for replica_id in world.live_ids(model["key"], names, self.not_counted(model["key"])):
-                key = f"{model['key']}/{replica_id}"
-                if key not in planned and world.is_starting(actor_name(model["key"], replica_id)):
-                    rows.append({"id": key, "model": model["key"], "replicaId": replica_id, "members": [],
-                                 "lifecycle": model["lifecycle"]})
-        return rows
-
-    def _await_live(self, replica: Dict[str, Any]) -> None:
-        try:
-            handle = ray.get_actor(actor_name(replica["model"], replica["replicaId"]))
-            result = wait_worker(replica, handle, self.stop.is_set) or wait_ready(replica, handle, self.stop.is_set)
-        except ValueError:
-            result = outcome(replica, "failed", "REPLICA_DIED", "it was starting and is gone")
-        except Exception as error:
-            result = mistake(replica, error)
-        self._report(replica["id"], result)
-
-    def _heartbeat(self, futures: List[Future[None]]) -> None:
-        """Wait for all work, with a line now and then; returns early when told to stop."""
-        pending, spoken = set(futures), time.monotonic()
-        while pending and not self.stop.is_set():
-            _, pending = wait(pending, timeout=0.2)
-            if pending and time.monotonic() - spoken >= HEARTBEAT_S:
-                spoken = time.monotonic()
-                self.events.emit("progress", f"{len(futures) - len(pending)} of {len(futures)} done",
-                                 done=len(futures) - len(pending), total=len(futures))
+    def _heartbeat(self) -> None:
+        if time.monotonic() - self._spoken >= HEARTBEAT_S:
+            self._spoken = time.monotonic()
+            total = len(self.outcomes) + len(self._under_way) + len(self._not_begun) + len(self._replanning.refused)
+            self.events.emit("progress", f"{len(self.outcomes)} of {total} done", done=len(self.outcomes), total=total)
 
     def finish(self, interrupted: bool = False) -> None:
         """Write the summary and leave at once; what was created and is not ready yet goes on by itself."""
-        unreported = [one for one in (*self.replicas, *self.awaited) if one["id"] not in self.outcomes]
-        names = world.taken_names() if unreported else set()
-        for replica in unreported:
-            begun = actor_name(replica["model"], replica["replicaId"]) in names
-            self.outcomes[replica["id"]] = outcome(
-                replica, "starting" if begun else "skipped", "INTERRUPTED", "the apply was interrupted")
-        results = [self.outcomes[key] for key in sorted(self.outcomes)]
+        code, why = ("INTERRUPTED", "the apply was interrupted") if interrupted else (None, "created, not waited for")
+        self.outcomes.update(self._replanning.refused)
+        for attempt in (*self._under_way, *self._not_begun):
+            self.outcomes[attempt.key] = attempt.result or outcome(
+                attempt.replica, "starting" if attempt.begun else "skipped", code, why)
+        results = sorted(self.outcomes.values(), key=lambda row: (row["model"], row["replicaId"]))
         results += [{"model": row["model"], "outcome": "blocked", "code": row["code"], "message": row["message"],
-                     "replicas": row["replicas"]} for row in self.plan["blocked"]]
-        ready = sum(1 for result in results if result["outcome"] == "ready")
+                     "replicas": row["replicas"]} for row in self.blocked]
+        ready = sum(result["outcome"] == "ready" for result in results)
         complete = ready == len(results) and not interrupted
-        code = 0 if complete else 3
         self.events.emit("runSummary", f"{ready} of {len(results)} ready", level="info" if complete else "warning",
-                         outcomes=results, exitCode=code, interrupted=interrupted)
-        os._exit(code)
+                         outcomes=results, exitCode=0 if complete else 3, interrupted=interrupted,
+                         waited=bool(self.request["wait"]))
+        os._exit(0 if complete else 3)
+
+
+def _is_starting(name: str) -> bool:
+    """Return whether the named actor of our namespace is on its way: not up, and not gone."""
+    try:
+        actor_id = ray.get_actor(name)._actor_id.hex()
+    except ValueError:
+        return False
+    return cluster.actor_record(actor_id).state not in ("ALIVE", "DEAD")
 
 
 def claim_single_use(plan_id: str, job: str) -> Optional[bytes]:
     """Note that this job applies this saved plan; returns the job that has applied it before, if one has."""
-    from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
-
     key = b"plan:" + plan_id.encode()
     if _internal_kv_put(key, job.encode(), overwrite=False, namespace=KV_NAMESPACE):
         earlier: Optional[bytes] = _internal_kv_get(key, namespace=KV_NAMESPACE)
@@ -157,7 +207,8 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
                 version=EVENT_VERSION, toolVersion=request["toolVersion"], planId=run.plan["planId"], job=job)
     try:
         lock = take_lock(
-            fleet, request["holder"], float(request["lockTimeout"]),
+            fleet, {**request["holder"], "driver": ray.get_runtime_context().get_job_id()},
+            float(request["lockTimeout"]),
             lambda holder: events.emit(
                 "lockWaiting", f"the lock of {fleet} is held; to end its holder: ray job stop {holder.get('job')}",
                 holder=holder),
@@ -178,8 +229,28 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
         events.emit("runSummary", text, level="error", outcomes=[], exitCode=6, usedBy=earlier.decode())
         return 6
     events.emit("lockAcquired", f"lock of fleet {fleet} acquired")
-    events.emit("planAccepted", f"plan {run.plan['planId'][:12]}: {len(run.replicas)} to create", level="debug",
-                **request["record"])
-    run.work(lock)
-    run.finish()
+    draining = cluster.draining_nodes()
+    if draining:
+        note_draining(job, draining)
+    _work(run, lock)
     return 0
+
+
+def _work(run: Run, lock: HeldLock) -> None:
+    """Work in a thread of its own: a call to Ray may hang, and the signal to stop must still be heard and answered."""
+    failures: List[BaseException] = []
+
+    def work() -> None:
+        try:
+            run.work(lock)
+        except BaseException as error:
+            failures.append(error)
+
+    worker = threading.Thread(target=work, name="apply", daemon=True)
+    worker.start()
+    while worker.is_alive() and not run.stop.is_set():
+        worker.join(0.1)
+    worker.join(LAST_BREATH_S)
+    if failures:
+        raise failures[0]
+    run.finish(interrupted=run.stop.is_set())

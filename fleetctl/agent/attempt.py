@@ -1,32 +1,51 @@
-"""One replica from its check to its readiness. Each has its own outcome; a failure of one stops nothing else."""
+"""One replica from its check to its readiness. Each has its own outcome; a failure of one stops nothing else.
+
+An attempt never waits: `step` goes as far as it can and returns, so that one loop serves any number of them.
+"""
 
 from __future__ import annotations
 
-import time
-from typing import Any, Callable, Collection, Dict, List, Mapping, Optional, Set
+import json
+from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Set
 
 import ray
 
-from . import world
+from . import cluster
 from .create import CreatedHere, NotCreated, check, create, take_back
-from .mark import actor_name, decode_failure
+from .failure import decode_failure, kept_failure
+from .grants import Grants
+from .lock import HeldLock
+from .mark import actor_name
 
-POLL_S = 0.25
-ANSWER_S = 10.0
-WORKER_S = 30.0
+SETTLE_S = 3.0
+"""Ray's free resources are reported with a delay; a shortfall must last this long to count."""
+ANSWER_S = 5.0
+NO_WORKER_S = 60.0
+WORKER_S = 300.0
+"""How long a worker may take to start once its replica may be granted; Ray itself tries again after 60 s."""
+CONSTRUCTED_S = 10.0
+"""Ray says ALIVE for a moment although the constructor has raised; after this it was never constructed."""
 MARGIN_S = 120.0
 """Constructors enforce their own timeout; past it and this margin the agent stops waiting and says `starting`."""
 
 Emit = Callable[..., None]
-Stopped = Callable[[], bool]
+Outcome = Dict[str, Any]
 
 
-def outcome(replica: Mapping[str, Any], kind: str, code: Optional[str] = None, message: str = "") -> Dict[str, Any]:
+class Context(NamedTuple):
+    """What all attempts of a run share. `ours` = the fleets whose replicas count as ours; `clock` in seconds."""
+
+    not_counted: Callable[[str], Set[int]]
+    ours: Collection[str]
+    lock: HeldLock
+    grants: Grants
+    emit: Emit
+    clock: Callable[[], float]
+
+
+def outcome(replica: Mapping[str, Any], kind: str, code: Optional[str] = None, message: str = "") -> Outcome:
     """Return how it ended for one replica: ready, starting, failed, blocked or skipped."""
-    nodes: List[str] = []
-    for member in replica.get("members", []):
-        if member["node"] not in nodes:
-            nodes.append(member["node"])
+    nodes: List[str] = list(dict.fromkeys(member["node"] for member in replica.get("members", [])))
     result = {"model": replica["model"], "replicaId": replica["replicaId"], "outcome": kind, "nodes": nodes,
               "message": message}
     if code:
@@ -34,156 +53,192 @@ def outcome(replica: Mapping[str, Any], kind: str, code: Optional[str] = None, m
     return result
 
 
-def mistake(replica: Mapping[str, Any], error: Exception) -> Dict[str, Any]:
-    """Return the outcome of an error that nobody expected: it is this replica's alone."""
-    return outcome(replica, "failed", "AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
+class Attempt:
+    """One replica that the plan creates. `granted` = Ray has chosen its cards, or never will."""
 
+    def __init__(self, replica: Dict[str, Any], context: Context) -> None:
+        self.replica = replica
+        self.key = str(replica["id"])
+        self.result: Optional[Outcome] = None
+        self.created: Optional[CreatedHere] = None
+        self.granted = False
+        self._context = context
+        self._begun = context.clock()
+        self._since = self._begun
+        self._seen = self._alive_since = self._begun
+        self._handle: Any = None
+        self._answer: Any = None
+        self._phase: Callable[[], None] = self._check
 
-def attempt(
-    replica: Dict[str, Any], not_counted: Set[int], ours: Collection[str], scheduled: Callable[[], None], emit: Emit,
-    stopped: Stopped,
-) -> Dict[str, Any]:
-    """Create one replica and wait until it is ready; `scheduled` is called once Ray chose its cards, or never will.
+    @property
+    def begun(self) -> bool:
+        """Whether the replica's actor exists, as far as this attempt knows."""
+        return self._handle is not None
 
-    `ours` = the fleets whose replicas count as this fleet's: its own name, and the one it adopts from.
-    """
-    begun = time.monotonic()
-    try:
-        check(replica, not_counted)
-        if stopped():
-            return outcome(replica, "skipped", "INTERRUPTED", "the apply was interrupted before this one began")
-        created = create(replica)
-    except NotCreated as refusal:
-        return _explain(replica, refusal, ours, stopped)
-    emit("replicaCreated", f"{replica['id']}: created on {_where(replica)}", model=replica["model"],
-         replicaId=replica["replicaId"], nodes=outcome(replica, "starting")["nodes"])
-    result = _wait_for_worker(replica, created, stopped)
-    if result is None and len(replica["members"]) > 1:
-        _wait_for_group(created, stopped)
-    scheduled()
-    result = result or wait_ready(replica, created.handle, stopped)
-    result["seconds"] = round(time.monotonic() - begun, 2)
-    return result
-
-
-def _where(replica: Mapping[str, Any]) -> str:
-    return ", ".join(outcome(replica, "starting")["nodes"])
-
-
-def _explain(
-    replica: Mapping[str, Any], refusal: NotCreated, ours: Collection[str], stopped: Stopped
-) -> Dict[str, Any]:
-    """Turn a refusal into an outcome; a name that exists means that somebody has created this very replica."""
-    if refusal.code == "NAME_TAKEN":
-        name = actor_name(replica["model"], replica["replicaId"])
+    def step(self) -> None:
+        """Go as far as possible without waiting. Whatever goes wrong is this replica's alone."""
         try:
-            handle = ray.get_actor(name)
-        except ValueError:
-            return outcome(replica, "failed", "NAME_TAKEN", f"{refusal}, but it is gone again")
-        return _await_other(replica, handle, ours, stopped)
-    if refusal.code == "TARGET_REACHED":
-        return outcome(replica, "skipped", refusal.code, str(refusal))
-    return outcome(replica, "blocked", refusal.code, str(refusal))
+            while self.result is None:
+                phase = self._phase
+                phase()
+                if self._phase == phase:
+                    break
+        except Exception as error:
+            self._end("failed", "AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
+        self.granted = self.granted or self.result is not None
+        self._seen = self._context.clock()
 
+    def _end(self, kind: str, code: Optional[str] = None, message: str = "") -> None:
+        self.result = outcome(self.replica, kind, code, message)
+        if self.created is not None:
+            self.result["seconds"] = round(self._context.clock() - self._begun, 2)
 
-def _await_other(
-    replica: Mapping[str, Any], handle: Any, ours: Collection[str], stopped: Stopped
-) -> Dict[str, Any]:
-    """Wait for a replica that somebody else has created under our name, and count it only if it is our fleet's."""
-    result = wait_ready(replica, handle, stopped)
-    if result["outcome"] != "ready":
-        return result
-    try:
-        fleet = ray.get(handle.fleet.remote(), timeout=ANSWER_S)
-    except Exception:
-        return outcome(replica, "blocked", "NAME_TAKEN", "its name belongs to an actor that carries no fleet's mark")
-    if fleet in ours:
-        return result
-    return outcome(replica, "blocked", "CLAIMED_BY_FLEET", f"fleet {fleet} has just started a replica of this model")
+    def _go_on(self, phase: Callable[[], None]) -> None:
+        self._phase = phase
+        self._since = self._alive_since = self._context.clock()
 
+    def _passed(self) -> float:
+        """Return the seconds spent in this phase; a gap in which Ray did not answer us does not count."""
+        now = self._context.clock()
+        if now - self._seen > ANSWER_S:
+            self._since += now - self._seen
+        return now - self._since
 
-def _wait_for_worker(replica: Mapping[str, Any], created: CreatedHere, stopped: Stopped) -> Optional[Dict[str, Any]]:
-    """Return None once Ray has given the actor a worker; else the outcome, after taking the actor back."""
-    timeout_s = float(replica["lifecycle"]["schedulingTimeout"])
-    deadline = time.monotonic() + timeout_s
-    while not stopped():
-        record = world.actor_record(created.actor_id)
-        if world.has_worker(record) or record.get("State") == "DEAD":
+    def _check(self) -> None:
+        if not self._context.lock.still_held():
+            return self._end("skipped", "LOCK_LOST", "the lock is gone; another apply may be at work")
+        try:
+            check(self.replica, self._context.not_counted(self.replica["model"]))
+            created = create(self.replica)
+        except NotCreated as refusal:
+            if refusal.code != "NODE_TAKEN" or self._passed() >= SETTLE_S:
+                self._refused(refusal)
             return None
-        if time.monotonic() >= deadline:
+        self.created, self._handle = created, created.handle
+        nodes = outcome(self.replica, "starting")["nodes"]
+        self._context.emit("replicaCreated", f"{self.key}: created on {', '.join(nodes)}", nodes=nodes,
+                           model=self.replica["model"], replicaId=self.replica["replicaId"])
+        if len(self.replica["members"]) == 1:
+            self._context.grants.created(created, self.replica["members"][0])
+            return self._go_on(self._await_grant)
+        return self._go_on(self._await_group)
+
+    def _refused(self, refusal: NotCreated) -> None:
+        """Turn a refusal into an outcome; a name that exists means that somebody has created this very replica."""
+        if refusal.code == "NAME_TAKEN":
+            try:
+                self._handle = ray.get_actor(actor_name(self.replica["model"], self.replica["replicaId"]))
+            except ValueError:
+                return self._end("failed", "NAME_TAKEN", f"{refusal}, but it is gone again")
+            self.granted = True
+            return self._go_on(self._await_ready)
+        return self._end("skipped" if refusal.code == "TARGET_REACHED" else "blocked", refusal.code, str(refusal))
+
+    def _await_grant(self) -> None:
+        """Wait for the worker of a single member; what Ray has no room for is taken back."""
+        created = self.created
+        assert created is not None
+        node_id = self.replica["members"][0]["nodeId"]
+        record = cluster.actor_record(created.actor_id)
+        if record.placed or record.state == "DEAD":
+            self.granted = True
+            self._context.grants.placed(created, node_id)
+            return self._go_on(self._await_ready)
+        timeout_s = float(self.replica["lifecycle"]["schedulingTimeout"])
+        if self._passed() < timeout_s:
+            return None
+        short = cluster.shortfalls(self.replica["members"])
+        if short and not self._context.grants.may_be_granted(created, node_id):
             take_back(created)
-            short = "; ".join(world.shortfalls(replica["members"])) or "no reason known"
-            return outcome(replica, "failed", "NODE_TAKEN",
-                           f"Ray gave it no worker within {timeout_s:g} s: needs {created.claim}; {short}; taken back")
-        time.sleep(POLL_S)
-    return None
+            return self._end("failed", "NODE_TAKEN", f"Ray gave it no worker within {timeout_s:g} s: needs "
+                                                     f"{created.claim}; {'; '.join(short)}; taken back")
+        if self._passed() >= max(timeout_s, WORKER_S):
+            return self._no_worker()
+        return None
 
+    def _no_worker(self) -> None:
+        self._end("starting", "NO_WORKER",
+                  f"Ray has given it no worker for {self._passed():.0f} s; it starts when there is room, or "
+                  f"`fleetctl evict {self.key}` gives it up")
 
-def _wait_for_group(created: CreatedHere, stopped: Stopped) -> None:
-    """Return once a gang's placement group has its cards, or the gang has given up waiting for them."""
-    while not stopped() and not world.group_is_granted(created.name):
-        if world.actor_record(created.actor_id).get("State") in ("ALIVE", "DEAD", None):
-            return
-        time.sleep(POLL_S)
+    def _await_group(self) -> None:
+        """Wait until a gang's placement group has its cards, or the gang has given up waiting for them."""
+        created = self.created
+        assert created is not None
+        if cluster.group_is_granted(created.name) or cluster.actor_record(created.actor_id).state in ("ALIVE", "DEAD"):
+            self.granted = True
+            self._go_on(self._await_ready)
 
+    def _await_ready(self) -> None:
+        """Wait until the constructor has returned, which is readiness: ALIVE, with a repr. Or until it is DEAD."""
+        record = cluster.actor_record(self._handle._actor_id.hex())
+        if record.state == "ALIVE" and record.report:
+            self._answer = self._handle.__ray_ready__.remote()
+            return self._go_on(self._await_answer)
+        if record.state == "DEAD":
+            return self._end("failed", *self._cause(record))
+        if record.state != "ALIVE":
+            self._alive_since = self._context.clock()
+        elif self._context.clock() - self._alive_since >= CONSTRUCTED_S:
+            return self._end("failed", "NEVER_CONSTRUCTED", "Ray calls its actor ALIVE, but its constructor never "
+                             f"returned; `fleetctl evict {self.key}` removes it")
+        if self._passed() >= float(self.replica["lifecycle"]["startupTimeout"]) + MARGIN_S:
+            return self._end("starting", "STILL_STARTING", "it goes on by itself; `fleetctl status` shows it")
+        return None
 
-def wait_worker(replica: Mapping[str, Any], handle: Any, stopped: Stopped) -> Optional[Dict[str, Any]]:
-    """Return None once a replica that was starting before has a worker; else say that it only waits for resources.
+    def _cause(self, record: cluster.ActorRecord) -> "tuple[str, str]":
+        """Return code and message of an actor's death: kept by a gang, or carried by its constructor's error."""
+        return kept_failure(self._handle._actor_id.hex()) or decode_failure(record.death)
 
-    It is not ours to take back: the run that created it is gone. A person can evict it.
-    """
-    deadline = time.monotonic() + WORKER_S
-    while not stopped():
-        record = world.actor_record(handle._actor_id.hex())
-        if world.has_worker(record) or record.get("State") != "PENDING_CREATION":
+    def _await_answer(self) -> None:
+        done, _ = ray.wait([self._answer], timeout=0)
+        late = self._passed() >= ANSWER_S
+        if not done and not late:
             return None
-        if time.monotonic() >= deadline:
-            return outcome(replica, "starting", "NO_WORKER",
-                           f"Ray has given it no worker for {WORKER_S:g} s: its node is full; it starts when there is"
-                           f" room, or `fleetctl evict {replica['id']}` gives it up")
-        time.sleep(POLL_S)
-    return None
+        try:
+            ray.get(self._answer, timeout=0)
+        except ray.exceptions.GetTimeoutError:
+            pass  # it is up all the same
+        except Exception:  # it has died since, or is being restarted: its state tells
+            return self._go_on(self._await_ready)
+        return self._ready("it is up, but its process does not answer" if not done else "")
+
+    def _ready(self, note: str) -> None:
+        told = json.loads(cluster.actor_record(self._handle._actor_id.hex()).report or "{}")
+        if self.created is None and told.get("fleet") not in self._context.ours:
+            return self._end("blocked", "CLAIMED_BY_FLEET",
+                             f"fleet {told.get('fleet')} has just started a replica of this model")
+        self._end("ready", "NOT_ANSWERING" if note else None, note)
+        first = (told.get("members") or [None])[0]
+        assert self.result is not None
+        self.result["address"] = address_of(first) if first else None
+        return None
 
 
-def wait_ready(replica: Mapping[str, Any], handle: Any, stopped: Stopped) -> Dict[str, Any]:
-    """Wait until the actor is up, which is readiness, or DEAD, with the engine's last words.
+class EarlierAttempt(Attempt):
+    """A replica that was starting when this run came: awaited, never taken back. A person can evict it."""
 
-    Its state is asked for first: a call to an actor that is just being restarted fails, and the actor comes back all
-    the same. Then the actor itself: Ray says ALIVE for a moment even when the constructor has raised.
-    """
-    deadline = time.monotonic() + float(replica["lifecycle"]["startupTimeout"]) + MARGIN_S
-    while not stopped() and time.monotonic() < deadline:
-        state = world.actor_record(handle._actor_id.hex()).get("State", "DEAD")
-        if state == "ALIVE" and _answers(handle):
-            return _with_address(outcome(replica, "ready"), handle)
-        if state == "DEAD":
-            return outcome(replica, "failed", *_cause_of_death(handle))
-        time.sleep(POLL_S)
-    return outcome(replica, "starting", "STILL_STARTING", "it goes on by itself; `fleetctl status` shows it")
+    def __init__(self, replica: Dict[str, Any], context: Context) -> None:
+        super().__init__(replica, context)
+        self.granted = True
+        self._phase = self._find
 
+    def _find(self) -> None:
+        try:
+            self._handle = ray.get_actor(actor_name(self.replica["model"], self.replica["replicaId"]))
+        except ValueError:
+            return self._end("failed", "REPLICA_DIED", "it was starting and is gone")
+        return self._go_on(self._await_worker)
 
-def _answers(handle: Any) -> bool:
-    try:
-        ray.get(handle.__ray_ready__.remote(), timeout=ANSWER_S)
-    except Exception:  # it died or is being restarted: its state tells
-        return False
-    return True
+    def _await_worker(self) -> None:
+        record = cluster.actor_record(self._handle._actor_id.hex())
+        if record.placed or record.state != "PENDING_CREATION":
+            self._go_on(self._await_ready)
+        elif self._passed() >= NO_WORKER_S:
+            self._no_worker()
 
 
-def _cause_of_death(handle: Any) -> "tuple[str, str]":
-    """Ask a dead actor why: Ray answers with the error of its constructor, or with how its process ended."""
-    try:
-        ray.get(handle.__ray_ready__.remote(), timeout=ANSWER_S)
-    except Exception as error:
-        return decode_failure(str(error))
-    return "REPLICA_DIED", "it ended, and Ray gave no reason"
-
-
-def _with_address(result: Dict[str, Any], handle: Any) -> Dict[str, Any]:
-    """Add where the replica answers: its first member's host and port. A replica of an older agent may not tell."""
-    try:
-        first = ray.get(handle.where.remote(), timeout=ANSWER_S)[0]
-        result["address"] = f"{first['ip']}:{first['port']}"
-    except Exception:
-        result["address"] = None
-    return result
+def address_of(member: Mapping[str, Any]) -> str:
+    """Return where a member answers, as host:port; an IPv6 address in brackets."""
+    host = str(member["ip"])
+    return f"[{host}]:{member['port']}" if ":" in host else f"{host}:{member['port']}"

@@ -8,14 +8,11 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Set
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from . import world
+from . import cluster
 from .claims import format_claim, member_options
 from .gang import GangCoordinator
-from .mark import actor_name, mark_variables
+from .mark import actor_name
 from .replica import ModelActor
-
-SETTLE_S = 3.0
-"""Ray's free resources are reported with a delay; a shortfall must last this long to count."""
 
 
 class NotCreated(Exception):
@@ -27,39 +24,39 @@ class NotCreated(Exception):
 
 
 class CreatedHere(NamedTuple):
-    """A replica that this very run has created. The only thing the agent may take back."""
+    """A replica that this very run has created. The only thing the agent may take back.
+
+    `free_before` = what Ray had free on its nodes just before, by node id. `at_ms` is since the epoch.
+    """
 
     name: str
     handle: Any
     actor_id: str
     claim: str
+    free_before: Mapping[str, cluster.Amounts]
+    at_ms: int
 
 
-def check(action: Mapping[str, Any], not_counted: Set[int]) -> None:
-    """Re-check a planned replica against the cluster as it is now; raises NotCreated."""
-    names = world.taken_names()
-    name = actor_name(action["model"], action["replicaId"])
+def check(replica: Mapping[str, Any], not_counted: Set[int]) -> None:
+    """Re-check a planned replica against the cluster as it is now; raises NotCreated.
+
+    NODE_TAKEN may pass: Ray reports its free resources with a delay.
+    """
+    names = cluster.taken_names()
+    name = actor_name(replica["model"], replica["replicaId"])
     if name in names:
         raise NotCreated("NAME_TAKEN", f"{name} exists already")
-    live = world.live_ids(action["model"], names, not_counted)
-    if len(live) >= int(action["wanted"]):
-        raise NotCreated("TARGET_REACHED", f"{len(live)} of {action['wanted']} are already live")
-    for member in action["members"]:
-        trouble = world.dead_or_draining(member["nodeId"])
+    live = cluster.live_ids(replica["model"], names, not_counted)
+    if len(live) >= int(replica["wanted"]):
+        raise NotCreated("TARGET_REACHED", f"{len(live)} of {replica['wanted']} are already live")
+    members: List[Mapping[str, Any]] = replica["members"]
+    for node_id, node in {member["nodeId"]: member["node"] for member in members}.items():
+        trouble = cluster.node_trouble(node_id)
         if trouble:
-            raise NotCreated("NODE_GONE", f"{member['node']}: {trouble}")
-    _check_free(action["members"])
-
-
-def _check_free(members: List[Mapping[str, Any]]) -> None:
-    deadline = time.monotonic() + SETTLE_S
-    while True:
-        short = world.shortfalls(members)
-        if not short:
-            return
-        if time.monotonic() >= deadline:
-            raise NotCreated("NODE_TAKEN", "; ".join(short))
-        time.sleep(0.25)
+            raise NotCreated(trouble[0], f"{node}: {trouble[1]}")
+    short = cluster.shortfalls(members)
+    if short:
+        raise NotCreated("NODE_TAKEN", "; ".join(short))
 
 
 def create(replica: Dict[str, Any]) -> CreatedHere:
@@ -71,21 +68,22 @@ def create(replica: Dict[str, Any]) -> CreatedHere:
     single = len(members) == 1
     name = actor_name(replica["model"], replica["replicaId"])
     options: Dict[str, Any] = member_options(members[0]) if single else {"num_cpus": 0, "num_gpus": 0}
+    free, now_ms = cluster.free_by_node(), int(time.time() * 1000)
     try:
         handle = ray.remote(ModelActor if single else GangCoordinator).options(
             name=name,
             lifetime="detached",
             max_restarts=int(replica["lifecycle"]["restartMax"]),
             scheduling_strategy=NodeAffinitySchedulingStrategy(members[0]["nodeId"], soft=False),
-            runtime_env={"env_vars": mark_variables(replica)},
             **options,
         ).remote(replica)
     except ValueError as error:
-        if name in world.taken_names():
+        if name in cluster.taken_names():
             raise NotCreated("NAME_TAKEN", f"{name} exists already") from None
         raise NotCreated("REFUSED_BY_RAY", str(error).splitlines()[0]) from None
     claim = "; ".join(f"{format_claim(member)} on {member['node']}" for member in members)
-    return CreatedHere(name, handle, handle._actor_id.hex(), claim)
+    before = {member["nodeId"]: free.get(member["nodeId"], {}) for member in members}
+    return CreatedHere(name, handle, handle._actor_id.hex(), claim, before, now_ms)
 
 
 def take_back(created: CreatedHere) -> None:

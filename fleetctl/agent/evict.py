@@ -15,25 +15,27 @@ GONE_S = 30.0
 
 
 def run_evict(request: Mapping[str, Any], events: EventStream) -> int:
-    """End the named replica for good; returns 0 when it is gone, 1 when there is none, 5 when an apply is running."""
+    """End the named replica for good; returns 0 when it is gone, 1 when there is none, 5 when an apply is creating."""
     name = actor_name(request["model"], int(request["replicaId"]))
     events.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}",
                 version=EVENT_VERSION, toolVersion=request["toolVersion"], job=request["job"])
+    holder = {**request["holder"], "driver": ray.get_runtime_context().get_job_id()}
     try:
-        take_lock(request["fleet"], request["holder"], float(request["lockTimeout"]), lambda _: None, lambda: False)
+        lock = take_lock(request["fleet"], holder, float(request["lockTimeout"]), lambda _: None, lambda: False)
         handle = ray.get_actor(name)
     except LockBusy as busy:
-        holder = busy.holder.get("job", "unknown")
-        return _end(events, 5, f"the lock of fleet {request['fleet']} is held by job {holder}")
+        job = busy.holder.get("job", "unknown")
+        return _end(events, 5, f"the lock of fleet {request['fleet']} is held by job {job}")
     except ValueError:
         return _end(events, 1, f"there is no {name}")
     events.emit("replicaEnding", f"{name} is told to end")
     ray.kill(handle, no_restart=True)
+    lock.release()
     deadline = time.monotonic() + GONE_S
     while name in ray.util.list_named_actors():
         if time.monotonic() >= deadline:
             return _end(events, 1, f"{name} was told to end and still exists")
-        time.sleep(0.2)
+        time.sleep(0.05)
     return _end(events, 0, f"{name} is gone")
 
 

@@ -17,14 +17,19 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from . import node
 from .claims import bundle_for, format_claim, member_options
+from .cluster import shortfalls
 from .engine import EngineProcess, StartFailed
-from .mark import actor_name, decode_failure, describe, encode_failure, injected_variables
+from .failure import decode_failure, encode_failure, keep_failure
+from .mark import actor_name, describe, injected_variables
 from .member import MemberSeat, addresses, deadline_after, write_reason
 from .replica import fail_start, start_failure
-from .world import shortfalls
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0
+GRANT_S = 300.0
+"""How long Ray may take to grant a group that it has room for."""
+LEAVE_S = 10.0
+"""How long a gang that failed may take to leave by itself, before it ends itself by force."""
 ANSWER_S = 120.0
 """A member answers at once; before that its worker has to start and its cards to settle."""
 MARGIN_S = 60.0
@@ -79,19 +84,54 @@ class GangCoordinator:
     def __init__(self, replica: Dict[str, Any]) -> None:
         self._replica = replica
         self._places: List[Dict[str, Any]] = []
+        self._members: List[Any] = []
         restarted = node.was_restarted()
         if restarted:
             node.back_off(replica["lifecycle"])
         try:
+            self._require_nodes()
             self._give_back()
-            self._members = self._seat_members(self._take_group())
+            self._seat_members(self._take_group())
             self._start_engines()
             self._wait_ready()
             self._ask(self._members, "serve")
         except Exception as error:
-            self._give_back()
-            fail_start(replica, start_failure(error), restarted)
+            self._fail(start_failure(error), restarted)
         threading.Thread(target=self._end_with_members, name="fleetctl-watch", daemon=True).start()
+
+    def _require_nodes(self) -> None:
+        """Raise where a node of ours is dead: we are pinned to it, so no restart can help."""
+        alive = {record["NodeID"] for record in ray.nodes() if record["Alive"]}
+        dead = sorted({member["node"] for member in self._replica["members"] if member["nodeId"] not in alive})
+        if dead:
+            raise StartFailed("NODE_GONE", f"{', '.join(dead)}: the node is dead or gone")
+
+    def _fail(self, failure: StartFailed, restarted: bool) -> None:
+        """End a start that failed. Never by raising alone while members are open.
+
+        Ray lets a worker leave only when the tasks it waits for are done, and the creation of a member that was cut
+        short is never done: the process would stay, and Ray call it ALIVE for good. So the members go first, and a
+        process that is still here after that ends itself by force, with its reason kept where the agent finds it.
+        """
+        for_good = failure.code == "NODE_GONE"
+        if for_good or not restarted:
+            keep_failure(ray.get_runtime_context().get_actor_id(), failure.code, str(failure))
+            threading.Timer(0 if for_good else LEAVE_S, self._end_for_good).start()
+        for member in self._members:
+            ray.kill(member, no_restart=True)
+        self._give_back()
+        if for_good:
+            write_reason(self._replica["members"][0], f"{failure.code}: {failure}")
+            time.sleep(LEAVE_S)
+        fail_start(self._replica, failure, restarted)
+
+    def _end_for_good(self) -> None:
+        """End this actor without a restart: by Ray, and where Ray does not do it, by itself."""
+        try:
+            ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+            time.sleep(LEAVE_S)
+        finally:
+            os._exit(1)
 
     def _name(self) -> str:
         """Return the name of this actor, which is that of its placement group, too."""
@@ -117,26 +157,30 @@ class GangCoordinator:
                 return  # none of that name: mostly Ray gave it back together with its owner
             time.sleep(POLL_S)
 
-    def _seat_members(self, group: PlacementGroup) -> List[Any]:
+    def _await_grant(self, group: PlacementGroup) -> None:
+        """Return when the group is granted; a group that waits holds nothing, so a shortfall is somebody else's."""
         timeout_s = float(self._replica["lifecycle"]["schedulingTimeout"])
-        if not group.wait(timeout_s):
-            wanted = "; ".join(f"{format_claim(member)} on {member['node']}" for member in self._replica["members"])
-            short = "; ".join(shortfalls(self._replica["members"])) or "no reason known"
-            raise StartFailed("NODE_TAKEN", f"Ray did not grant {wanted} within {timeout_s:g} s: {short}")
-        members = [
-            ray.remote(GangMember).options(
+        begun = time.monotonic()
+        while not group.wait(timeout_s):
+            short = shortfalls(self._replica["members"])
+            if short or time.monotonic() - begun >= GRANT_S:
+                wanted = "; ".join(f"{format_claim(member)} on {member['node']}" for member in self._replica["members"])
+                raise StartFailed("NODE_TAKEN", f"Ray did not grant {wanted} within {time.monotonic() - begun:.0f} s: "
+                                                f"{'; '.join(short) or 'no reason known'}")
+
+    def _seat_members(self, group: PlacementGroup) -> None:
+        self._await_grant(group)
+        for index, member in enumerate(self._replica["members"]):
+            self._members.append(ray.remote(GangMember).options(
                 max_restarts=0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
                 **member_options(member),
-            ).remote(member)
-            for index, member in enumerate(self._replica["members"])
-        ]
-        seats = self._ask(members, "seat")
+            ).remote(member))
+        seats = self._ask(self._members, "seat")
         self._places = [place for place, _, _ in seats]
         self._leads = {
             (place["group"], place["copy"]): (host, port) for place, host, port in seats if int(place["rank"]) == 0
         }
-        return members
 
     def _start_engines(self) -> None:
         sizes: Dict[Tuple[str, int], int] = {}
@@ -193,14 +237,6 @@ class GangCoordinator:
             write_reason(self._replica["members"][0], f"the gang goes down: {reason}")
         finally:
             os._exit(1)
-
-    def fleet(self) -> str:
-        """Return the fleet whose mark this replica carries."""
-        return str(self._replica["fleet"])
-
-    def where(self) -> List[Dict[str, Any]]:
-        """Return the place of every member, as in the repr."""
-        return self._places
 
     def __repr__(self) -> str:
         return describe(self._replica, self._places)

@@ -1,36 +1,33 @@
-"""One apply per fleet at a time: a named actor that is not detached, so it dies with the job that holds it."""
+"""One apply per fleet creates at a time: numbered entries in Ray's table of keys, of which the highest one counts.
+
+Whoever writes the next number holds the lock; Ray writes a key only once. An entry counts as long as its job lives and
+has not released it. The highest entry is never deleted, so a number is never given twice: a holder that was frozen and
+wakes up finds that it is not the highest any more (a fencing token, Kleppmann 2016).
+
+An actor would do, too, but its worker process takes a second to start.
+"""
 
 from __future__ import annotations
 
+import json
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
-POLL_S = 1.0
-ANSWER_S = 10.0
-WORKER_S = 60.0
-"""How long the lock's own actor may take to get a worker."""
+from .cluster import job_is_alive
 
-
-class FleetLock:
-    """The lock; it knows who holds it."""
-
-    def __init__(self, holder: Dict[str, str]) -> None:
-        self._holder = holder
-
-    def holder(self) -> Dict[str, str]:
-        """Return the job that holds the lock, and who started it."""
-        return self._holder
+KV_NAMESPACE = b"fleetctl"
+POLL_S = 0.5
+RELEASED = "released"
 
 
 class LockBusy(Exception):
-    """Another job holds the lock; `holder` says which, as far as it answers."""
+    """Another job holds the lock; `holder` says which."""
 
-    def __init__(self, holder: Dict[str, str]) -> None:
+    def __init__(self, holder: Mapping[str, Any]) -> None:
         super().__init__(holder)
-        self.holder = holder
+        self.holder = dict(holder)
 
 
 class Interrupted(Exception):
@@ -38,52 +35,83 @@ class Interrupted(Exception):
 
 
 class HeldLock:
-    """The lock, held by this job."""
+    """The lock of a fleet, held by this job under a number."""
 
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
+    def __init__(self, fleet: str, number: int, holder: Mapping[str, Any]) -> None:
+        self._fleet, self._number, self._holder = fleet, number, holder
 
     def still_held(self) -> bool:
-        """Tell whether the lock actor still lives; without it another job may already be at work."""
-        try:
-            ray.get(self._actor.holder.remote(), timeout=ANSWER_S)
-        except Exception:
-            return False
-        return True
+        """Return whether nobody has taken the lock since."""
+        return max(_numbers(self._fleet), default=-1) == self._number
+
+    def release(self) -> None:
+        """Give the lock back; the next one may take it at once."""
+        _internal_kv_put(_key(self._fleet, self._number), _packed({**self._holder, RELEASED: True}), overwrite=True,
+                         namespace=KV_NAMESPACE)
 
 
 def take_lock(
-    fleet: str, holder: Dict[str, str], timeout_s: float, waiting: Callable[[Dict[str, str]], None],
+    fleet: str, holder: Mapping[str, Any], timeout_s: float, waiting: Callable[[Mapping[str, Any]], None],
     stopped: Callable[[], bool],
 ) -> HeldLock:
     """Take the fleet's lock, waiting up to `timeout_s`; raises LockBusy, and Interrupted when told to stop.
 
-    `waiting` is told each holder once.
+    `holder` names our Ray job under `driver`. `waiting` is told each other holder once.
     """
-    name, deadline, told = f"FleetLock:{fleet}", time.monotonic() + timeout_s, None
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    deadline, told = time.monotonic() + timeout_s, None
     while True:
-        try:
-            actor = ray.remote(FleetLock).options(name=name, num_cpus=0, scheduling_strategy=here).remote(holder)
-            ray.get(actor.holder.remote(), timeout=WORKER_S)
-        except (ValueError, ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
-            other = holder_of(name)
-        else:
-            return HeldLock(actor)
+        number = max(_numbers(fleet), default=-1)
+        other = _active_holder(fleet, number)
+        if other is None:
+            if _write(fleet, number + 1, holder):
+                return HeldLock(fleet, number + 1, holder)
+            continue  # another job was quicker: look who holds it now
         if stopped():
             raise Interrupted
         if time.monotonic() >= deadline:
-            raise LockBusy(other or {})
-        if other and other != told:
+            raise LockBusy(other)
+        if other != told:
             waiting(other)
             told = other
         time.sleep(min(POLL_S, max(0.05, deadline - time.monotonic())))
 
 
-def holder_of(name: str) -> Optional[Dict[str, str]]:
-    """Return what the lock's holder says of itself, or None when it does not answer."""
-    try:
-        answer: Dict[str, str] = ray.get(ray.get_actor(name).holder.remote(), timeout=ANSWER_S)
-    except Exception:
+def _active_holder(fleet: str, number: int) -> Optional[Dict[str, Any]]:
+    """Return who holds the lock under a number; None when it was released or its job has ended."""
+    packed = _internal_kv_get(_key(fleet, number), namespace=KV_NAMESPACE) if number >= 0 else None
+    if packed is None:
         return None
-    return answer
+    holder: Dict[str, Any] = json.loads(packed)
+    return None if holder.get(RELEASED) or not job_is_alive(str(holder.get("driver"))) else holder
+
+
+def _write(fleet: str, number: int, holder: Mapping[str, Any]) -> bool:
+    """Write an entry and return whether it is the highest: the numbers below a newer one may have been deleted."""
+    existed = _internal_kv_put(_key(fleet, number), _packed(holder), overwrite=False, namespace=KV_NAMESPACE)
+    if existed:
+        return False
+    known = _numbers(fleet)
+    for stale in known:
+        if stale < number:
+            _internal_kv_del(_key(fleet, stale), namespace=KV_NAMESPACE)
+    if max(known, default=number) > number:
+        _internal_kv_del(_key(fleet, number), namespace=KV_NAMESPACE)
+        return False
+    return True
+
+
+def _numbers(fleet: str) -> List[int]:
+    prefix = _prefix(fleet)
+    return [int(key[len(prefix):]) for key in _internal_kv_list(prefix, namespace=KV_NAMESPACE)]
+
+
+def _prefix(fleet: str) -> bytes:
+    return f"lock:{fleet}:".encode()
+
+
+def _key(fleet: str, number: int) -> bytes:
+    return _prefix(fleet) + str(number).encode()
+
+
+def _packed(holder: Mapping[str, Any]) -> bytes:
+    return json.dumps(holder).encode()

@@ -1,4 +1,4 @@
-"""What a replica tells about itself: its name, its mark while starting, its repr once up. Nothing secret."""
+"""What a replica tells about itself: its name, what its fleet planned for it, its repr once up. Nothing secret."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from typing import Any, Dict, List, Mapping, Sequence
 
 MARK_VERSION = 1
-FAILURE_PREFIX = "FLEETCTL_FAILED "
-_PLANNED = ("group", "copy", "role", "rank", "nodeId", "slot", "gpus", "vram", "cpus", "memory")
+PLANNED = ("slot", "gpus", "vram", "cpus", "memory")
+"""What the plan claims for a member: its repr repeats it, so that nothing else has to be remembered."""
 
 
 def compact(value: Any) -> str:
@@ -20,26 +20,25 @@ def actor_name(model: str, replica_id: int) -> str:
     return f"ModelActor:{model}:{replica_id}"
 
 
-def mark_variables(replica: Mapping[str, Any]) -> Dict[str, str]:
-    """Return the variables for the actor's `runtime_env`, which the state API serves while it starts."""
-    members = [{key: member[key] for key in _PLANNED if key in member} for member in replica["members"]]
-    return {
-        "FLEETCTL_FLEET": str(replica["fleet"]),
-        "FLEETCTL_MODEL": str(replica["model"]),
-        "FLEETCTL_REPLICA_ID": str(replica["replicaId"]),
-        "FLEETCTL_SPEC_HASH": str(replica["specHash"]),
-        "FLEETCTL_MEMBERS": compact(members),
-    }
-
-
-def describe(replica: Mapping[str, Any], members: Sequence[Mapping[str, Any]]) -> str:
-    """Return the `repr` of a replica that is up: where each member sits, on which cards and which port."""
+def describe(replica: Mapping[str, Any], places: Sequence[Mapping[str, Any]]) -> str:
+    """Return the `repr` of a replica that is up: what each member claims and where it is, its cards and its port."""
     return compact({
         "v": MARK_VERSION,
         "fleet": replica["fleet"],
+        "namespace": replica["namespace"],
         "specHash": replica["specHash"],
-        "members": list(members),
+        "members": [_with_claim(replica["members"], place) for place in places],
     })
+
+
+def _with_claim(members: Sequence[Mapping[str, Any]], place: Mapping[str, Any]) -> Dict[str, Any]:
+    planned: List[Mapping[str, Any]] = [member for member in members if _seat(member) == _seat(place)]
+    claim = {key: planned[0][key] for key in PLANNED if key in planned[0]} if planned else {}
+    return {**claim, **place}
+
+
+def _seat(member: Mapping[str, Any]) -> "tuple[Any, ...]":
+    return member["group"], member["copy"], member["rank"]
 
 
 def injected_variables(
@@ -58,22 +57,3 @@ def injected_variables(
         "FLEETCTL_LEADER_PORT": str(leader_port),
         "FLEETCTL_PORT": str(port),
     }
-
-
-def encode_failure(code: str, message: str) -> str:
-    """Pack a failure so that it survives Ray's wrapping of constructor errors; `decode_failure` unpacks it."""
-    return FAILURE_PREFIX + json.dumps({"code": code, "message": message})
-
-
-def decode_failure(text: str) -> "tuple[str, str]":
-    """Return (code, message) from an error text of Ray; what is not ours is REPLICA_DIED with Ray's own first line."""
-    for line in reversed(text.splitlines()):
-        _, found, packed = line.partition(FAILURE_PREFIX)
-        if found:
-            try:
-                failure, _ = json.JSONDecoder().raw_decode(packed)
-                return str(failure["code"]), str(failure["message"])
-            except (ValueError, KeyError, TypeError):
-                continue
-    lines: List[str] = [line.strip() for line in text.splitlines() if line.strip()]
-    return "REPLICA_DIED", lines[0] if lines else "Ray gave no reason"

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, Mapping
 
 from . import node
 from .engine import EngineProcess, StartFailed
-from .mark import describe, encode_failure, injected_variables
+from .failure import encode_failure
+from .mark import describe, injected_variables
 from .member import MemberSeat, deadline_after, write_reason
 
 
@@ -64,14 +65,6 @@ class ModelActor:
             write_reason(self._replica["members"][0], self._engine.watch())
         finally:
             os._exit(1)
-
-    def fleet(self) -> str:
-        """Return the fleet whose mark this replica carries."""
-        return str(self._replica["fleet"])
-
-    def where(self) -> List[Dict[str, Any]]:
-        """Return the place of every member, as in the repr."""
-        return [self._place]
 
     def __repr__(self) -> str:
         return describe(self._replica, [self._place])

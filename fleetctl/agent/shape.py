@@ -19,7 +19,7 @@ def replica_of(plan: Mapping[str, Any], action: Mapping[str, Any], logs: Mapping
     """Return what the replica's actor needs; `logs` names log files by `<action>|<group>|<copy>|<rank>`."""
     groups = {group["name"]: ranks_of(group) for group in plan["specs"][action["specHash"]]["workers"]}
     replica = {key: action[key] for key in ("id", "model", "replicaId", "specHash", "wanted", "lifecycle")}
-    replica["fleet"] = plan["fleet"]["name"]
+    replica["fleet"], replica["namespace"] = plan["fleet"]["name"], plan["fleet"]["namespace"]
     supervisor = SUPERVISOR.read_text(encoding="utf-8")
     replica["members"] = [
         dict(member, engine=groups[member["group"]][int(member["rank"])]["engine"], supervisor=supervisor,

@@ -6,8 +6,7 @@ cards that leave a third without room; so on one node a claim waits until the on
 
 from __future__ import annotations
 
-import threading
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Dict, Mapping, Sequence, Set
 
 SHARE = 10_000
 
@@ -16,24 +15,21 @@ class CardTurns:
     """For each replica, which earlier ones must have their cards first. Whole cards alone need no turns."""
 
     def __init__(self, replicas: Sequence[Mapping[str, Any]]) -> None:
-        self._granted = {str(replica["id"]): threading.Event() for replica in replicas}
-        self._before: Dict[str, List[str]] = {}
+        self._before: Dict[str, Set[str]] = {}
+        self._done: Set[str] = set()
         fractional = {
             member["nodeId"] for replica in replicas for member in replica["members"] if 0 < int(member["gpus"]) < SHARE
         }
         last_on: Dict[str, str] = {}
         for replica in replicas:
             nodes = {member["nodeId"] for member in replica["members"] if int(member["gpus"]) > 0} & fractional
-            self._before[str(replica["id"])] = sorted({last_on[node] for node in nodes if node in last_on})
+            self._before[str(replica["id"])] = {last_on[node] for node in nodes if node in last_on}
             last_on.update({node: str(replica["id"]) for node in nodes})
 
-    def wait_for(self, replica_id: str, stopped: Callable[[], bool]) -> None:
-        """Return when every earlier replica on the same shared nodes has its cards, or never will."""
-        for earlier in self._before[replica_id]:
-            while not self._granted[earlier].wait(0.2):
-                if stopped():
-                    return
+    def may_begin(self, replica_id: str) -> bool:
+        """Return whether every earlier replica on the same shared nodes has its cards, or never will."""
+        return self._before[replica_id] <= self._done
 
     def done(self, replica_id: str) -> None:
-        """Say that Ray has chosen this replica's cards, or never will."""
-        self._granted[replica_id].set()
+        """Note that Ray has chosen this replica's cards, or never will."""
+        self._done.add(replica_id)

@@ -1,98 +1,109 @@
-"""One replica from its check to its outcome, with a world that the test makes up; Ray itself is not started."""
+"""One replica from its check to its outcome, in a cluster that the test makes up; Ray itself is not started."""
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fleetctl.agent import attempt as attempt_module
+from fleetctl.agent import cluster
 from fleetctl.agent import create as create_module
-from fleetctl.agent import world
-from fleetctl.agent.attempt import attempt, wait_worker
+from fleetctl.agent.attempt import CONSTRUCTED_S, WORKER_S, Attempt, Context, EarlierAttempt
+from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.create import CreatedHere, NotCreated, check
-from fleetctl.agent.mark import encode_failure
+from fleetctl.agent.failure import encode_failure
+from fleetctl.agent.grants import Grants
+
+FREE = {"n1": {"GPU": 4.0}}
 
 
-class Clock(SimpleNamespace):
-    """Time that passes only by sleeping."""
-
-    def __init__(self) -> None:
-        super().__init__(now=0.0)
-
-    def monotonic(self) -> float:
-        return float(self.now)
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-class World:
+class Here:
     """What the agent would read from Ray, and what it did: `killed` are the actors it took back."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
         self.names: set[str] = set()
-        self.trouble: dict[str, str] = {}
+        self.trouble: dict[str, tuple[str, str]] = {}
         self.short: list[str] = []
-        self.has_worker = True
+        self.placed = True
         self.states: list[str] = ["ALIVE"]
         self.fleet = "lab"
+        self.constructed = True
+        self.death = ""
+        self.kept: tuple[str, str] | None = None
+        self.granted = True
         self.group_granted_at = 0.0
-        self.failure: Exception | None = None
+        self.answers = True
+        self.lock_held = True
         self.killed: list[str] = []
         self.events: list[str] = []
-        self.clock = clock = Clock()
-        monkeypatch.setattr(world, "taken_names", lambda: set(self.names))
-        monkeypatch.setattr(world, "dead_or_draining", self.trouble.get)
-        monkeypatch.setattr(world, "shortfalls", lambda _: list(self.short))
-        monkeypatch.setattr(world, "actor_record", self.record)
-        monkeypatch.setattr(world, "group_is_granted", lambda _: self.clock.now >= self.group_granted_at)
-        monkeypatch.setattr(create_module, "time", clock)
-        monkeypatch.setattr(attempt_module, "time", clock)
+        for name, stand_in in {
+            "taken_names": lambda: set(self.names), "node_trouble": self.trouble.get,
+            "shortfalls": lambda _: list(self.short), "actor_record": lambda _: self.record(),
+            "group_is_granted": lambda _: self.now >= self.group_granted_at,
+        }.items():
+            monkeypatch.setattr(cluster, name, stand_in)
         monkeypatch.setattr(attempt_module, "create", self.create)
-        kill = SimpleNamespace(kill=lambda handle, **_: self.killed.append(handle.name))
-        monkeypatch.setattr(create_module, "ray", kill)
+        monkeypatch.setattr(attempt_module, "kept_failure", lambda _: self.kept)
+        monkeypatch.setattr(Grants, "may_be_granted", lambda *_: self.granted)
+        monkeypatch.setattr(create_module, "ray", SimpleNamespace(
+            kill=lambda handle, **_: self.killed.append(handle.name)))
+        exceptions = SimpleNamespace(GetTimeoutError=TimeoutError)
         monkeypatch.setattr(attempt_module, "ray", SimpleNamespace(
-            get=self.get, get_actor=self.handle))
+            get=self.get, get_actor=self.handle, exceptions=exceptions,
+            wait=lambda refs, timeout: (refs, []) if self.answers else ([], refs)))
 
-    def record(self, _: str) -> dict[str, Any]:
+    def record(self) -> ActorRecord:
         """The actor's record; its states follow one another, one a look, and the last one stays."""
-        if not self.has_worker:
-            return {"State": "PENDING_CREATION", "Address": {"IPAddress": ""}}
+        if not self.placed:
+            return ActorRecord("PENDING_CREATION", False, "", "")
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-        return {"State": state, "Address": {"IPAddress": "x"}}
+        report = {"fleet": self.fleet, "members": [{"ip": "10.0.0.7", "port": 7001}]}
+        told = json.dumps(report) if state == "ALIVE" and self.constructed else ""
+        return ActorRecord(state, True, told, self.death if state == "DEAD" else "")
 
     def handle(self, name: str) -> Any:
-        def method(answer: str) -> Any:
-            return SimpleNamespace(remote=lambda: answer)
-
-        return SimpleNamespace(name=name, __ray_ready__=method("ready"), where=method("where"), fleet=method("fleet"),
-                               _actor_id=SimpleNamespace(hex=lambda: "ab"))
+        return SimpleNamespace(name=name, _actor_id=SimpleNamespace(hex=lambda: "ab"),
+                               __ray_ready__=SimpleNamespace(remote=lambda: "ready"))
 
     def create(self, replica: dict[str, Any]) -> CreatedHere:
         self.events.append("created")
         name = f"ModelActor:{replica['model']}:{replica['replicaId']}"
-        return CreatedHere(name, self.handle(name), "ab", "1 GPU on node-a")
+        return CreatedHere(name, self.handle(name), "ab", "1 GPU on node-a", FREE, 0)
 
-    def get(self, asked: str, **__: Any) -> Any:
-        if self.failure:
-            raise self.failure
-        return self.fleet if asked == "fleet" else [{"ip": "10.0.0.7", "port": 7001}]
+    def get(self, _: object, **__: object) -> None:
+        if not self.answers:
+            raise TimeoutError
 
-    def attempt(self, **more: Any) -> dict[str, Any]:
-        return attempt({**REPLICA, **more}, set(), {"lab"}, lambda: self.events.append("scheduled"),
-                       lambda kind, *_, **__: self.events.append(kind), lambda: False)
+    def context(self) -> Context:
+        lock: Any = SimpleNamespace(still_held=lambda: self.lock_held)
+        return Context(lambda _: set(), {"lab"}, lock, Grants(), lambda kind, *_, **__: self.events.append(kind),
+                       lambda: self.now)
+
+    def attempt(self, **more: Any) -> Attempt:
+        return Attempt({**REPLICA, **more}, self.context())
+
+    def run(self, attempt: Attempt, step_s: float = 0.25, longest_s: float = 2_000.0) -> dict[str, Any]:
+        """Step until there is an outcome; time passes between the steps alone."""
+        while attempt.result is None:
+            attempt.step()
+            self.now += step_s
+            assert self.now < longest_s, "no outcome"
+        return attempt.result
 
 
+MEMBER = {"nodeId": "n1", "node": "node-a", "gpus": 10_000, "cpus": 0, "memory": 0}
 REPLICA = {"id": "m/2", "model": "m", "replicaId": 2, "wanted": 3, "specHash": "h", "fleet": "lab",
            "lifecycle": {"schedulingTimeout": 30, "startupTimeout": 900, "restartMax": 5, "restartBackoff": 10},
-           "members": [{"nodeId": "n1", "node": "node-a"}]}
+           "members": [MEMBER]}
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
+def here(monkeypatch: pytest.MonkeyPatch) -> Here:
+    return Here(monkeypatch)
 
 
 def refusal(not_counted: frozenset[int] = frozenset()) -> tuple[str, str]:
@@ -101,117 +112,232 @@ def refusal(not_counted: frozenset[int] = frozenset()) -> tuple[str, str]:
     return caught.value.code, str(caught.value)
 
 
-def test_what_the_plan_says_still_holds(here: World) -> None:
+def test_what_the_plan_says_still_holds(here: Here) -> None:
     here.names = {"ModelActor:m:0", "ModelActor:m:1", "ModelActor:other:2", "ModelActor:m:x:2"}
     check(REPLICA, set())
 
 
-def test_a_name_exists_once(here: World) -> None:
+def test_a_name_exists_once(here: Here) -> None:
     here.names = {"ModelActor:m:2"}
     assert refusal() == ("NAME_TAKEN", "ModelActor:m:2 exists already")
 
 
-def test_nothing_is_created_beyond_the_target(here: World) -> None:
+def test_nothing_is_created_beyond_the_target(here: Here) -> None:
     here.names = {"ModelActor:m:0", "ModelActor:m:1", "ModelActor:m:7"}
     assert refusal() == ("TARGET_REACHED", "3 of 3 are already live")
     check(REPLICA, {7})
 
 
-def test_a_node_that_is_gone_or_going_takes_nothing(here: World) -> None:
-    here.trouble["n1"] = "the node is draining"
-    assert refusal() == ("NODE_GONE", "node-a: the node is draining")
+@pytest.mark.parametrize("foreign", ["007", "\u00b2", "+1", "1_0", "9" * 19, "", " 1"])
+def test_a_name_that_is_none_of_ours_does_not_count_as_live(here: Here, foreign: str) -> None:
+    here.names = {"ModelActor:m:0", "ModelActor:m:1", f"ModelActor:m:{foreign}"}
+    check(REPLICA, set())
 
 
-def test_a_node_without_room_is_looked_at_again_before_it_counts(here: World) -> None:
+def test_agent_and_inventory_read_names_by_one_rule() -> None:
+    from fleetctl.inventory.names import parse_actor_name
+
+    for tail in ("0", "7", "10", "999999999999999999", "007", "\u00b2", "9" * 19, "-1", "1 "):
+        parsed = parse_actor_name(f"ModelActor:m:{tail}")
+        ours = parsed is not None and parsed.replica_id is not None
+        assert bool(cluster.live_ids("m", {f"ModelActor:m:{tail}"}, set())) is ours, tail
+
+
+@pytest.mark.parametrize("trouble", [("NODE_DRAINING", "the node is draining"), ("NODE_GONE", "the node is dead")])
+def test_a_node_that_is_gone_or_going_takes_nothing(here: Here, trouble: tuple[str, str]) -> None:
+    here.trouble["n1"] = trouble
+    told = here.run(here.attempt())
+    assert (told["outcome"], told["code"], told["message"]) == ("blocked", trouble[0], f"node-a: {trouble[1]}")
+    assert here.events == []
+
+
+def test_a_node_without_room_is_looked_at_again_before_it_counts(here: Here) -> None:
     here.short = ["node-a has 0 GPU free, 1 needed"]
-    assert refusal() == ("NODE_TAKEN", "node-a has 0 GPU free, 1 needed")
-    assert create_module.time.now >= create_module.SETTLE_S
-
-
-def test_a_replica_that_becomes_ready_says_where_it_answers(here: World) -> None:
-    told = here.attempt()
-    assert (told["outcome"], told["address"], told["nodes"]) == ("ready", "10.0.0.7:7001", ["node-a"])
-    assert here.events == ["created", "replicaCreated", "scheduled"]
-    assert here.killed == []
-
-
-@pytest.mark.parametrize(("change", "outcome", "code"), [
-    ({"names": {"ModelActor:m:0", "ModelActor:m:1", "ModelActor:m:7"}}, "skipped", "TARGET_REACHED"),
-    ({"short": ["full"]}, "blocked", "NODE_TAKEN"),
-])
-def test_what_may_not_be_created_is_not_and_says_why(
-    here: World, change: dict[str, Any], outcome: str, code: str
-) -> None:
-    for name, value in change.items():
-        setattr(here, name, value)
-    told = here.attempt()
-    assert (told["outcome"], told["code"]) == (outcome, code)
-    assert told["message"]
+    attempt = here.attempt()
+    attempt.step()
+    assert attempt.result is None
+    told = here.run(attempt)
+    assert (told["outcome"], told["code"], told["message"]) == ("blocked", "NODE_TAKEN", here.short[0])
+    assert here.now >= attempt_module.SETTLE_S
     assert (here.events, here.killed) == ([], [])
 
 
-def test_a_replica_that_somebody_else_created_is_awaited_and_not_doubled(here: World) -> None:
+def test_a_shortfall_that_passes_is_none(here: Here) -> None:
+    here.short = ["node-a has 0 GPU free, 1 needed"]
+    attempt = here.attempt()
+    attempt.step()
+    here.short = []
+    assert here.run(attempt)["outcome"] == "ready"
+
+
+def test_a_replica_that_becomes_ready_says_where_it_answers(here: Here) -> None:
+    attempt = here.attempt()
+    told = here.run(attempt)
+    assert (told["outcome"], told["address"], told["nodes"]) == ("ready", "10.0.0.7:7001", ["node-a"])
+    assert here.events == ["created", "replicaCreated"]
+    assert attempt.granted
+    assert here.killed == []
+
+
+def test_the_address_of_a_node_with_ipv6_is_one_that_can_be_dialled() -> None:
+    assert attempt_module.address_of({"ip": "fd00::7", "port": 7001}) == "[fd00::7]:7001"
+
+
+def test_a_replica_beyond_the_target_is_skipped(here: Here) -> None:
+    here.names = {"ModelActor:m:0", "ModelActor:m:1", "ModelActor:m:7"}
+    told = here.run(here.attempt())
+    assert (told["outcome"], told["code"]) == ("skipped", "TARGET_REACHED")
+    assert here.events == []
+
+
+def test_nothing_is_created_without_the_lock(here: Here) -> None:
+    here.lock_held = False
+    told = here.run(here.attempt())
+    assert (told["outcome"], told["code"]) == ("skipped", "LOCK_LOST")
+    assert here.events == []
+
+
+def test_a_replica_that_another_run_created_is_awaited_and_not_doubled(here: Here) -> None:
     here.names = {"ModelActor:m:2"}
-    assert here.attempt()["outcome"] == "ready"
+    assert here.run(here.attempt())["outcome"] == "ready"
     assert "created" not in here.events
 
 
-def test_a_name_that_another_fleet_took_meanwhile_is_not_counted_as_ours(here: World) -> None:
+def test_a_name_that_another_fleet_took_meanwhile_is_not_counted_as_ours(here: Here) -> None:
     here.names, here.fleet = {"ModelActor:m:2"}, "theirs"
-    told = here.attempt()
+    told = here.run(here.attempt())
     assert (told["outcome"], told["code"]) == ("blocked", "CLAIMED_BY_FLEET")
     assert "theirs" in told["message"]
 
 
-def test_a_replica_that_is_being_restarted_is_waited_for_and_not_called_failed(here: World) -> None:
+def test_a_replica_that_is_being_restarted_is_waited_for_and_not_called_failed(here: Here) -> None:
     here.states = ["PENDING_CREATION", "RESTARTING", "RESTARTING", "ALIVE"]
-    assert here.attempt()["outcome"] == "ready"
+    assert here.run(here.attempt())["outcome"] == "ready"
 
 
-def test_alive_counts_only_once_the_actor_answers(here: World) -> None:
-    here.states = ["PENDING_CREATION", "ALIVE", "DEAD"]
-    here.failure = RuntimeError(encode_failure("ENGINE_EXITED", "no weights"))
-    told = here.attempt()
-    assert (told["outcome"], told["code"]) == ("failed", "ENGINE_EXITED")
+def test_alive_counts_only_once_the_constructor_has_returned(here: Here) -> None:
+    here.states, here.constructed = ["PENDING_CREATION", "ALIVE", "DEAD"], False
+    here.death = f"ray says: RuntimeError: {encode_failure('ENGINE_EXITED', 'no weights')}"
+    told = here.run(here.attempt())
+    assert (told["outcome"], told["code"], told["message"]) == ("failed", "ENGINE_EXITED", "no weights")
 
 
-def test_a_gang_gives_its_turn_away_only_when_its_placement_group_has_its_cards(here: World) -> None:
-    here.states, here.group_granted_at = ["PENDING_CREATION"] * 30 + ["ALIVE"], 5.0
-    granted_when: list[float] = []
-    told = attempt({**REPLICA, "members": REPLICA["members"] * 2}, set(), {"lab"},
-                   lambda: granted_when.append(here.clock.now), lambda *_, **__: None, lambda: False)
-    assert told["outcome"] == "ready"
-    assert granted_when == [5.0]
+def test_alive_for_good_without_a_constructor_that_returned_is_said_soon(here: Here) -> None:
+    here.constructed = False
+    told = here.run(here.attempt())
+    assert (told["outcome"], told["code"]) == ("failed", "NEVER_CONSTRUCTED")
+    assert "fleetctl evict m/2" in told["message"]
+    assert here.now <= 2 * CONSTRUCTED_S
+    assert here.killed == []
 
 
-def test_a_replica_that_gets_no_worker_is_taken_back_with_the_arithmetic(here: World) -> None:
-    here.has_worker = False
-    here.names = {"ModelActor:m:0"}
-    told = here.attempt()
+def test_one_that_is_up_and_does_not_answer_is_ready_and_says_so(here: Here) -> None:
+    here.answers = False
+    told = here.run(here.attempt())
+    assert (told["outcome"], told["code"]) == ("ready", "NOT_ANSWERING")
+
+
+def test_a_gang_gives_its_turn_away_only_when_its_placement_group_has_its_cards(here: Here) -> None:
+    here.states, here.group_granted_at = ["PENDING_CREATION"], 5.0
+    attempt = here.attempt(members=[MEMBER, MEMBER])
+    while not attempt.granted:
+        attempt.step()
+        granted_at = here.now
+        here.now += 0.25
+    assert granted_at == 5.0
+    here.states = ["ALIVE"]
+    assert here.run(attempt)["outcome"] == "ready"
+
+
+def test_a_gang_that_ended_itself_by_force_tells_the_reason_it_has_kept(here: Here) -> None:
+    here.states, here.kept = ["DEAD"], ("MEMBER_SILENT", "a member did not answer")
+    here.death = "The actor is dead because it was killed by `ray.kill`."
+    told = here.run(here.attempt(members=[MEMBER, MEMBER]))
+    assert (told["code"], told["message"]) == here.kept
+
+
+def test_a_replica_that_holds_nothing_and_gets_nothing_is_taken_back_with_the_arithmetic(here: Here) -> None:
+    here.placed, here.granted = False, False
+    attempt = here.attempt()
+    attempt.step()
+    here.short = ["node-a has 0 GPU free, 1 needed"]
+    told = here.run(attempt)
     assert (told["outcome"], told["code"]) == ("failed", "NODE_TAKEN")
-    assert "within 30 s: needs 1 GPU on node-a" in told["message"]
+    assert "within 30 s: needs 1 GPU on node-a; node-a has 0 GPU free" in told["message"]
     assert here.killed == ["ModelActor:m:2"]
 
 
-def test_one_that_was_starting_before_is_never_taken_back(here: World) -> None:
-    here.has_worker = False
-    told = wait_worker(REPLICA, here.handle("ModelActor:m:2"), lambda: False)
-    assert told is not None
+@pytest.mark.parametrize("short", [[], ["node-a has 0 GPU free, 1 needed"]], ids=["room", "its own grant"])
+def test_a_replica_that_may_be_granted_is_never_taken_back(here: Here, short: list[str]) -> None:
+    here.placed, here.granted = False, True
+    attempt = here.attempt()
+    attempt.step()
+    here.short = short
+    while here.now < 2 * 30:
+        attempt.step()
+        here.now += 1
+    assert attempt.result is None
+    here.placed = True
+    assert here.run(attempt)["outcome"] == "ready"
+    assert here.killed == []
+
+
+def test_a_worker_that_never_starts_is_reported_and_left_alone(here: Here) -> None:
+    here.placed = False
+    told = here.run(here.attempt())
+    assert (told["outcome"], told["code"]) == ("starting", "NO_WORKER")
+    assert here.now >= WORKER_S
+    assert here.killed == []
+
+
+def test_time_in_which_ray_did_not_answer_is_no_time_that_ray_had(here: Here) -> None:
+    """The GCS is away for longer than the scheduling timeout: the first look after it must not take anything back."""
+    here.placed, here.granted = False, False
+    attempt = here.attempt()
+    attempt.step()
+    here.short = ["node-a has 0 GPU free, 1 needed"]
+    here.now += 400
+    attempt.step()
+    assert attempt.result is None
+    here.placed = True
+    assert here.run(attempt)["outcome"] == "ready"
+    assert here.killed == []
+
+
+def test_one_that_was_starting_before_is_never_taken_back(here: Here) -> None:
+    here.placed, here.granted, here.short = False, False, ["full"]
+    told = here.run(EarlierAttempt(dict(REPLICA), here.context()))
     assert (told["outcome"], told["code"]) == ("starting", "NO_WORKER")
     assert "fleetctl evict m/2" in told["message"]
     assert here.killed == []
 
 
-def test_a_constructor_that_failed_tells_the_engines_last_words_and_nothing_is_killed(here: World) -> None:
+def test_one_that_was_starting_before_is_awaited(here: Here) -> None:
+    here.states = ["PENDING_CREATION", "PENDING_CREATION", "ALIVE"]
+    assert here.run(EarlierAttempt(dict(REPLICA), here.context()))["outcome"] == "ready"
+    assert here.events == []
+
+
+def test_a_constructor_that_failed_tells_the_engines_last_words_and_nothing_is_killed(here: Here) -> None:
     words = "code 3; last words: no weights"
     here.states = ["PENDING_CREATION", "DEAD"]
-    here.failure = RuntimeError("ray says: RuntimeError: " + encode_failure("ENGINE_EXITED", words))
-    told = here.attempt()
+    here.death = f"ray says: RuntimeError: {encode_failure('ENGINE_EXITED', words)}"
+    told = here.run(here.attempt())
     assert (told["outcome"], told["code"], told["message"]) == ("failed", "ENGINE_EXITED", words)
     assert here.killed == []
 
 
-def test_an_interrupted_run_creates_nothing_more(here: World) -> None:
-    told = attempt(dict(REPLICA), set(), {"lab"}, lambda: None, lambda *_, **__: None, lambda: True)
-    assert (told["outcome"], told["code"]) == ("skipped", "INTERRUPTED")
-    assert here.events == []
+def test_an_actor_without_a_record_is_dead(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "actor_record", lambda _: GONE)
+    told = here.run(here.attempt())
+    assert (told["outcome"], told["code"], told["message"]) == ("failed", "REPLICA_DIED", "Ray gave no reason")
+
+
+def test_an_unforeseen_error_is_this_replicas_alone(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> set[str]:
+        raise OSError("the table is gone\nwith details")
+
+    monkeypatch.setattr(cluster, "taken_names", broken)
+    told = here.run(here.attempt())
+    assert (told["outcome"], told["code"], told["message"]) == (
+        "failed", "AGENT_ERROR", "OSError: the table is gone")

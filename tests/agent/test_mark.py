@@ -6,21 +6,16 @@ import json
 
 import pytest
 
-from fleetctl.agent.mark import (
-    actor_name,
-    decode_failure,
-    describe,
-    encode_failure,
-    injected_variables,
-    mark_variables,
-)
+from fleetctl.agent.failure import decode_failure, encode_failure, keep_failure, kept_failure
+from fleetctl.agent.mark import actor_name, describe, injected_variables
 from fleetctl.inventory.marks import read_marks
 from fleetctl.inventory.names import ReplicaName, parse_actor_name
 
 MEMBER = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "node": "node-a", "slot": 0,
           "gpus": 2_500, "vram": 7 << 30, "cpus": 0, "memory": 0, "log": "x.log", "supervisor": "source",
           "engine": {"command": ["serve"], "env": {"TOKEN": "hush-hush"}}}
-REPLICA = {"fleet": "lab", "model": "org/m:1", "replicaId": 3, "specHash": "abc", "members": [MEMBER]}
+REPLICA = {"fleet": "lab", "namespace": "prod", "model": "org/m:1", "replicaId": 3, "specHash": "abc",
+           "members": [MEMBER]}
 PLACE = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "ip": "10.0.0.7", "port": 7001,
          "gpuIndices": [1], "gpuUuids": ["GPU-aa"]}
 RAY_DIED = """\
@@ -36,29 +31,30 @@ def test_the_name_of_an_actor_is_one_the_inventory_reads_back() -> None:
         assert parse_actor_name(actor_name(model, 12)) == ReplicaName(model, 12)
 
 
-def test_a_starting_replica_tells_fleet_hash_and_planned_members() -> None:
-    marks = read_marks(mark_variables(REPLICA), "")
-    assert (marks.fleet, marks.spec_hash, marks.problems) == ("lab", "abc", ())
-    [member] = marks.planned
-    assert (member.node_id, member.gpus, member.vram, member.rank) == ("n1", 2_500, 7 << 30, 0)
-
-
-def test_the_mark_is_compact_text_and_holds_nothing_secret() -> None:
-    variables = mark_variables(REPLICA)
-    assert all(isinstance(value, str) for value in variables.values())
-    assert "hush-hush" not in json.dumps(variables)
-    assert "source" not in variables["FLEETCTL_MEMBERS"]
-    assert ", " not in variables["FLEETCTL_MEMBERS"]
-
-
-def test_a_replica_that_is_up_tells_where_it_answers() -> None:
+def test_a_replica_that_is_up_tells_what_it_claims_and_where_it_answers() -> None:
     told = describe(REPLICA, [PLACE])
-    assert json.loads(told) == {"v": 1, "fleet": "lab", "specHash": "abc", "members": [PLACE]}
+    claim = {"slot": 0, "gpus": 2_500, "vram": 7 << 30, "cpus": 0, "memory": 0}
+    assert json.loads(told) == {"v": 1, "fleet": "lab", "namespace": "prod", "specHash": "abc",
+                                "members": [{**claim, **PLACE}]}
     assert " " not in told
-    marks = read_marks({}, told)
-    assert marks.fleet == "lab"
-    [member] = marks.reported
+    marks = read_marks(told)
+    assert (marks.fleet, marks.namespace, marks.spec_hash, marks.problems) == ("lab", "prod", "abc", ())
+    [member] = marks.members
+    assert (member.node_id, member.slot, member.gpus, member.vram) == ("n1", 0, 2_500, 7 << 30)
     assert (member.address, member.port, member.gpu_indices, member.gpu_uuids) == ("10.0.0.7", 7001, [1], ["GPU-aa"])
+
+
+def test_what_a_replica_tells_holds_nothing_secret() -> None:
+    told = describe(REPLICA, [PLACE])
+    assert "hush-hush" not in told
+    assert "source" not in told
+    assert "serve" not in told
+
+
+def test_each_member_of_a_gang_tells_its_own_claim() -> None:
+    members = [{**MEMBER, "rank": rank, "gpus": 10_000 * (rank + 1)} for rank in range(3)]
+    told = json.loads(describe({**REPLICA, "members": members}, [{**PLACE, "rank": rank} for rank in (2, 0, 1)]))
+    assert [(member["rank"], member["gpus"]) for member in told["members"]] == [(2, 30_000), (0, 10_000), (1, 20_000)]
 
 
 def test_every_variable_the_fleet_file_may_refer_to_is_injected() -> None:
@@ -102,3 +98,14 @@ def test_the_last_failure_is_the_one_that_counts() -> None:
 ])
 def test_what_is_not_ours_keeps_rays_first_line(text: str, message: str) -> None:
     assert decode_failure(text) == ("REPLICA_DIED", message)
+
+
+def test_a_failure_that_is_kept_is_found_by_the_actors_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.experimental import internal_kv
+    from ray_keys import Keys
+
+    Keys().install(monkeypatch, internal_kv)
+    assert kept_failure("ab") is None
+    keep_failure("ab", "MEMBER_SILENT", "a member\ndid not answer")
+    assert kept_failure("ab") == ("MEMBER_SILENT", "a member\ndid not answer")
+    assert kept_failure("cd") is None

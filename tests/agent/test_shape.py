@@ -34,19 +34,20 @@ def test_every_member_gets_the_engine_of_its_rank_in_its_own_group_and_its_own_l
               "members": members, "priority": 5}
     logs = {f"m:1/0|{member['group']}|{member['copy']}|{member['rank']}": f"{number}.log"
             for number, member in enumerate(members)}
-    replica = replica_of({"specs": {"h": {"workers": [GROUP, other]}}, "fleet": {"name": "lab"}}, action, logs)
+    request = {"specs": {"h": {"workers": [GROUP, other]}}, "fleet": {"name": "lab", "namespace": "ns"}}
+    replica = replica_of(request, action, logs)
     assert [member["engine"]["command"] for member in replica["members"]] == [["work", "b"], ["lead"], ["route"]]
     assert [member["log"] for member in replica["members"]] == ["0.log", "1.log", "2.log"]
     assert [member["nodeId"] for member in replica["members"]] == ["n3", "n0", "n0"]
     assert {key: value for key, value in replica.items() if key != "members"} == {
         "id": "m:1/0", "model": "m:1", "replicaId": 0, "specHash": "h", "wanted": 2, "lifecycle": {"x": 1},
-        "fleet": "lab"}
+        "fleet": "lab", "namespace": "ns"}
 
 
 def test_every_member_carries_the_supervisor_as_there_is_no_file_of_it_on_its_node() -> None:
     action = {"id": "m/0", "model": "m", "replicaId": 0, "specHash": "h", "wanted": 1, "lifecycle": {},
               "members": [planned("main", 0, 0)]}
-    plan = {"specs": {"h": {"workers": [GROUP]}}, "fleet": {"name": "lab"}}
+    plan = {"specs": {"h": {"workers": [GROUP]}}, "fleet": {"name": "lab", "namespace": "ns"}}
     [member] = replica_of(plan, action, {"m/0|main|0|0": "x.log"})["members"]
     assert "def main(config" in member["supervisor"]
     assert "supervisor" not in action["members"][0], "the plan itself stays as it is"

@@ -1,0 +1,145 @@
+"""What the agent reads just before it acts: nodes, free resources, actors. Ray's own tables, no dashboard."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Set
+
+import ray
+from ray._private import state
+from ray._raylet import GlobalStateAccessor  # type: ignore[attr-defined]  # it has no stub
+from ray.core.generated import gcs_pb2
+
+from .claims import claim_of
+
+SLACK = 1e-6
+REPLICA_ID = re.compile("0|[1-9][0-9]{0,17}")
+"""The ids that `ModelActor:<key>:<id>` may have; another name in the namespace belongs to somebody else."""
+
+Amounts = Mapping[str, float]
+_accessor: List[Any] = []
+
+
+class ActorRecord(NamedTuple):
+    """Ray's record of one actor.
+
+    `placed` = it has a worker process. `report` is its repr, empty until its constructor has returned. `death` is why
+    it is DEAD, in Ray's words.
+    """
+
+    state: str
+    placed: bool
+    report: str
+    death: str
+
+
+GONE = ActorRecord("DEAD", False, "", "")
+
+
+def accessor() -> Any:
+    """Return a connection of our own to Ray's tables: the names of Ray's differ from version to version."""
+    if not _accessor:
+        made = GlobalStateAccessor(state.state.gcs_options)
+        made.connect()
+        _accessor.append(made)
+    return _accessor[0]
+
+
+def node_trouble(node_id: str) -> "Optional[tuple[str, str]]":
+    """Return code and text of what keeps a node from taking anything new, or None."""
+    alive = {record["NodeID"] for record in ray.nodes() if record["Alive"]}
+    if node_id not in alive:
+        return "NODE_GONE", "the node is dead or gone"
+    return ("NODE_DRAINING", "the node is draining") if node_id in draining_nodes() else None
+
+
+def draining_nodes() -> Set[str]:
+    """Return the ids of the nodes that Ray takes out of service; none where this Ray does not know."""
+    try:
+        return set(state.state.get_draining_nodes())
+    except Exception:
+        return set()
+
+
+def free_by_node() -> Mapping[str, Amounts]:
+    """Return what Ray has free, by node id."""
+    free: Mapping[str, Amounts] = state.available_resources_per_node()
+    return free
+
+
+def claims_by_node(members: Collection[Mapping[str, Any]]) -> Dict[str, Dict[str, float]]:
+    """Return what `members` claim together on each node."""
+    claims: Dict[str, Dict[str, float]] = {}
+    for member in members:
+        claim = claims.setdefault(member["nodeId"], {})
+        for resource, amount in claim_of(member).items():
+            claim[resource] = claim.get(resource, 0.0) + amount
+    return claims
+
+
+def shortfalls(members: Collection[Mapping[str, Any]]) -> List[str]:
+    """Compare what Ray has free on each node with what `members` claim; return need and free where it is short."""
+    names = {member["nodeId"]: member["node"] for member in members}
+    free = free_by_node()
+    return [
+        f"{names[node_id]} has {free.get(node_id, {}).get(resource, 0.0):g} {resource} free, {amount:g} needed"
+        for node_id, claim in sorted(claims_by_node(members).items())
+        for resource, amount in sorted(claim.items())
+        if free.get(node_id, {}).get(resource, 0.0) + SLACK < amount
+    ]
+
+
+def taken_names() -> Set[str]:
+    """Return the names of all actors of this namespace that are not dead."""
+    return set(ray.util.list_named_actors())
+
+
+def live_ids(model: str, names: Set[str], not_counted: Set[int]) -> List[int]:
+    """Return the ids of a model's replicas among `names`, less those the plan does not count."""
+    prefix = f"ModelActor:{model}:"
+    tails = [name[len(prefix):] for name in names if name.startswith(prefix)]
+    return sorted({int(tail) for tail in tails if REPLICA_ID.fullmatch(tail)} - not_counted)
+
+
+def actor_record(actor_id: str) -> ActorRecord:
+    """Return Ray's record of one actor; GONE when it has none."""
+    packed = accessor().get_actor_info(ray.ActorID(bytes.fromhex(actor_id)))
+    return GONE if packed is None else _record(gcs_pb2.ActorTableData.FromString(packed))
+
+
+def _record(data: Any) -> ActorRecord:
+    name = gcs_pb2.ActorTableData.ActorState.Name(data.state)
+    return ActorRecord(name, bool(data.address.ip_address), data.repr_name, _death(data.death_cause))
+
+
+def _death(cause: Any) -> str:
+    kind = cause.WhichOneof("context")
+    context = getattr(cause, kind) if kind else None
+    text = getattr(context, "formatted_exception_string", "") or getattr(context, "error_message", "")
+    return str(text)
+
+
+def started_since(node_id: str, since_ms: int, but: Collection[str]) -> Dict[str, float]:
+    """Return what actors hold on a node that came up after `since_ms`; `but` = actor ids to leave out."""
+    held: Dict[str, float] = {}
+    for packed in accessor().get_actor_table(None, "ALIVE"):
+        data = gcs_pb2.ActorTableData.FromString(packed)
+        if data.address.node_id.hex() != node_id or data.start_time < since_ms or data.actor_id.hex() in but:
+            continue
+        for resource, amount in data.required_resources.items():
+            held[resource] = held.get(resource, 0.0) + amount
+    return held
+
+
+def group_is_granted(name: str) -> bool:
+    """Return whether the placement group of that name has its resources on every node."""
+    try:
+        group = ray.util.get_placement_group(name)
+    except ValueError:
+        return False
+    return bool(ray.util.placement_group_table(group)["state"] == "CREATED")
+
+
+def job_is_alive(job_id: str) -> bool:
+    """Return whether the Ray job of that id, in hexadecimal, still has its driver."""
+    return any(job["JobID"] == job_id and not job["IsDead"] for job in state.jobs())

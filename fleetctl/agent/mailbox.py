@@ -1,0 +1,38 @@
+"""What the client hands to the agent while it runs: documents in Ray's table of packages, each read once and removed.
+
+The client puts them there over HTTP (`PUT /api/packages/...`), and HTTP gives none back. A plan holds env values, and
+this way it is on no disk.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from typing import Any, Callable, Dict, Optional
+
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get
+
+POLL_S = 0.05
+
+
+def take(name: str) -> Optional[Dict[str, Any]]:
+    """Return the document of that name and remove it; None = it is not there (yet)."""
+    key = f"gcs://{name}".encode()
+    data = _internal_kv_get(key)
+    if data is None:
+        return None
+    _internal_kv_del(key)
+    document: Dict[str, Any] = json.loads(zlib.decompress(data))
+    return document
+
+
+def wait_for(name: str, timeout_s: float, stopped: Callable[[], bool]) -> Optional[Dict[str, Any]]:
+    """Return the document as soon as it is there; None when it did not come in time or we were told to stop."""
+    deadline = time.monotonic() + timeout_s
+    while not stopped():
+        found = take(name)
+        if found is not None or time.monotonic() >= deadline:
+            return found
+        time.sleep(POLL_S)
+    return None

@@ -1,0 +1,274 @@
+"""One apply as a whole, with attempts that the test plays: order, turns, lock, waiting, and planning again."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray_keys import Keys
+
+from fleetctl.agent import apply as apply_module
+from fleetctl.agent import cluster, mailbox
+from fleetctl.agent import replan as replan_module
+from fleetctl.agent.apply import Run
+from fleetctl.agent.attempt import outcome
+
+
+class Ended(Exception):
+    """The agent's process has ended with a code."""
+
+
+class Stage:
+    """Plays the cluster: each replica runs through its script, a word a step; `None` = still the same."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.scripts: dict[str, list[str]] = {}
+        self.begun: list[str] = []
+        self.most_creating = 0
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.lock = SimpleNamespace(released_after=None, release=self.release)
+        self.keys = Keys().install(monkeypatch, mailbox)
+        self.now = 0.0
+        self.on_replan: Any = None
+        stage = self
+
+        class PlayedAttempt:
+            def __init__(self, replica: dict[str, Any], context: Any) -> None:
+                self.replica, self.key, self.result = replica, replica["id"], None
+                self.granted = self.begun = False
+                self.script = list(stage.scripts.get(self.key, ["granted", "ready"]))
+
+            def step(self) -> None:
+                if not self.begun:
+                    self.begun = True
+                    stage.begun.append(self.key)
+                stage.count(run_of())
+                word = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+                if word == "granted":
+                    self.granted = True
+                elif word != "wait":
+                    kind, _, code = word.partition(":")
+                    self.result = outcome(self.replica, kind, code or None, f"{code} of {self.key}")
+                self.granted = self.granted or self.result is not None
+
+        self.current: list[Run] = []
+        run_of = lambda: self.current[0]  # noqa: E731
+        monkeypatch.setattr(apply_module, "Attempt", PlayedAttempt)
+        monkeypatch.setattr(apply_module, "EarlierAttempt", PlayedAttempt)
+        monkeypatch.setattr(apply_module, "POLL_S", 0.0)
+        monkeypatch.setattr(apply_module.os, "_exit", self.exit)
+        monkeypatch.setattr(cluster, "taken_names", lambda: {f"ModelActor:{key.replace('/', ':')}"
+                                                            for key in self.earlier})
+        monkeypatch.setattr(apply_module, "_is_starting", lambda _: True)
+        monkeypatch.setattr(replan_module, "_nodes", lambda: [{"nodeId": "n1", "state": "DRAINING", "free": {}}])
+        self.earlier: list[str] = []
+
+    def exit(self, code: int) -> None:
+        raise Ended(code)
+
+    def count(self, run: Run) -> None:
+        creating = sum(not attempt.granted for attempt in run._under_way)
+        self.most_creating = max(self.most_creating, creating)
+
+    def release(self) -> None:
+        self.lock.released_after = [kind for kind, _ in self.events]
+
+    def emit(self, kind: str, message: str, level: str = "info", **fields: Any) -> None:
+        self.events.append((kind, {"message": message, **fields}))
+        if kind == "replanWanted" and self.on_replan is not None:
+            self.keys.put(f"gcs://{fields['answer']}".encode(), zlib.compress(json.dumps(self.on_replan).encode()))
+
+    def run(self, *keys: str, **request: Any) -> dict[str, Any]:
+        """Run an apply of these replicas to its end and return its summary."""
+        whole = {"job": "job-1", "holder": {}, "parallelism": 10, "wait": True, "mayReplan": False, "await": [],
+                 **request_of(*keys), **request}
+        run = Run(whole, SimpleNamespace(emit=self.emit))  # type: ignore[arg-type]
+        self.current[:] = [run]
+        run.work(self.lock)  # type: ignore[arg-type]
+        with pytest.raises(Ended):
+            run.finish(interrupted=run.stop.is_set())
+        return self.events[-1][1]
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.events]
+
+
+def request_of(*keys: str, blocked: tuple[Any, ...] = (), gpus: int = 10_000) -> dict[str, Any]:
+    member = {"group": "main", "copy": 0, "rank": 0, "node": "node-a", "nodeId": "n1", "gpus": gpus}
+    actions = [{"id": key, "model": key.split("/")[0], "replicaId": int(key.split("/")[1]), "specHash": "h",
+                "wanted": 9, "lifecycle": {}, "members": [member]} for key in keys]
+    specs = {"h": {"workers": [{"name": "main", "members": [{"engine": {}}]}]}}
+    plan = {"planId": "p" * 64, "fleet": {"name": "lab", "namespace": "fleet"}, "actions": actions, "specs": specs,
+            "blocked": list(blocked)}
+    return {"plan": plan, "record": {}, "logs": {f"{key}|main|0|0": f"{key}.log" for key in keys}}
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(monkeypatch)
+
+
+def outcomes(summary: dict[str, Any]) -> list[tuple[str, Any, str]]:
+    return [(row["model"], row.get("replicaId"), row["outcome"]) for row in summary["outcomes"]]
+
+
+def test_everything_is_created_in_the_plans_order_and_awaited(stage: Stage) -> None:
+    summary = stage.run("a/0", "b/0", "a/1")
+    assert stage.begun == ["a/0", "b/0", "a/1"]
+    assert outcomes(summary) == [("a", 0, "ready"), ("a", 1, "ready"), ("b", 0, "ready")]
+    assert (summary["exitCode"], summary["interrupted"]) == (0, False)
+
+
+def test_ids_are_sorted_as_numbers(stage: Stage) -> None:
+    summary = stage.run("a/10", "a/2", "a/1")
+    assert [row[1] for row in outcomes(summary)] == [1, 2, 10]
+
+
+def test_parallelism_limits_creating_and_not_waiting(stage: Stage) -> None:
+    """Thirty engines that load for long: all of them load at once, whatever the parallelism."""
+    keys = [f"a/{number}" for number in range(30)]
+    stage.scripts = {key: ["wait", "granted", *["wait"] * 50, "ready"] for key in keys}
+    waiting = []
+    emit = stage.emit
+
+    def spy(kind: str, *arguments: Any, **fields: Any) -> None:
+        if kind == "replicaReady" and not waiting:
+            waiting.append(len(stage.begun))
+        emit(kind, *arguments, **fields)
+
+    stage.emit = spy  # type: ignore[method-assign]
+    summary = stage.run(*keys, parallelism=3)
+    assert stage.most_creating <= 3
+    assert waiting == [30]
+    assert len(summary["outcomes"]) == 30
+
+
+def test_the_lock_is_given_back_when_the_last_create_has_its_worker(stage: Stage) -> None:
+    stage.scripts = {"a/0": ["granted", *["wait"] * 20, "ready"], "a/1": ["wait", "wait", "granted", "wait", "ready"]}
+    stage.run("a/0", "a/1")
+    assert stage.lock.released_after is not None
+    assert "replicaReady" not in stage.lock.released_after
+
+
+def test_with_no_wait_the_run_ends_when_all_is_created(stage: Stage) -> None:
+    stage.scripts = {"a/0": ["granted", "wait"], "a/1": ["wait", "granted", "wait"]}
+    summary = stage.run("a/0", "a/1", wait=False)
+    assert outcomes(summary) == [("a", 0, "starting"), ("a", 1, "starting")]
+    assert all("code" not in row for row in summary["outcomes"])
+    assert summary["waited"] is False
+
+
+def test_replicas_that_were_starting_before_are_awaited_without_the_lock(stage: Stage) -> None:
+    stage.earlier = ["a/7"]
+    stage.scripts = {"a/7": ["granted", "wait", "wait", "ready"]}
+    summary = stage.run("a/8", **{"await": [{"key": "a", "lifecycle": {}}]})
+    assert outcomes(summary) == [("a", 7, "ready"), ("a", 8, "ready")]
+    assert "replicaReady" not in (stage.lock.released_after or [])[:2]
+
+
+def test_shares_of_a_card_reach_ray_one_after_the_other(stage: Stage) -> None:
+    stage.scripts = {key: ["wait", "wait", "granted", "ready"] for key in ("a/0", "a/1", "a/2")}
+    stage.run("a/0", "a/1", "a/2", **request_of("a/0", "a/1", "a/2", gpus=5_000))
+    assert stage.most_creating == 1
+
+
+def test_what_the_plan_blocked_is_reported_with_it(stage: Stage) -> None:
+    row = {"model": "b", "code": "INSUFFICIENT_GPU", "message": "no room", "replicas": 2}
+    summary = stage.run("a/0", **request_of("a/0", blocked=(row,)))
+    assert outcomes(summary) == [("a", 0, "ready"), ("b", None, "blocked")]
+    assert summary["exitCode"] == 3
+
+
+def test_an_interrupted_run_says_what_was_begun_and_what_not(stage: Stage) -> None:
+    stage.scripts = {"a/0": ["granted", "wait"], "a/1": ["wait"]}
+    emit = stage.emit
+
+    def stop_soon(kind: str, *arguments: Any, **fields: Any) -> None:
+        emit(kind, *arguments, **fields)
+        if kind == "planAccepted":
+            step = stage.current[0]._step
+
+            def step_then_stop() -> None:
+                step()
+                stage.current[0].stop.set()
+
+            stage.current[0]._step = step_then_stop  # type: ignore[method-assign]
+
+    stage.emit = stop_soon  # type: ignore[method-assign]
+    summary = stage.run("a/0", "a/1", "a/2", parallelism=2)
+    assert summary["interrupted"] is True
+    assert [(row["replicaId"], row["outcome"], row["code"]) for row in summary["outcomes"]] == [
+        (0, "starting", "INTERRUPTED"), (1, "starting", "INTERRUPTED"), (2, "skipped", "INTERRUPTED")]
+
+
+REFUSED = ["blocked:NODE_DRAINING"]
+
+
+def test_without_a_client_that_plans_a_refusal_is_the_outcome(stage: Stage) -> None:
+    stage.scripts = {"a/0": REFUSED}
+    assert outcomes(stage.run("a/0")) == [("a", 0, "blocked")]
+    assert "replanWanted" not in stage.kinds()
+
+
+@pytest.mark.parametrize("code", ["blocked:NODE_DRAINING", "blocked:NODE_GONE", "blocked:NODE_TAKEN",
+                                  "failed:NODE_TAKEN"])
+def test_what_a_node_refused_goes_elsewhere_in_the_same_run(stage: Stage, code: str) -> None:
+    stage.scripts = {"a/1": [code]}
+    stage.on_replan = {"request": request_of("a/2")}
+    summary = stage.run("a/0", "a/1", mayReplan=True)
+    assert outcomes(summary) == [("a", 0, "ready"), ("a", 2, "ready")]
+    assert summary["exitCode"] == 0
+    [wanted] = [fields for kind, fields in stage.events if kind == "replanWanted"]
+    assert [row["replicaId"] for row in wanted["refused"]] == [1]
+    assert wanted["nodes"][0]["state"] == "DRAINING"
+    assert "planning again for 1 replica" in wanted["message"]
+    assert "replanned" in stage.kinds()
+    assert "replicaBlocked" not in stage.kinds()
+
+
+def test_the_lock_is_held_while_the_client_plans_again(stage: Stage) -> None:
+    stage.scripts = {"a/0": REFUSED}
+    stage.on_replan = {"request": request_of("a/1")}
+    stage.run("a/0", mayReplan=True)
+    assert "replanned" in (stage.lock.released_after or [])
+
+
+def test_what_the_new_plan_blocks_replaces_what_was_said_of_that_model(stage: Stage) -> None:
+    old = [{"model": "a", "code": "X", "message": "old", "replicas": 1},
+           {"model": "b", "code": "X", "message": "kept", "replicas": 1}]
+    new = {"model": "a", "code": "Y", "message": "new", "replicas": 2}
+    stage.scripts = {"a/0": REFUSED}
+    stage.on_replan = {"request": request_of(blocked=(new,))}
+    summary = stage.run("a/0", mayReplan=True, **request_of("a/0", blocked=tuple(old)))
+    assert [(row["model"], row["message"], row["replicas"]) for row in summary["outcomes"]] == [
+        ("b", "kept", 1), ("a", "new", 2)]
+
+
+def test_a_client_that_cannot_plan_leaves_the_refusal_as_it_was(stage: Stage) -> None:
+    stage.scripts = {"a/0": REFUSED}
+    stage.on_replan = {"why": "the inventory is not complete"}
+    summary = stage.run("a/0", mayReplan=True)
+    assert outcomes(summary) == [("a", 0, "blocked")]
+    assert "notReplanned" in stage.kinds()
+
+
+def test_a_client_that_has_gone_is_not_waited_for_without_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replan_module, "PATIENCE_S", 0.01)
+    stage.scripts = {"a/0": REFUSED}
+    summary = stage.run("a/0", mayReplan=True)
+    assert outcomes(summary) == [("a", 0, "blocked")]
+    [told] = [fields["message"] for kind, fields in stage.events if kind == "notReplanned"]
+    assert "no client has answered" in told
+
+
+def test_a_world_that_refuses_again_and_again_is_asked_about_three_times(stage: Stage) -> None:
+    stage.scripts = {"a/0": REFUSED, "a/1": REFUSED}
+    stage.on_replan = {"request": request_of("a/1")}
+    summary = stage.run("a/0", mayReplan=True)
+    assert stage.kinds().count("replanWanted") == 3
+    assert outcomes(summary) == [("a", 1, "blocked")]

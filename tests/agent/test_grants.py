@@ -1,0 +1,105 @@
+"""Whether a replica without a worker may hold its resources: told from what became less on its node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleetctl.agent import cluster
+from fleetctl.agent.create import CreatedHere
+from fleetctl.agent.grants import Grants
+
+NODE = "n1"
+
+
+class Node:
+    """A node with cards; `theirs` = what actors of others have taken since."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free = 4.0
+        self.theirs = 0.0
+        self.grants = Grants()
+        self.made = 0
+        monkeypatch.setattr(cluster, "free_by_node", lambda: {NODE: {"GPU": self.free}})
+        monkeypatch.setattr(cluster, "started_since", lambda *_, **__: {"GPU": self.theirs})
+
+    def create(self, gpus: float) -> CreatedHere:
+        self.made += 1
+        created = CreatedHere(f"r{self.made}", None, f"id-{self.made}", "", {NODE: {"GPU": self.free}}, self.made)
+        self.grants.created(created, {"nodeId": NODE, "gpus": round(gpus * 10_000), "cpus": 0, "memory": 0})
+        return created
+
+    def may_hold(self, created: CreatedHere) -> bool:
+        return self.grants.may_be_granted(created, NODE)
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Node:
+    return Node(monkeypatch)
+
+
+def test_what_became_less_by_its_claim_may_be_its_grant(node: Node) -> None:
+    one = node.create(2)
+    node.free = 2.0
+    assert node.may_hold(one)
+
+
+def test_a_node_as_free_as_before_has_granted_nothing(node: Node) -> None:
+    assert not node.may_hold(node.create(2))
+
+
+def test_what_an_actor_of_somebody_else_took_is_no_grant(node: Node) -> None:
+    one = node.create(4)
+    node.free, node.theirs = 3.0, 1.0
+    assert not node.may_hold(one)
+    node.free, node.theirs = 0.0, 4.0
+    assert not node.may_hold(one)
+
+
+def test_what_a_task_took_cannot_be_told_from_a_grant_and_counts_as_one(node: Node) -> None:
+    one = node.create(4)
+    node.free = 0.0
+    assert node.may_hold(one)
+
+
+def test_the_grant_of_another_replica_of_this_run_explains_only_itself(node: Node) -> None:
+    first, second = node.create(1), node.create(3)
+    node.free = 3.0
+    node.grants.placed(first, NODE)
+    assert not node.may_hold(second)
+    node.free = 0.0
+    assert node.may_hold(second)
+
+
+def test_a_grant_that_was_seen_already_explains_nothing_when_its_worker_comes(node: Node) -> None:
+    """Two slow workers: the first one's grant is in what was free before the second, and its worker starts later."""
+    first = node.create(1)
+    node.free = 3.0
+    second = node.create(1)
+    node.free = 2.0
+    node.grants.placed(first, NODE)
+    assert node.may_hold(second)
+
+
+def test_the_grant_of_a_later_replica_explains_what_became_less(node: Node) -> None:
+    first, second = node.create(4), node.create(1)
+    node.free = 3.0
+    node.grants.placed(second, NODE)
+    assert not node.may_hold(first)
+
+
+def test_one_that_was_placed_before_the_next_was_created_explains_nothing(node: Node) -> None:
+    first = node.create(1)
+    node.free = 3.0
+    node.grants.placed(first, NODE)
+    second: Any = node.create(1)
+    node.free = 2.0
+    assert node.may_hold(second)
+
+
+def test_two_that_wait_are_both_given_the_benefit_of_the_doubt(node: Node) -> None:
+    first, second = node.create(1), node.create(1)
+    node.free = 3.0
+    assert node.may_hold(first)
+    assert node.may_hold(second)

@@ -1,0 +1,138 @@
+"""The lock of a fleet: one holder at a time, given back or left behind by a job that died, and never given twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from ray_keys import Keys
+
+from fleetctl.agent import lock as lock_module
+from fleetctl.agent.lock import HeldLock, Interrupted, LockBusy, take_lock
+
+
+class Jobs(set[str]):
+    """The Ray jobs whose driver lives."""
+
+
+@pytest.fixture
+def jobs() -> Jobs:
+    return Jobs({"a", "b", "c"})
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch, jobs: Jobs) -> Keys:
+    monkeypatch.setattr(lock_module, "job_is_alive", jobs.__contains__)
+    monkeypatch.setattr(lock_module, "POLL_S", 0.001)
+    return Keys().install(monkeypatch, lock_module)
+
+
+def take(job: str, fleet: str = "lab", timeout_s: float = 0.0, **more: Any) -> HeldLock:
+    waiting, stopped = more.get("waiting", lambda _: None), more.get("stopped", lambda: False)
+    return take_lock(fleet, {"job": f"job-{job}", "driver": job}, timeout_s, waiting, stopped)
+
+
+def test_a_second_job_is_told_who_holds_it(keys: Keys) -> None:
+    held = take("a")
+    assert held.still_held()
+    with pytest.raises(LockBusy) as caught:
+        take("b")
+    assert caught.value.holder["job"] == "job-a"
+    assert held.still_held()
+
+
+def test_fleets_have_locks_of_their_own(keys: Keys) -> None:
+    take("a", "lab")
+    assert take("b", "lab2").still_held()
+
+
+def test_it_passes_on_when_it_is_given_back(keys: Keys) -> None:
+    first = take("a")
+    first.release()
+    second = take("b")
+    assert second.still_held()
+    assert not first.still_held()
+
+
+def test_it_passes_on_when_its_job_has_died(keys: Keys, jobs: Jobs) -> None:
+    take("a")
+    jobs.remove("a")
+    assert take("b").still_held()
+
+
+def test_a_holder_that_was_frozen_finds_that_it_has_lost_it(keys: Keys, jobs: Jobs) -> None:
+    frozen = take("a")
+    jobs.remove("a")
+    take("b").release()
+    take("c")
+    jobs.add("a")
+    assert not frozen.still_held()
+
+
+def test_a_waiter_is_told_of_each_holder_once_and_gets_it(keys: Keys) -> None:
+    held, told = take("a"), []
+
+    def waiting(holder: Any) -> None:
+        told.append(holder["job"])
+        held.release()
+
+    assert take("b", timeout_s=5, waiting=waiting).still_held()
+    assert told == ["job-a"]
+
+
+def test_a_waiter_that_is_told_to_stop_stops(keys: Keys) -> None:
+    take("a")
+    with pytest.raises(Interrupted):
+        take("b", timeout_s=60, stopped=lambda: True)
+
+
+def test_old_entries_are_swept_but_never_the_highest(keys: Keys) -> None:
+    for _ in range(5):
+        take("a").release()
+    assert [key for _, key in keys.table] == [b"lock:lab:4"]
+
+
+def test_a_job_that_decided_on_an_old_number_does_not_get_it_a_second_time(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its look and its write others have taken and swept: the number is free again, but not the highest."""
+    take("a").release()
+    put, entered = keys.put, []
+
+    def late(key: bytes, value: bytes, overwrite: bool = True, *, namespace: bytes | None = None) -> bool:
+        if not entered and key == b"lock:lab:1":
+            entered.append(key)
+            monkeypatch.setattr(lock_module, "_internal_kv_put", put)
+            take("b").release()
+            take("c")
+        return put(key, value, overwrite, namespace=namespace)
+
+    monkeypatch.setattr(lock_module, "_internal_kv_put", late)
+    with pytest.raises(LockBusy) as caught:
+        take("a")
+    assert caught.value.holder["job"] == "job-c"
+    assert [key for _, key in keys.table] == [b"lock:lab:2"]
+
+
+def test_of_many_at_once_one_holds_it_at_a_time(keys: Keys, jobs: Jobs) -> None:
+    inside, most, taken = [0], [0], []
+
+    def work(job: str) -> None:
+        for _ in range(20):
+            held = take(job, timeout_s=30)
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            time.sleep(0)
+            inside[0] -= 1
+            taken.append(job)
+            held.release()
+
+    jobs.update(f"w{number}" for number in range(6))
+    threads = [threading.Thread(target=work, args=(f"w{number}",)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (most[0], len(taken)) == (1, 120)

@@ -1,0 +1,62 @@
+"""Documents of the client are read once; what an apply notes for the next plan is in its own job's metadata."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ray_keys import Keys
+
+from fleetctl.agent import mailbox, note
+from fleetctl.apply.package import document
+from fleetctl.inventory.jobs import DRAINING
+
+JOBS = b"job"
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> Keys:
+    return Keys().install(monkeypatch, mailbox, note)
+
+
+def test_a_document_is_read_once_and_is_gone(keys: Keys) -> None:
+    sent = document("j-request", {"plan": {"x": 1}})
+    keys.put(sent.uri.encode(), sent.data)
+    assert mailbox.take("j-request") == {"plan": {"x": 1}}
+    assert keys.table == {}
+    assert mailbox.take("j-request") is None
+
+
+def test_a_document_that_comes_later_is_waited_for(keys: Keys) -> None:
+    sent = document("j-request", {"x": 1})
+    looks = []
+
+    def not_stopped() -> bool:
+        looks.append(1)
+        if len(looks) == 3:
+            keys.put(sent.uri.encode(), sent.data)
+        return False
+
+    assert mailbox.wait_for("j-request", 30, not_stopped) == {"x": 1}
+
+
+def test_one_that_does_not_come_is_not_waited_for_without_end(keys: Keys) -> None:
+    assert mailbox.wait_for("j-request", 0, lambda: False) is None
+    assert mailbox.wait_for("j-request", 60, lambda: True) is None
+
+
+def test_draining_nodes_are_noted_beside_what_the_metadata_holds(keys: Keys) -> None:
+    key = f"{note.JOB_KEY}j".encode()
+    keys.put(key, json.dumps({"status": "RUNNING", "metadata": {"tool": "fleetctl"}}).encode(), namespace=JOBS)
+    note.note_draining("j", {"b2", "a1"})
+    assert json.loads(keys.get(key, namespace=JOBS) or b"") == {
+        "status": "RUNNING", "metadata": {"tool": "fleetctl", DRAINING: "a1 b2"}}
+
+
+@pytest.mark.parametrize("kept", [None, b"not JSON", b"[]"])
+def test_a_ray_that_keeps_jobs_in_another_way_has_no_note_and_no_error(keys: Keys, kept: bytes | None) -> None:
+    key = f"{note.JOB_KEY}j".encode()
+    if kept is not None:
+        keys.put(key, kept, namespace=JOBS)
+    note.note_draining("j", {"a1"})
+    assert keys.get(key, namespace=JOBS) == kept
