@@ -49,3 +49,4 @@ class RunSummary(Event):
     outcomes: list[ReplicaOutcome] = Field(default_factory=list)
     exit_code: int
     interrupted: bool = False
+    waited: bool = Field(True, description="false = --no-wait: replicas were created, and not waited for")

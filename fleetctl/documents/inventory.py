@@ -41,6 +41,9 @@ class NodeResources(Stored):
 
     total: Amounts = Field(default_factory=Amounts)
     used: Amounts | None = None
+    listed: Amounts | None = Field(
+        None, description="the part of `used` that actors explain; tasks and placement groups of others hold the rest"
+    )
 
 
 class Gpu(Stored):
@@ -97,6 +100,9 @@ class Replica(Stored):
     spec_hash: str | None = None
     actor_id: str | None = None
     members: list[ReplicaMember] = Field(default_factory=list)
+    constructed: bool = Field(
+        True, description="false = Ray calls its actor ALIVE, but its constructor never returned: it does not serve"
+    )
     error: str | None = Field(None, description="last words or exit reason, where known")
 
 
@@ -120,13 +126,15 @@ def dead_node_ids(inventory: Inventory) -> frozenset[str]:
 
 
 def is_lost(replica: Replica, dead: Set[str]) -> bool:
-    """Tell whether the replica is lost: its actor is live, but a node of it is among the `dead` ones.
+    """Return whether the replica is lost: its actor is live for Ray, but was never constructed, or has a `dead` node.
 
     Only a node that is listed as DEAD is dead. Ray forgets dead nodes after a while (the 1,000 latest are kept), so a
     node that is not listed may be dead; but it may as well be alive and missing from a list, and a replica counted
     once too often costs a wait, while one counted too seldom is started twice.
     """
-    return replica.state in LIVE_STATES and any(member.node_id in dead for member in replica.members)
+    if replica.state not in LIVE_STATES:
+        return False
+    return not replica.constructed or any(member.node_id in dead for member in replica.members)
 
 
 def card_indices(member: ReplicaMember, cards: Sequence[Gpu]) -> list[int]:

@@ -233,10 +233,11 @@ class Unmanaged(Stored):
 
 
 class Lost(Stored):
-    """A replica whose actor record is live but whose node is dead; not counted, its id is not reused."""
+    """A replica whose actor is live for Ray and cannot serve; not counted, its id is not reused."""
 
     model: str
     replica_id: int
+    code: Literal["NODE_DEAD", "NEVER_CONSTRUCTED"] = "NODE_DEAD"
     nodes: list[str]
     message: str
 

@@ -1,6 +1,6 @@
-"""What an apply leaves in its log about what it creates, for `import` to find again. Nothing in it is secret.
+"""What an apply leaves in its log about what it creates: for `import`, and while it starts. Nothing in it is secret.
 
-The agent writes it as the event `planAccepted`, right after it has taken the lock.
+The agent writes it as the event `planAccepted`, before it creates anything.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.documents.plan import FleetSource, Lifecycle
 
 
@@ -23,8 +24,17 @@ class RecordedModel(Stored):
     lifecycle: Lifecycle
 
 
+class RecordedReplica(Stored):
+    """A replica that the apply creates, and where: until it is up, nothing else tells."""
+
+    model: str
+    replica_id: int
+    spec_hash: str
+    members: list[ReplicaMember] = Field(default_factory=list)
+
+
 class ApplyRecord(Stored):
-    """The models acted on and their shapes."""
+    """The models acted on and their shapes, and every replica."""
 
     format_version: str = FORMAT_VERSION
     files: list[FleetSource] = Field(default_factory=list, description="what the fleet was read from")
@@ -32,3 +42,4 @@ class ApplyRecord(Stored):
     shapes: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="by spec hash: workers and placement as the user set them, env values masked"
     )
+    replicas: list[RecordedReplica] = Field(default_factory=list)

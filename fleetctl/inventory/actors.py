@@ -1,54 +1,113 @@
-"""Live actors from the state API: one query per live state, in an order in which no actor can slip through."""
+"""Live actors from the state API: one query per live state, in an order in which no actor can slip through.
+
+Ray cuts each answer at 10,000 rows. Then the dashboard's own list of actors, which has no limit but says less, names
+the replicas that are missing.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fleetctl.documents.inventory import LIVE_STATES
+from fleetctl.errors import InventoryError
 from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.state_api import Listing, Row, list_rows
+from fleetctl.inventory.marks import read_marks
+from fleetctl.inventory.names import parse_actor_name
+from fleetctl.inventory.state_api import Row, list_rows
 
 QUERY_ORDER = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING", "ALIVE", "RESTARTING")
 """States in the order actors pass through them, one query after the other: an actor that moves on between two queries
 is met again by a later one. RESTARTING comes twice, as an actor may fall from ALIVE back to it."""
+
+LOGICAL_PATH, LOGICAL_KEYS = "/logical/actors", ("data", "actors")
+LOOKED_UP = 200
+"""The most replicas that are looked up one by one because the long list does not say in which namespace they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveActor:
     """One actor that is not dead. `claim` is what it takes from its node, or from its placement group if it has one.
 
-    `node_id` is None until it runs; while RESTARTING it is the node it ran on. `environment` is that of its
-    runtime environment. `repr_name` is what its `__repr__` last said, possibly before a restart.
+    `node_id` is None until it runs; while RESTARTING it is the node it ran on. `repr_name` is what its `__repr__` last
+    said, possibly before a restart; empty until its constructor has returned. `job_id` is the job that created it.
     """
 
     actor_id: str
     name: str
     namespace: str
     state: str
+    class_name: str
+    job_id: str
     node_id: str | None
     placement_group_id: str | None
     claim: Claim
-    environment: Mapping[str, str]
     repr_name: str
     restarts: int
     last_words: str | None
 
 
-def list_live_actors(client: DashboardClient) -> Listing:
+@dataclass(frozen=True, slots=True)
+class LiveActors:
+    """Rows of live actors. `failures` = replicas may be missing; `cut` = only actors that are no replicas may be."""
+
+    rows: tuple[Row, ...] = ()
+    failures: tuple[str, ...] = ()
+    cut: str | None = None
+
+
+def list_live_actors(client: DashboardClient) -> LiveActors:
     """Return the rows of all live actors, each once, as last seen; raises InventoryError when a query fails.
 
-    Detail is needed: without it there is no runtime environment, claim, placement group or repr.
+    Detail is needed: without it there is no claim, placement group or repr.
     """
     rows: dict[str, Row] = {}
-    problems: list[str] = []
+    failures: list[str] = []
+    cut: list[str] = []
     for state in QUERY_ORDER:
         listing = list_rows(client, "actors", where=("state", "=", state))
         rows |= {str(row.get("actor_id")): row for row in listing.rows}
-        problems += [f"{problem} ({state})" for problem in listing.problems]
-    return Listing(tuple(rows[actor_id] for actor_id in sorted(rows)), tuple(dict.fromkeys(problems)))
+        failures += [f"{problem} ({state})" for problem in listing.problems]
+        cut += [f"{listing.cut} ({state})"] if listing.cut else []
+    if cut:
+        rows |= {str(row["actor_id"]): row for row in _missing_replicas(client, rows)}
+    return LiveActors(tuple(rows[actor_id] for actor_id in sorted(rows)), tuple(dict.fromkeys(failures)),
+                      "; ".join(dict.fromkeys(cut)) or None)
+
+
+def _missing_replicas(client: DashboardClient, known: Mapping[str, Row]) -> Iterator[Row]:
+    """Yield the rows of live replicas that are not among the `known` ones; raises InventoryError if it cannot."""
+    unsaid = []
+    for actor_id, entry in client.stream_entries(LOGICAL_PATH, {"nocache": "1"}, keys=LOGICAL_KEYS):
+        if actor_id in known or not isinstance(entry, dict) or entry.get("state") not in LIVE_STATES:
+            continue
+        if parse_actor_name(_text(entry.get("name"))) is None:
+            continue
+        row = _row_of(actor_id, entry)
+        if row["ray_namespace"]:
+            yield row
+        else:
+            unsaid.append(actor_id)
+    if len(unsaid) > LOOKED_UP:
+        raise InventoryError(f"the list of actors was cut, and {len(unsaid)} replicas beyond it do not say in which "
+                             "namespace they are")
+    for actor_id in unsaid:
+        yield from list_rows(client, "actors", where=("actor_id", "=", actor_id)).rows
+
+
+def _row_of(actor_id: str, entry: Mapping[str, object]) -> Row:
+    """Return an entry of the dashboard's list as a row of the state API; only a repr of ours knows the namespace."""
+    address = entry.get("address")
+    node_id = address.get("nodeId") if isinstance(address, dict) else None
+    repr_name = _text(entry.get("reprName"))
+    return {
+        "actor_id": actor_id, "name": entry.get("name"), "state": entry.get("state"), "job_id": entry.get("jobId"),
+        "class_name": entry.get("actorClass"), "repr_name": repr_name, "num_restarts": entry.get("numRestarts"),
+        "ray_namespace": read_marks(repr_name).namespace or "", "node_id": node_id or None,
+        "placement_group_id": entry.get("placementGroupId") or None,
+        "required_resources": entry.get("requiredResources"),
+    }
 
 
 def read_actor(row: Row) -> LiveActor | None:
@@ -63,26 +122,15 @@ def read_actor(row: Row) -> LiveActor | None:
         name=_text(row.get("name")),
         namespace=_text(row.get("ray_namespace")),
         state=state,
+        class_name=_text(row.get("class_name")),
+        job_id=_text(row.get("job_id")),
         node_id=_text(row.get("node_id")) or None,
         placement_group_id=group,
         claim=read_claim_in_group(resources) if group else read_claim(resources),
-        environment=_environment(row.get("serialized_runtime_env")),
         repr_name=_text(row.get("repr_name")),
         restarts=_whole(row.get("num_restarts")),
         last_words=_last_words(row.get("death_cause")),
     )
-
-
-def _environment(serialized: object) -> Mapping[str, str]:
-    """Return `env_vars` of a serialized runtime environment; empty when there is none or it cannot be read."""
-    try:
-        parsed = json.loads(serialized) if isinstance(serialized, str) and serialized else {}
-    except (ValueError, RecursionError):
-        return {}
-    variables = parsed.get("env_vars") if isinstance(parsed, dict) else None
-    if not isinstance(variables, dict):
-        return {}
-    return {name: value for name, value in variables.items() if isinstance(value, str)}
 
 
 def _last_words(cause: object) -> str | None:

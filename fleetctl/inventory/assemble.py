@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.documents.inventory import Gpu, Node, NodeResources, ReplicaMember
+from fleetctl.documents.inventory import Gpu, Node, NodeResources, ReplicaMember, is_lost
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.cards import card_warnings, read_cards
 from fleetctl.inventory.claims import Claim
@@ -15,52 +15,71 @@ from fleetctl.inventory.nodes import FoundNode, unique_names
 from fleetctl.inventory.placement_groups import PlacementGroup
 from fleetctl.inventory.replicas import FoundReplica
 from fleetctl.inventory.shares import granted_by_card, reports_its_cards, with_shares
-from fleetctl.inventory.used import groups_of_gangs, used_by_node
+from fleetctl.inventory.sums import RaySum
+from fleetctl.inventory.used import listed_by_node
+
+MEMBER_CLASS = "GangMember"
+"""The class of the actors that are members of our gangs; see agent/gang.py."""
+
+
+
+NO_ACTOR = "f" * 32
+"""What the statistics of a worker say instead of an actor where it runs a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """One reading, parsed. `summary` is the dashboard's node summary by node id."""
+    """One reading, parsed. `summary` is the dashboard's node summary by node id, `sums` what Ray has granted there.
+
+    `groups` are read only where Ray gives no sums.
+    """
 
     nodes: Sequence[FoundNode]
     actors: Sequence[LiveActor]
-    groups: Sequence[PlacementGroup]
     replicas: Sequence[FoundReplica]
     summary: Mapping[str, Mapping[str, Any]]
+    sums: Mapping[str, RaySum]
+    groups: Sequence[PlacementGroup] = ()
 
 
 def build_nodes(parts: Parts) -> list[Node]:
     """Return the nodes of the inventory document, ordered by name; dead ones are kept, to tell what is lost."""
     names = unique_names(parts.nodes)
-    used = used_by_node(parts.actors, parts.groups, parts.replicas)
-    members = _members_by_node(parts.replicas)
+    dead = {node.node_id for node in parts.nodes if node.state == "DEAD"}
+    listed = listed_by_node(parts.actors, parts.replicas, dead, parts.groups)
+    members = _members_by_node(parts.replicas, dead)
     by_slot = _known_by_slot_only(parts)
     nodes = []
     for node in parts.nodes:
-        claim = used.get(node.node_id, Claim())
+        claim = listed.get(node.node_id, Claim())
+        ray_sum = parts.sums.get(node.node_id)
+        used = claim if ray_sum is None else ray_sum.at_least(claim)
         nodes.append(Node(
             id=node.node_id, name=names[node.node_id], ip=node.ip, state=node.state, labels=dict(node.labels),
-            resources=NodeResources(total=node.total.as_amounts(), used=claim.as_amounts()),
-            gpus=_cards(parts, node, members.get(node.node_id, ()), by_slot, claim.gpus),
+            resources=NodeResources(total=node.total.as_amounts(), used=used.as_amounts(),
+                                    listed=None if used == claim else claim.as_amounts()),
+            gpus=_cards(parts, node, members.get(node.node_id, ()), by_slot, used.gpus),
         ))
     return sorted(nodes, key=lambda node: (node.name, node.id))
 
 
-def _members_by_node(replicas: Sequence[FoundReplica]) -> Mapping[str, Sequence[ReplicaMember]]:
+def _members_by_node(replicas: Sequence[FoundReplica], dead: Set[str]) -> Mapping[str, Sequence[ReplicaMember]]:
     members: defaultdict[str, list[ReplicaMember]] = defaultdict(list)
-    for member in (member for found in replicas for member in found.replica.members):
-        if member.node_id:
-            members[member.node_id].append(member)
+    for found in replicas:
+        for member in () if is_lost(found.replica, dead) else found.replica.members:
+            if member.node_id:
+                members[member.node_id].append(member)
     return members
 
 
 def _known_by_slot_only(parts: Parts) -> frozenset[str]:
-    """Return the actors whose cards no replica reports; a gang reports for the actors in its placement group, too."""
+    """Return the actors whose cards no replica reports, and NO_ACTOR; a gang reports for the actors of its members."""
     reporting = {found.actor.actor_id for found in parts.replicas if reports_its_cards(found.replica)}
-    groups = {group.group_id for actor_id, group in groups_of_gangs(parts.replicas, parts.groups).items()
-              if actor_id in reporting}
-    return frozenset(actor.actor_id for actor in parts.actors
-                     if actor.actor_id not in reporting and actor.placement_group_id not in groups)
+    silent = {member.node_id for found in parts.replicas if len(found.replica.members) > 1
+              and found.actor.actor_id not in reporting for member in found.replica.members}
+    return frozenset({NO_ACTOR, *(
+        actor.actor_id for actor in parts.actors if actor.actor_id not in reporting
+        and (actor.class_name != MEMBER_CLASS or actor.node_id in silent))})
 
 
 def _cards(parts: Parts, node: FoundNode, members: Sequence[ReplicaMember], by_slot: frozenset[str],

@@ -24,9 +24,19 @@ class Claim:
     def __add__(self, other: Claim) -> Claim:
         return Claim(self.gpus + other.gpus, self.cpus + other.cpus, self.memory + other.memory)
 
+    def less(self, other: Claim) -> Claim:
+        """Return what is left when `other` is taken away; never below zero."""
+        return Claim(max(0, self.gpus - other.gpus), max(0, self.cpus - other.cpus),
+                     max(0, self.memory - other.memory))
+
     def as_amounts(self) -> Amounts:
         """Return it in Ray's units, as the inventory document has it."""
         return Amounts(gpu=self.gpus / SHARE, cpu=self.cpus / SHARE, memory=self.memory)
+
+
+def claim_of_amounts(amounts: Amounts) -> Claim:
+    """Return amounts in Ray's units as a claim."""
+    return Claim(_share(amounts.gpu), _share(amounts.cpu), amounts.memory)
 
 
 def read_claim(resources: object) -> Claim:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fleetctl.documents.inventory import ClusterIdentity, Inventory
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError
-from fleetctl.inventory.actors import LiveActor, list_live_actors, read_actor
+from fleetctl.inventory.actors import LiveActor, LiveActors, list_live_actors, read_actor
+from fleetctl.inventory.agent_view import AgentView
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import Job, ours
 from fleetctl.inventory.nodes import FoundNode, read_node
 from fleetctl.inventory.placement_groups import list_placement_groups, read_placement_group
+from fleetctl.inventory.planned import draining_nodes, find_planned
 from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.state_api import NOTHING, Listing, list_rows
+from fleetctl.inventory.sums import RaySum, read_sums
 
 SUMMARY_PATH = "/nodes"
 SUMMARY_PARAMS = {"view": "summary", "nocache": "1"}
@@ -24,36 +28,53 @@ SUMMARY_PARAMS = {"view": "summary", "nocache": "1"}
 Answer = TypeVar("Answer")
 
 
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The dashboard's node summary: its entries and Ray's sums of what is granted, both by node id."""
+
+    entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sums: Mapping[str, RaySum] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class _Answers:
     """What came back, part by part; `failures` collects why a part, or some of it, did not."""
 
     nodes: Listing = NOTHING
-    actors: Listing = NOTHING
-    groups: Listing = NOTHING
-    summary: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    actors: LiveActors = field(default_factory=LiveActors)
+    jobs: Sequence[Job] | None = None
+    summary: Summary = field(default_factory=Summary)
     version: Mapping[str, Any] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
-def read_dashboard(client: DashboardClient, *, observed_at: str, namespace: str = "fleet") -> Inventory:
+def read_dashboard(
+    client: DashboardClient, *, observed_at: str, namespace: str = "fleet", agent: AgentView | None = None
+) -> Inventory:
     """Return the inventory of the cluster behind `client`; `observed_at` is now, RFC 3339 in UTC.
 
-    Whatever part fails, is refused or is cut short makes `complete` false and is named in `warnings`. Raises
-    ClusterUnreachable or ClusterRefused when the nodes could not even be asked for.
+    `agent` = what an agent has just seen of the nodes, which counts for more than what the dashboard says. Whatever
+    part fails, is refused or is cut short makes `complete` false and is named in `warnings`, unless Ray's own sums make
+    up for it. Raises ClusterUnreachable or ClusterRefused when the nodes could not even be asked for.
     """
     answers = _ask(client)
     actors = [actor for row in answers.actors.rows if (actor := read_actor(row)) is not None]
-    nodes = [node for row in answers.nodes.rows
-             if (node := read_node(row, _raylet(answers.summary.get(str(row.get("node_id")), {})))) is not None]
-    groups = [group for row in answers.groups.rows if (group := read_placement_group(row)) is not None]
-    parts = Parts(nodes, actors, groups, find_replicas(actors, namespace), answers.summary)
-    failures = [*answers.failures, *_unusable(answers, nodes, actors), *_hidden_marks(parts), *contradictions(parts)]
+    nodes = _nodes(answers, agent)
+    planned = find_planned(client, answers.jobs or (), actors)
+    sums = {**answers.summary.sums, **(agent.sums({node.node_id: node.total for node in nodes}) if agent else {})}
+    parts = Parts(nodes, actors, find_replicas(actors, namespace, planned), answers.summary.entries, sums)
+    if any(node.state != "DEAD" for node in nodes) and not sums:
+        parts = _without_sums(client, parts, answers)
+    elif answers.actors.cut:
+        answers.notes.append(f"{answers.actors.cut}: who holds what is not known of all actors")
+    failures = [*answers.failures, *_unusable(answers, nodes, actors), *_unknown(answers, parts),
+                *contradictions(parts)]
     return Inventory(
         observed_at=observed_at,
         source=client.base_url,
         complete=not failures,
-        warnings=[*failures, *consistency_warnings(parts)],
+        warnings=[*failures, *answers.notes, *consistency_warnings(parts)],
         cluster=ClusterIdentity(address=client.base_url, ray_version=_text(answers.version.get("ray_version")),
                                 session_id=_text(answers.version.get("session_name"))),
         nodes=build_nodes(parts),
@@ -67,22 +88,21 @@ def _ask(client: DashboardClient) -> _Answers:
     with ThreadPoolExecutor(max_workers=5, thread_name_prefix="inventory") as pool:
         nodes = pool.submit(list_rows, client, "nodes")
         actors = pool.submit(list_live_actors, client)
-        groups = pool.submit(list_placement_groups, client)
+        jobs: Future[Sequence[Job] | None] = pool.submit(ours, client)
         summary = pool.submit(_read_summary, client)
         version = pool.submit(_read_version, client)
     if isinstance(error := nodes.exception(), (ClusterUnreachable, ClusterRefused)):
         raise error
-    answers.nodes = _settle("the nodes", nodes, NOTHING, answers.failures)
-    answers.actors = _settle("the actors", actors, NOTHING, answers.failures)
-    answers.groups = _settle("the placement groups", groups, NOTHING, answers.failures)
-    answers.summary = _settle("the cards", summary, {}, answers.failures)
-    answers.version = _settle("the cluster's version and session", version, {}, answers.failures)
-    for listing in (answers.nodes, answers.actors, answers.groups):
-        answers.failures.extend(listing.problems)
+    answers.nodes = _taken("the nodes", nodes, NOTHING, answers.failures)
+    answers.actors = _taken("the actors", actors, LiveActors(), answers.failures)
+    answers.jobs = _taken("the jobs", jobs, None, answers.notes)
+    answers.summary = _taken("the cards", summary, Summary(), answers.failures)
+    answers.version = _taken("the cluster's version and session", version, {}, answers.failures)
+    answers.failures += [*_whole(answers.nodes), *answers.actors.failures]
     return answers
 
 
-def _settle(what: str, pending: Future[Answer], empty: Answer, failures: list[str]) -> Answer:
+def _taken(what: str, pending: Future[Answer], empty: Answer, failures: list[str]) -> Answer:
     try:
         return pending.result()
     except InventoryError as error:
@@ -90,15 +110,43 @@ def _settle(what: str, pending: Future[Answer], empty: Answer, failures: list[st
         return empty
 
 
-def _read_summary(client: DashboardClient) -> Mapping[str, Mapping[str, Any]]:
-    """Return node id -> its entry in the dashboard's node summary."""
+def _whole(listing: Listing) -> list[str]:
+    """Return why a list may lack rows."""
+    return [*([listing.cut] if listing.cut else []), *listing.problems]
+
+
+def _nodes(answers: _Answers, agent: AgentView | None) -> list[FoundNode]:
+    """Return the nodes; those that an agent found draining offer nothing, as no GET tells it."""
+    draining: Set[str] = draining_nodes(answers.jobs or ()) | (agent.draining if agent else frozenset())
+    found = [read_node(row, _raylet(answers.summary.entries.get(str(row.get("node_id")), {})))
+             for row in answers.nodes.rows]
+    return [replace(node, state="DRAINING") if node.state == "ALIVE" and node.node_id in draining else node
+            for node in found if node is not None]
+
+
+def _without_sums(client: DashboardClient, parts: Parts, answers: _Answers) -> Parts:
+    """Add the placement groups, which hold what no actor holds, where Ray gives no sums: then no list may be cut."""
+    try:
+        groups = list_placement_groups(client)
+    except InventoryError as error:
+        answers.failures.append(f"the placement groups could not be read: {error.message}")
+        return parts
+    cut = [*_whole(groups), *([answers.actors.cut] if answers.actors.cut else [])]
+    answers.failures += [f"{problem}, and Ray gives no sums of what is in use" for problem in cut]
+    answers.notes.append("Ray gives no sums of what is in use: cards that Ray tasks hold are not known")
+    return replace(parts, groups=[group for row in groups.rows if (group := read_placement_group(row)) is not None])
+
+
+def _read_summary(client: DashboardClient) -> Summary:
+    """Return the dashboard's node summary."""
     body = client.get_json(SUMMARY_PATH, SUMMARY_PARAMS)
     data = body.get("data") if isinstance(body, dict) and body.get("result") is not False else None
     entries = data.get("summary") if isinstance(data, dict) else None
-    if not isinstance(entries, list):
+    if not isinstance(data, dict) or not isinstance(entries, list):
         raise InventoryError(f"{SUMMARY_PATH}?view=summary answered without a list of nodes")
     named = [(_raylet(entry).get("nodeId"), entry) for entry in entries if isinstance(entry, dict)]
-    return {node_id: entry for node_id, entry in named if isinstance(node_id, str)}
+    return Summary({node_id: entry for node_id, entry in named if isinstance(node_id, str)},
+                   read_sums(data.get("nodeLogicalResources")))
 
 
 def _read_version(client: DashboardClient) -> Mapping[str, Any]:
@@ -117,11 +165,12 @@ def _unusable(answers: _Answers, nodes: list[FoundNode], actors: list[LiveActor]
             yield f"{len(rows) - len(read)} of {len(rows)} rows of {what} cannot be read"
 
 
-def _hidden_marks(parts: Parts) -> Iterator[str]:
-    hidden = [found.actor.name for found in parts.replicas if found.hidden]
-    if hidden:
-        yield (f"the marks of {len(hidden)} replicas are hidden ({', '.join(hidden[:3])}): the dashboard takes us for "
-               "a browser; does a proxy rewrite the User-Agent?")
+def _unknown(answers: _Answers, parts: Parts) -> Iterator[str]:
+    """Name replicas that start and cannot say whose they are yet, where the jobs that created them are not known."""
+    names = [found.actor.name for found in parts.replicas if answers.jobs is None and not found.actor.repr_name
+             and found.replica.replica_id is not None and found.actor.state != "ALIVE"]
+    if names:
+        yield f"whose {', '.join(names[:3])}{', ...' if len(names) > 3 else ''} will be is not known"
 
 
 def _raylet(entry: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -33,8 +33,9 @@ class FoundNode:
 def read_node(row: Row, record: Mapping[str, Any]) -> FoundNode | None:
     """Return the node of one row; `record` is the dashboard's own record of it, which knows its host name, or empty.
 
-    That a node is draining stands in neither; only the agent can tell. A state that is neither ALIVE nor DEAD counts
-    as draining: such a node offers nothing, and what runs on it is not taken for lost.
+    That a node is draining is in `record` only where the dashboard itself started after the drain; else only an agent
+    can tell. A state that is neither ALIVE nor DEAD counts as draining, too: such a node offers nothing, and what runs
+    on it is not taken for lost.
     """
     node_id = row.get("node_id")
     if not isinstance(node_id, str) or not node_id:
@@ -43,11 +44,17 @@ def read_node(row: Row, record: Mapping[str, Any]) -> FoundNode | None:
     return FoundNode(
         node_id=node_id,
         ip=_text(row.get("node_ip")),
-        state=_STATES.get(str(row.get("state")), "DRAINING"),
+        state="DRAINING" if _drains(record) and row.get("state") == "ALIVE" else _STATES.get(
+            str(row.get("state")), "DRAINING"),
         labels={str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
         total=read_claim(row.get("resources_total")),
         called=_called(row, record),
     )
+
+
+def _drains(record: Mapping[str, Any]) -> bool:
+    snapshot = record.get("stateSnapshot")
+    return isinstance(snapshot, dict) and snapshot.get("state") == "DRAINING"
 
 
 def _called(row: Row, record: Mapping[str, Any]) -> str:

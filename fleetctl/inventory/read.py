@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fleetctl.documents.inventory import Inventory
+from fleetctl.inventory.agent_view import AgentView
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import read_dashboard
 from fleetctl.inventory.snapshot import load_snapshot
@@ -13,11 +14,15 @@ from fleetctl.inventory.snapshot import load_snapshot
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A running cluster. `observed_at` is now (RFC 3339, UTC); `namespace` is the Ray namespace of our replicas."""
+    """A running cluster. `observed_at` is now (RFC 3339, UTC); `namespace` is the Ray namespace of our replicas.
+
+    `agent` = what an agent has just seen of the nodes.
+    """
 
     client: DashboardClient
     observed_at: str
     namespace: str = "fleet"
+    agent: AgentView | None = None
 
     def close(self) -> None:
         """Close the connections to the dashboard."""
@@ -46,4 +51,4 @@ def read_inventory(where: InventorySource) -> Inventory:
     """
     if isinstance(where, Snapshot):
         return load_snapshot(where.path, stdin=where.stdin)
-    return read_dashboard(where.client, observed_at=where.observed_at, namespace=where.namespace)
+    return read_dashboard(where.client, observed_at=where.observed_at, namespace=where.namespace, agent=where.agent)

@@ -1,93 +1,88 @@
-"""From live actors to replicas: whose they are, what they claim, where their members stand."""
+"""From live actors to replicas: whose they are, what they claim, where their members are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.inventory import Replica, ReplicaMember
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.marks import Marks, read_marks
 from fleetctl.inventory.names import ReplicaName, parse_actor_name
+from fleetctl.inventory.planned import Planned
 
 
 @dataclass(frozen=True, slots=True)
 class FoundReplica:
-    """A replica together with the actor it was read from, and what could not be read of it.
-
-    `planned` are the members its creator planned, empty where unknown.
-    """
+    """A replica together with the actor it was read from, and what could not be read of it."""
 
     replica: Replica
     actor: LiveActor
-    planned: tuple[ReplicaMember, ...] = ()
     problems: tuple[str, ...] = ()
-    hidden: bool = False
 
 
-def find_replicas(actors: Sequence[LiveActor], namespace: str) -> list[FoundReplica]:
-    """Return the replicas among `actors`, ordered by model, id and name.
+def find_replicas(
+    actors: Sequence[LiveActor], namespace: str, planned: Mapping[str, Planned]
+) -> list[FoundReplica]:
+    """Return the replicas among `actors`, ordered by model, id and name; `planned` by actor id.
 
     Only in `namespace` can a replica be ours; elsewhere, and under foreign schemes, it is capacity in use. What it says
-    of its members is believed everywhere: where it stands, or will stand, is no question of whose it is.
+    of its members is believed everywhere: where it is, or will be, is no question of whose it is.
     """
     found = []
     for actor in actors:
         name = parse_actor_name(actor.name) if actor.name else None
         if name is not None:
-            found.append(_replica(actor, name, ours=actor.namespace == namespace and name.replica_id is not None))
+            ours = actor.namespace == namespace and name.replica_id is not None
+            found.append(_replica(actor, name, planned.get(actor.actor_id), ours=ours))
     return sorted(found, key=lambda one: (one.replica.model, one.replica.replica_id is None,
                                           one.replica.replica_id or 0, one.actor.name, one.actor.actor_id))
 
 
-def _replica(actor: LiveActor, name: ReplicaName, *, ours: bool) -> FoundReplica:
-    marks = read_marks(actor.environment, actor.repr_name)
+def _replica(actor: LiveActor, name: ReplicaName, planned: Planned | None, *, ours: bool) -> FoundReplica:
+    marks = read_marks(actor.repr_name)
+    fleet = marks.fleet or (planned.fleet if planned else None)
+    spec_hash = marks.spec_hash or (planned.spec_hash if planned else None)
     replica = Replica(
         model=name.model,
         replica_id=name.replica_id if ours else None,
         foreign_id=None if ours else actor.name,
         state=actor.state,
-        fleet=marks.fleet if ours else None,
-        spec_hash=marks.spec_hash if ours else None,
+        fleet=fleet if ours else None,
+        spec_hash=spec_hash if ours else None,
         actor_id=actor.actor_id,
-        members=list(_members(actor, marks)),
+        members=list(_members(actor, marks, planned)),
+        constructed=not (actor.state == "ALIVE" and planned),
         error=_error(actor),
     )
-    return FoundReplica(replica, actor, marks.planned, marks.problems, marks.hidden)
+    return FoundReplica(replica, actor, marks.problems)
 
 
-def _members(actor: LiveActor, marks: Marks) -> tuple[ReplicaMember, ...]:
-    """Planned members say what is claimed; reported ones, as long as the actor runs, where exactly it is."""
-    reported = marks.reported if actor.state == "ALIVE" else ()  # a repr read while restarting is of the last life
-    if not marks.planned:
-        return tuple(_from_actor(actor, member) for member in reported) if len(reported) == 1 else (
-            reported or (_from_actor(actor, ReplicaMember()),))
-    if len(marks.planned) == 1 and not reported and actor.node_id:
-        return (marks.planned[0].model_copy(update={"node_id": actor.node_id}),)
-    places = {(member.group, member.copy_index, member.rank): member for member in reported}
-    return tuple(_placed(planned, places.get((planned.group, planned.copy_index, planned.rank)))
-                 for planned in marks.planned)
+def _members(actor: LiveActor, marks: Marks, planned: Planned | None) -> tuple[ReplicaMember, ...]:
+    """Return the members: as the replica tells them, as they were planned, or as Ray knows its one actor."""
+    if marks.members:
+        told = marks.members if actor.state == "ALIVE" else tuple(map(_without_place, marks.members))
+        return (_from_actor(actor, told[0]),) if len(told) == 1 else told
+    if planned and len(planned.members) > 1:
+        return planned.members
+    return (_from_actor(actor, planned.members[0] if planned and planned.members else ReplicaMember()),)
+
+
+def _without_place(member: ReplicaMember) -> ReplicaMember:
+    """Leave out what is of the last life while a replica is being restarted."""
+    return member.model_copy(update={"address": None, "port": None, "gpu_indices": [], "gpu_uuids": []})
 
 
 def _from_actor(actor: LiveActor, member: ReplicaMember) -> ReplicaMember:
     """Fill a single member with what Ray itself knows of its actor."""
     return member.model_copy(update={
-        "node_id": member.node_id or actor.node_id, "gpus": actor.claim.gpus,
+        "node_id": actor.node_id or member.node_id, "gpus": actor.claim.gpus,
         "cpus": actor.claim.cpus, "memory": actor.claim.memory,
     })
 
 
-def _placed(planned: ReplicaMember, reported: ReplicaMember | None) -> ReplicaMember:
-    if reported is None:
-        return planned
-    return planned.model_copy(update={
-        "node_id": reported.node_id or planned.node_id, "address": reported.address, "port": reported.port,
-        "gpu_indices": reported.gpu_indices, "gpu_uuids": reported.gpu_uuids,
-    })
-
-
 def _error(actor: LiveActor) -> str | None:
-    """Say what went wrong with an actor that is live but not up."""
+    """Say what went wrong with an actor that is live but not up, or that was restarted."""
     if actor.last_words:
         return actor.last_words
     if actor.state == "RESTARTING":

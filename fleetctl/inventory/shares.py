@@ -38,7 +38,8 @@ def granted_by_card(cards: Sequence[Gpu], members: Sequence[ReplicaMember], work
     """Return card index -> 1/10000 granted on one node: what its `members` report, and the slots of other actors.
 
     Worker statistics lag; those of actors not in `live_actors` (the live ones no replica reports for) are left out.
-    Slots count only where the node shows as many cards as it declares.
+    Slots count only where the node shows as many cards as it declares, and where the card has so much left: a member of
+    a gang may be reported and have slots.
     """
     granted: defaultdict[int, int] = defaultdict(int)
     for member in members:
@@ -46,7 +47,7 @@ def granted_by_card(cards: Sequence[Gpu], members: Sequence[ReplicaMember], work
             granted[index] += min(member.gpus, SHARE)
     if len(cards) == declared_gpus // SHARE:
         for slot, share in _slots(workers, live_actors):
-            if 0 <= slot < len(cards):
+            if 0 <= slot < len(cards) and granted[cards[slot].index] + share <= SHARE:
                 granted[cards[slot].index] += share
     return dict(granted)
 

@@ -17,10 +17,11 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The rows of one list; `problems` says why it may not be all of them."""
+    """The rows of one list. `cut` = Ray left rows out because there are too many; `problems` = some may be missing."""
 
     rows: tuple[Row, ...]
     problems: tuple[str, ...] = ()
+    cut: str | None = None
 
 
 NOTHING = Listing(())
@@ -51,20 +52,24 @@ def checked_listing(path: str, body: object) -> Listing:
     rows = listing.get("result") if isinstance(listing, dict) else None
     if not isinstance(listing, dict) or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InventoryError(f"{path} answered without a list")
-    return Listing(tuple(rows), tuple(_problems(path, listing, len(rows))))
+    return Listing(tuple(rows), tuple(_problems(path, listing)), _cut(path, listing, len(rows)))
 
 
-def _problems(path: str, listing: Mapping[str, Any], count: int) -> list[str]:
-    """Say what makes the list less than whole: cut at the source, cut by the limit, or a source that failed."""
-    problems = []
+def _cut(path: str, listing: Mapping[str, Any], count: int) -> str | None:
+    """Say how many rows were left out, at the source or by the limit of the answer."""
     total, kept, matching = (_count(listing.get(key)) for key in ("total", "num_after_truncation", "num_filtered"))
     if total is not None and kept is not None and total > kept:
-        problems.append(f"{path} was cut: {kept} of {total} rows")
+        return f"{path} was cut: {kept} of {total} rows"
     if matching is not None and matching > count:
-        problems.append(f"{path} was cut: {count} of {matching} rows")
-    if warning := listing.get("partial_failure_warning"):
-        problems.append(f"{path} is partial: {warning}")
-    return problems + [f"{path}: {warning}" for warning in listing.get("warnings") or ()]
+        return f"{path} was cut: {count} of {matching} rows"
+    return None
+
+
+def _problems(path: str, listing: Mapping[str, Any]) -> list[str]:
+    """Say what else makes the list less than whole: a source that failed, or a warning."""
+    warning = listing.get("partial_failure_warning")
+    partial = [f"{path} is partial: {warning}"] if warning else []
+    return partial + [f"{path}: {warning}" for warning in listing.get("warnings") or ()]
 
 
 def _count(value: object) -> int | None:

@@ -1,70 +1,49 @@
-"""What is in use on each node: live actors outside placement groups, bundles inside, and what is still on its way.
+"""What is in use on each node: Ray's own sum, and at least what is listed there or still on its way.
 
-A replica that is starting counts where it was planned, so that the next plan does not promise the same room twice.
+Ray counts everything, tasks too, but it is some seconds behind, and what waits for a worker is not in it. A replica
+that is starting counts where it was planned, so that the next plan does not promise the same room twice.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
 
-from fleetctl.documents.inventory import ReplicaMember
+from fleetctl.documents.inventory import ReplicaMember, is_lost
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.claims import Claim
 from fleetctl.inventory.placement_groups import PlacementGroup
 from fleetctl.inventory.replicas import FoundReplica
 
 
-def used_by_node(actors: Sequence[LiveActor], groups: Sequence[PlacementGroup],
-                 replicas: Sequence[FoundReplica]) -> Mapping[str, Claim]:
-    """Return what each node id has granted, or will have once what is starting has started.
+def listed_by_node(actors: Sequence[LiveActor], replicas: Sequence[FoundReplica], dead: Set[str],
+                   groups: Sequence[PlacementGroup] = ()) -> Mapping[str, Claim]:
+    """Return what each node id has granted as far as lists tell, or will have once what is starting has started.
 
-    A gang's members live in a placement group of its own. Until that group is granted whole, its planned members count
-    instead of its bundles.
+    Actors count where they are, and our gangs by their members, whose placement group they hold. A replica with a node
+    among the `dead` ones holds nothing elsewhere: a gang is pinned, and cannot come up again. `groups` are the
+    placement groups of others, where Ray gives no sums; those of our gangs are left out.
     """
-    own = groups_of_gangs(replicas, groups)
-    on_their_way = [one for one in replicas if len(one.planned) > 1
-                    and not ((group := own.get(one.actor.actor_id)) and group.created)]
-    counted_by_plan = {own[one.actor.actor_id].group_id for one in on_their_way if one.actor.actor_id in own}
-    planned_node = {one.actor.actor_id: one.planned[0].node_id for one in replicas if len(one.planned) == 1}
-
+    members_of = {one.actor.actor_id: one.replica.members for one in replicas}
     used: defaultdict[str, Claim] = defaultdict(Claim)
     for actor in actors:
-        node_id = actor.node_id or planned_node.get(actor.actor_id)
-        if node_id and actor.placement_group_id is None:
+        planned = members_of.get(actor.actor_id, ())
+        if len(planned) > 1 or actor.placement_group_id is not None:
+            continue
+        node_id = actor.node_id or next((member.node_id for member in planned), None)
+        if node_id:
             used[node_id] += actor.claim
+    for gang in replicas:
+        if len(gang.replica.members) > 1 and not is_lost(gang.replica, dead):
+            for member in gang.replica.members:
+                if member.node_id:
+                    used[member.node_id] += _claim_of(member)
+    gangs = {one.actor.name for one in replicas if len(one.replica.members) > 1}
     for group in groups:
-        if group.group_id not in counted_by_plan:
-            for node_id, claim in group.held:
-                used[node_id] += claim
-    for member in (member for gang in on_their_way for member in gang.planned):
-        if member.node_id:
-            used[member.node_id] += _planned_claim(member)
+        for node_id, claim in group.held if group.name not in gangs else ():
+            used[node_id] += claim
     return dict(used)
 
 
-def groups_of_gangs(replicas: Sequence[FoundReplica], groups: Sequence[PlacementGroup]) -> Mapping[str, PlacementGroup]:
-    """Return each gang's placement group by the actor id of its coordinator; a gang that has none yet is left out.
-
-    A gang's group is named like its coordinator, but Ray's list does not say in which namespace, so the nodes of its
-    bundles must be planned ones too; and a group is the group of one gang only.
-    """
-    own: dict[str, PlacementGroup] = {}
-    free = sorted(groups, key=lambda group: (not group.created, group.group_id))
-    for gang in replicas:
-        planned = Counter(member.node_id for member in gang.planned)
-        for group in free if len(gang.planned) > 1 else ():
-            if group.name == gang.actor.name and _stands_on(group, planned):
-                own[gang.actor.actor_id] = group
-                free.remove(group)
-                break
-    return own
-
-
-def _stands_on(group: PlacementGroup, planned: Counter[str | None]) -> bool:
-    held = Counter[str | None](node_id for node_id, _ in group.held)
-    return held == planned if group.created else held <= planned
-
-
-def _planned_claim(member: ReplicaMember) -> Claim:
+def _claim_of(member: ReplicaMember) -> Claim:
     return Claim(member.gpus, member.cpus, member.memory)

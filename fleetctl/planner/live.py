@@ -71,7 +71,7 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
     for replica in in_fixed_order(inventory.replicas):
         if replica.state not in LIVE_STATES:
             continue
-        lost = bool(dead) and is_lost(replica, dead)
+        lost = is_lost(replica, dead)
         ours = replica.fleet == fleet or (replica.fleet is not None and replica.fleet == adopt_from
                                           and replica.model in keys)
         _file(state, replica, names, ours=ours and replica.replica_id is not None, lost=lost)
@@ -128,9 +128,13 @@ def _node_names(node_ids: Iterable[str], names: Mapping[str, str]) -> list[str]:
 
 
 def _lost(replica: Replica, names: Mapping[str, str]) -> Lost:
-    nodes = _node_names(_node_ids(replica), names)
-    return Lost(model=replica.model, replica_id=replica.replica_id or 0, nodes=nodes,
-                message=f"its actor is {replica.state} but a node of it is dead; not counted, its id is not reused")
+    name = f"{replica.model}/{replica.replica_id or 0}"
+    why = ("a node of it is dead" if replica.constructed
+           else f"its constructor never returned, so it serves nothing; `fleetctl evict {name}` removes it")
+    return Lost(model=replica.model, replica_id=replica.replica_id or 0,
+                code="NODE_DEAD" if replica.constructed else "NEVER_CONSTRUCTED",
+                nodes=_node_names(_node_ids(replica), names),
+                message=f"its actor is {replica.state} but {why}; not counted, its id is not reused")
 
 
 def _unmanaged(replica: Replica, names: Mapping[str, str], *, ours: bool, in_file: bool) -> Unmanaged:

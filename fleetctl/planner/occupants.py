@@ -59,7 +59,7 @@ def _live(inventory: Inventory, ledger: Ledger, models: _Models) -> Iterator[Occ
     places = {node.id: place for place, node in enumerate(ledger.nodes)}
     dead = dead_node_ids(inventory)
     for replica in in_fixed_order(inventory.replicas):
-        if replica.state not in LIVE_STATES or (dead and is_lost(replica, dead)):
+        if replica.state not in LIVE_STATES or is_lost(replica, dead):
             continue
         there = _by_node(replica.members, places)
         if there:

@@ -38,5 +38,9 @@ def _reason(model: ResolvedModel, state: ModelState, starting: int, create: int,
 def _notes(state: ModelState, starting: int) -> str:
     notes = [f"{starting} starting"] if starting else []
     if state.lost:
-        notes.append(f"{len(state.lost)} lost with a dead node")
+        unbuilt = sum(not replica.constructed for replica in state.lost)
+        if lost := len(state.lost) - unbuilt:
+            notes.append(f"{lost} lost with a dead node")
+        if unbuilt:
+            notes.append(f"{unbuilt} never constructed")
     return f" ({', '.join(notes)})" if notes else ""

@@ -39,6 +39,16 @@ class PlainProgress:
         style = {"error": "red", "warning": "yellow"}.get(event.level, "")
         self._console.print(Text(f"{event.time[11:19]} {visible(event.message)}", style), soft_wrap=True)
 
+    def say(self, label: str, message: str) -> None:
+        """Write one labelled line."""
+        _print_labelled(self._console, label, message)
+
+
+def _print_labelled(console: Console, label: str, message: str) -> None:
+    from rich.text import Text
+
+    console.print(Text.assemble((f"{label}: ", "bold"), visible(message)), soft_wrap=True)
+
 
 class LiveProgress:
     """A table that moves: what is being started, for how long, and how many are done."""
@@ -75,6 +85,12 @@ class LiveProgress:
             self._states[key] = (state, ", ".join(map(str, extra.get("nodes") or ())))
         elif event.type in ("lockWaiting", "lockAcquired"):
             self._note = event.message
+        elif event.type in ("replanWanted", "replanned", "notReplanned"):
+            self.say("note", event.message)
+
+    def say(self, label: str, message: str) -> None:
+        """Write one labelled line above the table, where it stays and is not cut."""
+        _print_labelled(self._console, label, message)
 
     def _render(self) -> RenderableType:
         from rich.console import Group

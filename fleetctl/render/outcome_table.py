@@ -18,7 +18,7 @@ STYLES = {"ready": "green", "starting": "cyan", "failed": "bold red", "blocked":
 ORDER: tuple[Outcome, ...] = ("ready", "starting", "failed", "blocked", "skipped")
 
 
-def render_outcomes(outcomes: Sequence[ReplicaOutcome], console: Console) -> None:
+def render_outcomes(outcomes: Sequence[ReplicaOutcome], console: Console, *, interrupted: bool = False) -> None:
     """Print the table, then one line of totals."""
     from rich.table import Table
     from rich.text import Text
@@ -35,20 +35,21 @@ def render_outcomes(outcomes: Sequence[ReplicaOutcome], console: Console) -> Non
     if outcomes:
         print_trimmed(table, console)
     for row in outcomes:
-        if row.message and row.outcome != "ready":
+        if row.message and (row.outcome != "ready" or row.code):
             _print_reason(row, console)
     if outcomes:
         console.print()
-    print_trimmed(Text(totals(outcomes), "bold"), console)
+    print_trimmed(Text(totals(outcomes, interrupted=interrupted), "bold"), console)
 
 
-def totals(outcomes: Sequence[ReplicaOutcome]) -> str:
+def totals(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False) -> str:
     """Return the counts in one line; it never counts a removal because there is none."""
     counts: Counter[str] = Counter()
     for row in outcomes:
         counts[row.outcome] += row.replicas
     parts = [f"{counts[kind]} {kind}" for kind in ORDER if counts[kind]]
-    return f"Apply: {', '.join(parts) if parts else 'nothing to do'}, 0 removed"
+    head = "Apply, interrupted" if interrupted else "Apply"
+    return f"{head}: {', '.join(parts) if parts else 'nothing to do'}, 0 removed"
 
 
 def _name(row: ReplicaOutcome) -> str:

@@ -67,10 +67,10 @@ def unmanaged_section(plan: Plan) -> Section:
 
 
 def lost_section(plan: Plan) -> Section:
-    """List replicas whose node is dead."""
+    """List replicas that are live for Ray and cannot serve."""
     lines = [Line(f"{replica_name(lost.model, lost.replica_id)}: {visible(lost.message)}", "yellow")
              for lost in plan.lost]
-    return Section(f"Lost: {len(plan.lost)} (the node is dead; not counted)", cut(lines, REPORT_LINES))
+    return Section(f"Lost: {len(plan.lost)} (cannot serve; not counted)", cut(lines, REPORT_LINES))
 
 
 def _blocked_lines(blocked: Blocked) -> list[Line]:

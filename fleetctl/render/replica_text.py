@@ -11,7 +11,8 @@ WORDS = {
     "ALIVE": "ready", "PENDING_CREATION": "starting", "DEPENDENCIES_UNREADY": "starting", "RESTARTING": "restarting",
     "DEAD": "dead",
 }
-STYLES = {"ready": "green", "starting": "cyan", "restarting": "yellow", "lost": "bold red", "dead": "red"}
+STYLES = {"ready": "green", "starting": "cyan", "restarting": "yellow", "lost": "bold red", "dead": "red",
+          "never constructed": "bold red"}
 
 
 def replica_name(model: str, replica_id: int | None, foreign_id: str | None = None) -> str:
@@ -20,7 +21,9 @@ def replica_name(model: str, replica_id: int | None, foreign_id: str | None = No
 
 
 def status_word(replica: Replica, dead: Set[str]) -> str:
-    """Return ready, starting, restarting, lost or dead; `dead` = the ids of dead nodes."""
+    """Return how a replica is, in a word or two; `dead` = the ids of dead nodes."""
+    if not replica.constructed:
+        return "never constructed"
     return "lost" if is_lost(replica, dead) else WORDS[replica.state]
 
 

@@ -14,8 +14,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 RECORDED = Path(__file__).parent / "recorded"
-PARTS = ("nodes", "placement_groups", "summary", "version", "actors_dependencies_unready", "actors_pending_creation",
-         "actors_restarting", "actors_alive")
+PARTS = ("nodes", "summary", "version", "actors_dependencies_unready", "actors_pending_creation", "actors_restarting",
+         "actors_alive")
+"""Without any one of these there is no picture of the cluster."""
+MORE_PARTS = ("placement_groups", "jobs", "job_log")
 
 
 @dataclass
@@ -52,7 +54,7 @@ class FakeDashboard:
 
 def recorded_bodies() -> dict[str, Any]:
     """All parts as recorded from Ray 2.60."""
-    return {part: json.loads((RECORDED / f"{part}.json").read_text()) for part in PARTS}
+    return {part: json.loads((RECORDED / f"{part}.json").read_text()) for part in (*PARTS, *MORE_PARTS)}
 
 
 @contextmanager
@@ -68,7 +70,7 @@ def serve(**behaviours: Behaviour) -> Iterator[FakeDashboard]:
             parts = urlsplit(self.path)
             query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
             fake.heard.append(Heard(self.command, parts.path, query, {k.lower(): v for k, v in self.headers.items()}))
-            part = part_of(parts.path, query)
+            part = parts.path if parts.path in fake.behaviours else part_of(parts.path, query)
             if part in fake.behaviours:
                 fake.behaviours[part](self)
             elif part in fake.bodies:
@@ -104,6 +106,8 @@ def part_of(path: str, query: dict[str, str]) -> str:
     """Which part of the inventory a request asks for."""
     if path == "/api/v0/actors":
         return f"actors_{query.get('filter_values', 'all').lower()}"
+    if path.startswith("/api/jobs/"):
+        return "job_log" if path.endswith("/logs") else "jobs"
     return {"/api/v0/nodes": "nodes", "/api/v0/placement_groups": "placement_groups", "/nodes": "summary",
             "/api/version": "version"}.get(path, path)
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+import pytest
 from fake_dashboard import FakeDashboard, status
 
 from fleetctl.documents.inventory import Inventory, Node, Replica, dead_node_ids, is_lost
 from fleetctl.documents.loading import load_document
+from fleetctl.inventory.agent_view import AgentView
+from fleetctl.inventory.claims import Claim
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.dashboard import read_dashboard
 from fleetctl.render.inventory_json import render_inventory_json
 
 MI = 1 << 20
@@ -242,23 +247,124 @@ def test_nodes_that_could_not_be_read_are_not_called_unlisted(read, dashboard: F
 
 
 def test_unreadable_marks_are_named_and_break_nothing(read, dashboard: FakeDashboard):
-    row = dashboard.rows("actors_pending_creation")[0]
-    row["serialized_runtime_env"] = '{"env_vars": {"FLEETCTL_FLEET": "lab", "FLEETCTL_MEMBERS": "[{"}}'
+    row = next(row for row in dashboard.rows("actors_alive") if row["name"] == "ModelActor:org/plain:0")
+    row["repr_name"] = '{"v":1,"fleet":"lab","specHash":"aaaa","members":[{"rank":"?"}]}'
     inventory = read()
     assert inventory.complete
-    assert inventory.warnings == [f"replica {row['name']}: the members in FLEETCTL_MEMBERS cannot be read"]
-    assert replica(inventory, "org/slow", 0).fleet == "lab"
+    assert inventory.warnings == [f"replica {row['name']}: the members in its repr cannot be read"]
+    found = replica(inventory, "org/plain", 0)
+    assert (found.fleet, found.members[0].gpus, found.members[0].node_id) == ("lab", 5000, row["node_id"])
 
 
-def test_marks_hidden_from_browsers_make_the_reading_incomplete(read, dashboard: FakeDashboard):
-    for state in ("actors_pending_creation", "actors_alive"):
-        for row in dashboard.rows(state):
-            if "FLEETCTL" in row["serialized_runtime_env"]:
-                row["serialized_runtime_env"] = '{"env_vars": {"FLEETCTL_FLEET": "<redacted>"}}'
+@pytest.mark.parametrize("log", [status(500), status(404)], ids=["refused", "gone"])
+def test_a_starting_replica_whose_log_is_gone_is_still_ours(read, dashboard: FakeDashboard, log):
+    dashboard.behaviours["job_log"] = log
+    inventory = read()
+    assert inventory.complete
+    found = replica(inventory, "org/slow", 0)
+    assert (found.fleet, found.spec_hash, found.members[0].gpus) == ("lab", None, 7500)
+
+
+def test_logs_are_read_only_for_replicas_that_cannot_tell_themselves(read, dashboard: FakeDashboard):
+    for rows in (dashboard.rows("actors_pending_creation"),):
+        rows.clear()
+    dashboard.listing("actors_pending_creation").update({"total": 0, "num_after_truncation": 0, "num_filtered": 0})
+    assert read().complete
+    assert [heard.path for heard in dashboard.heard if heard.path.endswith("/logs")] == []
+
+
+def test_without_the_jobs_nobody_knows_whose_a_starting_replica_is(read, dashboard: FakeDashboard):
+    dashboard.behaviours["jobs"] = status(500)
     inventory = read()
     assert not inventory.complete
-    assert "the marks of 2 replicas are hidden" in inventory.warnings[0]  # those up say it in their repr
-    assert replica(inventory, "org/plain", 0).fleet == "lab"
+    assert "whose ModelActor:org/gang:1, ModelActor:org/slow:0 will be is not known" in inventory.warnings
+
+
+def test_without_the_jobs_a_cluster_in_which_nothing_starts_is_read_whole(read, dashboard: FakeDashboard):
+    dashboard.behaviours["jobs"] = status(500)
+    dashboard.rows("actors_pending_creation").clear()
+    dashboard.listing("actors_pending_creation").update({"total": 0, "num_after_truncation": 0, "num_filtered": 0})
+    assert read().complete
+
+
+def test_an_actor_that_is_alive_and_was_never_constructed_is_said_and_not_ready(read, dashboard: FakeDashboard):
+    """Its constructor raised while its process could not leave: for Ray it is ALIVE for good."""
+    row = next(row for row in dashboard.rows("actors_alive") if row["name"] == "ModelActor:org/plain:0")
+    row["repr_name"] = ""
+    inventory = read()
+    found = replica(inventory, "org/plain", 0)
+    assert (found.state, found.fleet, found.constructed) == ("ALIVE", "lab", False)
+    assert is_lost(found, frozenset())
+    assert all(other.constructed for other in inventory.replicas if other is not found)
+
+
+def sums(dashboard: FakeDashboard, pool: str, text: str | None) -> None:
+    """Let Ray say what is in use on one node; None = it says nothing of that node."""
+    told = dashboard.bodies["summary"]["data"]["nodeLogicalResources"]
+    node_id = summary_entry(dashboard, pool)["raylet"]["nodeId"]
+    told.pop(node_id) if text is None else told.update({node_id: text})
+
+
+def test_cards_that_ray_tasks_hold_are_not_offered(read, dashboard: FakeDashboard):
+    sums(dashboard, "p1", "1.0/8.0 CPU\n2.0/2.0 GPU\n1.00MiB/22.62GiB memory")
+    found = node(read(), "p1").resources
+    assert (found.used.gpu, found.listed.gpu) == (2.0, 1.75)
+
+
+def test_what_waits_for_a_worker_is_not_in_rays_sum_and_counts_all_the_same(read):
+    found = node(read(), "p1").resources
+    assert (found.used.gpu, found.listed) == (1.75, None)
+
+
+def test_a_node_without_a_sum_counts_by_what_is_listed(read, dashboard: FakeDashboard):
+    sums(dashboard, "p1", None)
+    assert node(read(), "p1").resources.used.gpu == 1.75
+    assert "placement_groups" not in "".join(heard.path for heard in dashboard.heard)
+
+
+def test_placement_groups_are_asked_for_only_where_ray_gives_no_sums(read, dashboard: FakeDashboard):
+    read()
+    assert "/api/v0/placement_groups" not in {heard.path for heard in dashboard.heard}
+    dashboard.bodies["summary"]["data"]["nodeLogicalResources"] = {}
+    inventory = read()
+    assert "/api/v0/placement_groups" in {heard.path for heard in dashboard.heard}
+    assert inventory.complete
+    assert inventory.warnings == ["Ray gives no sums of what is in use: cards that Ray tasks hold are not known"]
+    assert node(inventory, "p2").resources.used.gpu == 3.1
+
+
+def test_the_room_of_a_gang_that_lost_a_node_is_free_for_others(read, dashboard: FakeDashboard):
+    dead = next(row for row in dashboard.rows("nodes") if row["labels"]["fleet.io/pool"] == "p1")
+    dead |= {"state": "DEAD", "resources_total": {}}
+    sums(dashboard, "p1", None)
+    sums(dashboard, "p2", "0.0/8.0 CPU\n0.1/2.0 GPU\n0B/22.48GiB memory")
+    inventory = read()
+    assert is_lost(replica(inventory, "org/gang", 0), dead_node_ids(inventory))
+    # the worker of the other gang, which waits for its group, and an actor of NDIF's
+    assert node(inventory, "p2").resources.used.gpu == 2.1
+
+
+def test_a_node_that_an_apply_found_draining_offers_nothing(read, dashboard: FakeDashboard):
+    node_id = summary_entry(dashboard, "p2")["raylet"]["nodeId"]
+    dashboard.bodies["jobs"][0]["metadata"]["draining"] = f"{node_id} {'e' * 56}"
+    inventory = read()
+    assert node(inventory, "p2").state == "DRAINING"
+    assert node(inventory, "p1").state == "ALIVE"
+
+
+def test_a_drain_that_the_dashboard_knows_of_is_believed(read, dashboard: FakeDashboard):
+    summary_entry(dashboard, "p2")["raylet"]["stateSnapshot"]["state"] = "DRAINING"
+    assert node(read(), "p2").state == "DRAINING"
+
+
+def test_what_an_agent_has_seen_counts_for_more_than_the_dashboard(dashboard: FakeDashboard):
+    by_pool = {pool: summary_entry(dashboard, pool)["raylet"]["nodeId"] for pool in ("p0", "p1", "p2")}
+    seen = AgentView({by_pool["p1"]: Claim(0, 70_000, 1 << 30)}, frozenset({by_pool["p2"]}))
+    with DashboardClient(dashboard.url) as client:
+        inventory = read_dashboard(client, observed_at="2026-03-04T12:00:00Z", namespace="invfleet", agent=seen)
+    assert node(inventory, "p1").resources.used.gpu == 2.0
+    assert node(inventory, "p2").state == "DRAINING"
+    assert node(inventory, "p0").state == "ALIVE"
 
 
 def test_the_same_cluster_reads_to_the_same_bytes_in_any_order(read, dashboard: FakeDashboard):

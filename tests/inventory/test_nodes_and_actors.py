@@ -39,19 +39,12 @@ def test_a_bare_row_of_an_actor_is_read():
     actor = read_actor({"actor_id": "x", "state": "ALIVE"})
     assert actor is not None
     assert (actor.name, actor.namespace, actor.node_id, actor.placement_group_id) == ("", "", None, None)
-    assert (actor.environment, actor.restarts, actor.last_words) == ({}, 0, None)
+    assert (actor.repr_name, actor.job_id, actor.restarts, actor.last_words) == ("", "", 0, None)
 
 
 def test_the_dead_and_the_nameless_are_no_live_actors():
     assert read_actor({"actor_id": "x", "state": "DEAD"}) is None
     assert read_actor({"state": "ALIVE"}) is None
-
-
-def test_a_runtime_environment_that_cannot_be_read_is_empty():
-    for text in ("", "{", "[]", '{"env_vars": 3}', '{"env_vars": {"A": 1}}', None, 3):
-        actor = read_actor({"actor_id": "x", "state": "ALIVE", "serialized_runtime_env": text})
-        assert actor is not None
-        assert actor.environment == {}
 
 
 def test_the_last_words_of_a_death_are_its_innermost_last_line():

@@ -1,98 +1,82 @@
-"""What counts as used, where, and never twice."""
+"""What is in use on a node: what lists tell, what Ray's own sum says beyond it, and never twice."""
 
 from __future__ import annotations
 
-import json
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
 from fleetctl.inventory.placement_groups import PlacementGroup, read_placement_group
+from fleetctl.inventory.planned import Planned
 from fleetctl.inventory.replicas import find_replicas
-from fleetctl.inventory.used import used_by_node
+from fleetctl.inventory.sums import RaySum, read_sum, read_sums
+from fleetctl.inventory.used import listed_by_node
 
 GROUP = "6cc62b5954bc6ec6371e0225445406000000"
+GIB = 1 << 30
 
 
 def actor(name: str = "", *, gpus: int = 0, node: str | None = None, group: str | None = None, state: str = "ALIVE",
-          planned: list[tuple[str, int]] | None = None, namespace: str = "fleet") -> LiveActor:
-    members = [{"group": "main", "copy": 0, "role": "Worker", "rank": rank, "nodeId": where, "gpus": share, "vram": 0,
-                "cpus": 0, "memory": 0} for rank, (where, share) in enumerate(planned or [])]
-    marks = {"FLEETCTL_FLEET": "lab", "FLEETCTL_MEMBERS": json.dumps(members)} if planned else {}
+          namespace: str = "fleet") -> LiveActor:
     return LiveActor(actor_id=f"id-{name}-{node}-{gpus}-{namespace}", name=name, namespace=namespace, state=state,
-                     node_id=node, placement_group_id=group, claim=Claim(gpus), environment=marks, repr_name="",
-                     restarts=0, last_words=None)
+                     class_name="", job_id="01", node_id=node, placement_group_id=group, claim=Claim(gpus),
+                     repr_name="", restarts=0, last_words=None)
 
 
-def used(actors: list[LiveActor], *groups: PlacementGroup) -> dict[str, int]:
-    found = used_by_node(actors, groups, find_replicas(actors, "fleet"))
+def listed(actors: list[LiveActor], planned: dict[str, list[tuple[str, int]]] | None = None,
+           dead: frozenset[str] = frozenset(), groups: tuple[PlacementGroup, ...] = ()) -> dict[str, int]:
+    """GPUs by node; `planned` = (node, share) of each member, by the name of the actor, for all that start."""
+    plans = {one.actor_id: Planned("lab", "h", tuple(
+        ReplicaMember(rank=rank, node_id=node, gpus=share) for rank, (node, share) in enumerate(members)))
+        for one in actors if (members := (planned or {}).get(one.name))}
+    found = listed_by_node(actors, find_replicas(actors, "fleet", plans), dead, groups)
     return {node: claim.gpus for node, claim in found.items()}
 
 
-def group(name: str, state: str, *bundles: tuple[str, int]) -> PlacementGroup:
-    return PlacementGroup(f"{GROUP}-{state}", name, state, tuple((node, Claim(gpus)) for node, gpus in bundles))
+def group(name: str, *bundles: tuple[str, int]) -> PlacementGroup:
+    return PlacementGroup(f"{GROUP}-{name}", name, "CREATED", tuple((node, Claim(gpus)) for node, gpus in bundles))
 
 
 def test_a_running_actor_counts_on_its_node():
-    assert used([actor(gpus=5000, node="a"), actor(gpus=2500, node="a"), actor(gpus=10000, node="b")]) == {
+    assert listed([actor(gpus=5000, node="a"), actor(gpus=2500, node="a"), actor(gpus=10000, node="b")]) == {
         "a": 7500, "b": 10000}
 
 
-def test_an_actor_inside_a_placement_group_counts_through_its_bundle():
-    assert used([actor(gpus=10000, node="a", group=GROUP)], group("pg", "CREATED", ("a", 20000))) == {"a": 20000}
+def test_an_actor_inside_a_placement_group_counts_through_the_group_alone():
+    assert listed([actor(gpus=10000, node="a", group=GROUP)]) == {}
+    assert listed([actor(gpus=10000, node="a", group=GROUP)], groups=(group("pg", ("a", 20000)),)) == {"a": 20000}
 
 
-def test_a_starting_replica_counts_where_it_was_planned():
-    starting = actor("ModelActor:m:0", gpus=5000, state="PENDING_CREATION", planned=[("a", 5000)])
-    assert used([starting]) == {"a": 5000}
+@pytest.mark.parametrize("namespace", ["fleet", "other"])
+def test_a_starting_replica_counts_where_it_was_planned(namespace: str):
+    starting = actor("ModelActor:m:0", gpus=5000, state="PENDING_CREATION", namespace=namespace)
+    assert listed([starting], {"ModelActor:m:0": [("a", 5000)]}) == {"a": 5000}
 
 
 def test_a_starting_stranger_without_a_node_counts_nowhere():
-    assert used([actor("other", gpus=5000, state="PENDING_CREATION")]) == {}
+    assert listed([actor("other", gpus=5000, state="PENDING_CREATION")]) == {}
 
 
-GANG = [("a", 10000), ("b", 20000)]
+GANG = {"ModelActor:m:0": [("a", 10000), ("b", 20000)]}
 
 
-def test_a_gang_counts_by_its_plan_until_its_group_is_granted():
-    coordinator = actor("ModelActor:m:0", node="a", state="PENDING_CREATION", planned=GANG)
-    assert used([coordinator]) == {"a": 10000, "b": 20000}
-    assert used([coordinator], group("ModelActor:m:0", "PENDING")) == {"a": 10000, "b": 20000}
-    assert used([coordinator], group("ModelActor:m:0", "RESCHEDULING", ("a", 10000))) == {"a": 10000, "b": 20000}
-    assert used([coordinator], group("ModelActor:m:0", "CREATED", *GANG)) == {"a": 10000, "b": 20000}
+@pytest.mark.parametrize("state", ["PENDING_CREATION", "RESTARTING"])
+def test_a_gang_that_is_not_up_keeps_its_room(state: str):
+    assert listed([actor("ModelActor:m:0", node="a", state=state)], GANG) == {"a": 10000, "b": 20000}
 
 
-def test_a_group_of_the_same_name_on_other_nodes_is_of_another_namespace():
-    """Ray's list of placement groups does not tell namespaces apart; a starting gang must not pass for granted."""
-    coordinator = actor("ModelActor:m:0", node="a", state="PENDING_CREATION", planned=GANG)
-    theirs = group("ModelActor:m:0", "CREATED", ("c", 10000), ("d", 10000))
-    assert used([coordinator], theirs) == {"a": 10000, "b": 20000, "c": 10000, "d": 10000}
-    granting = group("ModelActor:m:0", "PENDING", ("c", 10000))
-    assert used([coordinator], granting) == {"a": 10000, "b": 20000, "c": 10000}
+def test_a_gang_that_lost_a_node_holds_nothing_on_the_others():
+    gang = actor("ModelActor:m:0", node="a", state="RESTARTING")
+    assert listed([gang], GANG, dead=frozenset({"b"})) == {}
 
 
-def test_gangs_of_the_same_name_in_two_namespaces_count_both():
-    ours = actor("ModelActor:m:0", node="a", state="PENDING_CREATION", planned=GANG)
-    theirs = actor("ModelActor:m:0", node="a", planned=GANG, namespace="other")
-    twice = {"a": 20000, "b": 40000}
-    assert used([ours, theirs]) == twice
-    assert used([ours, theirs], group("ModelActor:m:0", "CREATED", *GANG)) == twice
-    assert used([theirs, ours], group("ModelActor:m:0", "PENDING", ("a", 10000)),
-                group("ModelActor:m:0", "CREATED", *GANG)) == twice
-
-
-def test_a_starting_replica_of_another_namespace_counts_where_it_was_planned():
-    single = actor("ModelActor:m:0", gpus=5000, state="PENDING_CREATION", planned=[("a", 5000)], namespace="other")
-    gang = actor("ModelActor:g:0", state="PENDING_CREATION", planned=GANG, namespace="other")
-    assert used([single, gang]) == {"a": 15000, "b": 20000}
-
-
-def test_a_gang_that_restarts_keeps_its_room():
-    coordinator = actor("ModelActor:m:0", node="a", state="RESTARTING", planned=GANG)
-    assert used([coordinator]) == {"a": 10000, "b": 20000}
-
-
-def test_bundles_that_are_granted_count_even_in_a_group_that_waits():
-    assert used([], group("other", "RESCHEDULING", ("a", 10000))) == {"a": 10000}
+def test_the_placement_group_of_a_gang_of_ours_does_not_count_beside_its_members():
+    gang = actor("ModelActor:m:0", node="a", state="PENDING_CREATION")
+    ours, theirs = group("ModelActor:m:0", ("a", 10000), ("b", 20000)), group("x", ("a", 5000))
+    assert listed([gang], GANG, groups=(ours, theirs)) == {"a": 15000, "b": 20000}
 
 
 def test_bundles_without_a_node_and_removed_groups_count_nothing():
@@ -112,3 +96,50 @@ def test_amounts_become_integers_without_dust():
 def test_resources_out_of_a_group_are_read_from_rays_names_for_them():
     assert read_claim_in_group({f"GPU_group_0_{GROUP}": 1.0, f"GPU_group_{GROUP}": 1.0, f"bundle_group_{GROUP}": 0.001,
                                 f"CPU_group_{GROUP}": 2.0}) == Claim(10000, 20000)
+
+
+@pytest.mark.parametrize(("text", "used"), [
+    ("0.0/2.0 CPU\n3.0/4.0 GPU\n0B/21.00GiB memory\n0B/80.00MiB object_store_memory", Claim(30000)),
+    ("1.5/2.0 CPU\n0.30000000000000004/4.0 GPU\n1.50GiB/21.00GiB memory", Claim(3000, 15000, 3 * GIB // 2)),
+    ("0.0/4.0 GPU (0.0 used of 2.0 reserved in placement groups)", Claim(20000)),
+    ("1.5/4.0 GPU (0.5 used of 2.0 reserved in placement groups)", Claim(30000)),
+    ("2.0/4.0 GPU (2.0 used of 2.0 reserved in placement groups)", Claim(20000)),
+    ("0B/21.26GiB memory (0B used of 1.00GiB reserved in placement groups)", Claim(0, 0, GIB)),
+    ("512.00KiB/21.26GiB memory\n1.0/1.0 accelerator_type:H100\n0.001/1.0 spot", Claim(0, 0, 512 << 10)),
+    ("-0.0/4.0 GPU", Claim()),
+])
+def test_a_sum_of_rays_is_what_is_used_and_what_is_reserved(text: str, used: Claim):
+    """As `parse_usage` of Ray 2.49 to 2.60 writes it: of a reservation it counts only what is used."""
+    assert read_sum(text).used == used
+
+
+@pytest.mark.parametrize("text", ["", "hello", None, 3, "x/y GPU", "1e/2 GPU", "3.0/4.0 TPU", {"GPU": 1}])
+def test_what_is_no_sum_is_unknown(text: object):
+    assert read_sum(text) is None
+    assert read_sums({"n": text}) == {}
+
+
+@pytest.mark.parametrize("table", [None, [], "text", 1])
+def test_a_dashboard_without_sums_has_none(table: object):
+    assert read_sums(table) == {}
+
+
+@given(st.integers(0, 1 << 42))
+def test_rounded_memory_is_not_taken_for_a_holder_nobody_knows(memory: int):
+    """Ray rounds to two decimals of a unit; where that explains the difference, the exact number counts."""
+    told = read_sum(f"{rounded(memory)}/8.00TiB memory")
+    assert told.at_least(Claim(memory=memory)).memory == memory
+
+
+def rounded(size: int) -> str:
+    """As Ray's `format_memory`."""
+    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor:
+            return f"{size / factor:.2f}{unit}"
+    return f"{size}B"
+
+
+def test_the_larger_of_both_counts_resource_by_resource():
+    told = RaySum(Claim(30000, 0, 8 * GIB), memory_error=GIB // 100)
+    assert told.at_least(Claim(20000, 5000, 2 * GIB)) == Claim(30000, 5000, 8 * GIB)
+    assert told.at_least(Claim(40000, 0, 9 * GIB)) == Claim(40000, 0, 9 * GIB)

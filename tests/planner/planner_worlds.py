@@ -63,6 +63,7 @@ def short_replica(replica: dict[str, Any]) -> Replica:
         "model": replica["model"], "replicaId": replica.get("id"), "foreignId": replica.get("foreign"),
         "state": replica.get("state", "ALIVE"), "fleet": replica.get("fleet", FLEET), "members": members,
         "specHash": replica.get("hash"), "level": replica.get("level", "HOT"),
+        "constructed": replica.get("constructed", True),
     })
 
 

@@ -26,7 +26,7 @@ def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
 def live_replicas(inventory: Inventory) -> list[Replica]:
     """Return replicas in a live state with no member on a dead node; a node that is not listed is not dead."""
     down = {node.id for node in inventory.nodes if node.state == "DEAD"}
-    return [replica for replica in inventory.replicas if replica.state in LIVE
+    return [replica for replica in inventory.replicas if replica.state in LIVE and replica.constructed
             and all(member.node_id not in down for member in replica.members)]
 
 

@@ -55,6 +55,7 @@ def _replicas(draw: st.DrawFn, nodes: list[dict[str, Any]], exact: bool) -> list
         replica: dict[str, Any] = {
             "model": key, "id": number, "node": node["name"], "gpus": gpus, "cpus": draw(st.integers(0, 1)),
             "state": draw(st.sampled_from(["ALIVE", "ALIVE", "PENDING_CREATION", "RESTARTING", "DEAD"])),
+            "constructed": draw(st.sampled_from([True, True, True, False])),
             "fleet": draw(st.sampled_from(["lab"] * 6 + ["other", None])), "hash": draw(st.sampled_from([None, "old"])),
         }
         if gpus and (exact or draw(st.booleans())):

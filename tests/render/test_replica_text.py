@@ -16,7 +16,7 @@ def replica(**more: Any) -> Replica:
 
 def test_every_state_of_ray_has_a_word_and_every_word_a_colour() -> None:
     assert set(WORDS) == set(get_args(ReplicaState))
-    assert {*WORDS.values(), "lost"} == set(STYLES)
+    assert {*WORDS.values(), "lost", "never constructed"} == set(STYLES)
 
 
 @pytest.mark.parametrize(("state", "word"), [

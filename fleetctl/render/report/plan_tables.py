@@ -74,7 +74,7 @@ def _places(plan: Plan) -> Table:
 
 def _lost(plan: Plan) -> Table:
     rows = [(replica_name(one.model, one.replica_id), one.message) for one in plan.lost]
-    return Table("lost", "Lost: the node is dead, not counted", (REPLICA, WHY), tuple(rows), rank=3)
+    return Table("lost", "Lost: cannot serve, not counted", (REPLICA, WHY), tuple(rows), rank=3)
 
 
 def _drift(plan: Plan) -> Table:

@@ -1,0 +1,94 @@
+"""The jobs of the cluster that are ours, as Ray lists them: who ran what, and what it noted. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fleetctl.errors import ApplyError, InventoryError
+from fleetctl.inventory.client import DashboardClient
+
+if TYPE_CHECKING:
+    import httpx
+
+TOOL = "fleetctl"
+JOBS_PATH = "/api/jobs/"
+DRAINING = "draining"
+"""The key of a job's metadata under which its agent notes the nodes it found draining; see agent/note.py."""
+
+Content = TypeVar("Content", dict[str, Any], list[dict[str, Any]])
+LOG_QUOTED, MESSAGE_SHOWN = ", last available logs", 200
+FINAL_STATUSES = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of the agent as Ray lists it. Times are since the epoch, 0 = not yet.
+
+    `driver_id` is the id that Ray gives the run's process, and that the actors it creates carry; empty = none yet.
+    """
+
+    submission_id: str
+    status: str
+    metadata: dict[str, str] = field(default_factory=dict)
+    message: str = ""
+    start_time_ms: int = 0
+    end_time_ms: int = 0
+    error_type: str = ""
+    driver_id: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether Ray counts the job as over."""
+        return self.status in FINAL_STATUSES
+
+    @property
+    def end_text(self) -> str:
+        """Ray's word for how it ended, on one line, without the piece of the log that Ray quotes there."""
+        said = self.message.partition(LOG_QUOTED)[0].partition("\n")[0].strip()
+        return f"{self.status}: {said[:MESSAGE_SHOWN]}" if said else self.status
+
+
+def look(client: DashboardClient, submission_id: str) -> Job:
+    """Return one job; raises ApplyError when the cluster does not know it, InventoryError for any other refusal."""
+    answer = client.get(f"{JOBS_PATH}{submission_id}")
+    if answer.status_code == 404:
+        raise ApplyError(f"the cluster knows no job {submission_id}")
+    if answer.status_code != 200:
+        raise InventoryError(f"asking for job {submission_id} answered {answer.status_code}")
+    return _job(_content(answer, dict))
+
+
+def ours(client: DashboardClient) -> list[Job]:
+    """Return all jobs fleetctl has submitted, oldest first; raises InventoryError when there is no list."""
+    answer = client.get(JOBS_PATH)
+    if answer.status_code != 200:
+        raise InventoryError(f"listing the jobs failed: {JOBS_PATH} answered {answer.status_code}")
+    jobs = [_job(record) for record in _content(answer, list) if (record.get("metadata") or {}).get("tool") == TOOL]
+    return sorted(jobs, key=lambda job: (job.start_time_ms, job.submission_id))
+
+
+def log_of(client: DashboardClient, submission_id: str) -> str | None:
+    """Return everything the job has written so far; None when its log cannot be served, now or any more."""
+    answer = client.get(f"{JOBS_PATH}{submission_id}/logs")
+    return str(_content(answer, dict).get("logs") or "") if answer.status_code == 200 else None
+
+
+def _job(record: dict[str, Any]) -> Job:
+    driver = record.get("driver_info")
+    return Job(
+        str(record.get("submission_id") or ""), str(record.get("status") or ""), dict(record.get("metadata") or {}),
+        str(record.get("message") or ""), int(record.get("start_time") or 0), int(record.get("end_time") or 0),
+        str(record.get("error_type") or ""), str(driver.get("id") or "") if isinstance(driver, dict) else "",
+    )
+
+
+def _content(answer: httpx.Response, kind: type[Content]) -> Content:
+    """Return the JSON of an answer; raises InventoryError when it is not what the Jobs API says."""
+    try:
+        content = answer.json()
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, kind):
+        raise InventoryError(f"{answer.request.url.path} answered something that is not from Ray's Jobs API")
+    return content

@@ -1,0 +1,81 @@
+"""What our applies have planned for replicas that cannot tell it themselves yet: from the logs of their jobs.
+
+A replica tells all about itself in its repr once it is up. Until then Ray knows its name and which job created it, and
+that job has written what it planned before it created anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from fleetctl.documents.inventory import ReplicaMember
+from fleetctl.documents.record import ApplyRecord
+from fleetctl.errors import InventoryError
+from fleetctl.inventory.actors import LiveActor
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import DRAINING, Job, log_of
+from fleetctl.inventory.names import parse_actor_name
+
+READERS = 8
+ACCEPTED = '"type":"planAccepted"'
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the apply that created a replica planned for it; `members` empty = its log does not tell."""
+
+    fleet: str
+    spec_hash: str | None = None
+    members: tuple[ReplicaMember, ...] = ()
+
+
+def draining_nodes(jobs: Sequence[Job]) -> frozenset[str]:
+    """Return the nodes that some apply of ours found draining; a drain is never taken back."""
+    return frozenset(node_id for job in jobs for node_id in job.metadata.get(DRAINING, "").split())
+
+
+def find_planned(
+    client: DashboardClient, jobs: Sequence[Job], actors: Collection[LiveActor]
+) -> Mapping[str, Planned]:
+    """Return what is planned for those of `actors` that our jobs created and that have no repr yet, by actor id.
+
+    Logs are read at once, each once, and only those that are needed.
+    """
+    by_driver = {job.driver_id: job for job in jobs if job.driver_id}
+    silent = {actor.actor_id: job for actor in actors
+              if not actor.repr_name and (job := by_driver.get(actor.job_id))
+              and (name := parse_actor_name(actor.name)) and name.replica_id is not None}
+    needed = list({job.submission_id: job for job in silent.values()}.values())
+    with ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="log") as pool:
+        logs = dict(zip([job.submission_id for job in needed],
+                        pool.map(lambda job: dict(_records(client, job)), needed), strict=True))
+    names = {actor.actor_id: actor.name for actor in actors}
+    return {
+        actor_id: logs[job.submission_id].get(names[actor_id]) or Planned(job.metadata.get("fleet", ""))
+        for actor_id, job in silent.items()
+    }
+
+
+def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Planned]]:
+    """Yield what a job has planned, by actor name; nothing where its log cannot be had."""
+    try:
+        log = log_of(client, job.submission_id) or ""
+    except InventoryError:
+        return
+    for record in read_records(log):
+        for replica in record.replicas:
+            yield f"ModelActor:{replica.model}:{replica.replica_id}", Planned(
+                job.metadata.get("fleet", ""), replica.spec_hash, tuple(replica.members))
+
+
+def read_records(log: str) -> Iterator[ApplyRecord]:
+    """Yield the records in an apply's log: one for each plan it has accepted."""
+    for line in log.split("\n"):
+        if ACCEPTED in line:
+            try:
+                yield ApplyRecord.model_validate(json.loads(line))
+            except (ValueError, RecursionError):
+                continue

@@ -1,0 +1,73 @@
+"""What Ray itself says is in use on each node: actors, tasks, placement groups, anything.
+
+The dashboard has it as text for its pages: `3.0/4.0 GPU`, and where placement groups hold something `0.5/4.0 GPU (0.5
+used of 2.0 reserved in placement groups)`. Only what is used of a reservation is in the first number, so the rest of it
+is added here. Memory is rounded to two decimals of its unit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fleetctl.documents.quantity import SHARE
+from fleetctl.inventory.claims import Claim
+
+_AMOUNT = r"([0-9.e+-]+)(B|KiB|MiB|GiB|TiB)?"
+_LINE = re.compile(rf"{_AMOUNT}/{_AMOUNT} (GPU|CPU|memory)(?: \({_AMOUNT} used of {_AMOUNT} reserved .*\))?")
+_UNITS = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_ROUNDED_TO = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class RaySum:
+    """What one node has granted. The true `memory` differs from that of `used` by `memory_error` bytes at most."""
+
+    used: Claim
+    memory_error: int = 0
+
+    def at_least(self, listed: Claim) -> Claim:
+        """Return what is in use: the sum, or what the lists say where that is more, or as good as the same."""
+        near = abs(self.used.memory - listed.memory) <= self.memory_error
+        return Claim(max(self.used.gpus, listed.gpus), max(self.used.cpus, listed.cpus),
+                     listed.memory if near else max(self.used.memory, listed.memory))
+
+
+def read_sums(listed: object) -> Mapping[str, RaySum]:
+    """Return Ray's sums by node id from `nodeLogicalResources`; a node whose text cannot be read is left out."""
+    entries = listed.items() if isinstance(listed, Mapping) else ()
+    return {str(node_id): found for node_id, text in entries if (found := read_sum(text)) is not None}
+
+
+def read_sum(text: object) -> RaySum | None:
+    """Return the sum of one node, or None where its text is not what Ray writes."""
+    amounts: dict[str, tuple[float, float]] = {}
+    for line in text.splitlines() if isinstance(text, str) else ():
+        match = _LINE.fullmatch(line.strip())
+        if match is None:
+            continue
+        try:
+            used, _, inside, reserved = (_amount(match, group) for group in (1, 3, 6, 8))
+        except ValueError:
+            return None
+        amounts[match[5]] = used[0] + reserved[0] - inside[0], used[1] + reserved[1] + inside[1]
+    if not amounts:
+        return None
+    none = 0.0, 0.0
+    memory, error = amounts.get("memory", none)
+    return RaySum(Claim(_share(amounts.get("GPU", none)[0]), _share(amounts.get("CPU", none)[0]),
+                        max(0, round(memory))), round(error))
+
+
+def _amount(match: re.Match[str], group: int) -> tuple[float, float]:
+    """Return a number of the line in bytes or units, and how far rounding may have moved it; 0 where there is none."""
+    if match[group] is None:
+        return 0.0, 0.0
+    unit = match[group + 1]
+    rounded = _ROUNDED_TO * _UNITS[unit] if unit not in (None, "B") else 0.0
+    return float(match[group]) * _UNITS[unit], rounded
+
+
+def _share(amount: float) -> int:
+    return max(0, round(amount * SHARE))

@@ -1,0 +1,68 @@
+"""Whether a reading is worth repeating: only where Ray's sums say more than the lists, and are written now and then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cluster_stand_in import ClusterStandIn, serve
+
+from fleetctl.documents.inventory import Amounts, Inventory, Node, NodeResources
+from fleetctl.inventory.catch_up import LONGEST_S, sums_caught_up
+from fleetctl.inventory.client import DashboardClient
+
+
+class Status:
+    """What `/api/cluster_status` says, a number for each look; the last one stays."""
+
+    def __init__(self, *times: Any) -> None:
+        self.times = list(times)
+        self.now = 0.0
+        self.told = 0
+
+    def caught_up(self, *, unexplained: bool = True) -> bool:
+        resources = NodeResources(used=Amounts(gpu=2), listed=Amounts(gpu=1) if unexplained else None)
+        seen = Inventory(observed_at="2026-03-04T12:00:00Z", source="x", nodes=[
+            Node(id="a", name="a", resources=resources)])
+        with serve(ClusterStandIn()) as cluster:
+            cluster.answer = self.answer  # type: ignore[method-assign]
+            with DashboardClient(cluster.url) as client:
+                return sums_caught_up(client, seen, self.say, sleep=self.sleep, clock=lambda: self.now)
+
+    def answer(self, *_: object) -> tuple[int, str]:
+        import json
+
+        time = self.times.pop(0) if len(self.times) > 1 else self.times[0]
+        status = time if isinstance(time, dict) or time is None else {"time": time}
+        return 200, json.dumps({"result": True, "data": {"clusterStatus": status}})
+
+    def say(self) -> None:
+        self.told += 1
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_newer_sums_are_waited_for_and_that_is_said_once() -> None:
+    status = Status(100.5, 100.5, 100.5, 105.5)
+    assert status.caught_up()
+    assert (status.told, status.now) == (1, 0.5)
+
+
+def test_where_lists_explain_all_that_is_in_use_nothing_is_asked() -> None:
+    status = Status(100.5, 105.5)
+    assert not status.caught_up(unexplained=False)
+    assert len(status.times) == 2
+
+
+@pytest.mark.parametrize("status", [None, {}, {"time": "soon"}])
+def test_sums_that_are_read_when_asked_for_are_as_new_as_they_get(status: Any) -> None:
+    told = Status(status)
+    assert not told.caught_up()
+    assert told.told == 0
+
+
+def test_sums_that_nobody_writes_any_more_are_not_waited_for_without_end() -> None:
+    status = Status(100.5)
+    assert not status.caught_up()
+    assert LONGEST_S <= status.now <= LONGEST_S + 1
