@@ -7,7 +7,9 @@ It keeps what it is sent, as Ray does, and writes down every request. What the a
 from __future__ import annotations
 
 import json
+import shlex
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from fleetctl.agent.mark import actor_name, describe, mark_variables
+from fleetctl.agent.mark import actor_name, describe
 
 Steps = list[tuple[str, str]]
 Answer = tuple[int, str]
@@ -68,6 +70,7 @@ class StoredJob:
     end_time: int = 0
     error_type: str | None = None
     stopped: bool = False
+    driver_id: str = ""
 
     def step(self) -> None:
         if self.steps:
@@ -77,7 +80,8 @@ class StoredJob:
         return {"type": "SUBMISSION", "job_id": None, "submission_id": self.body["submission_id"],
                 "status": self.status, "metadata": self.body.get("metadata"), "message": self.message,
                 "start_time": self.start_time, "end_time": self.end_time or None,
-                "error_type": self.error_type, "entrypoint": self.body["entrypoint"]}
+                "error_type": self.error_type, "entrypoint": self.body["entrypoint"],
+                "driver_info": {"id": self.driver_id} if self.driver_id else None}
 
 
 @dataclass
@@ -107,18 +111,31 @@ class ClusterStandIn:
 
     def add_replica(self, model: str, replica_id: int, node_id: str, *, state: str = "ALIVE", fleet: str | None = "lab",
                     gpus: int = 80_000, namespace: str = "fleet", spec_hash: str = "abc") -> None:
-        """Add the actor of a replica of one member; `fleet` None = it carries no mark."""
+        """Add the actor of a replica of one member; `fleet` None = it carries no mark.
+
+        One that is starting has nothing to tell but its name; the log of the apply that created it says the rest.
+        """
         member = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": node_id, "gpus": gpus,
                   "vram": 0, "cpus": 0, "memory": 0}
-        told = {"fleet": fleet, "model": model, "replicaId": replica_id, "specHash": spec_hash, "members": [member]}
+        told = {"fleet": fleet, "namespace": namespace, "model": model, "replicaId": replica_id,
+                "specHash": spec_hash, "members": [member]}
         place = {**{key: member[key] for key in ("group", "copy", "role", "rank", "nodeId")}, "ip": "10.0.0.7",
                  "port": 7001 + replica_id, "gpuIndices": list(range(gpus // 10_000)), "gpuUuids": []}
+        once_up = state in ("ALIVE", "RESTARTING")
+        if fleet and not once_up:
+            driver_id = f"{len(self.actors):08x}"
+            record = {"replicas": [{"model": model, "replicaId": replica_id, "specHash": spec_hash,
+                                    "members": [member]}]}
+            log = event(0, "planAccepted", "plan accepted", **record)
+            self.add_job(f"earlier-{driver_id}", ("RUNNING", log), verb="apply", fleet=fleet, create="1")
+            self.jobs[f"earlier-{driver_id}"].driver_id = driver_id
+            self.jobs[f"earlier-{driver_id}"].step()
         self.actors.append({
             "actor_id": f"{len(self.actors):032x}", "name": actor_name(model, replica_id), "state": state,
+            "class_name": "ModelActor", "job_id": f"{len(self.actors):08x}",
             "ray_namespace": namespace, "node_id": node_id if state == "ALIVE" else None, "placement_group_id": None,
             "required_resources": {"GPU": gpus / 10_000} if gpus else {}, "num_restarts": "0", "death_cause": None,
-            "serialized_runtime_env": json.dumps({"env_vars": mark_variables(told)} if fleet else {}),
-            "repr_name": describe(told, [place]) if fleet and state == "ALIVE" else ""})
+            "repr_name": describe(told, [place]) if fleet and once_up else ""})
 
     def writes(self) -> list[tuple[str, str]]:
         """Return the requests that were not GETs."""
@@ -131,14 +148,13 @@ class ClusterStandIn:
         return self.jobs[submission_id]
 
     def request_of(self, submission_id: str) -> dict[str, Any]:
-        """Return what the agent of a submitted job was asked, from the package it was sent."""
-        import io
-        import zipfile
+        """Return what the agent of a submitted job was asked, from the document its command names."""
+        return self.document(shlex.split(self.jobs[submission_id].body["entrypoint"])[3])
 
-        name = self.jobs[submission_id].body["runtime_env"]["working_dir"].removeprefix("gcs://")
-        with zipfile.ZipFile(io.BytesIO(self.packages[name])) as archive:
-            found: dict[str, Any] = json.loads(archive.read("fleetctl_request.json"))
-            return found
+    def document(self, name: str) -> dict[str, Any]:
+        """Return what was sent to the agent under a name."""
+        found: dict[str, Any] = json.loads(zlib.decompress(self.packages[name]))
+        return found
 
     def answer(self, method: str, path: str, query: dict[str, str], body: bytes) -> Answer | tuple[int, bytes]:
         """Answer one request as the dashboard would."""
@@ -195,7 +211,8 @@ class ClusterStandIn:
         if path == "/nodes":
             shown = [{"hostname": row["node_name"], "ip": row["node_ip"], "gpus": [],
                       "raylet": {"nodeId": row["node_id"], "state": row["state"]}} for row in self.nodes]
-            return 200, json.dumps({"result": True, "msg": "", "data": {"summary": shown}})
+            data = {"summary": shown, "nodeLogicalResources": {row["node_id"]: self._sums(row) for row in self.nodes}}
+            return 200, json.dumps({"result": True, "msg": "", "data": data})
         if path == "/api/version":
             return 200, json.dumps({"ray_version": "2.60.0", "session_name": self.session})
         if path == "/api/v0/logs":
@@ -206,6 +223,13 @@ class ClusterStandIn:
             text = self.log_files.get((query["node_id"], query["filename"]))
             return (500, "[failed] no such file") if text is None else (200, tail(text, int(query["lines"])))
         return 404, "404: Not Found"
+
+
+    def _sums(self, node: dict[str, Any]) -> str:
+        """What Ray has granted on a node, in the words of the dashboard; what has no worker is not in it."""
+        here = [actor["required_resources"] for actor in self.actors if actor["node_id"] == node["node_id"]]
+        gpus = sum(claim.get("GPU", 0.0) for claim in here)
+        return f"0.0/16.0 CPU\n{gpus}/{node['resources_total']['GPU']} GPU\n0B/1.00TiB memory"
 
 
 def tail(text: str, lines: int) -> str:

@@ -35,7 +35,7 @@ ALLOWED = {
     },
     "agent/attempt.py": {
         "<module>": "imports what takes back",
-        "_wait_for_worker": "takes back what this run created a moment ago and Ray gave no worker",
+        "Attempt._await_grant": "takes back what this run created a moment ago and Ray granted nothing",
     },
     "agent/create.py": {
         "take_back": "ends only a CreatedHere, which only create() builds",
@@ -52,6 +52,8 @@ ALLOWED = {
     "agent/gang.py": {
         "<module>": "imports what gives back a placement group",
         "GangCoordinator._give_back": "its own placement group, when its start failed or from an earlier life",
+        "GangCoordinator._fail": "its own members, when its start failed",
+        "GangCoordinator._end_for_good": "itself, when its start failed and Ray does not let it leave",
         "GangCoordinator._end_with_members": "the gang's own process, when a member has ended",
         "GangMember._follow": "the member's own engine, when it did not become ready",
     },
@@ -189,17 +191,30 @@ def test_only_create_says_that_something_was_created_here() -> None:
 
 
 def test_only_what_was_created_here_can_be_taken_back() -> None:
-    """The one call takes its argument from its caller, which has it from create() in the line before."""
+    """The one call takes what its attempt has created; that is set in one place, from what create() returned."""
     takers = [(path.name, function, call.args) for path in SOURCES for function, call in calls(path, "take_back")]
     [(file, function, [argument])] = takers
-    assert (file, function, ast.unparse(argument)) == ("attempt.py", "_wait_for_worker", "created")
-    callers = [(path.name, function, call) for path in SOURCES for function, call in calls(path, "_wait_for_worker")]
-    [(file, function, call)] = callers
-    assert (file, function, ast.unparse(call.args[1])) == ("attempt.py", "attempt", "created")
+    assert (file, function, ast.unparse(argument)) == ("attempt.py", "_await_grant", "created")
+    assert assigned_in_attempt("created") == {"_await_grant": ["self.created"], "_check": ["create(self.replica)"]}
+    assert assigned_in_attempt("self.created") == {"__init__": ["None"], "_check": ["created"]}
+
+
+def assigned_in_attempt(target: str) -> dict[str, list[str]]:
+    """What is assigned to a name in the agent's attempts where it matters for taking back, by function."""
     tree = ast.parse((PACKAGE / "agent" / "attempt.py").read_text())
-    assigned = [ast.unparse(node.value) for node in ast.walk(tree) if isinstance(node, ast.Assign)
-                and any(ast.unparse(target) == "created" for target in node.targets)]
-    assert assigned == ["create(replica)"]
+    found: dict[str, list[str]] = {}
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        for node in ast.walk(function):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(
+                node, (ast.AnnAssign, ast.AugAssign)) else []
+            names = [(name, getattr(node, "value", None)) for one in targets
+                     for name in (one.elts if isinstance(one, ast.Tuple) else [one])]
+            for place, (name, value) in enumerate(names):
+                if ast.unparse(name) == target and value is not None:
+                    chosen = value.elts[place] if isinstance(value, ast.Tuple) else value
+                    found.setdefault(function.name, []).append(ast.unparse(chosen))
+    found.pop("_await_group", None)  # takes nothing back
+    return found
 
 
 def modules_reached(start: str) -> set[str]:
@@ -260,10 +275,11 @@ def template(node: ast.expr, path: Path) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
     if isinstance(node, ast.Name):
-        assigned = [other.value for other in ast.walk(ast.parse(path.read_text())) if isinstance(other, ast.Assign)
-                    and ast.unparse(other.targets[0]) == node.id]
-        if len(assigned) == 1:
-            return template(assigned[0], path)
+        for source in (path, PACKAGE / "inventory" / "jobs.py"):
+            assigned = [other.value for other in ast.walk(ast.parse(source.read_text()))
+                        if isinstance(other, ast.Assign) and ast.unparse(other.targets[0]) == node.id]
+            if len(assigned) == 1:
+                return template(assigned[0], source)
     return f"<{ast.unparse(node)}>"
 
 

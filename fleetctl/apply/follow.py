@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from fleetctl.apply import jobs
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.errors import ApplyError, InventoryError, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import log_of, look
 
 QUICK_S, SLOW_S = 0.4, 1.0
 UNREACHABLE_S = 60.0
@@ -83,7 +83,7 @@ class Follower:
         unreachable_since: float | None = None
         while True:
             try:
-                job = jobs.look(self._client, self._id)
+                job = look(self._client, self._id)
                 self._read_on()
             except InventoryError as error:
                 unreachable_since = self._clock() if unreachable_since is None else unreachable_since
@@ -105,7 +105,7 @@ class Follower:
 
     def _read_on(self) -> None:
         """Take in the events of complete lines not seen before; raises InventoryError when the log cannot be had."""
-        text = jobs.log_of(self._client, self._id)
+        text = log_of(self._client, self._id)
         if text is None:
             raise InventoryError(f"the log of job {self._id} cannot be served")
         whole = text.rfind("\n") + 1

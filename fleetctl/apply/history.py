@@ -13,8 +13,6 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleetctl.apply import jobs
-from fleetctl.apply.jobs import Job
 from fleetctl.apply.verdict import RunLog, judge, outcomes_of, read_log, summary_of
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.events import Event
@@ -22,6 +20,7 @@ from fleetctl.documents.history import History, HistoryEntry, HistoryRun
 from fleetctl.documents.plan import FleetSource
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import Job, log_of, ours
 
 READERS = 8
 LATEST = "latest"
@@ -31,11 +30,11 @@ _FILES = TypeAdapter(list[FleetSource])
 
 def runs_of(client: DashboardClient, fleet: str | None) -> list[Job]:
     """Return the runs of one fleet, or of all, the newest first."""
-    return [job for job in reversed(jobs.ours(client)) if fleet in (None, job.metadata.get("fleet"))]
+    return [job for job in reversed(ours(client)) if fleet in (None, job.metadata.get("fleet"))]
 
 
 def read_history(client: DashboardClient, fleet: str | None, limit: int) -> History:
-    """Return the newest `limit` runs; raises ApplyError or InventoryError when the list itself cannot be had."""
+    """Return the newest `limit` runs; raises InventoryError when the list itself cannot be had."""
     found = runs_of(client, fleet)
     shown = found[:limit]
     entries = [_entry(job, log) for job, log in zip(shown, read_logs(client, shown), strict=True)]
@@ -82,7 +81,7 @@ def read_logs(client: DashboardClient, wanted: Sequence[Job]) -> list[RunLog]:
 
 def _log(client: DashboardClient, job: Job) -> RunLog:
     try:
-        text = jobs.log_of(client, job.submission_id)
+        text = log_of(client, job.submission_id)
     except InventoryError as error:
         return read_log(None, job, f"its log could not be read: {error.message}")
     return read_log(text, job, "" if text is not None else "its log is gone: the cluster cannot serve it")

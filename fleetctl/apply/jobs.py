@@ -1,147 +1,121 @@
-"""Ray Jobs over REST: upload packages, submit, look, stop. The list of our jobs is the history of applies."""
+"""Ray Jobs over REST: send the agent and what it is asked, submit, stop. Reading jobs is in `inventory/jobs.py`."""
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from fleetctl.apply.package import AGENT_PACKAGE, Package
-from fleetctl.errors import ApplyError, InventoryError
+from fleetctl.apply.package import AGENT_PACKAGE, Package, agent_package, document
+from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import JOBS_PATH, TOOL, look
 
 if TYPE_CHECKING:
     import httpx
 
-TOOL = "fleetctl"
-NOT_YET, NOT_YET_TRIES, NOT_YET_PAUSE_S = "No available agent", 30, 1.0
-Content = TypeVar("Content", dict[str, Any], list[dict[str, Any]])
-LOG_QUOTED, MESSAGE_SHOWN = ", last available logs", 200
-FINAL_STATUSES = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
+NO_JOB_AGENT = "No available agent"
+JOB_AGENT_S, PAUSE_S = 60.0, 1.0
+"""How long the head node may be without an agent that starts jobs; after its start it is, for some seconds."""
+UNCLEAR_S = 10.0
+"""How long to ask whether the cluster has taken a job, when the answer to its submission was lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One run of the agent as Ray lists it. Times are since the epoch, 0 = not yet."""
+class Submission:
+    """A run of the agent to start. `follow_up` = what a person can do if it is not known whether it was started."""
 
     submission_id: str
-    status: str
-    metadata: dict[str, str] = field(default_factory=dict)
-    message: str = ""
-    start_time_ms: int = 0
-    end_time_ms: int = 0
-    error_type: str = ""
-
-    @property
-    def ended(self) -> bool:
-        """Whether Ray counts the job as over."""
-        return self.status in FINAL_STATUSES
-
-    @property
-    def end_text(self) -> str:
-        """Ray's word for how it ended, on one line, without the piece of the log that Ray quotes there."""
-        said = self.message.partition(LOG_QUOTED)[0].partition("\n")[0].strip()
-        return f"{self.status}: {said[:MESSAGE_SHOWN]}" if said else self.status
+    verb: str
+    namespace: str
+    metadata: Mapping[str, str]
+    follow_up: str
 
 
-def _job(record: dict[str, Any]) -> Job:
-    return Job(
-        str(record.get("submission_id") or ""), str(record.get("status") or ""), dict(record.get("metadata") or {}),
-        str(record.get("message") or ""), int(record.get("start_time") or 0), int(record.get("end_time") or 0),
-        str(record.get("error_type") or ""),
-    )
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How waiting is done and told; `tell` gets a line for a person."""
+
+    tell: Callable[[str], None] = lambda _: None
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
 
 
-def _require_ok(answer: httpx.Response, doing: str) -> httpx.Response:
-    if answer.status_code != 200:
-        lines = answer.text.strip().splitlines()
-        asked = f"{answer.request.method} {answer.request.url.path}"
-        raise ApplyError(
-            f"{doing} failed: {asked} answered {answer.status_code}{': ' + lines[-1][:300] if lines else ''}",
-            hint="apply needs the dashboard's Jobs API; a GET-only proxy is enough for plan, not for apply"
-            if answer.status_code in (404, 405) else None,
-        )
-    return answer
+def submit(client: DashboardClient, wanted: Submission, request: Mapping[str, Any],
+           patience: Patience | None = None) -> None:
+    """Start the agent as a Ray Job; raises ApplyError when Ray does not take it, or when nobody knows whether it did.
 
-
-def _content(answer: httpx.Response, kind: type[Content]) -> Content:
-    """Return the JSON of an answer; raises InventoryError when it is not what the Jobs API says."""
-    try:
-        content = answer.json()
-    except ValueError:
-        content = None
-    if not isinstance(content, kind):
-        raise InventoryError(f"{answer.request.url.path} answered something that is not from Ray's Jobs API")
-    return content
-
-
-def upload(client: DashboardClient, package: Package) -> None:
-    """Make sure the cluster has the package. The closing GET also pins it until the job has taken hold of it."""
-    path = f"/api/packages/gcs/{package.name}"
-    if client.request("GET", path).status_code == 200:
-        return
-    _require_ok(client.request("PUT", path, content=package.data), "uploading the agent")
-    _require_ok(client.request("GET", path), "uploading the agent")
-
-
-def submit(
-    client: DashboardClient, submission_id: str, verb: str, package: Package, metadata: dict[str, str], *,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
-    """Start the agent as a Ray Job; raises ApplyError when Ray does not take it.
-
-    A cluster that has just come up has no agent to run jobs for some seconds; that is waited for. The submission id
-    makes a second try safe.
+    The submission id makes a second try safe.
     """
-    upload(client, package)
+    name = f"{wanted.submission_id}-request"
+    if not _has(client, agent_package()):
+        send(client, agent_package())
+    send(client, document(name, request))
+    words = [AGENT_PACKAGE + "/start.sh", wanted.verb, name, wanted.namespace]
     body = {
-        "entrypoint": f"sh {AGENT_PACKAGE}/start.sh {verb}",
-        "submission_id": submission_id,
-        "runtime_env": {"working_dir": package.uri},
-        "metadata": {"tool": TOOL, "verb": verb, **metadata},
+        "entrypoint": f"sh {shlex.join(words)}",
+        "submission_id": wanted.submission_id,
+        "runtime_env": {"working_dir": agent_package().uri},
+        "metadata": {"tool": TOOL, "verb": wanted.verb, **wanted.metadata},
     }
-    try:
-        for _ in range(NOT_YET_TRIES):
-            answer = client.request("POST", "/api/jobs/", json=body)
-            if answer.status_code != 500 or NOT_YET not in answer.text:
-                break
-            sleep(NOT_YET_PAUSE_S)
-        _require_ok(answer, "submitting the job")
-    except (ApplyError, InventoryError):
-        if not _is_known(client, submission_id):
-            raise  # else it was taken, and only the answer to that was lost
+    _post(client, wanted, body, patience or Patience())
 
 
-def _is_known(client: DashboardClient, submission_id: str) -> bool:
-    try:
-        look(client, submission_id)
-    except (ApplyError, InventoryError):
-        return False
-    return True
+def send(client: DashboardClient, package: Package) -> None:
+    """Put a package into Ray's table. The GET after it pins it for ten minutes, or until somebody takes hold of it."""
+    _require_ok(client.request("PUT", f"/api/packages/gcs/{package.name}", content=package.data), "sending the agent")
+    if not _has(client, package):
+        raise ApplyError("sending the agent failed: the cluster does not keep what it is sent")
 
 
-def look(client: DashboardClient, submission_id: str) -> Job:
-    """Return one job; raises ApplyError when the cluster does not know it, InventoryError for any other refusal."""
-    answer = client.request("GET", f"/api/jobs/{submission_id}")
-    if answer.status_code == 404:
-        raise ApplyError(f"the cluster knows no job {submission_id}")
-    if answer.status_code != 200:
-        raise InventoryError(f"asking for job {submission_id} answered {answer.status_code}")
-    return _job(_content(answer, dict))
+def _has(client: DashboardClient, package: Package) -> bool:
+    return client.request("GET", f"/api/packages/gcs/{package.name}").status_code == 200
 
 
-def ours(client: DashboardClient) -> list[Job]:
-    """Return all jobs fleetctl has submitted, oldest first."""
-    records = _content(_require_ok(client.request("GET", "/api/jobs/"), "listing the jobs"), list)
-    jobs = [_job(record) for record in records if (record.get("metadata") or {}).get("tool") == TOOL]
-    return sorted(jobs, key=lambda job: (job.start_time_ms, job.submission_id))
+def _post(client: DashboardClient, wanted: Submission, body: Mapping[str, Any], patience: Patience) -> None:
+    deadline, told = patience.clock() + JOB_AGENT_S, False
+    while True:
+        try:
+            answer = client.request("POST", JOBS_PATH, json=body)
+        except ClusterRefused:
+            raise
+        except InventoryError as error:
+            return _settle(client, wanted, error.message, patience)
+        if answer.status_code >= 500 and NO_JOB_AGENT not in answer.text:
+            return _settle(client, wanted, _told(answer), patience)
+        if answer.status_code < 500:
+            _require_ok(answer, "submitting the job")
+            return None
+        if patience.clock() >= deadline:
+            raise ApplyError(
+                f"the head node's agent, which starts jobs, has not answered for {JOB_AGENT_S:.0f} s",
+                hint="look at dashboard_agent.log on the head node: often another process has its port, 52365")
+        if not told:
+            told = True
+            patience.tell("the head node's agent, which starts jobs, does not answer; waiting up to "
+                          f"{JOB_AGENT_S:.0f} s")
+        patience.sleep(PAUSE_S)
 
 
-def log_of(client: DashboardClient, submission_id: str) -> str | None:
-    """Return everything the job has written so far; None when its log cannot be served, now or any more."""
-    answer = client.request("GET", f"/api/jobs/{submission_id}/logs")
-    return str(_content(answer, dict).get("logs") or "") if answer.status_code == 200 else None
+def _settle(client: DashboardClient, wanted: Submission, cause: str, patience: Patience) -> None:
+    """Return once the cluster knows the job although its answer said something else; raises ApplyError if it does not.
+
+    A gateway may give up before it has passed the request on, so the first look is not the last.
+    """
+    patience.tell(f"no clear answer to the submission ({cause}); asking whether the cluster has taken it")
+    deadline = patience.clock() + UNCLEAR_S
+    while True:
+        try:
+            look(client, wanted.submission_id)
+        except (ApplyError, InventoryError):
+            if patience.clock() >= deadline:
+                raise ApplyError(f"whether the cluster has taken job {wanted.submission_id} is not known: {cause}",
+                                 hint=wanted.follow_up) from None
+            patience.sleep(PAUSE_S)
+        else:
+            return
 
 
 def stop(client: DashboardClient, submission_id: str) -> None:
@@ -154,3 +128,19 @@ def stop(client: DashboardClient, submission_id: str) -> None:
     except (ApplyError, InventoryError) as error:
         raise ApplyError(f"job {submission_id} was not stopped and goes on: {error.message}",
                          hint=f"stop it with `ray job stop {submission_id}`") from None
+
+
+def _require_ok(answer: httpx.Response, doing: str) -> None:
+    if answer.status_code != 200:
+        raise ApplyError(
+            f"{doing} failed: {_told(answer)}",
+            hint="apply needs the dashboard's Jobs API; a GET-only proxy is enough for plan, not for apply"
+            if answer.status_code in (404, 405) else None,
+        )
+
+
+def _told(answer: httpx.Response) -> str:
+    """Return what an answer says, in one line: a traceback's last."""
+    lines = answer.text.strip().splitlines()
+    asked = f"{answer.request.method} {answer.request.url.path}"
+    return f"{asked} answered {answer.status_code}{': ' + lines[-1][:300] if lines else ''}"

@@ -15,18 +15,20 @@ from fleetctl.errors import ApplyError, LockHeld, PlanUsed
 FINE, PARTIAL, INTERRUPTED = 0, 3, 130
 
 
-def final_exit_code(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool) -> int:
+def final_exit_code(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool, waited: bool = True) -> int:
     """Return 130 when the run was interrupted, else 0 if nothing that is wanted is missing, else 3.
 
-    Whether anything was started does not matter.
+    Whether anything was started does not matter. A run that did not wait wants replicas created, not ready.
     """
     if interrupted:
         return INTERRUPTED
-    return FINE if all(_is_fine(row) for row in outcomes) else PARTIAL
+    return FINE if all(_is_fine(row, waited=waited) for row in outcomes) else PARTIAL
 
 
-def _is_fine(row: ReplicaOutcome) -> bool:
-    """Whether the replica is ready, or not needed any more because others have reached the target meanwhile."""
+def _is_fine(row: ReplicaOutcome, *, waited: bool) -> bool:
+    """Return whether the replica is as wanted, or not needed any more because others reached the target meanwhile."""
+    if row.outcome == "starting":
+        return not waited and row.code is None
     return row.outcome == "ready" or (row.outcome == "skipped" and row.code == "TARGET_REACHED")
 
 

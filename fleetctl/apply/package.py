@@ -1,4 +1,8 @@
-"""The package of one run: the agent's modules and the request with the plan, zipped for Ray's working directory."""
+"""What is sent to the cluster: the agent's modules as a zip, and documents that the agent reads from Ray's table.
+
+Ray unpacks the zip on the head node, and every run of this release sends the same one. A request holds a plan, and with
+it env values: it is never unpacked, and the agent removes it as it reads it.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,20 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
 AGENT_PACKAGE = "fleetctl_agent"
-REQUEST_FILE = "fleetctl_request.json"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A zip as Ray keeps it: named by its content."""
+    """Bytes under a name in Ray's table of packages."""
 
     name: str
     data: bytes
@@ -28,21 +34,20 @@ class Package:
         return f"gcs://{self.name}"
 
 
-def _zip(members: dict[str, bytes]) -> Package:
-    """Pack in a fixed order with fixed times, so that equal content gives an equal name."""
+@lru_cache(maxsize=1)
+def agent_package() -> Package:
+    """Return the modules of `fleetctl/agent/` as the package `fleetctl_agent`; equal modules give an equal name."""
     buffer = io.BytesIO()
+    shipped = [entry for entry in files("fleetctl.agent").iterdir() if entry.name.endswith((".py", ".sh"))]
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(members):
-            entry = zipfile.ZipInfo(path, _EPOCH)
+        for module in sorted(shipped, key=lambda module: module.name):
+            entry = zipfile.ZipInfo(f"{AGENT_PACKAGE}/{module.name}", _EPOCH)
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, members[path], zipfile.ZIP_DEFLATED)
+            archive.writestr(entry, module.read_bytes(), zipfile.ZIP_DEFLATED)
     data = buffer.getvalue()
     return Package(f"_ray_pkg_{hashlib.sha256(data).hexdigest()[:32]}.zip", data)
 
 
-def job_package(request: dict[str, Any]) -> Package:
-    """Return the modules of `fleetctl/agent/`, as the package `fleetctl_agent`, and the request for this run."""
-    shipped = [entry for entry in files("fleetctl.agent").iterdir() if entry.name.endswith((".py", ".sh"))]
-    members = {f"{AGENT_PACKAGE}/{entry.name}": entry.read_bytes() for entry in shipped}
-    members[REQUEST_FILE] = json.dumps(request, sort_keys=True, ensure_ascii=False).encode()
-    return _zip(members)
+def document(name: str, content: Mapping[str, Any]) -> Package:
+    """Return a document for the agent, which reads it under that name (`agent/mailbox.py`)."""
+    return Package(name, zlib.compress(json.dumps(content, ensure_ascii=False).encode()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fleetctl.apply.again import plan_again
 from fleetctl.apply.used import refuse_used
@@ -20,11 +21,15 @@ from fleetctl.planner.stale import moved_since
 
 @dataclass(frozen=True, slots=True)
 class ApplyTask:
-    """A plan and where to apply it; `single_use` = it was saved, and may have been applied before."""
+    """A plan and where to apply it; `single_use` = it was saved, and may have been applied before.
+
+    `replanner` plans around what the agent finds; None = the plan is applied exactly as it is.
+    """
 
     client: DashboardClient
     plan: Plan
     single_use: bool = False
+    replanner: Callable[[Any], Plan] | None = None
 
     @property
     def has_work(self) -> bool:

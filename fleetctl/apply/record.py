@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.documents.mask import masked
 from fleetctl.documents.plan import Plan
-from fleetctl.documents.record import ApplyRecord, RecordedModel
+from fleetctl.documents.record import ApplyRecord, RecordedModel, RecordedReplica
 from fleetctl.version import __version__
 
 
@@ -55,6 +56,11 @@ def apply_record(plan: Plan) -> dict[str, Any]:
         for action in plan.actions
     }
     shapes = {key: spec["asSet"] for key, spec in plan.specs.items() if "asSet" in spec}
-    record = ApplyRecord(files=plan.fleet.files, models=list(models.values()), shapes=shapes)
-    document: dict[str, Any] = record.model_dump(mode="json", by_alias=True)
-    return {**document, "shapes": masked(document["shapes"])}
+    replicas = [
+        RecordedReplica(model=action.model, replica_id=action.replica_id, spec_hash=action.spec_hash,
+                        members=[ReplicaMember.model_validate(member.model_dump()) for member in action.members])
+        for action in plan.actions
+    ]
+    record = ApplyRecord(files=plan.fleet.files, models=list(models.values()), shapes=shapes, replicas=replicas)
+    document: dict[str, Any] = record.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {**document, "shapes": masked(document.get("shapes", {}))}

@@ -9,20 +9,19 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from fleetctl.apply import jobs
 from fleetctl.apply.history import READERS, runs_of
-from fleetctl.apply.jobs import Job
 from fleetctl.documents.mask import MASK
-from fleetctl.documents.record import ApplyRecord, RecordedModel
+from fleetctl.documents.record import RecordedModel
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import Job, log_of
+from fleetctl.inventory.planned import read_records
 from fleetctl.spec.resolve import hash_of_shape
 
 SpecOf = tuple[str, str]
 """A model key and a spec hash."""
 
 AT_ONCE = 4 * READERS
-_ACCEPTED = '"type":"planAccepted"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class Recorded:
 def find_recorded(client: DashboardClient, fleet: str, wanted: Collection[SpecOf]) -> dict[SpecOf, Recorded]:
     """Return what the newest apply that created each of `wanted` says of it; what no log tells is missing.
 
-    Reads logs only until all is found. Raises ApplyError and InventoryError when the list of jobs cannot be had.
+    Reads logs only until all is found. Raises InventoryError when the list of jobs cannot be had.
     """
     found: dict[SpecOf, Recorded] = {}
     applies = (job for job in runs_of(client, fleet)
@@ -59,18 +58,15 @@ def _read(client: DashboardClient, applies: Sequence[Job]) -> Iterator[Recorded]
 
 def _log(client: DashboardClient, job: Job) -> str:
     try:
-        return jobs.log_of(client, job.submission_id) or ""
+        return log_of(client, job.submission_id) or ""
     except InventoryError:
         return ""
 
 
 def recorded_in(log: str, job: str) -> Iterator[Recorded]:
     """Yield the models recorded in a log; a shape that is neither what its hash says nor masked is left out."""
-    for line in log.split("\n"):
-        if _ACCEPTED not in line:
-            continue
+    for record in read_records(log):
         try:
-            record = ApplyRecord.model_validate(json.loads(line))
             hashes = {key: hash_of_shape(shape) for key, shape in record.shapes.items()}
         except (ValueError, RecursionError):
             continue

@@ -14,28 +14,38 @@ from fleetctl.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """Flags of apply that the agent needs. Seconds."""
+    """Flags of apply that the agent needs. Seconds. `wait` = until all is ready, not only created."""
 
     parallelism: int = 10
     lock_timeout_s: float = 0.0
     single_use: bool = False
+    wait: bool = True
 
 
-def apply_request(plan: Plan, job: str, who: str, options: ApplyOptions) -> dict[str, Any]:
-    """Return the request for `apply`."""
+def apply_request(plan: Plan, job: str, who: str, options: ApplyOptions, *, may_replan: bool) -> dict[str, Any]:
+    """Return the request for `apply`; `may_replan` = a client stands by to plan around what the agent finds."""
     return {
-        "plan": plan.model_dump(mode="json", by_alias=True),
+        **plan_request(plan),
         "namespace": plan.fleet.namespace,
         "job": job,
         "holder": {"job": job, "who": who, "planId": plan.plan_id},
         "toolVersion": __version__,
-        "record": apply_record(plan),
         "parallelism": options.parallelism,
         "lockTimeout": options.lock_timeout_s,
         "singleUse": options.single_use,
+        "wait": options.wait,
+        "mayReplan": may_replan,
         "await": [
             {"key": row.key, "lifecycle": {"startupTimeout": row.startup_timeout}} for row in awaited(plan)
         ],
+    }
+
+
+def plan_request(plan: Plan) -> dict[str, Any]:
+    """Return the part of a request that comes from the plan alone; a later plan of the same run replaces it."""
+    return {
+        "plan": plan.model_dump(mode="json", by_alias=True),
+        "record": apply_record(plan),
         "logs": {
             f"{action.id}|{member.group}|{member.copy_index}|{member.rank}": log_name(
                 plan.fleet.namespace, action.model, action.replica_id, member.group, member.copy_index, member.rank)

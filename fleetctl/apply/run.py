@@ -1,7 +1,7 @@
 """One apply from the client's side: submit the agent with the plan, relay its events, return its summary.
 
 Closing the client does not stop the apply. The first interrupt stops the job (it begins nothing more and reports), the
-second only lets go of it.
+second detaches from it.
 """
 
 from __future__ import annotations
@@ -12,46 +12,61 @@ from dataclasses import dataclass
 from fleetctl.apply import jobs
 from fleetctl.apply.follow import APPLY, Follower
 from fleetctl.apply.outcome import INTERRUPTED
-from fleetctl.apply.package import job_package
 from fleetctl.apply.record import Starter, apply_metadata
+from fleetctl.apply.replan import WANTED, Replanner, answer_agent
 from fleetctl.apply.request import ApplyOptions, apply_request
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import ApplyError, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import Job, ours
 
 Relay = Callable[[Event], None]
 STOP_PATIENCE_S = 10.0
 UNREPORTED = "the apply was stopped and gave no report; `fleetctl status` shows what runs"
 
 
-class Detached(Exception):  # not an error: the person let go of a running apply
-    """The client lets go; the job `submission_id` is left to itself."""
+class Detached(Exception):  # not an error: the person has detached from a running apply
+    """The client detaches; `stopped` = the job was asked to stop before, else it goes on."""
 
-    def __init__(self, submission_id: str) -> None:
+    def __init__(self, submission_id: str, *, stopped: bool) -> None:
         super().__init__(submission_id)
         self.submission_id = submission_id
+        self.stopped = stopped
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A run of the agent that can be followed."""
+    """A run of the agent that can be followed. `replanner` plans around what its agent finds; None = nobody does."""
 
     client: DashboardClient
     submission_id: str
+    replanner: Replanner | None = None
 
 
 def start_apply(
-    client: DashboardClient, plan: Plan, submission_id: str, starter: Starter, options: ApplyOptions
+    client: DashboardClient, plan: Plan, submission_id: str, starter: Starter, options: ApplyOptions, *,
+    replanner: Replanner | None = None, patience: jobs.Patience | None = None,
 ) -> Started:
     """Submit the agent with `plan`; raises ApplyError when the cluster does not take it."""
-    request = apply_request(plan, submission_id, starter.name, options)
-    jobs.submit(client, submission_id, "apply", job_package(request), apply_metadata(plan, starter))
-    return Started(client, submission_id)
+    request = apply_request(plan, submission_id, starter.name, options, may_replan=replanner is not None)
+    wanted = jobs.Submission(
+        submission_id, "apply", plan.fleet.namespace, apply_metadata(plan, starter),
+        f"`fleetctl apply --attach {submission_id}` follows it if it runs; else apply again")
+    jobs.submit(client, wanted, request, patience)
+    return Started(client, submission_id, replanner)
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupts:
+    """What happens at the first interrupt: `pause` returns after a moment in which a second one only detaches."""
+
+    announce: Callable[[], None] = lambda: None
+    pause: Callable[[], None] = lambda: None
 
 
 def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = None,
-           on_interrupt: Callable[[], None] = lambda: None) -> RunSummary:
+           interrupts: Interrupts | None = None) -> RunSummary:
     """Relay events, each once, until the summary and return it; an interrupt stops the job and goes on relaying.
 
     Raises ApplyError when the agent died or could not be stopped, WaitTimeout, and Detached at the second interrupt or
@@ -59,34 +74,39 @@ def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = Non
     """
     follower = Follower(started.client, started.submission_id, APPLY, wait_timeout_s=wait_timeout_s)
     try:
-        return _drain(follower, relay)
+        return _drain(started, follower, relay)
     except KeyboardInterrupt:
         pass
+    interrupts, stopped = interrupts or Interrupts(), False
     try:
-        on_interrupt()
+        interrupts.announce()
+        interrupts.pause()
+        stopped = True
         jobs.stop(started.client, started.submission_id)
         follower.wait_at_most(STOP_PATIENCE_S)
-        return _drain_stopped(follower, relay)
+        return _drain_stopped(started, follower, relay)
     except (KeyboardInterrupt, WaitTimeout):
-        raise Detached(started.submission_id) from None
+        raise Detached(started.submission_id, stopped=stopped) from None
 
 
-def _drain(follower: Follower, relay: Relay) -> RunSummary:
+def _drain(started: Started, follower: Follower, relay: Relay) -> RunSummary:
     for event in follower.events():
         relay(event)
         if isinstance(event, RunSummary):
             return event
+        if event.type == WANTED and started.replanner is not None:
+            answer_agent(started.client, event, started.replanner)
     raise ApplyError("the agent's events ended without a summary")
 
 
-def _drain_stopped(follower: Follower, relay: Relay) -> RunSummary:
+def _drain_stopped(started: Started, follower: Follower, relay: Relay) -> RunSummary:
     try:
-        return _drain(follower, relay)
+        return _drain(started, follower, relay)
     except ApplyError:  # stopped before it began, or killed before it could report
         return RunSummary(seq=0, time="", message=UNREPORTED, exit_code=INTERRUPTED, interrupted=True)
 
 
-def running(client: DashboardClient, fleet: str | None) -> list[jobs.Job]:
+def running(client: DashboardClient, fleet: str | None) -> list[Job]:
     """Return the applies that are under way, of one fleet or of all, oldest first."""
-    return [job for job in jobs.ours(client)
+    return [job for job in ours(client)
             if not job.ended and job.metadata.get("verb") == "apply" and fleet in (None, job.metadata.get("fleet"))]

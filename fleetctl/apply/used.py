@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from fleetctl.apply import jobs
 from fleetctl.apply.again import plan_again
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import PlanUsed
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import log_of, ours
 
 
 def refuse_used(client: DashboardClient, plan: Plan, saved_as: str) -> None:
     """Raise PlanUsed when the cluster's list of jobs shows that this plan, saved as that file, was applied before."""
-    for job in jobs.ours(client):
+    for job in ours(client):
         if job.metadata.get("planId") != plan.plan_id:
             continue
-        if '"type":"lockAcquired"' in (jobs.log_of(client, job.submission_id) or ""):
+        if '"type":"lockAcquired"' in (log_of(client, job.submission_id) or ""):
             raise used_by(job.submission_id, plan_again(plan, saved_as))
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from fleetctl.apply.follow import parse_line
-from fleetctl.apply.jobs import Job
 from fleetctl.apply.outcome import FINE, final_exit_code
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.history import RunState
 from fleetctl.errors import ApplyError, LockHeld, PlanUsed
+from fleetctl.inventory.jobs import Job
 
 NEVER_STARTED = frozenset({
     "JOB_SUPERVISOR_ACTOR_START_FAILURE", "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE", "RUNTIME_ENV_SETUP_FAILURE",

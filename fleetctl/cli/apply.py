@@ -71,11 +71,14 @@ def apply(
     parallelism: ParallelismOption = 10,
     lock_timeout: LockTimeoutOption = 0,
     wait_timeout: WaitTimeoutOption = None,
+    no_wait: Annotated[bool, typer.Option(
+        "--no-wait", help="End when all is created, without waiting until it is ready; then exit 0 unless blocked.",
+    )] = False,
 ) -> int:
     """Start what is missing, as far as it fits, until it is ready.
 
-    Nothing that runs is removed, shrunk, moved or restarted. Closing this command does not stop the apply; Ctrl-C once
-    does (nothing more is begun), twice only lets go of it.
+    Nothing that runs is removed, shrunk, moved or restarted. Closing this command does not stop the apply. Ctrl-C stops
+    it (nothing more is begun); twice within a second only detaches from it.
     """
     from fleetctl.apply.request import ApplyOptions
     from fleetctl.cli.apply_follow import attach_to, carry_out
@@ -96,7 +99,8 @@ def apply(
             output.plan = task.plan
             if not agreed_to(proposal, output_format, force=force, yes=yes):
                 return 1
-            return carry_out(task, ApplyOptions(parallelism, lock_timeout, task.single_use), output, wait_timeout)
+            options_of_run = ApplyOptions(parallelism, lock_timeout, task.single_use, wait=not no_wait)
+            return carry_out(task, options_of_run, output, wait_timeout)
 
 
 def _check_arguments(plan_file: str | None, files: list[str] | None, attach: bool) -> None:

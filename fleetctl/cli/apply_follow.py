@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.cli.apply_output import ApplyFormat, ApplyOutput
 from fleetctl.errors import ApplyError, UsageError
 
 if TYPE_CHECKING:
-    from fleetctl.apply.jobs import Job
     from fleetctl.apply.prepare import ApplyTask
     from fleetctl.apply.request import ApplyOptions
     from fleetctl.apply.run import Started
     from fleetctl.documents.events import Event
+    from fleetctl.inventory.jobs import Job
+
+SECOND_THOUGHT_S = 1.0
+"""How long a second Ctrl-C still means to detach and leave the apply running."""
 
 
 def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_timeout_s: float | None) -> int:
     """Apply the plan and return the exit code; without anything to do nothing is submitted."""
+    from fleetctl.apply.jobs import Patience
     from fleetctl.apply.run import start_apply
     from fleetctl.cli.console import say
     from fleetctl.cli.who import new_job_id, who
 
-    if not task.has_work:
+    if not (task.plan.actions if not options.wait else task.has_work):
         return output.finish(None)
     job = new_job_id("apply")
-    started = start_apply(task.client, task.plan, job, who(), options)
-    say("job", f"{job}; closing this command does not stop it, `fleetctl apply --attach` follows it again")
+    say("job", f"{job}; closing this command does not stop it, `fleetctl apply --attach {job}` follows it again")
+    started = start_apply(task.client, task.plan, job, who(), options, replanner=task.replanner,
+                          patience=Patience(tell=lambda line: say("note", line)))
     return _follow(started, output, wait_timeout_s)
 
 
@@ -56,35 +63,70 @@ def _only(found: Sequence[Job]) -> str:
 
 def _follow(started: Started, output: ApplyOutput, wait_timeout_s: float | None) -> int:
     from fleetctl.apply.outcome import raise_if_refused
-    from fleetctl.apply.run import Detached, follow
-    from fleetctl.cli.console import say
-
-    def interrupted() -> None:
-        say("interrupted", "stopping: nothing more is begun, what was created goes on; Ctrl-C again lets go")
+    from fleetctl.apply.run import Detached, Interrupts, follow
 
     job = started.submission_id
+    asks = _at_a_terminal()
     try:
-        with _display(output) as show:
+        with _display(output) as display:
             def relay(event: Event) -> None:
                 output.relay(event)
-                show(event)
+                display.relay(event)
 
-            summary = follow(started, relay, wait_timeout_s=wait_timeout_s, on_interrupt=interrupted)
-    except Detached:
-        return output.let_go(f"let go of job {job}; `fleetctl apply --attach {job}` follows it")
+            interrupts = Interrupts(lambda: display.say("interrupted", _stopping(job, asks=asks)),
+                                    _leave_time_for_a_second if asks else lambda: None)
+            summary = follow(started, relay, wait_timeout_s=wait_timeout_s, interrupts=interrupts)
+    except Detached as detached:
+        state = "which was asked to stop" if detached.stopped else "which goes on"
+        return output.detach(f"detached from job {job}, {state}; `fleetctl apply --attach {job}` follows it")
     raise_if_refused(summary)
     return output.finish(summary)
 
 
+def _at_a_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+def _leave_time_for_a_second() -> None:
+    time.sleep(SECOND_THOUGHT_S)
+
+
+def _stopping(job: str, *, asks: bool) -> str:
+    text = "stopping the apply: nothing more is begun, what was created goes on"
+    return f"{text}; Ctrl-C again within a second detaches from job {job} and leaves it running" if asks else text
+
+
+class Display(Protocol):
+    """What shows the progress of an apply on standard error."""
+
+    def relay(self, event: Event) -> None:
+        """Show one event."""
+
+    def say(self, label: str, message: str) -> None:
+        """Write one labelled line where it stays."""
+
+
+class _Silent:
+    """Shows nothing but what is said: beside lines that tell every event, progress would only repeat them."""
+
+    def relay(self, event: Event) -> None:
+        """Leave the event to standard output."""
+
+    def say(self, label: str, message: str) -> None:
+        """Write one labelled line."""
+        from fleetctl.cli.console import say
+
+        say(label, message)
+
+
 @contextmanager
-def _display(output: ApplyOutput) -> Iterator[Callable[[Event], None]]:
-    """Show progress on standard error, but not beside lines that tell every event."""
+def _display(output: ApplyOutput) -> Iterator[Display]:
     from fleetctl.cli.console import message_console
     from fleetctl.render.apply_progress import LiveProgress, PlainProgress
 
     if output.format is ApplyFormat.JSONL:
-        yield lambda _: None
+        yield _Silent()
         return
     console = message_console()
     with LiveProgress(console, output.plan) if console.is_terminal else PlainProgress(console) as shown:
-        yield shown.relay
+        yield shown

@@ -62,16 +62,17 @@ class ApplyOutput:
 
         self._told = summary
         outcomes = all_outcomes(self.plan, summary)
-        code = final_exit_code(outcomes, interrupted=summary is not None and summary.interrupted)
+        interrupted = summary is not None and summary.interrupted
+        code = final_exit_code(outcomes, interrupted=interrupted, waited=summary is None or summary.waited)
         # an interrupted run may have left no report, so that there is nothing to count
-        note = summary.message if summary is not None and summary.interrupted and not outcomes else None
+        note = summary.message if summary is not None and interrupted and not outcomes else None
         if self.format is ApplyFormat.TABLE:
-            _show(outcomes, note)
-        self._write_last(note or totals(outcomes), code, outcomes)
+            _show(outcomes, note, interrupted=interrupted)
+        self._write_last(note or totals(outcomes, interrupted=interrupted), code, outcomes)
         return code
 
-    def let_go(self, note: str) -> int:
-        """Say that the run is left to itself after an interrupt, and return the exit code."""
+    def detach(self, note: str) -> int:
+        """Say that the client has detached from the run, and return the exit code."""
         from fleetctl.apply.outcome import INTERRUPTED
         from fleetctl.cli.console import say
 
@@ -115,14 +116,14 @@ def _in_one_line(error: FleetctlError) -> str:
     return "; ".join([error.message, *listed])
 
 
-def _show(outcomes: Sequence[ReplicaOutcome], note: str | None) -> None:
+def _show(outcomes: Sequence[ReplicaOutcome], note: str | None, *, interrupted: bool) -> None:
     from fleetctl.cli.console import result_console, say
     from fleetctl.render.outcome_table import render_outcomes
 
     if note:
         say("note", note)
     else:
-        render_outcomes(outcomes, result_console())
+        render_outcomes(outcomes, result_console(), interrupted=interrupted)
     sys.stdout.flush()
 
 

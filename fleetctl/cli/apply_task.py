@@ -29,15 +29,17 @@ class Proposal:
 
 @contextmanager
 def proposed_by_files(options: PlanOptions, where: Where) -> Iterator[Proposal]:
-    """Plan afresh; such an apply is never stale. Raises what planning raises."""
+    """Plan afresh; such an apply is never stale, and plans around what its agent finds. Raises what planning raises."""
     from fleetctl.apply.prepare import ApplyTask
     from fleetctl.cli.connect import open_dashboard, read_stdin
     from fleetctl.cli.planning import plan_fleet
+    from fleetctl.cli.replanning import FleetReplanner
     from fleetctl.spec.load import load_fleet
 
     fleet = load_fleet(options.files, stdin=read_stdin)
     with open_dashboard(where.address, fleet.cluster.address) as client:
-        yield Proposal(ApplyTask(client, plan_fleet(fleet, options, where).plan))
+        plan = plan_fleet(fleet, options, where).plan
+        yield Proposal(ApplyTask(client, plan, replanner=FleetReplanner(fleet, options, where, plan)))
 
 
 @contextmanager

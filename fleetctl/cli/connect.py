@@ -17,7 +17,7 @@ from fleetctl.errors import InventoryError, UsageError
 if TYPE_CHECKING:
     from fleetctl.documents.fleet import Cluster
     from fleetctl.inventory.client import DashboardClient
-    from fleetctl.inventory.read import InventorySource
+    from fleetctl.inventory.read import InventorySource, Live
     from fleetctl.spec.resolved import ResolvedFleet
 
 ADDRESS_VARIABLE = "FLEETCTL_ADDRESS"
@@ -80,10 +80,17 @@ def inventory_source(
     inventory: str | None, address: str | None, namespace: str | None, cluster: Cluster
 ) -> InventorySource:
     """Return where to read the inventory: the document `--inventory` names, or else the cluster. To be closed."""
-    from fleetctl.inventory.read import Live, Snapshot
+    from fleetctl.inventory.read import Snapshot
 
     if inventory:
         return Snapshot(inventory, stdin=read_stdin)
+    return live_source(address, namespace, cluster)
+
+
+def live_source(address: str | None, namespace: str | None, cluster: Cluster) -> Live:
+    """Return the cluster as where to read the inventory. To be closed."""
+    from fleetctl.inventory.read import Live
+
     client = open_dashboard(address, cluster.address, or_inventory=True)
     return Live(client, now_text(), resolve_namespace(namespace, os.environ, cluster))
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fleetctl.documents.inventory import Inventory
     from fleetctl.documents.placement_map import PlacementMap
     from fleetctl.documents.plan import Plan
+    from fleetctl.inventory.agent_view import AgentView
+    from fleetctl.inventory.read import InventorySource
     from fleetctl.planner.options import PlanFacts, PlanOptions
     from fleetctl.spec.resolved import ResolvedFleet
 
@@ -50,16 +52,43 @@ def plan_fleet(fleet: ResolvedFleet, options: PlanOptions, where: Where) -> Plan
 
     Raises InventoryError when it could not be read whole, UsageError when --target or --exclude name no model.
     """
-    from fleetctl.cli.connect import inventory_source, resolve_namespace
+    from fleetctl.cli.connect import inventory_source
+
+    with closing(inventory_source(where.inventory, where.address, where.namespace, fleet.cluster)) as source:
+        planned = _plan_on(source, fleet, options, where)
+        if planned.plan.blocked and _caught_up(source, planned.inventory):
+            planned = _plan_on(source, fleet, options, where)
+    _warn(planned.inventory)
+    return planned
+
+
+def plan_around(fleet: ResolvedFleet, options: PlanOptions, where: Where, seen_by_agent: AgentView) -> Plan:
+    """Plan on what the cluster says now, and on what an agent in it has seen of the nodes; warnings are left out."""
+    from fleetctl.cli.connect import live_source
+
+    with closing(live_source(where.address, where.namespace, fleet.cluster)) as source:
+        return _plan_on(replace(source, agent=seen_by_agent), fleet, options, where).plan
+
+
+def _plan_on(source: InventorySource, fleet: ResolvedFleet, options: PlanOptions, where: Where) -> Planned:
+    from fleetctl.cli.connect import resolve_namespace
     from fleetctl.inventory.read import read_inventory
     from fleetctl.planner.plan import make_plan
 
-    with closing(inventory_source(where.inventory, where.address, where.namespace, fleet.cluster)) as source:
-        seen = read_inventory(source)
+    seen = read_inventory(source)
     facts = _facts(fleet, seen, resolve_namespace(where.namespace, os.environ, fleet.cluster), where.expires_s)
-    made = make_plan(fleet, seen, options, facts)
-    _warn(seen)
-    return Planned(fleet, seen, options, facts, made)
+    return Planned(fleet, seen, options, facts, make_plan(fleet, seen, options, facts))
+
+
+def _caught_up(source: InventorySource, seen: Inventory) -> bool:
+    """Return whether Ray's sums are newer now than the reading in which they blocked something; it waits for that."""
+    from fleetctl.cli.console import say
+    from fleetctl.inventory.catch_up import sums_caught_up
+    from fleetctl.inventory.read import Live
+
+    return isinstance(source, Live) and sums_caught_up(
+        source.client, seen, lambda: say("note", "reading the cluster again: Ray's sums of what is in use are some "
+                                                 "seconds old"))
 
 
 def expiry(observed_at: str, after_s: float = DEFAULT_EXPIRY_S) -> str | None:

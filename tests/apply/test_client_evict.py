@@ -28,7 +28,7 @@ def test_the_agent_is_asked_to_end_the_one_replica(cluster: ClusterStandIn, clie
     assert {key: asked[key] for key in ("fleet", "namespace", "model", "replicaId", "lockTimeout")} == {
         "fleet": "lab", "namespace": "ns", "model": "org/m:1", "replicaId": 3, "lockTimeout": 30}
     assert asked["holder"] == {"job": "j", "who": "ann@laptop"}
-    assert cluster.jobs["j"].body["entrypoint"].endswith("start.sh evict")
+    assert cluster.jobs["j"].body["entrypoint"].endswith("start.sh evict j-request ns")
     assert cluster.jobs["j"].body["metadata"] == {
         "tool": "fleetctl", "verb": "evict", "fleet": "lab", "namespace": "ns", "who": "ann@laptop",
         "replica": "org/m:1/3", "toolVersion": __version__}

@@ -6,11 +6,11 @@ import pytest
 from cluster_stand_in import ClusterStandIn, StoredJob, event, ready, summary
 
 from fleetctl.apply.history import pick, read_history, read_run, runs_of
-from fleetctl.apply.jobs import Job
 from fleetctl.apply.verdict import judge, read_log
 from fleetctl.documents.history import HistoryEntry
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import Job
 
 VERSION = event(0, "version", "fleetctl agent", version="1.0")
 LOCKED = event(1, "lockAcquired", "lock of fleet lab acquired")
@@ -191,7 +191,7 @@ def test_the_newest_come_first_and_only_their_logs_are_read(cluster: ClusterStan
 
 def test_a_list_that_cannot_be_had_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.refusals["GET", "/api/jobs/"] = [(500, "no"), (200, "<html>"), (401, "no")]
-    with pytest.raises(ApplyError, match="listing the jobs"):
+    with pytest.raises(InventoryError, match="listing the jobs"):
         read_history(client, None, 3)
     with pytest.raises(InventoryError):
         read_history(client, None, 3)

@@ -23,10 +23,10 @@ def starting_replica(state: str = "PENDING_CREATION", replica_id: int = 0) -> di
 
 def test_replicas_that_start_already_are_awaited_for_as_long_as_they_may_take(client: DashboardClient) -> None:
     plan = small_plan("a", "b", replicas=[starting_replica()])
-    request = apply_request(plan, "j", "ann", ApplyOptions())
+    request = apply_request(plan, "j", "ann", ApplyOptions(), may_replan=False)
     assert request["await"] == [{"key": "org/one:1", "lifecycle": {"startupTimeout": 90.0}}]
     ready_one = small_plan("a", "b", replicas=[starting_replica("ALIVE")])
-    assert apply_request(ready_one, "j", "ann", ApplyOptions())["await"] == []
+    assert apply_request(ready_one, "j", "ann", ApplyOptions(), may_replan=False)["await"] == []
 
 
 def test_there_is_work_as_long_as_something_is_to_be_created_or_awaited(client: DashboardClient) -> None:
@@ -51,7 +51,7 @@ def test_a_model_that_flags_leave_out_is_not_waited_for(client: DashboardClient,
     assert [row.starting for row in plan.models if row.key == "org/one:1"] == [1]
     assert awaited(plan) == []
     assert not ApplyTask(client, plan).has_work
-    assert apply_request(plan, "j", "ann", ApplyOptions())["await"] == []
+    assert apply_request(plan, "j", "ann", ApplyOptions(), may_replan=False)["await"] == []
 
 
 def test_a_model_that_is_targeted_is_waited_for(client: DashboardClient) -> None:

@@ -43,9 +43,18 @@ def test_only_what_was_set_is_recorded() -> None:
 
 
 def test_values_of_the_environment_are_masked_in_the_record_and_names_stay() -> None:
-    told = json.dumps(apply_request(small_plan("a"), "j", "ann", ApplyOptions())["record"])
+    told = json.dumps(apply_request(small_plan("a"), "j", "ann", ApplyOptions(), may_replan=False)["record"])
     assert "hush-hush" not in told
     assert f'"TOKEN": "{MASK}"' in told
+
+
+def test_every_replica_is_recorded_with_what_its_members_claim_and_where() -> None:
+    plan = small_plan("a", "b")
+    assert [(one.model, one.replica_id, one.spec_hash) for one in recorded().replicas] == [
+        (action.model, action.replica_id, action.spec_hash) for action in plan.actions]
+    for one, action in zip(recorded().replicas, plan.actions, strict=True):
+        assert [(m.rank, m.node_id, m.slot, m.gpus, m.vram, m.cpus, m.memory) for m in one.members] == [
+            (m.rank, m.node_id, m.slot, m.gpus, m.vram, m.cpus, m.memory) for m in action.members]
 
 
 def test_a_reference_to_the_nodes_environment_is_no_secret() -> None:

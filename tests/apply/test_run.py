@@ -12,7 +12,7 @@ from small_plans import small_plan
 from fleetctl.apply import run as run_module
 from fleetctl.apply.record import Starter
 from fleetctl.apply.request import ApplyOptions, apply_request
-from fleetctl.apply.run import Detached, Started, follow, running, start_apply
+from fleetctl.apply.run import Detached, Interrupts, Started, follow, running, start_apply
 from fleetctl.documents.events import Event
 from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import ApplyError, WaitTimeout
@@ -63,7 +63,7 @@ def test_nothing_secret_stands_in_what_everybody_can_list(cluster: ClusterStandI
 
 def test_every_member_of_the_plan_has_its_own_log(client: DashboardClient) -> None:
     plan = small_plan("a", "b", namespace="ns")
-    logs = apply_request(plan, "j", "ann", ApplyOptions())["logs"]
+    logs = apply_request(plan, "j", "ann", ApplyOptions(), may_replan=False)["logs"]
     members = [(action, member) for action in plan.actions for member in action.members]
     assert len(members) == 4
     assert logs == {
@@ -93,23 +93,35 @@ def test_the_first_interrupt_stops_the_job_and_waits_for_its_report(
     cluster.on_stop = report
     told: list[str] = []
     person = Interrupted()
-    result = follow(Started(client, "j"), person, on_interrupt=lambda: told.append("stopping"))
+    result = follow(Started(client, "j"), person, interrupts=Interrupts(announce=lambda: told.append("stopping")))
     assert told == ["stopping"]
     assert person.heard == ["version", "replicaCreated", "runSummary"], "every event once, those after Ctrl-C too"
     assert cluster.writes() == [("POST", "/api/jobs/j/stop")]
     assert (result.interrupted, [row.outcome for row in result.outcomes]) == (True, ["starting"])
 
 
-def test_the_second_interrupt_only_lets_go(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_second_interrupt_at_once_only_detaches(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    def second() -> None:
+        raise KeyboardInterrupt
+
+    cluster.add_job("j", ("RUNNING", VERSION))
+    with pytest.raises(Detached) as caught:
+        follow(Started(client, "j"), Interrupted(), interrupts=Interrupts(pause=second))
+    assert (caught.value.submission_id, caught.value.stopped) == ("j", False)
+    assert cluster.writes() == []
+
+
+def test_a_second_interrupt_after_the_stop_does_not_wait_for_the_report(
+        cluster: ClusterStandIn, client: DashboardClient) -> None:
     """It comes while the stand-in still holds back its answer to the stop, so this process is sure to be waiting."""
     cluster.add_job("j", ("RUNNING", VERSION))
     cluster.on_stop = lambda _: os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(Detached) as caught:
         follow(Started(client, "j"), Interrupted())
-    assert caught.value.submission_id == "j"
+    assert (caught.value.submission_id, caught.value.stopped) == ("j", True)
 
 
-def test_a_job_that_does_not_stop_in_time_is_let_go_of(
+def test_a_job_that_does_not_stop_in_time_is_detached_from(
     cluster: ClusterStandIn, client: DashboardClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_module, "STOP_PATIENCE_S", 0.0)

@@ -1,4 +1,4 @@
-"""Ctrl-C while an apply is followed: once stops its job, twice lets go of it."""
+"""Ctrl-C while an apply is followed: once stops its job, twice detaches from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def begun(_: dict[str, Any]) -> list[tuple[str, str]]:
 def interrupt_while_following(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     from fleetctl.apply import follow
 
-    calm = follow.jobs.log_of
+    calm = follow.log_of
 
     def log_of(client: Any, submission_id: str) -> str | None:
         text = calm(client, submission_id)
@@ -29,7 +29,7 @@ def interrupt_while_following(cluster: ClusterStandIn, monkeypatch: pytest.Monke
         return text
 
     cluster.on_submit = begun
-    monkeypatch.setattr(follow.jobs, "log_of", log_of)
+    monkeypatch.setattr(follow, "log_of", log_of)
 
 
 def test_ctrl_c_stops_the_job_and_the_rest_is_told_as_starting(
@@ -43,7 +43,7 @@ def test_ctrl_c_stops_the_job_and_the_rest_is_told_as_starting(
     cluster.on_stop = report
     shown = cli("apply", "-f", fits, "--yes")
     assert shown.code == 130
-    assert "Apply: 1 starting, 1 skipped, 0 removed" in shown.out
+    assert "Apply, interrupted: 1 starting, 1 skipped, 0 removed" in shown.out
     assert "nothing more is begun" in shown.err
     assert cluster.writes()[-1][1].endswith("/stop")
     cluster.jobs.clear()
@@ -65,7 +65,7 @@ def test_ctrl_c_before_the_agent_could_report_claims_nothing(
     assert told["time"].endswith("Z")
 
 
-def test_ctrl_c_twice_lets_go_of_an_apply_that_goes_on(
+def test_a_second_ctrl_c_after_the_stop_does_not_wait_for_the_report(
     cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupt_while_following(cluster, monkeypatch)
@@ -73,7 +73,26 @@ def test_ctrl_c_twice_lets_go_of_an_apply_that_goes_on(
     shown = cli("apply", "-f", fits, "--yes")
     assert shown.code == 130
     [job] = cluster.jobs
-    assert f"let go of job {job}" in shown.err
+    assert f"detached from job {job}, which was asked to stop" in shown.err
+
+
+def test_ctrl_c_twice_at_once_leaves_the_apply_running(
+    cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fleetctl.cli import apply_follow
+
+    def impatient() -> None:
+        raise KeyboardInterrupt
+
+    interrupt_while_following(cluster, monkeypatch)
+    monkeypatch.setattr(apply_follow, "_at_a_terminal", lambda: True)
+    monkeypatch.setattr(apply_follow, "_leave_time_for_a_second", impatient)
+    shown = cli("apply", "-f", fits, "--yes")
+    assert shown.code == 130
+    [job] = cluster.jobs
+    assert "Ctrl-C again within a second detaches" in shown.err
+    assert f"detached from job {job}, which goes on" in shown.err
+    assert [path for method, path in cluster.writes() if path.endswith("/stop")] == []
 
 
 def test_what_happens_after_ctrl_c_is_told_once_and_to_the_end(

@@ -181,8 +181,8 @@ def test_the_agent_has_the_last_word_on_whether_a_plan_was_used(cli, cluster: Cl
 
 
 def test_a_plan_is_not_applied_on_a_view_that_is_not_whole(cli, cluster: ClusterStandIn, saved: Path) -> None:
-    cluster.refusals["GET", "/api/v0/placement_groups"] = [(500, "")] * 10
-    refused(cli, cluster, saved, 1, "placement groups")
+    cluster.refusals["GET", "/api/version"] = [(500, "")] * 10
+    refused(cli, cluster, saved, 1, "version and session")
 
 
 def test_an_expiry_without_a_zone_is_damage(cli, cluster: ClusterStandIn, saved: Path) -> None:

@@ -87,11 +87,11 @@ def test_a_broken_fleet_file_ends_nothing(cli, running: ClusterStandIn, fleet_fi
 
 
 def test_where_not_all_could_be_read_nobody_knows_whether_it_is_there(cli, running: ClusterStandIn) -> None:
-    running.refusals["GET", "/api/v0/placement_groups"] = [(500, "")] * 10
+    running.refusals["GET", "/api/version"] = [(500, "")] * 10
     shown = cli("evict", f"{MODEL}/2", "--yes")
     assert shown.code == 1
     assert "that is not all: " in shown.err
-    assert "placement groups" in shown.err
+    assert "version and session" in shown.err
     assert running.writes() == []
 
 

@@ -85,7 +85,7 @@ def test_where_the_list_of_applies_cannot_be_read_the_file_says_so(
     cli: Cli, cluster: ClusterStandIn, node: str
 ) -> None:
     cluster.add_replica("a", 0, node, gpus=10_000)
-    cluster.refusals["GET", "/api/jobs/"] = [(404, "a proxy lets nothing else pass")]
+    cluster.refusals["GET", "/api/jobs/"] = [(404, "a proxy lets nothing else pass")] * 2
     done = cli("import")
     assert done.code == 3
     assert "list of applies, which knows the commands, could not be read" in " ".join(done.out.split())

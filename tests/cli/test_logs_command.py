@@ -73,11 +73,11 @@ def test_an_empty_log_is_a_log(cli, running: ClusterStandIn) -> None:
 
 
 def test_where_not_all_could_be_read_nobody_knows_whether_there_is_a_log(cli, running: ClusterStandIn) -> None:
-    running.refusals["GET", "/api/v0/placement_groups"] = [(500, "")] * 10
+    running.refusals["GET", "/api/version"] = [(500, "")] * 10
     shown = cli("logs", "nobody/0")
     assert shown.code == 1
     assert "that is not all: " in shown.err
-    assert "placement groups" in shown.err
+    assert "version and session" in shown.err
 
 
 def test_a_replica_that_was_given_to_the_file_flag_is_pointed_at(cli, running: ClusterStandIn) -> None:

@@ -70,7 +70,7 @@ def test_nothing_is_written(cli, busy: ClusterStandIn) -> None:
 
 
 def test_a_view_that_is_not_whole_is_shown_and_said_and_is_1(cli, busy: ClusterStandIn) -> None:
-    busy.refusals["GET", "/api/v0/placement_groups"] = [(500, "")] * 10
+    busy.refusals["GET", "/api/version"] = [(500, "")] * 10
     shown = cli("status")
     assert shown.code == 1
     assert "org/one/0" in shown.out
@@ -125,7 +125,7 @@ def test_a_model_of_the_file_that_does_not_run_is_said_and_0(
 
 
 def test_a_model_is_not_called_absent_where_not_all_could_be_read(cli, busy: ClusterStandIn) -> None:
-    busy.refusals["GET", "/api/v0/placement_groups"] = [(500, "")] * 10
+    busy.refusals["GET", "/api/version"] = [(500, "")] * 10
     shown = cli("status", "org/onee")
     assert shown.code == 1
     assert "that is not all: " in shown.err

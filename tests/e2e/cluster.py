@@ -24,8 +24,9 @@ OTHER_RAY = "FLEETCTL_TEST_RAY_PYTHON"
 class RayCluster:
     """A real Ray of several raylets on this machine; methods are the keeper's."""
 
-    def __init__(self, process: subprocess.Popen[bytes], reader: Any, writer: Any) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], reader: Any, writer: Any, session: Path) -> None:
         self._process, self._reader, self._writer = process, reader, writer
+        self.session = session
         self.address: str = self._answer()
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
@@ -63,7 +64,7 @@ def running_cluster(tmp: Path, **environment: str) -> Iterator[RayCluster]:
     os.close(from_keeper[1])
     try:
         with os.fdopen(to_keeper[1], "w") as writer, os.fdopen(from_keeper[0]) as reader:
-            yield RayCluster(process, reader, writer)
+            yield RayCluster(process, reader, writer, Path(session))
         process.wait(60)
     finally:
         if process.poll() is None:

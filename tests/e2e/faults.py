@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import zipfile
 from typing import Any
 
-from fleetctl.apply.package import AGENT_PACKAGE, Package, job_package
+from fleetctl.apply.package import AGENT_PACKAGE, Package, agent_package
 
 PRELUDE = """
 import os, signal
@@ -22,7 +23,8 @@ def _before(owner, name, act, nth=1):
             act()
         return original(*args, **kwargs)
     setattr(owner, name, replaced)
-def _steal(replica, not_counted):
+def _steal(replica, not_counted, sound=attempt.check):
+    attempt.check = sound
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
     class Thief:
@@ -44,7 +46,7 @@ FAULTS = {
     "after the lock": "_before(apply.Run, 'work', _die)",
     "between two creates": "_before(attempt, 'create', _die, nth=2)",
     "right after a create": "_after(attempt, 'create', _die)",
-    "while a constructor waits": "_before(attempt, 'wait_ready', _die)",
+    "while a constructor waits": "_before(attempt.Attempt, '_await_ready', _die)",
     "before the result": "_before(apply.Run, 'finish', _die)",
     "frozen between two creates": "_before(attempt, 'create', _freeze, nth=2)",
     "the node is taken at the last moment": "attempt.check = _steal",
@@ -52,10 +54,10 @@ FAULTS = {
 
 
 def faulty_package(fault: str) -> Any:
-    """Return a stand-in for `job_package` that ships the agent with one fault."""
+    """Return a stand-in for `agent_package` that ships the agent with one fault."""
 
-    def build(request: dict[str, Any]) -> Package:
-        sound = job_package(request)
+    def build() -> Package:
+        sound = agent_package()
         buffer = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(sound.data)) as source, zipfile.ZipFile(buffer, "w") as target:
             for name in source.namelist():
@@ -64,6 +66,7 @@ def faulty_package(fault: str) -> Any:
                     head, mark, tail = data.decode().partition('if __name__ == "__main__":')
                     data = f"{head}{PRELUDE}{FAULTS[fault]}\n\n{mark}{tail}".encode()
                 target.writestr(name, data)
-        return Package(sound.name.replace("_ray_pkg_", "_ray_pkg_f"), buffer.getvalue())
+        digest = hashlib.sha256(fault.encode() + sound.data).hexdigest()[:31]
+        return Package(f"_ray_pkg_f{digest}.zip", buffer.getvalue())
 
     return build

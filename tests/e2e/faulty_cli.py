@@ -6,8 +6,8 @@ import sys
 
 from faults import faulty_package
 
-import fleetctl.apply.run
+import fleetctl.apply.jobs
 from fleetctl.cli import entry
 
-fleetctl.apply.run.job_package = faulty_package(sys.argv[1])
+fleetctl.apply.jobs.agent_package = faulty_package(sys.argv[1])
 sys.exit(entry.run(sys.argv[2:]))

@@ -35,6 +35,10 @@ class Holder:
         return os.getpid()
 
 
+def sleep_long() -> None:
+    time.sleep(100_000)
+
+
 class Keeper:
     def __init__(self) -> None:
         self.cluster = Cluster(initialize_head=True, head_node_args={
@@ -44,6 +48,7 @@ class Keeper:
         })
         ray.init(address=self.cluster.address, namespace="keeper", log_to_driver=False, logging_level="ERROR")
         self.nodes = {"head": self.cluster.head_node}
+        self.tasks = []
 
     def address(self) -> str:
         return f"http://{self.cluster.webui_url}"
@@ -62,6 +67,10 @@ class Keeper:
         while any(record["NodeID"] == node_id and record["Alive"] for record in ray.nodes()):
             time.sleep(0.05)
 
+    def remove_if_there(self, name: str) -> None:
+        if name in self.nodes:
+            self.remove(name)
+
     def actors(self, namespace: str) -> list:
         named = {entry["name"] for entry in ray.util.list_named_actors(all_namespaces=True)
                  if entry["namespace"] == namespace}
@@ -74,10 +83,10 @@ class Keeper:
                         "node": record["Address"]["NodeID"], "restarts": record["NumRestarts"]})
         return sorted(rows, key=lambda row: row["name"])
 
-    def classes(self, name: str) -> list:
-        """Pids of the living actors of a class."""
-        return sorted(record["Pid"] for record in (state.actors(actor_state_name="ALIVE") or {}).values()
-                      if record["ActorClassName"] == name)
+    def classes(self, name: str, starting: bool = False) -> list:
+        """Pids of the living actors of a class, or of those that have a process and are not up yet."""
+        found = state.actors(actor_state_name="PENDING_CREATION" if starting else "ALIVE") or {}
+        return sorted(record["Pid"] for record in found.values() if record["ActorClassName"] == name and record["Pid"])
 
     def kill(self, namespace: str, name: str) -> None:
         ray.kill(ray.get_actor(name, namespace=namespace), no_restart=True)
@@ -85,8 +94,50 @@ class Keeper:
     def hold(self, namespace: str, name: str, node: str, gpus: float) -> None:
         actor = ray.remote(Holder).options(
             name=name, namespace=namespace, lifetime="detached", num_cpus=0, num_gpus=gpus,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(self.nodes[node].node_id, soft=False)).remote()
+            scheduling_strategy=self._on(node)).remote()
         ray.get(actor.ping.remote())
+
+    def hold_by_task(self, node: str, gpus: float) -> None:
+        """Let a plain Ray task hold cards, until `end_tasks`."""
+        before = self.free(node, "GPU")
+        self.tasks.append(ray.remote(sleep_long).options(
+            num_cpus=0, num_gpus=gpus, scheduling_strategy=self._on(node)).remote())
+        while self.free(node, "GPU") > before - gpus:
+            time.sleep(0.05)
+
+    def end_tasks(self) -> None:
+        for task in self.tasks:
+            ray.cancel(task, force=True)
+        self.tasks.clear()
+
+    def _on(self, node: str) -> NodeAffinitySchedulingStrategy:
+        return NodeAffinitySchedulingStrategy(self.nodes[node].node_id, soft=False)
+
+    def free(self, node: str, resource: str) -> float:
+        return state.available_resources_per_node().get(self.nodes[node].node_id, {}).get(resource, 0.0)
+
+    def drain(self, node: str, deadline_s: float = 900) -> None:
+        """Take a node out of service: what runs there goes on until the deadline, nothing new is taken."""
+        gcs = ray._private.worker.global_worker.gcs_client
+        accepted, why = gcs.drain_node(self.nodes[node].node_id, 2, "a test", int((time.time() + deadline_s) * 1000))
+        assert accepted, why
+        while self.nodes[node].node_id not in state.state.get_draining_nodes():
+            time.sleep(0.05)
+
+    def kill_node(self, name: str) -> None:
+        """Kill a node's raylet; Ray notices after a while."""
+        self.cluster.remove_node(self.nodes.pop(name), allow_graceful=False)
+
+    def node_id(self, name: str) -> str:
+        return self.nodes[name].node_id
+
+    def take_lock_over(self, fleet: str) -> None:
+        """Write the fleet's next number, given back at once, as if the holder's job had died and another had come."""
+        from ray.experimental.internal_kv import _internal_kv_list, _internal_kv_put
+
+        prefix = f"lock:{fleet}:".encode()
+        number = max(int(key[len(prefix):]) for key in _internal_kv_list(prefix, namespace=b"fleetctl"))
+        _internal_kv_put(prefix + str(number + 1).encode(), b'{"released": true}', namespace=b"fleetctl")
 
     def groups(self) -> list:
         return sorted(group["name"] for group in placement_group_table().values() if group["state"] != "REMOVED")

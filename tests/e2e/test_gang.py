@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
@@ -63,6 +64,37 @@ def test_with_a_node_short_nothing_of_a_gang_starts(world: World) -> None:
     assert world.engines() == []
     assert world.cluster.groups() == []
     assert set(world.actors()) == {"foreign"}
+
+
+def test_a_gang_whose_member_is_killed_while_it_starts_fails_soon_and_leaves_no_zombie(world: World) -> None:
+    """Ray lets a worker leave only when its tasks are done: the coordinator must not wait for what never ends."""
+    world.write(gang("--plain", "--ready-after", "900"))
+    client = world.start("apply", "-f", world.file, "--yes", "--format", "json")
+    eventually(lambda: len(world.engines()) == 3, "all engines run, and the gang is not ready")
+    before = set(world.cluster.classes(name="GangMember"))
+    os.kill(sorted(before)[-1], signal.SIGKILL)
+    out, told = client.communicate(timeout=100)
+    [row] = json.loads(out)["outcomes"]
+    assert (client.returncode, row["outcome"]) == (3, "failed"), told
+    assert "member of the gang died" in row["message"]
+    assert world.actors() == {}
+    eventually(lambda: not world.engines(), "no engine of the gang is left")
+    eventually(lambda: not world.cluster.groups(), "its placement group was given back")
+    world.write(gang("--plain"))
+    assert world.apply_result()["exitCode"] == 0
+
+
+def test_a_gang_whose_member_is_killed_before_its_engine_runs_fails_soon(world: World) -> None:
+    world.write(gang("--plain"))
+    client = world.start("apply", "-f", world.file, "--yes", "--format", "json")
+    members = eventually(lambda: world.cluster.classes(name="GangMember", starting=True), "a member is on its way")
+    os.kill(members[0], signal.SIGKILL)
+    out, told = client.communicate(timeout=100)
+    [row] = json.loads(out)["outcomes"]
+    assert (client.returncode, row["outcome"]) == (3, "failed"), told
+    assert world.actors() == {}
+    eventually(lambda: not world.engines(), "no engine of the gang is left")
+    eventually(lambda: not world.cluster.groups(), "its placement group was given back")
 
 
 def test_a_gang_whose_member_fails_to_start_takes_all_of_itself_back(world: World) -> None:

@@ -37,21 +37,23 @@ def test_a_saved_plan_is_applied_once_and_refused_when_stale(world: World) -> No
 
 
 def test_interrupting_stops_what_has_not_begun_and_leaves_what_has(world: World) -> None:
-    world.write(model("one", 3, member("--plain", "--ready-after", "6", gpus=1)))
-    client = world.start("apply", "-f", world.file, "--yes", "--parallelism", "1")
+    world.write(model("one", 6, member("--plain", "--ready-after", "6", gpus=1)))
+    client = world.start("apply", "-f", world.file, "--yes", "--parallelism", "1", "--format", "json")
     eventually(world.actors, "the first replica is being created")
-    eventually(lambda: "ModelActor:one:0" in world.actors(), "it has its name")
     client.send_signal(signal.SIGINT)
     shown, told = client.communicate(timeout=120)
     assert client.returncode == 130, told
-    assert "1 starting" in shown
-    assert "2 skipped" in shown
     assert "Traceback" not in told
-    eventually(lambda: world.actors()["ModelActor:one:0"]["state"] == "ALIVE", "what was created finished by itself")
-    assert set(world.actors()) == {"ModelActor:one:0"}
+    summary = json.loads(shown)
+    assert summary["message"].startswith("Apply, interrupted: ")
+    kinds = {row["replicaId"]: row["outcome"] for row in summary["outcomes"]}
+    assert set(kinds.values()) == {"starting", "skipped"}
+    begun = {f"ModelActor:one:{number}" for number, kind in kinds.items() if kind == "starting"}
+    eventually(lambda: {row["state"] for row in world.actors().values()} == {"ALIVE"}, "what was created goes on")
+    assert set(world.actors()) == begun
 
     assert world.apply_result("--lock-timeout", "30s")["exitCode"] == 0
-    assert len(world.actors()) == 3
+    assert len(world.actors()) == 6
 
 
 def test_evict_takes_the_one_it_names_and_the_next_apply_starts_another(world: World) -> None:

@@ -1,0 +1,101 @@
+"""A plan made again while an apply runs: for what was refused, no more than that, and on what the agent has seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cluster_stand_in import ClusterStandIn, event, ready, summary
+from small_plans import small_plan
+
+from fleetctl.apply.replan import ReplanWanted, answer_agent, limited_to_refused
+from fleetctl.apply.run import Started, follow
+from fleetctl.documents.events import Event
+from fleetctl.documents.plan import Plan
+from fleetctl.errors import InventoryError
+from fleetctl.inventory.claims import Claim
+from fleetctl.inventory.client import DashboardClient
+
+WANTED = {
+    "answer": "j-replan-0", "refused": [{"model": "org/one:1", "replicaId": 2, "outcome": "blocked"}],
+    "nodes": [{"nodeId": "a1", "state": "ALIVE", "free": {"GPU": 7.5, "CPU": 2.0, "memory": 1024.0}},
+              {"nodeId": "b2", "state": "DRAINING", "free": {"GPU": 8.0}},
+              {"nodeId": "c3", "state": "DEAD", "free": {}}]}
+
+
+def asked(**changes: Any) -> Event:
+    return Event.model_validate({"seq": 3, "time": "2026-03-04T12:00:00Z", "type": "replanWanted", "message": "x",
+                                 **WANTED, **changes})
+
+
+def blocked(plan: Plan) -> dict[str, int]:
+    return {row.model: row.replicas for row in plan.blocked}
+
+
+def test_what_an_agent_has_seen_is_read() -> None:
+    view = ReplanWanted.model_validate(WANTED).view()
+    assert view.free == {"a1": Claim(75_000, 20_000, 1024), "b2": Claim(80_000)}
+    assert view.draining == {"b2"}
+
+
+def test_the_answer_is_a_request_with_the_new_plan(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    plan = small_plan("a", "b")
+    wanted: list[ReplanWanted] = []
+
+    def replanner(one: ReplanWanted) -> Plan:
+        wanted.append(one)
+        return plan
+
+    answer_agent(client, asked(), replanner)
+    told = cluster.document("j-replan-0")["request"]
+    assert told["plan"] == plan.model_dump(mode="json", by_alias=True)
+    assert set(told) == {"plan", "record", "logs"}
+    assert wanted[0].refused_by_model() == {"org/one:1": 1}
+
+
+def test_where_nothing_can_be_planned_the_agent_is_told_why(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    def replanner(_: ReplanWanted) -> Plan:
+        raise InventoryError("the inventory is not complete")
+
+    answer_agent(client, asked(), replanner)
+    assert cluster.document("j-replan-0") == {"why": "the inventory is not complete"}
+
+
+def test_a_question_of_another_release_is_not_answered(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    answer_agent(client, asked(answer=None), lambda _: small_plan("a"))
+    assert cluster.writes() == []
+
+
+@pytest.mark.parametrize("stands_by", [True, False])
+def test_only_a_client_that_can_plan_answers(cluster: ClusterStandIn, client: DashboardClient, stands_by: bool) -> None:
+    """One that only attached leaves the answer to the client that started the apply."""
+    log = event(0, "version") + event(1, "replanWanted", "draining", **WANTED) + summary(2, ready("m", 0))
+    cluster.add_job("j", ("SUCCEEDED", log))
+    replanner = (lambda _: small_plan("a")) if stands_by else None
+    follow(Started(client, "j", replanner), lambda _: None)
+    assert [method for method, _ in cluster.writes()] == (["PUT"] if stands_by else [])
+
+
+def test_no_more_is_created_than_was_refused() -> None:
+    fresh = small_plan("a", "b")
+    assert [action.id for action in fresh.actions] == ["org/gang/0", "org/one:1/0", "org/one:1/1"]
+    limited = limited_to_refused(fresh, fresh, {"org/one:1": 1})
+    assert [action.id for action in limited.actions] == ["org/one:1/0"]
+
+
+def test_what_is_not_placed_stays_blocked_with_the_new_reason_and_what_was_blocked_before() -> None:
+    former = small_plan("a", "b")
+    assert blocked(former) == {"org/one:1": 1}
+    fresh = small_plan("a")
+    limited = limited_to_refused(fresh, former, {"org/one:1": 2})
+    placed = sum(action.model == "org/one:1" for action in limited.actions)
+    assert blocked(limited) == {"org/one:1": 1 + 2 - placed}
+    assert {row.model: row.message for row in limited.blocked}["org/one:1"] == {
+        row.model: row.message for row in fresh.blocked}["org/one:1"]
+
+
+def test_a_model_that_was_not_refused_is_left_as_it_was() -> None:
+    plan = small_plan("a", "b")
+    limited = limited_to_refused(plan, plan, {"org/gang": 1})
+    assert [action.model for action in limited.actions] == ["org/gang"]
+    assert blocked(limited) == {}

@@ -1,0 +1,128 @@
+"""Waiting needs no lock, no order and no thread of its own: while one engine loads, all else goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cluster import eventually
+from conftest import World, member, model
+
+pytestmark = pytest.mark.ray
+
+
+def test_while_one_engine_loads_another_apply_and_an_eviction_go_ahead(world: World) -> None:
+    quick, slow = model("quick", 1, member("--plain")), model("slow", 1, member("--plain", "--ready-after", "25"))
+    world.write(quick, slow)
+    first = world.start("apply", "-f", world.file, "--yes", "--format", "json")
+    eventually(lambda: (world.actors().get("ModelActor:quick:0") or {}).get("state") == "ALIVE"
+               and len(world.engines()) == 2, "one is ready, the other loads")
+
+    assert world.run("evict", "quick/0", "--yes").returncode == 0
+    assert "ModelActor:quick:0" not in world.actors()
+    assert world.actors()["ModelActor:slow:0"]["state"] == "PENDING_CREATION"
+    second = world.apply_result()
+    assert {(row["model"], row["outcome"]) for row in second["outcomes"]} == {("quick", "ready"), ("slow", "ready")}
+    out, told = first.communicate(timeout=60)
+    assert first.returncode == 0, told
+    assert {row["outcome"] for row in json.loads(out)["outcomes"]} == {"ready"}
+
+
+def test_parallelism_limits_creating_and_not_loading(world: World) -> None:
+    world.write(model("one", 3, member("--plain", "--ready-after", "20")))
+    client = world.start("apply", "-f", world.file, "--yes", "--parallelism", "1", "--format", "jsonl")
+    eventually(lambda: len(world.engines()) == 3, "three engines load at the same time")
+    assert {row["state"] for row in world.actors().values()} == {"PENDING_CREATION"}
+    out, told = client.communicate(timeout=120)
+    assert client.returncode == 0, told
+    kinds = [json.loads(line)["type"] for line in out.splitlines()]
+    assert kinds.index("lockReleased") < kinds.index("replicaReady")
+
+
+def test_without_waiting_the_apply_ends_when_all_is_created(world: World) -> None:
+    world.write(model("one", 2, member("--plain", "--ready-after", "30")))
+    summary = world.apply_result("--no-wait")
+    assert summary["exitCode"] == 0
+    assert [row["outcome"] for row in summary["outcomes"]] == ["starting", "starting"]
+    [row] = world.plan()["models"]
+    assert (row["live"], row["starting"]) == (2, 2)
+    assert [row["outcome"] for row in world.apply_result()["outcomes"]] == ["ready", "ready"]
+
+
+@contextmanager
+def frozen_workers(node_id: str) -> Iterator[list[int]]:
+    """Freeze every worker process that Ray starts on a node meanwhile, as on a machine that is very slow."""
+    frozen: list[int] = []
+    over = threading.Event()
+
+    def freeze() -> None:
+        known = set(worker_pids(node_id))
+        while not over.wait(0.005):
+            for pid in worker_pids(node_id):
+                if pid not in known:
+                    known.add(pid)
+                    os.kill(pid, signal.SIGSTOP)
+                    frozen.append(pid)
+
+    thread = threading.Thread(target=freeze)
+    thread.start()
+    try:
+        yield frozen
+    finally:
+        over.set()
+        thread.join()
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+
+
+def worker_pids(node_id: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"default_worker.py" in command and f"--node-id={node_id}".encode() in command:
+            found.append(int(entry.name))
+    return found
+
+
+def test_a_replica_whose_worker_is_slow_to_start_is_waited_for_and_not_taken_back(world: World) -> None:
+    """Ray has granted both cards; only the processes take their time. That is no shortage."""
+    world.write(model("one", 2, member("--plain", node="a"), schedulingTimeout="2s"))
+    with frozen_workers(world.cluster.node_id(name="a")) as frozen:
+        client = world.start("apply", "-f", world.file, "--yes", "--format", "json")
+        eventually(lambda: frozen and len(world.actors()) == 2, "both are created, and no worker moves")
+        time.sleep(5)  # longer than the scheduling timeout: that is what this is about
+        assert len(world.actors()) == 2
+    out, told = client.communicate(timeout=120)
+    assert client.returncode == 0, told
+    assert [(row["replicaId"], row["outcome"]) for row in json.loads(out)["outcomes"]] == [(0, "ready"), (1, "ready")]
+    assert {row["restarts"] for row in world.actors().values()} == {0}
+
+
+def test_names_that_only_look_like_ours_hold_nothing_up(world: World) -> None:
+    for name in ("ModelActor:one:007", "ModelActor:one:\u00b2", "ModelActor:one:1_0"):
+        world.cluster.hold(namespace=world.fleet, name=name, node="head", gpus=0)
+    world.write(model("one", 1, member("--plain")))
+    summary = world.apply_result()
+    assert (summary["exitCode"], [row["replicaId"] for row in summary["outcomes"]]) == (0, [0])
+
+
+def test_what_the_agent_is_asked_is_on_no_disk(world: World) -> None:
+    """The values of an engine's environment pass through Ray's memory alone, also when the job ends early."""
+    secret = f"hush-{os.getpid()}-hush"
+    one = member("--plain", "--exit-code", "3")
+    one["engine"]["env"] = {"TOKEN": secret}
+    world.write(model("one", 1, one))
+    assert world.apply_result()["exitCode"] == 3
+    files = [path for path in world.cluster.session.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert any("fleetctl" in path.name for path in files), "Ray's session is looked at"
+    assert [path for path in files if secret.encode() in path.read_bytes()] == []
