@@ -74,6 +74,6 @@ def test_where_nobody_tells_what_a_job_is_about_the_rule_of_a_desk_holds(
 def test_an_apply_of_a_change_that_is_under_review_does_not_let_it_choose(
     job, pull: PullRequest, cluster: ClusterStandIn, named: str
 ) -> None:
-    pull.push(named)
+    pull.push(named + "# a change\n")
     job("ci", "apply", "-f", "fleet.yaml", RAY_AUTH_TOKEN="t0ken")
     assert tokens(cluster) == {None}

@@ -40,7 +40,8 @@ def test_an_authorization_among_them_wins_over_the_token_and_is_the_only_one(
 
 
 @pytest.mark.parametrize("text", [
-    SECRET, f'["{SECRET}"]', f'[["X-Key", "{SECRET}"]]', f'{{"X-Key": ["{SECRET}"]}}', f'{{"X-Key": {{"a": "{SECRET}"}}}}',
+    SECRET, f'["{SECRET}"]', f'[["X-Key", "{SECRET}"]]', f'{{"X-Key": ["{SECRET}"]}}',
+    f'{{"X-Key": {{"a": "{SECRET}"}}}}',
     f'{{"{SECRET} x": "1"}}', f'{{"": "{SECRET}"}}', f'{{"X-Key": "{SECRET}\\n"}}', f'{{"X-Key": " {SECRET}"}}',
     f'{{"X-Key": "{SECRET}ü"}}', f'{{"X-Key": "1", "x-key": "{SECRET}"}}', f'{{"Host:": "{SECRET}"}}',
     f'{{"User-Agent": "{SECRET}"}}', f'{{"Content-Length": "{SECRET}"}}', f'{{"Accept-Encoding": "{SECRET}"}}',

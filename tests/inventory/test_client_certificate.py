@@ -41,7 +41,8 @@ def ask(dashboard: FakeDashboard, **environ: object) -> object:
 
 def test_the_certificate_is_shown(guarded: FakeDashboard, authority: Authority):
     mine = authority.sign("mine")
-    assert ask(guarded, FLEETCTL_CLIENT_CERT=mine.certificate, FLEETCTL_CLIENT_KEY=mine.key) == guarded.bodies["version"]
+    told = ask(guarded, FLEETCTL_CLIENT_CERT=mine.certificate, FLEETCTL_CLIENT_KEY=mine.key)
+    assert told == guarded.bodies["version"]
 
 
 def test_key_and_certificate_may_lie_in_one_file(guarded: FakeDashboard, authority: Authority, tmp_path: Path):
