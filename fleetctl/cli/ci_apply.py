@@ -37,14 +37,12 @@ class NotedOutput(ApplyOutput):
 
 def run_apply(job: Job, plan_file: str | None, lock_timeout_s: float) -> int:
     """Apply, tell the forge, and return the exit code of the apply; raises UsageError where there is nothing to."""
-    from fleetctl.cli.ci_log import inert_log
     from fleetctl.cli.ci_publish import annotate, publish
 
     if not plan_file and not job.files:
         raise UsageError("nothing to apply", hint="give a saved PLAN, or -f FLEET, or FLEETCTL_FILES")
-    with inert_log(job.forge):
-        told = _applied(job, plan_file, lock_timeout_s)
-        publish(job.forge, told, comment=False)
+    told = _applied(job, plan_file, lock_timeout_s)
+    publish(job.forge, told, comment=False)
     annotate(job.forge, told.report)
     return told.code
 

@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
 def run_review(job: Job) -> int:
     """Review, tell the forge, and return the exit code; raises UsageError for flags that do not go together."""
-    from fleetctl.cli.ci_log import inert_log
     from fleetctl.cli.ci_publish import annotate, publish
 
     job.check()
-    with inert_log(job.forge):
-        told = _reviewed(job)
-        publish(job.forge, told, comment=job.comment)
+    told = _reviewed(job)
+    publish(job.forge, told, comment=job.comment)
     annotate(job.forge, told.report)
     return job.exit_code(told.code)
 
