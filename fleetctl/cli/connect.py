@@ -70,6 +70,7 @@ def open_dashboard(address: str | None, written: str | None, *, or_inventory: bo
     on this machine: `written` is what a file says, and who wrote that may not be who owns the token. Raises
     InventoryError for an address, a token, a header or a certificate that cannot be used.
     """
+    from fleetctl.cli import signals
     from fleetctl.inventory.access import find_access
     from fleetctl.inventory.address import dashboard_url
     from fleetctl.inventory.client import DashboardClient
@@ -80,7 +81,7 @@ def open_dashboard(address: str | None, written: str | None, *, or_inventory: bo
     access = find_access(os.environ, home_folder()).only_for_given(named, given=given)
     environ = without_token(os.environ) if access.withheld else os.environ
     url = dashboard_url(named, environ, on_waiting=lambda: _say_waiting(named))
-    return DashboardClient(url, access, on_waiting=lambda: _say_waiting(url))
+    return DashboardClient(url, access, on_waiting=lambda: _say_waiting(url), interrupts=lambda: signals.received)
 
 
 def _say_waiting(address: str) -> None:

@@ -41,12 +41,13 @@ class DashboardClient:
     """HTTP to one dashboard at `base_url`, such as http://ray-head:8265. Safe to use from several threads.
 
     `timeout_s` bounds the wait for each part of an answer, `bounds` the whole of it. `on_waiting` is called, once, when
-    the dashboard takes long; it may be replaced at any time. `sleep` is what waits between tries.
+    the dashboard takes long; it may be replaced at any time. `interrupts` counts the interrupts of this process: each
+    ends the requests that wait in other threads. `sleep` is what waits between tries.
     """
 
     def __init__(self, base_url: str, access: Access = NO_ACCESS, timeout_s: float = DEFAULT_TIMEOUT_S, *,
                  bounds: Bounds = USUAL_BOUNDS, on_waiting: Callable[[], None] = lambda: None,
-                 sleep: Callable[[float], None] = time.sleep) -> None:
+                 interrupts: Callable[[], int] = lambda: 0, sleep: Callable[[float], None] = time.sleep) -> None:
         import httpx
 
         self.base_url = base_url.rstrip("/")
@@ -54,7 +55,7 @@ class DashboardClient:
         self._access = access
         self._bounds = bounds
         self._sleep = sleep
-        self._contact = Contact(self._tell_waiting)
+        self._contact = Contact(self._tell_waiting, interrupts)
         is_tls = self.base_url.startswith("https")  # loading the certificates takes time plain HTTP need not spend
         self._http = httpx.Client(
             headers=_headers(access),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import httpx
 
 LOOK_UP_S = 0.5
-"""How often a request that takes long looks whether its limit has changed."""
+"""How often a request that takes long looks whether its limit has changed, or nobody waits for it any more."""
 
 
 class Overdue(Exception):  # not an error yet: the client says what it means for the cluster
@@ -32,9 +32,14 @@ class Overdue(Exception):  # not an error yet: the client says what it means for
 
 @dataclass(slots=True)
 class Contact:
-    """What is known of an address: whether it has ever answered, and whether somebody was told of the wait for it."""
+    """What is known of an address: whether it has ever answered, and whether somebody was told of the wait for it.
+
+    `interrupts` = how often a person has interrupted what runs. Python tells the main thread alone; whatever other
+    threads were waiting for by then, they give up.
+    """
 
     on_waiting: Callable[[], None]
+    interrupts: Callable[[], int]
     answered: bool = False
     told: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -56,6 +61,7 @@ class Patience:
         self._total_s = total_s
         self._begun = time.monotonic()
         self._stage = "connecting"
+        self._interrupts = contact.interrupts()
 
     def trace(self, event: str, _: Mapping[str, Any]) -> None:
         """Take note of how far a try has come: connecting, tls or sent. It is httpcore that calls this."""
@@ -82,13 +88,13 @@ class Patience:
             limit_s = self._total_s if self._contact.answered else min(self._bounds.silent_s, self._total_s)
             if elapsed_s >= limit_s:
                 raise Overdue(limit_s, self._stage, silent=not self._contact.answered)
-            if elapsed_s < self._bounds.waiting_s:
-                look_up_s = self._bounds.waiting_s - elapsed_s
-            else:
-                look_up_s = LOOK_UP_S
+            if self._contact.interrupts() != self._interrupts:
+                raise KeyboardInterrupt
+            untold_s = self._bounds.waiting_s - elapsed_s
+            if untold_s <= 0:
                 self._contact.tell()
             with suppress(queue.Empty):
-                return fetch.next_part(min(limit_s - elapsed_s, look_up_s))
+                return fetch.next_part(min(limit_s - elapsed_s, untold_s if untold_s > 0 else LOOK_UP_S, LOOK_UP_S))
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._begun
