@@ -57,11 +57,13 @@ class DashboardClient:
         self._sleep = sleep
         self._contact = Contact(self._tell_waiting, interrupts)
         is_tls = self.base_url.startswith("https")  # loading the certificates takes time plain HTTP need not spend
-        self._http = httpx.Client(
-            headers=_headers(access),
-            timeout=httpx.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s)),
-            verify=tls_context(access.certificate) if is_tls else False,
-        )
+        verify = tls_context(access.certificate) if is_tls else False
+        try:
+            self._http = httpx.Client(headers=_headers(access), verify=verify, timeout=httpx.Timeout(
+                timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s)))
+        except (ValueError, ImportError, httpx.InvalidURL):  # it makes its proxies at once
+            raise InventoryError("HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used",
+                                 hint="allowed: http://host:port; NO_PROXY lists hosts to reach without") from None
 
     def __enter__(self) -> DashboardClient:
         return self

@@ -19,6 +19,14 @@ OVERLOADED = "the dashboard may be overloaded; look at its log on the head node"
 IN_BETWEEN = "try again; if it stays so, look at the dashboard's log and at what is between"
 
 _NO_ROUTE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (socket.gaierror, "its name is not known here ({0.strerror})"),
+    (ConnectionRefusedError, "connection refused, nothing listens there"),
+    (TimeoutError, "no connection came about in time; is a firewall between?"),
+    (httpx.ConnectTimeout, "no connection came about in time; is a firewall between?"),
+    (httpx.ProxyError, "the proxy that HTTP_PROXY or HTTPS_PROXY names refused ({0})"),
+    (httpx.LocalProtocolError, "the request itself cannot be sent"),  # its own words quote a header, perhaps the token
+)
 _STUCK = {
     "connecting": "no connection came about",
     "tls": "it took the connection and did not finish the TLS handshake",
@@ -61,15 +69,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _reason(cause: BaseException) -> str | None:
     """Return what a failure to connect means; None for what only wraps another."""
-    if isinstance(cause, socket.gaierror):
-        return f"its name is not known here ({cause.strerror})"
-    if isinstance(cause, ConnectionRefusedError):
-        return "connection refused, nothing listens there"
-    if isinstance(cause, TimeoutError | httpx.ConnectTimeout):
-        return "no connection came about in time; is a firewall between?"
     if isinstance(cause, OSError) and cause.errno in _NO_ROUTE:
         return f"no route to it ({cause.strerror})"
-    return None
+    return next((words.format(cause) for kind, words in _REASONS if isinstance(cause, kind)), None)
 
 
 def _tls_failed(base_url: str, error: ssl.SSLError) -> InventoryError:
