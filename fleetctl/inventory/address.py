@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
@@ -65,33 +66,25 @@ def without_secret(address: str) -> str:
 
 
 def _looked_up(address: str, environ: Mapping[str, str], python: str, on_waiting: Callable[[], None]) -> str:
-    with subprocess.Popen([python, "-c", _LOOKUP, address], env=dict(environ), text=True, errors="replace",
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as looking:
-        try:
-            out, err = _output_of(looking, on_waiting)
-        except subprocess.TimeoutExpired:
-            raise ClusterUnreachable(f"no Ray answered at {address!r} within {LOOKUP_TIMEOUT_S:.0f} s",
-                                     hint=_lookup_hint(address)) from None
-        finally:
-            looking.kill()
-    if looking.returncode == _NO_RAY:
+    telling = threading.Timer(WAITING_S, on_waiting)
+    telling.start()
+    try:
+        found = subprocess.run([python, "-c", _LOOKUP, address], env=dict(environ), capture_output=True, text=True,
+                               errors="replace", timeout=LOOKUP_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise ClusterUnreachable(f"no Ray answered at {address!r} within {LOOKUP_TIMEOUT_S:.0f} s",
+                                 hint=_lookup_hint(address)) from None
+    finally:
+        telling.cancel()
+    if found.returncode == _NO_RAY:
         raise InventoryError(f"the address {address!r} is looked up with ray, which is not installed here",
                              hint="give the dashboard's own address (http://ray-head:8265), or "
                                   "pip install 'fleetctl[ray]'")
-    urls = [line.removeprefix("url=") for line in out.splitlines() if line.startswith("url=http")]
-    if looking.returncode != 0 or not urls:
-        raise ClusterUnreachable(f"no Ray with a dashboard was found at {address!r}{_last_words(err)}",
+    urls = [line.removeprefix("url=") for line in found.stdout.splitlines() if line.startswith("url=http")]
+    if found.returncode != 0 or not urls:
+        raise ClusterUnreachable(f"no Ray with a dashboard was found at {address!r}{_last_words(found.stderr)}",
                                  hint=_lookup_hint(address))
     return urls[-1].rstrip("/")
-
-
-def _output_of(looking: subprocess.Popen[str], on_waiting: Callable[[], None]) -> tuple[str, str]:
-    """Return both streams of the look-up; raises TimeoutExpired when it is not done in time."""
-    try:
-        return looking.communicate(timeout=WAITING_S)
-    except subprocess.TimeoutExpired:
-        on_waiting()
-        return looking.communicate(timeout=LOOKUP_TIMEOUT_S - WAITING_S)
 
 
 def _lookup_hint(address: str) -> str:

@@ -16,8 +16,8 @@ from fleetctl.inventory.fetch import Fetch, Open
 if TYPE_CHECKING:
     import httpx
 
-LOOK_UP_S = 0.5
-"""How often a request that takes long looks whether its limit has changed, or nobody waits for it any more."""
+LOOK_UP_S = 0.2
+"""How often a request that takes long looks whether to tell of it, and whether anybody still waits for it."""
 
 
 class Overdue(Exception):  # not an error yet: the client says what it means for the cluster
@@ -90,11 +90,10 @@ class Patience:
                 raise Overdue(limit_s, self._stage, silent=not self._contact.answered)
             if self._contact.interrupts() != self._interrupts:
                 raise KeyboardInterrupt
-            untold_s = self._bounds.waiting_s - elapsed_s
-            if untold_s <= 0:
+            if elapsed_s >= self._bounds.waiting_s:
                 self._contact.tell()
             with suppress(queue.Empty):
-                return fetch.next_part(min(limit_s - elapsed_s, untold_s if untold_s > 0 else LOOK_UP_S, LOOK_UP_S))
+                return fetch.next_part(min(limit_s - elapsed_s, LOOK_UP_S))
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._begun
