@@ -86,7 +86,8 @@ class StoredJob:
 
 @dataclass
 class ClusterStandIn:
-    """The cluster. `refusals` hold answers to give instead, taken one by one, by method and the start of the path."""
+    """The cluster. `refusals` hold answers to give instead, taken one by one, by method and the start of the path;
+    `answer_of_node` those to every question about a node's logs."""
 
     url: str = ""
     session: str = "session_1"
@@ -95,6 +96,7 @@ class ClusterStandIn:
     packages: dict[str, bytes] = field(default_factory=dict)
     jobs: dict[str, StoredJob] = field(default_factory=dict)
     log_files: dict[tuple[str, str], str] = field(default_factory=dict)
+    answer_of_node: dict[str, Answer] = field(default_factory=dict)
     refusals: dict[tuple[str, str], list[Answer]] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     on_submit: Callable[[dict[str, Any]], Steps] = field(default=lambda _: [])
@@ -215,6 +217,8 @@ class ClusterStandIn:
             return 200, json.dumps({"result": True, "msg": "", "data": data})
         if path == "/api/version":
             return 200, json.dumps({"ray_version": "2.60.0", "session_name": self.session})
+        if path.startswith("/api/v0/logs") and query["node_id"] in self.answer_of_node:
+            return self.answer_of_node[query["node_id"]]
         if path == "/api/v0/logs":
             start = query["glob"].removesuffix("*.log")
             names = [name for node, name in self.log_files if node == query["node_id"] and name.startswith(start)]

@@ -79,6 +79,9 @@ ALLOWED = {
     "apply/outcome.py": {
         "_lock_held": "a hint: the command to end the job that holds the lock",
     },
+    "cli/entry.py": {"main": "itself, when it was interrupted"},
+    "cli/signals.py": {"_end": "itself, at a signal"},
+    "inventory/address.py": {"_looked_up": "the timer that would have told of the wait"},
     "forge/github.py": {
         "PullRequestThread.update": "the text of a comment on a pull request, by HTTP's word for it",
     },
@@ -284,8 +287,11 @@ def template(node: ast.expr, path: Path) -> str:
 
 
 def test_reading_a_cluster_sends_nothing_but_gets() -> None:
-    """`client.py` hands on what it is told; the only one in its folder who tells it anything says GET."""
-    assert requests("inventory") == {("method", "<self.base_url + path>"), ("'GET'", "<path>")}
+    """`client.py` hands on what it is told; whoever tells it anything in its folder says GET."""
+    assert requests("inventory") == {("'GET'", "<path>")}
+    client = PACKAGE / "inventory" / "client.py"
+    assert {ast.unparse(call.args[1]) for _, call in calls(client, "_sender")} == {"method", "'GET'"}
+    assert client.read_text().count("self._http.") == 2, "one sends, one closes"
 
 
 def test_an_apply_writes_packages_and_jobs_and_stops_jobs() -> None:
@@ -299,8 +305,11 @@ def test_nobody_else_sends_anything(folder: str) -> None:
 
 
 def test_only_the_clients_of_the_cluster_and_of_the_forge_speak_http() -> None:
-    speakers = [str(path.relative_to(PACKAGE)) for path in SOURCES
-                if imported(path) & {"httpx", "requests", "urllib3", "aiohttp", "urllib.request"}]
+    know = {path: path.read_text() for path in SOURCES
+            if imported(path) & {"httpx", "requests", "urllib3", "aiohttp", "urllib.request"}}
+    assert {path.parent.name for path in know} == {"forge", "inventory"}
+    speakers = [str(path.relative_to(PACKAGE)) for path, text in know.items()
+                if re.search(r"httpx\.(?!(Response|DecodingError|create_ssl_context)\b)[a-z]|httpx\.\w*Client", text)]
     assert speakers == ["forge/http.py", "inventory/client.py"]
 
 

@@ -5,8 +5,8 @@ Nobody is asked in a script, and --yes is no answer here: it was said about the 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,6 @@ def take_new_plan(stale: PlanStale, plan: Plan, address: str | None, *, force: b
 
 def _plan_again(plan: Plan, address: str | None, *, force: bool) -> Plan:
     """Plan from the same files, with the same flags, on the cluster as it is; raises FleetctlError where it cannot."""
-    from fleetctl.cli.connect import resolve_address
     from fleetctl.cli.planning import Where, plan_fleet
     from fleetctl.planner.options import PlanOptions
     from fleetctl.spec.load import load_fleet
@@ -61,8 +60,9 @@ def _plan_again(plan: Plan, address: str | None, *, force: bool) -> Plan:
     fleet = load_fleet(options.files)
     if fleet.name != plan.fleet.name:  # the same file names in another folder
         raise FleetctlError(f"the files here are those of fleet {fleet.name}, the plan is of {plan.fleet.name}")
-    cluster = resolve_address(address, os.environ, plan.inventory.address)
-    return plan_fleet(fleet, options, Where(None, cluster, plan.fleet.namespace)).plan
+    # as what a file names, not as what was given: the plan is a file, too, and may not say where a token goes
+    there = fleet.cluster.model_copy(update={"address": plan.inventory.address})
+    return plan_fleet(replace(fleet, cluster=there), options, Where(None, address, plan.fleet.namespace)).plan
 
 
 def _edited(plan: Plan, fresh: Plan) -> Iterator[str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fleetctl.cli.apply_task import Proposal
     from fleetctl.cli.ci_job import Job
     from fleetctl.cli.ci_publish import Told
+    from fleetctl.cli.planning import Where
     from fleetctl.documents.events import ReplicaOutcome, RunSummary
     from fleetctl.documents.plan import Plan
     from fleetctl.render.report.model import Report
@@ -36,14 +37,12 @@ class NotedOutput(ApplyOutput):
 
 def run_apply(job: Job, plan_file: str | None, lock_timeout_s: float) -> int:
     """Apply, tell the forge, and return the exit code of the apply; raises UsageError where there is nothing to."""
-    from fleetctl.cli.ci_log import inert_log
     from fleetctl.cli.ci_publish import annotate, publish
 
     if not plan_file and not job.files:
         raise UsageError("nothing to apply", hint="give a saved PLAN, or -f FLEET, or FLEETCTL_FILES")
-    with inert_log(job.forge):
-        told = _applied(job, plan_file, lock_timeout_s)
-        publish(job.forge, told, comment=False)
+    told = _applied(job, plan_file, lock_timeout_s)
+    publish(job.forge, told, comment=False)
     annotate(job.forge, told.report)
     return told.code
 
@@ -86,7 +85,18 @@ def _proposal(job: Job, plan_file: str | None) -> AbstractContextManager[Proposa
 
     if plan_file:
         return proposed_by_plan(plan_file, job.where.address, force=job.force, yes=True)
-    return proposed_by_files(PlanOptions(force=job.force, files=job.files), job.where)
+    return proposed_by_files(PlanOptions(force=job.force, files=job.files), _where(job))
+
+
+def _where(job: Job) -> Where:
+    """Return which cluster: as the job tells it, else as the files do where they are merged."""
+    from fleetctl.cli.ci_base import vouched_address
+    from fleetctl.cli.connect import fleet_of
+
+    if job.address() or "-" in job.files or job.forge is None or job.forge.change:
+        return job.where
+    fleet = fleet_of(job.files)
+    return replace(job.where, address=vouched_address(fleet, None, job.forge)) if fleet else job.where
 
 
 def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:

@@ -1,6 +1,7 @@
 """What a change under review is measured against, and which cluster it is planned on.
 
-Neither comes from the change itself: what a pull request names as its cluster would be sent this job's token.
+Neither comes from the change itself: what a pull request names as its cluster would be sent this job's token. What is
+vouched for here counts as given, like --address (see `connect.open_dashboard`); nothing else that a file names does.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from fleetctl.errors import FleetctlError, RevisionError
 
 if TYPE_CHECKING:
-    from fleetctl.forge.change import ChangeRequest
+    from fleetctl.forge.change import ChangeRequest, Forge
     from fleetctl.render.report.model import Report
     from fleetctl.review.sides import Side
     from fleetctl.spec.resolved import ResolvedFleet
@@ -56,8 +57,19 @@ def read_base(files: Sequence[str], revision: str) -> Side:
         raise RevisionError(error.message, hint=NOT_FETCHED) from None
 
 
-def refuse_new_address(head: ResolvedFleet, base: Side | None) -> None:
-    """Raise FleetctlError when the change names another cluster than its base did; None: nobody tells its base."""
+def vouched_address(head: ResolvedFleet, base: Side | None, forge: Forge | None) -> str | None:
+    """Return what the files name as their cluster, where the job may take it for given: its base names the same, or
+    the forge says that no change is under review. None = what the files say is what anybody may have written.
+
+    Raises FleetctlError when a change names another cluster than its base did.
+    """
+    if base is None and (forge is None or forge.change is None):
+        return head.cluster.address if forge else None
+    _refuse_new_address(head, base)
+    return head.cluster.address
+
+
+def _refuse_new_address(head: ResolvedFleet, base: Side | None) -> None:
     if (base is None or base.problems) and head.cluster.address:
         raise FleetctlError(
             "the change names its cluster itself, spec.cluster.address, and nobody tells what its base named; "

@@ -47,6 +47,14 @@ class Job:
         check_out(self.out, reading)
         parse_reports(self.reports, beside=self.out, reading=reading)
 
+    def address(self) -> str | None:
+        """Return the cluster's address as the job itself tells it."""
+        import os
+
+        from fleetctl.cli.connect import ADDRESS_VARIABLE
+
+        return self.where.address or os.environ.get(ADDRESS_VARIABLE)
+
     def exit_code(self, code: int) -> int:
         """Return what a review whose plan came to `code` ends with: that there are changes fails nothing."""
         from fleetctl.planner.outcome import CHANGES, NOTHING_TO_DO, PARTIAL

@@ -68,10 +68,10 @@ def annotate(forge: Forge | None, report: Report) -> None:
     """Print the annotations of GitHub's runner; GitLab reads the JUnit report instead."""
     if forge is None or forge.name != "GitHub":
         return
-    from fleetctl.cli.console import write_result
+    from fleetctl.cli.console import write_document
     from fleetctl.render.report.formats import ReportFormat, render_report
 
-    write_result(render_report(report, ReportFormat.GITHUB, root=forge.root, cwd=str(Path.cwd())))
+    write_document(render_report(report, ReportFormat.GITHUB, root=forge.root, cwd=str(Path.cwd())))
 
 
 @contextmanager

@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
 def run_review(job: Job) -> int:
     """Review, tell the forge, and return the exit code; raises UsageError for flags that do not go together."""
-    from fleetctl.cli.ci_log import inert_log
     from fleetctl.cli.ci_publish import annotate, publish
 
     job.check()
-    with inert_log(job.forge):
-        told = _reviewed(job)
-        publish(job.forge, told, comment=job.comment)
+    told = _reviewed(job)
+    publish(job.forge, told, comment=job.comment)
     annotate(job.forge, told.report)
     return job.exit_code(told.code)
 
@@ -49,7 +47,7 @@ def _reviewed(job: Job) -> Told:
 
 def _plan(job: Job) -> tuple[LoadedFleet, Planned, Plan, Side | None]:
     from fleetctl.cli.changing import change_since
-    from fleetctl.cli.ci_base import read_base, refuse_new_address
+    from fleetctl.cli.ci_base import read_base, vouched_address
     from fleetctl.cli.planning import plan_fleet
     from fleetctl.planner.options import PlanOptions
     from fleetctl.spec.load import inspect_fleet
@@ -57,9 +55,10 @@ def _plan(job: Job) -> tuple[LoadedFleet, Planned, Plan, Side | None]:
     loaded = inspect_fleet(job.files)
     fleet, revision = loaded.sound(), _revision(job)
     base = read_base(job.files, revision) if revision is not None else None
-    if (base or _change(job)) and not job.where.inventory and not _address(job):
-        refuse_new_address(fleet, base)
-    planned = plan_fleet(fleet, PlanOptions(force=job.force, files=job.files), job.where)
+    where = job.where
+    if not where.inventory and not job.address():
+        where = replace(where, address=vouched_address(fleet, base, job.forge))
+    planned = plan_fleet(fleet, PlanOptions(force=job.force, files=job.files), where)
     plan = change_since(base, job.files, loaded, planned) if base else planned.plan
     return loaded, planned, plan, base
 
@@ -72,15 +71,6 @@ def _revision(job: Job) -> str | None:
 
 def _change(job: Job) -> ChangeRequest | None:
     return job.forge.change if job.forge else None
-
-
-def _address(job: Job) -> str | None:
-    """Return the cluster's address as the job itself tells it."""
-    import os
-
-    from fleetctl.cli.connect import ADDRESS_VARIABLE
-
-    return job.where.address or os.environ.get(ADDRESS_VARIABLE)
 
 
 def _told(job: Job, loaded: LoadedFleet, planned: Planned, plan: Plan, base: Side | None) -> Told:

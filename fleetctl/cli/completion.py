@@ -44,9 +44,9 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
     It completes commands, flags and model keys. The keys come from the fleet files that -f names before them.
     """
     from fleetctl.cli.completion_scripts import SCRIPTS
-    from fleetctl.cli.console import write_result
+    from fleetctl.cli.console import write_document
 
-    write_result(SCRIPTS[shell.value])
+    write_document(SCRIPTS[shell.value])
     return 0
 
 

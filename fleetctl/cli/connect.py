@@ -64,16 +64,30 @@ def resolve_namespace(flag: str | None, environ: Mapping[str, str], cluster: Clu
 
 
 def open_dashboard(address: str | None, written: str | None, *, or_inventory: bool = False) -> DashboardClient:
-    """Return a client for the cluster's dashboard, with the token Ray itself would use; see `resolve_address`.
+    """Return a client for the cluster's dashboard; see `resolve_address`. It says on standard error when it waits.
 
-    Raises InventoryError for an address or a token that cannot be used.
+    Token, headers and client certificate go only to an address that --address or FLEETCTL_ADDRESS names, or that stays
+    on this machine: `written` is what a file says, and who wrote that may not be who owns the token. Raises
+    InventoryError for an address, a token, a header or a certificate that cannot be used.
     """
+    from fleetctl.cli import signals
+    from fleetctl.inventory.access import find_access
     from fleetctl.inventory.address import dashboard_url
     from fleetctl.inventory.client import DashboardClient
-    from fleetctl.inventory.token import find_token
+    from fleetctl.inventory.token import without_token
 
-    url = dashboard_url(resolve_address(address, os.environ, written, or_inventory=or_inventory), os.environ)
-    return DashboardClient(url, find_token(os.environ, home_folder()))
+    named = resolve_address(address, os.environ, written, or_inventory=or_inventory)
+    given = bool(address or os.environ.get(ADDRESS_VARIABLE))
+    access = find_access(os.environ, home_folder()).only_for_given(named, given=given)
+    environ = without_token(os.environ) if access.withheld else os.environ
+    url = dashboard_url(named, environ, on_waiting=lambda: _say_waiting(named))
+    return DashboardClient(url, access, on_waiting=lambda: _say_waiting(url), interrupts=lambda: signals.received)
+
+
+def _say_waiting(address: str) -> None:
+    from fleetctl.cli.console import say
+
+    say("note", f"waiting for {address} to answer")
 
 
 def inventory_source(

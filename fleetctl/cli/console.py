@@ -2,6 +2,10 @@
 
 The flag beats the environment: `--color`, then NO_COLOR, then FORCE_COLOR, then whether the stream is a terminal. In CI
 and in pipes the width is fixed, nothing moves and nothing is asked.
+
+In CI a runner reads both streams for commands, and obeys them whoever wrote them. So whatever is for people, or JSON,
+is written `inert`, after it was wrapped; only documents that must be kept byte for byte are not. (The runner's own way,
+`::stop-commands::`, needs lines of its own in the result and both streams in one.)
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import os
 import sys
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from fleetctl.errors import UsageError
 
@@ -83,13 +87,29 @@ def say(label: str, message: str) -> None:
 
 
 def write_result(text: str) -> None:
-    """Write a finished result to standard output as it is: UTF-8 and unwrapped, whatever the locale says."""
-    try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode("utf-8", errors="backslashreplace"))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        leave_pipe()
+    """Write a finished result to standard output: UTF-8 and unwrapped, whatever the locale says; in CI inert."""
+    write_document(_inert_in_ci(text))
+
+
+def write_document(text: str) -> None:
+    """Write what must be kept byte for byte, such as YAML, or what the runner of CI is meant to obey."""
+    _write_bytes(text.encode("utf-8", errors="backslashreplace"))
+
+
+def write_output_of_others(data: bytes) -> None:
+    """Write what a program of somebody else's wrote: to a pipe byte for byte, to a person with nothing hidden in it."""
+    from fleetctl.render.visible import visible_log
+
+    is_terminal = sys.stdout.isatty()
+    if is_terminal or in_ci(os.environ) or wants_color(_choice, os.environ, is_terminal=is_terminal):
+        write_result(visible_log(data.decode("utf-8", errors="backslashreplace")))
+    else:
+        _write_bytes(data)
+
+
+def write_debug(text: str) -> None:
+    """Write a traceback to standard error; in CI inert."""
+    sys.stderr.write(_inert_in_ci(text))
 
 
 def may_ask() -> bool:
@@ -118,6 +138,36 @@ def leave_pipe() -> None:
     raise SystemExit(READER_GONE)
 
 
+def _write_bytes(data: bytes) -> None:
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        leave_pipe()
+
+
+def _inert_in_ci(text: str) -> str:
+    if not in_ci(os.environ):
+        return text
+    from fleetctl.render.visible import inert
+
+    return inert(text)
+
+
+class _InertStream:
+    """A stream that writes lines without commands in them."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(_inert_in_ci(text))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  all else is the stream's own
+        return getattr(self._stream, name)
+
+
 def _console(stream: TextIO) -> Console:
     from rich.console import Console
 
@@ -131,7 +181,7 @@ def _console(stream: TextIO) -> Console:
     moves = is_terminal and not in_ci(os.environ)
     color = wants_color(_choice, os.environ, is_terminal=is_terminal)
     return QuietPipeConsole(
-        file=stream,
+        file=cast("TextIO", _InertStream(stream)),
         force_terminal=moves,
         no_color=not color,
         color_system=None if not color else "auto" if moves and _choice is ColorChoice.AUTO else "standard",

@@ -44,13 +44,13 @@ def up() -> int:
     """
     import os
 
-    from fleetctl.cli.console import write_result
+    from fleetctl.cli.console import write_document
     from fleetctl.demo.home import DemoHome
     from fleetctl.demo.lifecycle import client_environment
 
     home = DemoHome.from_environment(os.environ)
     state = _start(home)
-    write_result(_exports(client_environment(home, state), drop_token="RAY_AUTH_TOKEN" in os.environ))
+    write_document(_exports(client_environment(home, state), drop_token="RAY_AUTH_TOKEN" in os.environ))
     return 0
 
 

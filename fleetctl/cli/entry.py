@@ -6,17 +6,17 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 from typing import NoReturn
 
+from fleetctl.cli import signals
 from fleetctl.version import VERSION_LINE
 
-USAGE, INTERRUPTED, TERMINATED = 64, 130, 143
+USAGE, INTERRUPTED = 64, 130
 
 
 def main() -> NoReturn:
@@ -25,12 +25,26 @@ def main() -> NoReturn:
     if arguments == ["--version"]:
         print(VERSION_LINE)  # noqa: T201  a console would cost the imports this shortcut saves
         raise SystemExit(0)
-    signal.signal(signal.SIGTERM, _terminated)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a locale without a sign for it must not end a plan
-    code = run(arguments)
-    sys.exit(_flushed(code))
+    code = _flushed(_run_interruptible(arguments))
+    if code in signals.EXIT_CODES.values():
+        os._exit(code)  # an end by itself would wait for every thread that waits for an answer
+    atexit.register(signals.ignore)
+    sys.exit(code)
+
+
+def _run_interruptible(arguments: Sequence[str]) -> int:
+    try:
+        signals.interrupt()
+        return run(arguments)
+    except KeyboardInterrupt:  # while the first was dealt with
+        return INTERRUPTED
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    finally:
+        signals.end_at_once()
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -94,7 +108,3 @@ def _flushed(code: int) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code or 1
     return code
-
-
-def _terminated(_signum: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(TERMINATED)

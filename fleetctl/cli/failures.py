@@ -7,7 +7,7 @@ import sys
 import tempfile
 import traceback
 
-from fleetctl.cli.console import message_console, say
+from fleetctl.cli.console import message_console, say, write_debug
 from fleetctl.errors import FleetctlError, FleetFileError, PlanStale, PolicyRefused
 
 
@@ -87,4 +87,4 @@ def _save_report(error: Exception) -> str | None:
 
 def _show_traceback_for_debugging(error: BaseException) -> None:
     if os.environ.get("FLEETCTL_DEBUG"):
-        traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+        write_debug("".join(traceback.format_exception(type(error), error, error.__traceback__)))

@@ -54,13 +54,13 @@ def fmt(
 
 
 def _write(formatted: list[Formatted]) -> None:
-    from fleetctl.cli.console import write_result
+    from fleetctl.cli.console import write_document
     from fleetctl.cli.write_file import write_file
     from fleetctl.spec.sources import STDIN_NAME
 
     for one in formatted:
         if one.file == STDIN_NAME:
-            write_result(one.after)
+            write_document(one.after)
         elif one.changed:
             write_file(Path(one.file), one.after, mode=None)
 

@@ -219,11 +219,11 @@ def _instead(draft: Draft) -> str:
 
 
 def _put(text: str, out: Path | None) -> None:
-    from fleetctl.cli.console import write_result
+    from fleetctl.cli.console import write_document
     from fleetctl.cli.write_file import write_file
 
     if out is None:
-        write_result(text)
+        write_document(text)
     else:
         write_file(out, text, mode=MODE)
 

@@ -75,7 +75,7 @@ def show_map(
 
 
 def _show(answer: PlacementMap, output_format: MapFormat, rows: int | None) -> None:
-    from fleetctl.cli.console import result_console, write_result
+    from fleetctl.cli.console import result_console, write_document, write_result
 
     if output_format is MapFormat.JSON:
         from fleetctl.render.answer_json import render_answer_json
@@ -84,7 +84,7 @@ def _show(answer: PlacementMap, output_format: MapFormat, rows: int | None) -> N
     elif output_format is MapFormat.SVG:
         from fleetctl.render.placement_svg import render_placement_svg
 
-        write_result(render_placement_svg(answer))
+        write_document(render_placement_svg(answer))
     else:
         from fleetctl.render.placement_map import render_placement_map
 

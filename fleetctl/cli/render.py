@@ -45,7 +45,7 @@ def render(
     with --show-env the output is a fleet file that means the same.
     """
     from fleetctl.cli.connect import read_stdin
-    from fleetctl.cli.console import write_result
+    from fleetctl.cli.console import write_document, write_result
     from fleetctl.errors import FleetFileError
     from fleetctl.render.fleet_json import render_fleet_json
     from fleetctl.render.fleet_yaml import render_fleet_yaml
@@ -59,5 +59,5 @@ def render(
     if output_format is RenderFormat.JSON:
         write_result(render_fleet_json(document, loaded.fleet.files, show_env=show_env))
     else:
-        write_result(render_fleet_yaml(document, origins=not no_origin, show_env=show_env))
+        write_document(render_fleet_yaml(document, origins=not no_origin, show_env=show_env))
     return 0

@@ -25,6 +25,7 @@ REPORT_MODE = 0o644
 """Reports are masked, and are there to be uploaded by another step; only a saved plan is for its owner alone."""
 
 REPORT_WIDTH = 120
+JSON_FORMATS = (ReportFormat.JSON, ReportFormat.JSONL)
 
 ReportFormatOption = Annotated[ReportFormat, typer.Option("--format", help="What to print on standard output.")]
 ReportOption = Annotated[
@@ -98,13 +99,14 @@ def write_reports(faces: Faces, wanted: Sequence[WantedReport]) -> None:
 
 def show(faces: Faces, chosen: ReportFormat, reports: Sequence[WantedReport] = ()) -> None:
     """Write the reports, then print the document on standard output; only the table may have colour."""
-    from fleetctl.cli.console import result_console, write_result
+    from fleetctl.cli.console import result_console, write_document, write_result
 
     write_reports(faces, reports)
     if chosen is ReportFormat.TABLE:
         faces.table(result_console())
     else:
-        write_result(text_of(faces, chosen))
+        write = write_result if chosen in JSON_FORMATS else write_document
+        write(text_of(faces, chosen))
 
 
 def text_of(faces: Faces, chosen: ReportFormat) -> str:

@@ -43,8 +43,8 @@ def schema(name: Annotated[SchemaName, typer.Argument(help="Which document.")] =
     In an editor with YAML support, name it in the first line of a fleet file:
     # yaml-language-server: $schema=fleet.schema.json
     """
-    from fleetctl.cli.console import write_result
+    from fleetctl.cli.console import write_document
     from fleetctl.documents.schemas import schema_text
 
-    write_result(schema_text(name.value))
+    write_document(schema_text(name.value))
     return 0

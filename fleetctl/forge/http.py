@@ -167,7 +167,7 @@ def _json(answer: httpx.Response) -> object:
     """Return the answer's JSON, None where it is none."""
     try:
         return json.loads(answer.content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

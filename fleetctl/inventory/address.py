@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from fleetctl.errors import ClusterUnreachable, InventoryError
 
-LOOKUP_TIMEOUT_S = 30.0
+LOOKUP_TIMEOUT_S, WAITING_S = 30.0, 3.0
 ADDRESSES = "http(s)://host:8265 for a Ray dashboard; auto or host:port for a Ray to look up from here"
 
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
@@ -29,16 +30,18 @@ print("url=" + ray_address_to_api_server_url(sys.argv[1]))
 """
 
 
-def dashboard_url(address: str, environ: Mapping[str, str], *, python: str = sys.executable) -> str:
+def dashboard_url(address: str, environ: Mapping[str, str], *, python: str = sys.executable,
+                  on_waiting: Callable[[], None] = lambda: None) -> str:
     """Return the dashboard's URL for `address`, without a trailing slash.
 
-    `environ` is what the look-up process gets; `python` the interpreter that has ray. Raises InventoryError for an
+    `environ` is what the look-up process gets; `python` the interpreter that has ray; `on_waiting` is called when it
+    takes long. Raises InventoryError for an
     address of no known form and ClusterUnreachable when no Ray is found there.
     """
     if "://" in address:
         return _checked_url(address)
     if address == "auto" or _HOST_PORT.fullmatch(address):
-        return _looked_up(address, environ, python)
+        return _looked_up(address, environ, python, on_waiting)
     raise InventoryError(f"{address!r} is not an address of a cluster", hint=f"allowed: {ADDRESSES}")
 
 
@@ -62,13 +65,17 @@ def without_secret(address: str) -> str:
     return re.sub(r"//[^/@]*@", "//***@", address).partition("?")[0].partition("#")[0]
 
 
-def _looked_up(address: str, environ: Mapping[str, str], python: str) -> str:
+def _looked_up(address: str, environ: Mapping[str, str], python: str, on_waiting: Callable[[], None]) -> str:
+    telling = threading.Timer(WAITING_S, on_waiting)
+    telling.start()
     try:
         found = subprocess.run([python, "-c", _LOOKUP, address], env=dict(environ), capture_output=True, text=True,
-                               timeout=LOOKUP_TIMEOUT_S, check=False)
+                               errors="replace", timeout=LOOKUP_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         raise ClusterUnreachable(f"no Ray answered at {address!r} within {LOOKUP_TIMEOUT_S:.0f} s",
                                  hint=_lookup_hint(address)) from None
+    finally:
+        telling.cancel()
     if found.returncode == _NO_RAY:
         raise InventoryError(f"the address {address!r} is looked up with ray, which is not installed here",
                              hint="give the dashboard's own address (http://ray-head:8265), or "

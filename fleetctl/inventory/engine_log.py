@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.documents.inventory import Inventory
+from fleetctl.errors import InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.log_name import log_name
 
 if TYPE_CHECKING:
-    import httpx
+    from fleetctl.inventory.answer import Answer
 
+READERS, QUOTED = 8, 200
 _MEMBER = re.compile(r"(.+)-([0-9]+)-([0-9]+)\.log")
 """What follows the replica in a log's name: group, copy, rank."""
+
+_ABSENT = re.compile(r"not found|no such file", re.IGNORECASE)
+"""How Ray's versions say that there is no such file on a node; all of them answer 500 for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,23 @@ class EngineLog:
         return f"{self.group}/{self.copy_index} rank {self.rank}"
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The logs that were found, and for each node that could not be asked its name and why."""
+
+    logs: tuple[EngineLog, ...]
+    failed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """The end of a log; `data` None = no node has the file, or `failed` says why it could not be read."""
+
+    log: EngineLog
+    data: bytes | None
+    failed: tuple[str, ...] = ()
+
+
 def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int) -> list[EngineLog]:
     """Return the logs of a replica that Ray still lists, a member each; empty when it is gone."""
     found = [replica for replica in seen.replicas if replica.model == model and replica.replica_id == replica_id]
@@ -45,35 +67,61 @@ def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int) -> lis
     ]
 
 
-def search_logs(
-    client: DashboardClient, seen: Inventory, namespace: str, model: str, replica_id: int
-) -> Iterator[EngineLog]:
+def search_logs(client: DashboardClient, seen: Inventory, namespace: str, model: str, replica_id: int) -> Search:
     """Look on every living node for logs that a replica left behind."""
     prefix = log_name(namespace, model, replica_id, "", 0, 0).removesuffix("-0-0.log")
-    pattern = f"{prefix}*.log"
-    for node in seen.nodes:
-        if node.state == "DEAD":
+    nodes = [node for node in seen.nodes if node.state != "DEAD"]
+    with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
+        answers = list(pool.map(lambda node: _names_on(client, node.id, f"{prefix}*.log"), nodes))
+    logs, failed = [], []
+    for node, told in zip(nodes, answers, strict=True):
+        if isinstance(told, str):
+            failed.append(f"{node.name}: {told}")
             continue
-        for file_name in _listed(client.get("/api/v0/logs", {"node_id": node.id, "glob": pattern})):
+        for file_name in told:
             if file_name.startswith(prefix) and (match := _MEMBER.fullmatch(file_name.removeprefix(prefix))):
-                yield EngineLog(match[1], int(match[2]), int(match[3]), file_name, (node.id,))
+                logs.append(EngineLog(match[1], int(match[2]), int(match[3]), file_name, (node.id,)))
+    return Search(tuple(logs), tuple(failed))
 
 
-def _listed(answer: httpx.Response) -> list[str]:
-    """Return the file names of one node's answer, which sorts them by what Ray takes them for; none when it failed."""
+def _names_on(client: DashboardClient, node_id: str, pattern: str) -> list[str] | str:
+    """Return the file names of one node, which its answer sorts by what Ray takes them for; or why there are none."""
+    path = "/api/v0/logs"
     try:
-        kinds = answer.json()["data"]["result"] if answer.status_code == 200 else None
-    except (ValueError, KeyError, TypeError):
-        kinds = None
-    return sorted({name for names in kinds.values() for name in names}) if isinstance(kinds, dict) else []
+        body: Any = client.get_json(path, {"node_id": node_id, "glob": pattern})
+        return sorted({str(name) for names in body["data"]["result"].values() for name in names})
+    except InventoryError as error:
+        return error.message
+    except (KeyError, TypeError, AttributeError):
+        said = body.get("msg") if isinstance(body, dict) else None
+        return f"{path} answered without a list of files" + (f": {said}" if said else "")
 
 
-def read_log(client: DashboardClient, log: EngineLog, lines: int) -> str | None:
-    """Return the last `lines` lines; None when no node serves the file (yet)."""
+def read_log(client: DashboardClient, log: EngineLog, lines: int) -> LogRead:
+    """Return the last `lines` lines, from the first node that serves the file."""
+    failed = []
     for node_id in log.node_ids:
-        answer = client.get("/api/v0/logs/file", {
-            "node_id": node_id, "filename": log.file_name, "lines": str(lines), "format": "text",
-        })
-        if answer.status_code == 200 and not answer.text.startswith("[failed]"):
-            return answer.text
+        try:
+            answer = client.get("/api/v0/logs/file", {
+                "node_id": node_id, "filename": log.file_name, "lines": str(lines), "format": "text",
+            })
+        except InventoryError as error:
+            failed.append(error.message)
+            continue
+        failure = _failure(answer)
+        if failure is None:
+            return LogRead(log, answer.content)
+        if not _ABSENT.search(failure):
+            failed.append(failure)
+    return LogRead(log, None, tuple(failed))
+
+
+def _failure(answer: Answer) -> str | None:
+    """Return what went wrong in the cluster, as Ray says it: with a status, or as the text of an answer with 200."""
+    if answer.status_code != 200:
+        from fleetctl.inventory.answer import said
+
+        return f"the dashboard answered {answer.status_code}{said(answer)}"
+    if answer.content.startswith(b"[failed]"):
+        return f"the dashboard answered: {answer.text.partition(chr(10))[0][:QUOTED]}"
     return None

@@ -27,6 +27,12 @@ def find_token(environ: Mapping[str, str], home: Path) -> str | None:
     return _sendable(_read(default), str(default))
 
 
+def without_token(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a Ray that must send no token, not even the one it finds by itself."""
+    kept = {name: value for name, value in environ.items() if name not in (TOKEN_VARIABLE, PATH_VARIABLE)}
+    return {**kept, "RAY_AUTH_MODE": "disabled"}
+
+
 def _read(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.review.git_command import last_words
 from fleetctl.review.revisions import Commit, Repository
+from fleetctl.spec.file_tree import Link
 
 MAX_LINKS = 40
 _FOLDER, _LINK, _SUBMODULE = "040000", "120000", "160000"
@@ -38,6 +39,10 @@ class GitTree:
     def in_checkout(self, path: str, given: str) -> bool:  # noqa: ARG002  a commit is one checkout
         """Tell whether `path` lies in the repository."""
         return self.holds(path)
+
+    def link_out(self, path: str, *, listed: bool = False) -> Link | None:  # noqa: ARG002
+        """Return nothing: a link that leads out of a commit leads nowhere, and reading it says so."""
+        return None
 
     def is_folder(self, path: str) -> bool:
         """Tell whether `path` is a folder in this commit."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
 from fleetctl.spec.compose import compose_bytes
-from fleetctl.spec.file_tree import FileTree
+from fleetctl.spec.file_tree import FileTree, allowed_in_checkout
 from fleetctl.spec.merge import merge
 from fleetctl.spec.nodes import Document
 from fleetctl.spec.problems import Path, Problem
@@ -154,8 +154,7 @@ class Bases:
         try:
             if not self.tree.in_checkout(name.file, given):
                 raise name.refused("FL018", f'"{name.text}" leads out of the checkout',
-                                   allowed="a file of the same git repository; without one, a file below the folder "
-                                           f"above that of {given}")
+                                   allowed=allowed_in_checkout(given))
             if self.tree.is_folder(name.file):
                 raise name.refused("FL018", f"{name.file} is a folder", allowed="one file")
             if not self.tree.is_file(name.file):

@@ -6,8 +6,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link to another file, and what it holds."""
+
+    file: str
+    target: str
+
+
+def allowed_in_checkout(given: str) -> str:
+    """Say which files may be meant, seen from the file `given` by the user."""
+    return f"a file of the same git repository; without one, a file below the folder above that of {given}"
 
 
 class FileTree(Protocol):
@@ -30,6 +44,12 @@ class FileTree(Protocol):
 
     def in_checkout(self, path: str, given: str) -> bool:
         """Tell whether `path`, which need not be there, lies in one checkout with the file `given` by the user."""
+
+    def link_out(self, path: str, *, listed: bool = False) -> Link | None:
+        """Return the link on the way to `path` that leads out of the checkout in which it lies itself.
+
+        `listed` = nobody named the file: it lies in a folder that was given.
+        """
 
 
 class Disk:
@@ -63,16 +83,27 @@ class Disk:
         Its own `.git` is no part of it. Without a repository the folder around that folder counts, if it is not `/`.
         """
         # realpath takes what is missing and links in a circle, for which Path.resolve raises RuntimeError
-        top, real = _checkout(Path(os.path.realpath(Path(given).parent))), Path(os.path.realpath(path))
+        folder, real = Path(os.path.realpath(Path(given).parent)), Path(os.path.realpath(path))
+        around = folder if folder.parent == Path(folder.anchor) else folder.parent
+        top = _repository(folder) or around
         return real.is_relative_to(top) and ".git" not in real.relative_to(top).parts
 
+    def link_out(self, path: str, *, listed: bool = False) -> Link | None:
+        """Return the link on the way to `path` that leads out of the checkout in which it lies itself.
 
-def _checkout(folder: Path) -> Path:
-    """Return the top of the repository around a folder; the folder above it, where there is none."""
-    for top in (folder, *folder.parents):
-        if (top / ".git").exists():
-            return top
-    return folder if folder.parent == Path(folder.anchor) else folder.parent
+        A path that was named is followed wherever it leads, as long as its links lie in no repository: those of a
+        repository were made by whoever may change it.
+        """
+        for link in [Path(path)] if listed else [Path(path), *Path(path).parents]:
+            if (link.is_symlink() and (listed or _repository(Path(os.path.realpath(link.parent))))
+                    and not self.in_checkout(str(link), str(link))):
+                return Link(str(link), str(link.readlink()))
+        return None
+
+
+def _repository(folder: Path) -> Path | None:
+    """Return the top of the git repository around a folder."""
+    return next((top for top in (folder, *folder.parents) if (top / ".git").exists()), None)
 
 
 DISK = Disk()

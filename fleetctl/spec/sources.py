@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.documents.canonical import sha256_hex
-from fleetctl.spec.file_tree import DISK, FileTree
+from fleetctl.spec.file_tree import DISK, FileTree, Link, allowed_in_checkout
 from fleetctl.spec.problems import Problem
 
 MAX_FILE_BYTES = 8 << 20
@@ -63,6 +63,8 @@ def _files(sources: Sequence[str], tree: FileTree, problems: list[Problem]) -> I
     for source in sources:
         if source == "-":
             yield STDIN_NAME
+        elif link := tree.link_out(source):
+            problems.append(_leads_out(source, link))
         elif tree.is_folder(source):
             yield from _folder(source, tree, problems)
         elif not tree.is_file(source):
@@ -84,8 +86,11 @@ def _folder(folder: str, tree: FileTree, problems: list[Problem]) -> Iterator[st
         return
     if not found:
         problems.append(_problem("FL002", folder, "no *.yaml or *.yml file in this folder"))
-    for name in found:
-        yield str(Path(folder) / name)
+    for file in (str(Path(folder) / name) for name in found):
+        if link := tree.link_out(file, listed=True):
+            problems.append(_leads_out(file, link))
+        else:
+            yield file
 
 
 def _read_stdin(stdin: Callable[[], bytes] | None) -> SourceBytes:
@@ -104,6 +109,12 @@ def _unreadable(file: str, error: OSError) -> Problem:
     if error.errno == errno.EFBIG:
         return _problem("FL004", file, why_unreadable(error), allowed="split the fleet into several files")
     return _problem("FL001", file, why_unreadable(error))
+
+
+def _leads_out(file: str, link: Link) -> Problem:
+    what = "a link" if link.file == file else f"below {link.file}, a link"
+    return _problem("FL001", file, f"it is {what} to {link.target}, which leads out of the checkout",
+                    allowed=allowed_in_checkout(link.file))
 
 
 def _twice(file: str, first: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from cluster_stand_in import ClusterStandIn, serve
 
+from fleetctl.inventory.access import Access
 from fleetctl.inventory.client import DashboardClient
 
 
@@ -18,5 +19,5 @@ def cluster() -> Iterator[ClusterStandIn]:
 
 @pytest.fixture
 def client(cluster: ClusterStandIn) -> Iterator[DashboardClient]:
-    with DashboardClient(cluster.url, "a-token", 20, sleep=lambda _: None) as dashboard:
+    with DashboardClient(cluster.url, Access("a-token"), 20, sleep=lambda _: None) as dashboard:
         yield dashboard

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 import sys
 
 import pytest
@@ -71,3 +73,52 @@ def test_only_yes_is_yes(
 def test_a_message_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     console.say("error", "a \x1b[2J [bold]b[/bold]\nc")
     assert capsys.readouterr().err == "error: a \\x1b[2J [bold]b[/bold]\nc\n"
+
+
+@pytest.mark.parametrize("line", [
+    "::error::pwn", "  ::add-mask::x", "\u2003::error::x", "##[error]p", "said ##[error]p", "##vso[task.setvariable]x",
+    "\u0301::error::x", "#\u034f#[error]p", ":\ufe0f:error::x", "a\n::error::b",
+])
+def test_no_text_commands_the_runner_of_ci(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    console.result_console().print(line, soft_wrap=True)
+    console.message_console().print(line, soft_wrap=True)
+    console.write_result(f"{line}\n")
+    console.write_debug(f"{line}\n")
+    shown = capsys.readouterr()
+    ascii_only = re.sub(r"[^\n -~]", "", shown.out + shown.err)  # a runner may overlook all the rest
+    assert "##" not in ascii_only
+    assert not [told for told in ascii_only.splitlines() if told.strip().startswith("::")]
+
+
+@pytest.mark.parametrize("text", ["a::b", "C:: x", "# one", "#1 and #2", "http://[::1]:8265", "a: b: c"])
+def test_what_is_no_command_is_left_as_it_is(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    console.write_result(text)
+    assert capsys.readouterr().out == text
+
+
+def test_json_means_the_same_and_documents_stay_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    said = {"message": "::error::x ##[error]p \\##[x]", "##[key]": 1}
+    console.write_result(json.dumps(said, indent=1))
+    out = capsys.readouterr().out
+    assert "##[" not in out
+    assert json.loads(out) == said
+    console.write_document("##[error]p\n")
+    assert capsys.readouterr().out == "##[error]p\n"
+
+
+def test_what_a_table_wraps_begins_no_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    monkeypatch.setenv("COLUMNS", "12")
+    console.result_console().print("abcdefgh ijk ::error::pwn")
+    assert "\n::" not in capsys.readouterr().out

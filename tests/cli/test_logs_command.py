@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from cluster_stand_in import ClusterStandIn
 
+from fleetctl.cli import console
 from fleetctl.inventory.log_name import log_name
 
 MODEL = "org/one:1"
@@ -85,3 +91,77 @@ def test_a_replica_that_was_given_to_the_file_flag_is_pointed_at(cli, running: C
     assert shown.code == 64
     assert f"-f takes a fleet file; what it was given may be the argument: fleetctl logs {MODEL}/3" in shown.err
     assert "-f takes" not in cli("logs").err
+
+
+RAY_FAULT = (500, "UNAUTHENTICATED: Invalid or missing authentication token\ngrpc ...")
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["running", "gone"])
+def test_a_log_that_cannot_be_read_is_not_called_absent(cli, running: ClusterStandIn, listed: bool) -> None:
+    if not listed:
+        running.actors.clear()
+    running.answer_of_node = {node["node_id"]: RAY_FAULT for node in running.nodes}
+    shown = cli("logs", f"{MODEL}/3")
+    assert (shown.code, shown.out) == (1, "")
+    assert f"the log of {MODEL}/3 cannot be read: " in shown.err
+    assert "answered 500: UNAUTHENTICATED: Invalid or missing authentication token" in shown.err
+    assert "there is no log" not in shown.err
+
+
+def test_a_node_that_fails_in_a_search_is_named_beside_what_others_have(cli, running: ClusterStandIn) -> None:
+    running.actors.clear()
+    running.answer_of_node[running.nodes[0]["node_id"]] = RAY_FAULT
+    shown = cli("logs", f"{MODEL}/3")
+    assert (shown.code, shown.out) == (1, "one\ntwo\nthree\n")
+    assert "warning: not everything could be read: node node-a: /api/v0/logs answered 500: UNAUTH" in shown.err
+
+
+def test_a_cluster_that_fails_everywhere_is_told_in_a_few_lines(cli, running: ClusterStandIn) -> None:
+    for number in range(30):
+        running.answer_of_node[running.add_node(f"more-{number}")] = RAY_FAULT
+    running.actors.clear()
+    assert cli("logs", f"{MODEL}/3").err.count("UNAUTHENTICATED") == 10
+    assert "and 20 more" in cli("logs", f"{MODEL}/3").err
+
+
+HOSTILE = "\x1b]0;owned\x07\u202eevil\ttab\r\n::error::pwn\n  ##[error]p\n\xff"
+
+
+@pytest.mark.parametrize(("environ", "flags"), [
+    ({"GITHUB_ACTIONS": "true"}, ()), ({"CI": "1"}, ()), ({"FORCE_COLOR": "1"}, ()), ({}, ("--color", "always")),
+], ids=["github", "ci", "force color", "color flag"])
+def test_what_an_engine_wrote_is_made_visible_for_people(
+    cli, running: ClusterStandIn, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], flags: tuple[str, ...]
+) -> None:
+    running.log_files = dict.fromkeys(running.log_files, HOSTILE)
+    monkeypatch.setattr(console, "_choice", console.ColorChoice.AUTO)  # and back again, whatever the flag says
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    shown = cli(*flags, "logs", f"{MODEL}/3")
+    assert shown.out.splitlines()[0] == "\\x1b]0;owned\\x07\\u202eevil\ttab"
+    commands = ["\\u003a:error::pwn", "  \\u0023#[error]p"] if "color" not in str((environ, flags)).lower() else [
+        "::error::pwn", "  ##[error]p"]
+    assert shown.out.splitlines()[1:3] == commands
+    assert all(char.isprintable() or char in "\t\n" for char in shown.out)
+
+
+def test_a_terminal_is_given_nothing_to_obey(running: ClusterStandIn, tmp_path: Path) -> None:
+    running.log_files = dict.fromkeys(running.log_files, HOSTILE)
+    ours, theirs = os.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "fleetctl", "logs", f"{MODEL}/3", "--address", running.url], stdout=theirs,
+            stdin=subprocess.DEVNULL, check=False, timeout=60, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+        shown = os.read(ours, 65536)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 0
+    assert b"\\x1b]0;owned" in shown
+    assert b"\x1b" not in shown
+
+
+def test_a_pipe_gets_what_an_engine_wrote_byte_for_byte(run_cli, running: ClusterStandIn) -> None:
+    running.log_files = dict.fromkeys(running.log_files, HOSTILE)
+    done = run_cli("logs", f"{MODEL}/3", "--address", running.url)
+    assert done.stdout == HOSTILE.replace("\r\n", "\n") + "\n"  # as this pipe is read: its line ends become one kind

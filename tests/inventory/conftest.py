@@ -8,6 +8,7 @@ import pytest
 from fake_dashboard import FakeDashboard, serve
 
 from fleetctl.documents.inventory import Inventory
+from fleetctl.inventory.access import Access
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.read import Live, read_inventory
 
@@ -25,7 +26,7 @@ def read(dashboard: FakeDashboard) -> Read:
     """Read the fake dashboard, without waits between tries."""
 
     def reading(namespace: str = "invfleet", timeout_s: float = 20, token: str | None = None) -> Inventory:
-        with DashboardClient(dashboard.url, token, timeout_s, sleep=lambda _: None) as client:
+        with DashboardClient(dashboard.url, Access(token), timeout_s, sleep=lambda _: None) as client:
             return read_inventory(Live(client, "2026-03-04T12:00:00Z", namespace))
 
     return reading

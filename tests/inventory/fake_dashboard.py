@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,9 +59,9 @@ def recorded_bodies() -> dict[str, Any]:
 
 
 @contextmanager
-def serve(**behaviours: Behaviour) -> Iterator[FakeDashboard]:
+def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
     """Run a dashboard on a free port of this machine."""
-    fake = FakeDashboard(bodies=deepcopy(recorded_bodies()), behaviours=dict(behaviours))
+    fake = FakeDashboard(bodies=deepcopy(recorded_bodies()))
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -92,7 +93,9 @@ def serve(**behaviours: Behaviour) -> Iterator[FakeDashboard]:
     server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    fake.url = f"http://127.0.0.1:{server.server_address[1]}"
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    fake.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}"
     try:
         yield fake
     finally:

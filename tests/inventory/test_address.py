@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import ClusterUnreachable, InventoryError
+from fleetctl.inventory import address
 from fleetctl.inventory.address import dashboard_url
+from fleetctl.inventory.token import without_token
 
 
 def stand_in(tmp_path: Path, script: str) -> str:
@@ -64,3 +66,26 @@ def test_no_ray_there_gives_its_last_words_and_guesses_the_dashboard(tmp_path: P
     with pytest.raises(ClusterUnreachable, match="ConnectionError: nobody home") as caught:
         dashboard_url("ray-head:8265", {}, python=python)
     assert "did you mean the dashboard at http://ray-head:8265?" in caught.value.hint
+
+
+def test_a_look_up_that_takes_long_is_told_of_and_one_that_does_not_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    told: list[str] = []
+    go_on = tmp_path / "go-on"
+    python = stand_in(tmp_path, f'while [ ! -e {go_on} ]; do sleep 0.05; done; echo "url=http://10.0.0.1:8265"')
+
+    def on_waiting() -> None:
+        told.append("now")
+        go_on.touch()
+
+    monkeypatch.setattr(address, "WAITING_S", 0.1)
+    assert dashboard_url("auto", {}, python=python, on_waiting=on_waiting) == "http://10.0.0.1:8265"
+    monkeypatch.setattr(address, "WAITING_S", 30.0)
+    assert dashboard_url("auto", {}, python=python, on_waiting=on_waiting) == "http://10.0.0.1:8265"
+    assert told == ["now"]
+
+
+def test_where_the_token_is_withheld_the_look_up_has_none_either():
+    kept = without_token({"RAY_AUTH_TOKEN": "t", "RAY_AUTH_TOKEN_PATH": "p", "RAY_AUTH_MODE": "token", "PATH": "x"})
+    assert kept == {"RAY_AUTH_MODE": "disabled", "PATH": "x"}

@@ -6,13 +6,14 @@ import pytest
 from fake_dashboard import FakeDashboard, hang_up, status
 
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, FleetctlError, InventoryError
+from fleetctl.inventory.access import Access
 from fleetctl.inventory.client import RETRY_DELAYS_S, DashboardClient
 
 TOKEN = "s3cret-t0ken"
 
 
 def test_the_token_travels_as_a_bearer_header(dashboard: FakeDashboard):
-    with DashboardClient(dashboard.url, TOKEN) as client:
+    with DashboardClient(dashboard.url, Access(TOKEN)) as client:
         client.get_json("/api/version")
     assert dashboard.heard[0].headers["authorization"] == f"Bearer {TOKEN}"
 
@@ -31,7 +32,7 @@ def test_without_a_token_no_header_is_sent(dashboard: FakeDashboard):
 ])
 def test_a_refusal_says_what_to_do_and_never_shows_the_token(dashboard: FakeDashboard, code, token, words):
     dashboard.behaviours["version"] = status(code, TOKEN.encode())
-    with DashboardClient(dashboard.url, token) as client, pytest.raises(ClusterRefused) as caught:
+    with DashboardClient(dashboard.url, Access(token)) as client, pytest.raises(ClusterRefused) as caught:
         client.get_json("/api/version")
     assert words in caught.value.message
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token"):

@@ -10,7 +10,7 @@ from cluster_stand_in import ClusterStandIn, serve
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.engine_log import EngineLog, logs_of, read_log, search_logs
+from fleetctl.inventory.engine_log import EngineLog, LogRead, Search, logs_of, read_log, search_logs
 from fleetctl.inventory.log_name import log_name
 
 NAME = log_name("fleet", "org/m:1", 3, "main", 0, 0)
@@ -64,38 +64,73 @@ def test_a_replica_that_is_gone_is_searched_for_on_living_nodes(
                        ("a", log_name("other", "org/m:1", 3, "main", 0, 0)),
                        ("a", log_name("fleet", "org/m-1", 3, "main", 0, 0))]:
         cluster.log_files[node, name] = "x"
-    found = list(search_logs(client, inventory(a="ALIVE", b="ALIVE", dead="DEAD"), "fleet", "org/m:1", 3))
-    assert found == [EngineLog("main", 0, 0, NAME, ("a",)), EngineLog("a-1", 2, 10, worker, ("b",))]
+    found = search_logs(client, inventory(a="ALIVE", b="ALIVE", dead="DEAD"), "fleet", "org/m:1", 3)
+    assert found == Search((EngineLog("main", 0, 0, NAME, ("a",)), EngineLog("a-1", 2, 10, worker, ("b",))))
 
 
-@pytest.mark.parametrize("answer", [
-    (500, ""), (404, ""), (200, "<html>"), (200, '{"result": false, "msg": "no agent", "data": {"result": null}}'),
-    (200, "{}"), (200, '{"data": {"result": {"internal": ["fleetctl-not-ours.log"]}}}'),
+@pytest.mark.parametrize(("answer", "why"), [
+    ((500, '{"result": false, "msg": "no agent", "data": {}}'), "/api/v0/logs answered 500: no agent"),
+    ((404, ""), "does not exist (404)"),
+    ((403, ""), "403 on /api/v0/logs"),
+    ((200, "<html>"), "not with whole JSON"),
+    ((200, '{"result": false, "msg": "no agent", "data": {"result": null}}'), "without a list of files: no agent"),
+    ((200, "{}"), "without a list of files"),
+    ((200, "[1]"), "without a list of files"),
 ])
-def test_a_node_that_cannot_say_what_it_has_does_not_hide_the_others(
-    cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str]
+def test_a_node_that_cannot_say_what_it_has_is_named_and_does_not_hide_the_others(
+    cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str], why: str
 ) -> None:
     cluster.log_files["b", NAME] = "x"
-    cluster.refusals["GET", "/api/v0/logs"] = [answer]
-    found = list(search_logs(client, inventory(a="ALIVE", b="ALIVE"), "fleet", "org/m:1", 3))
-    assert [log.node_ids for log in found] == [("b",)]
+    cluster.answer_of_node["a"] = answer
+    found = search_logs(client, inventory(a="ALIVE", b="ALIVE"), "fleet", "org/m:1", 3)
+    assert [log.node_ids for log in found.logs] == [("b",)]
+    [failure] = found.failed
+    assert failure.startswith("a: ")
+    assert why in failure
+
+
+def test_files_that_are_not_ours_are_left_out(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    cluster.answer_of_node["a"] = (200, '{"data": {"result": {"internal": ["fleetctl-not-ours.log"]}}}')
+    assert search_logs(client, inventory(a="ALIVE"), "fleet", "org/m:1", 3) == Search(())
 
 
 def test_the_last_lines_are_read_and_nothing_is_written(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.log_files["b", NAME] = "one\ntwo\nthree\n"
     log = EngineLog("main", 0, 0, NAME, ("a", "b"))
-    assert read_log(client, log, 2) == "two\nthree\n"
-    assert read_log(client, log, 100) == "one\ntwo\nthree\n"
+    assert read_log(client, log, 2) == LogRead(log, b"two\nthree\n")
+    assert read_log(client, log, 100) == LogRead(log, b"one\ntwo\nthree\n")
     assert cluster.writes() == []
 
 
 def test_a_log_nobody_has_is_none_and_an_empty_one_is_empty(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    assert read_log(client, EngineLog("main", 0, 0, NAME, ("a",)), 10) is None
-    assert read_log(client, EngineLog("main", 0, 0, NAME, ()), 10) is None
+    assert read_log(client, EngineLog("main", 0, 0, NAME, ("a",)), 10).data is None
+    assert read_log(client, EngineLog("main", 0, 0, NAME, ()), 10).data is None
     cluster.log_files["a", NAME] = ""
-    assert read_log(client, EngineLog("main", 0, 0, NAME, ("a",)), 10) == ""
+    assert read_log(client, EngineLog("main", 0, 0, NAME, ("a",)), 10).data == b""
 
 
-def test_a_failure_that_ray_serves_as_text_is_not_a_log(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    cluster.refusals["GET", "/api/v0/logs/file"] = [(200, "[failed] File not found")]
-    assert read_log(client, EngineLog("main", 0, 0, NAME, ("a",)), 10) is None
+@pytest.mark.parametrize("answer", [
+    (500, "A file is not found at: /tmp/ray/session/logs/x.log"), (500, 'File "x.log" not found on node a'),
+    (200, "[failed] File not found"), (404, "Not Found"),
+])
+def test_a_file_that_is_not_there_is_no_failure(
+    cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str]
+) -> None:
+    cluster.answer_of_node["a"] = answer
+    log = EngineLog("main", 0, 0, NAME, ("a",))
+    assert read_log(client, log, 10) == LogRead(log, None)
+
+
+@pytest.mark.parametrize(("answer", "why"), [
+    ((500, "UNAUTHENTICATED: Invalid or missing authentication token\n  at ..."),
+     "the dashboard answered 500: UNAUTHENTICATED: Invalid or missing authentication token"),
+    ((502, "<html>Bad gateway"), "the dashboard answered 502: <html>Bad gateway"),
+    ((200, "[failed] the agent is gone"), "the dashboard answered: [failed] the agent is gone"),
+    ((403, ""), "403 on /api/v0/logs/file"),
+])
+def test_a_failure_is_told_from_a_log_that_is_not_there(
+    cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str], why: str
+) -> None:
+    cluster.answer_of_node["a"] = answer
+    [failure] = read_log(client, EngineLog("main", 0, 0, NAME, ("a",)), 10).failed
+    assert why in failure

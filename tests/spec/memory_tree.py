@@ -39,6 +39,9 @@ class MemoryTree:
     def in_checkout(self, path: str, given: str) -> bool:
         return not posixpath.normpath(path).startswith("../")
 
+    def link_out(self, path: str, *, listed: bool = False) -> None:
+        return None
+
 
 def inspect(files: Mapping[str, str], *given: str) -> LoadedFleet:
     """Inspect the files `given`, or else `fleet.yaml`."""

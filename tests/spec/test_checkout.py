@@ -84,3 +84,65 @@ def test_links_in_a_circle_are_a_file_that_is_not_there(repository: Path) -> Non
     (repository / "base.yaml").symlink_to("base.yaml")
     given = overlay(repository / "fleet.yaml", "base.yaml")
     assert refusal(given).startswith("no such file: ")
+
+
+def out_of(*given: str | Path) -> list[tuple[str, str]]:
+    """The files that are refused because they lead out of the checkout, and where their links lead."""
+    found = inspect_fleet([str(one) for one in given]).problems
+    assert all(problem.code == "FL001" and "a file of the same git repository" in (problem.allowed or "")
+               for problem in found)
+    return [(problem.file, problem.message) for problem in found]
+
+
+def test_a_folder_does_not_lead_out_of_the_checkout(repository: Path) -> None:
+    folder = repository / "fleets"
+    folder.mkdir()
+    (folder / "own.yaml").write_text(fleet())
+    (folder / "link.yaml").symlink_to("../../secret.yaml")
+    message = "it is a link to ../../secret.yaml, which leads out of the checkout"
+    assert out_of(folder) == [(str(folder / "link.yaml"), message)]
+
+
+@pytest.mark.parametrize("target", ["../.git/config", "/etc/hostname", "../../gone.yaml"])
+def test_nor_does_a_file_of_a_repository_whoever_names_it(repository: Path, target: str) -> None:
+    (repository / ".git" / "config").write_text("token: hunter5\n")
+    (repository / "fleets").mkdir()
+    link = repository / "fleets" / "prod.yaml"
+    link.symlink_to(target)
+    assert out_of(link) == [(str(link), f"it is a link to {target}, which leads out of the checkout")]
+
+
+def test_nor_a_folder_that_is_a_link_itself(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret.yaml").write_text(fleet())
+    (repository / "fleets").symlink_to("../outside")
+    monkeypatch.chdir(repository)
+    assert out_of("fleets") == [("fleets", "it is a link to ../outside, which leads out of the checkout")]
+    assert out_of("fleets/secret.yaml") == [
+        ("fleets/secret.yaml", "it is below fleets, a link to ../outside, which leads out of the checkout")]
+
+
+def test_links_that_stay_in_the_checkout_are_followed(repository: Path) -> None:
+    for folder in ("shared", "fleets"):
+        (repository / folder).mkdir()
+    (repository / "shared" / "lab.yaml").write_text(fleet())
+    (repository / "fleets" / "lab.yaml").symlink_to("../shared/lab.yaml")
+    (repository / "also").symlink_to("fleets")
+    for given in ("fleets", "fleets/lab.yaml", "also", "also/lab.yaml"):
+        assert load_fleet([str(repository / given)]).name == "lab"
+
+
+def test_without_a_repository_a_link_that_was_named_is_followed_and_one_that_was_found_is_not(tmp_path: Path) -> None:
+    for folder in ("far/away", "here/fleets"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "far" / "away" / "lab.yaml").write_text(fleet())
+    link = tmp_path / "here" / "fleets" / "lab.yaml"
+    link.symlink_to("../../far/away/lab.yaml")
+    assert load_fleet([str(link)]).name == "lab"
+    assert [file for file, _ in out_of(link.parent)] == [str(link)]
+
+
+def test_a_link_from_outside_into_a_repository_is_the_persons_own(repository: Path, tmp_path: Path) -> None:
+    (repository / "fleet.yaml").write_text(fleet())
+    (tmp_path / "shortcut").symlink_to("repository")
+    assert load_fleet([str(tmp_path / "shortcut" / "fleet.yaml")]).name == "lab"

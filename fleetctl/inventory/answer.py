@@ -1,0 +1,50 @@
+"""An answer of the dashboard, whole and of bounded size, and what it says in words. Loads httpx: import it late."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+
+from fleetctl.inventory.bounds import MAX_VALUES
+
+QUOTED = 200
+_BODY_HEADERS = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+
+
+class Answer(httpx.Response):
+    """What httpx gives, with the body already unpacked, as UTF-8, and JSON that cannot take the program down."""
+
+    def json(self, **_: Any) -> Any:  # noqa: ANN401  as httpx has it
+        """Return the body as JSON; raises ValueError, nothing else, for what is none or too much to hold."""
+        return parse_json(self.content)
+
+
+def whole(head: httpx.Response, body: bytes) -> Answer:
+    """Return the answer whose status and headers came as `head`."""
+    headers = [(name, value) for name, value in head.headers.multi_items() if name.lower() not in _BODY_HEADERS]
+    answer = Answer(head.status_code, headers=headers, content=body, request=head.request)
+    answer.encoding = "utf-8"  # a charset is a name of any codec that Python has, also of those that unpack
+    return answer
+
+
+def parse_json(body: bytes) -> object:
+    """Return what is in `body`; raises ValueError for what is not JSON, nests too deep, or holds too many values."""
+    if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise ValueError("too many values")
+    try:
+        return json.loads(body)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def said(answer: httpx.Response) -> str:
+    """Quote the first line of what an error answer says, as `: no such thing`; empty if it says nothing of use."""
+    try:
+        body = parse_json(answer.content)
+        text = str(body.get("msg") or "") if isinstance(body, dict) else ""
+    except ValueError:
+        text = answer.text if "html" not in answer.headers.get("content-type", "") else ""
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return f": {first[:QUOTED]}" if first.isprintable() and first else ""

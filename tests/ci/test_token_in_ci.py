@@ -1,0 +1,79 @@
+"""Which cluster gets the job's token: the one the job names, or the one that stands in what is merged already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn, all_ready, serve
+from pull_request import FLEET, PullRequest
+
+
+@pytest.fixture
+def cluster() -> Iterator[ClusterStandIn]:
+    """A cluster that is not this machine, as far as its address tells."""
+    stand_in = ClusterStandIn(on_submit=lambda request: all_ready(request)[-1:])
+    stand_in.add_node("node-a")
+    with serve(stand_in):
+        stand_in.url = stand_in.url.replace("127.0.0.1", "0.0.0.0")
+        yield stand_in
+
+
+@pytest.fixture
+def named(pull: PullRequest, cluster: ClusterStandIn) -> str:
+    """The fleet as its base has it: it names the cluster."""
+    fleet = FLEET.replace("spec:\n", f"spec:\n  cluster: {{address: '{cluster.url}'}}\n")
+    pull.main = pull.remote.commit("main", fleet)
+    return fleet
+
+
+@pytest.fixture
+def merged(pull: PullRequest, named: str, tmp_path: Path) -> PullRequest:
+    """The push to main that follows the merge."""
+    pull.push(named + "# merged\n")
+    event = tmp_path / "push.json"
+    event.write_text("{}")
+    pull.environ.update(GITHUB_EVENT_PATH=str(event), GITHUB_REF="refs/heads/main")
+    return pull
+
+
+def tokens(cluster: ClusterStandIn) -> set[str | None]:
+    assert cluster.headers
+    return {headers.get("authorization") for headers in cluster.headers}
+
+
+def test_the_cluster_of_the_base_gets_it_in_a_review(
+    job, pull: PullRequest, cluster: ClusterStandIn, named: str
+) -> None:
+    pull.push(named.replace("replicas: 1", "replicas: 2"))
+    job("ci", "review", "-f", "fleet.yaml", "--no-comment", RAY_AUTH_TOKEN="t0ken")
+    assert tokens(cluster) == {"Bearer t0ken"}
+
+
+def test_the_cluster_of_what_is_merged_gets_it(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
+    assert job("ci", "apply", "-f", "fleet.yaml", RAY_AUTH_TOKEN="t0ken").code == 0
+    assert tokens(cluster) == {"Bearer t0ken"}
+
+
+def test_a_saved_plan_says_nothing_of_it(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
+    assert job("ci", "review", "-f", "fleet.yaml", "--out", "lab.fleetplan").code == 0
+    cluster.headers.clear()
+    assert job("ci", "apply", "lab.fleetplan", RAY_AUTH_TOKEN="t0ken").code == 0
+    assert tokens(cluster) == {None}
+
+
+@pytest.mark.parametrize("verb", ["review", "apply"])
+def test_where_nobody_tells_what_a_job_is_about_the_rule_of_a_desk_holds(
+    job, merged: PullRequest, cluster: ClusterStandIn, verb: str
+) -> None:
+    job("ci", verb, "-f", "fleet.yaml", "--forge", "none", RAY_AUTH_TOKEN="t0ken")
+    assert tokens(cluster) == {None}
+
+
+def test_an_apply_of_a_change_that_is_under_review_does_not_let_it_choose(
+    job, pull: PullRequest, cluster: ClusterStandIn, named: str
+) -> None:
+    pull.push(named + "# a change\n")
+    job("ci", "apply", "-f", "fleet.yaml", RAY_AUTH_TOKEN="t0ken")
+    assert tokens(cluster) == {None}

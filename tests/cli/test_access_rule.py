@@ -1,0 +1,100 @@
+"""Token, headers and certificate go to an address that a flag or a variable names; what only a file names gets none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn
+
+SECRET = "t0ken-of-prod"
+
+
+@pytest.fixture
+def elsewhere(cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A cluster that is not this machine, as far as its address tells; only the fleet file names it."""
+    address = cluster.url.replace("127.0.0.1", "0.0.0.0")
+    fits.write_text(fits.read_text().replace("spec:\n", f"spec:\n  cluster: {{address: '{address}'}}\n"))
+    monkeypatch.delenv("FLEETCTL_ADDRESS")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", SECRET)
+    monkeypatch.setenv("FLEETCTL_HEADERS", '{"X-Api-Key": "k3y"}')
+    return address
+
+
+def sent(cluster: ClusterStandIn, name: str) -> set[str | None]:
+    return {headers.get(name) for headers in cluster.headers}
+
+
+COMMANDS = {
+    "plan": ("plan", "-f", "{}"), "apply": ("apply", "-f", "{}", "--yes"), "status": ("status", "-f", "{}"),
+    "inventory": ("inventory", "-f", "{}"), "history": ("history", "-f", "{}"), "map": ("map", "-f", "{}"),
+    "logs": ("logs", "-f", "{}", "org/one/0"), "evict": ("evict", "-f", "{}", "org/one/0", "--yes"),
+    "import": ("import", "-f", "{}"), "capacity": ("capacity", "-f", "{}"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_address_that_only_the_file_names_is_asked_without(
+    cli, cluster: ClusterStandIn, fits: Path, elsewhere: str, command: str
+) -> None:
+    cli(*(word.format(fits) for word in COMMANDS[command]))
+    assert cluster.requests
+    assert sent(cluster, "authorization") == {None}
+    assert sent(cluster, "x-api-key") == {None}
+
+
+@pytest.mark.parametrize("way", ["flag", "variable", "loopback"])
+def test_an_address_that_is_given_or_of_this_machine_gets_them(
+    cli, cluster: ClusterStandIn, fits: Path, elsewhere: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ["--address", elsewhere] if way == "flag" else []
+    if way == "variable":
+        monkeypatch.setenv("FLEETCTL_ADDRESS", elsewhere)
+    if way == "loopback":
+        fits.write_text(fits.read_text().replace(elsewhere, cluster.url))
+    assert cli("plan", "-f", fits, *flags).code == 0
+    assert sent(cluster, "authorization") == {f"Bearer {SECRET}"}
+    assert sent(cluster, "x-api-key") == {"k3y"}
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_a_refusal_then_says_why_nothing_was_sent_and_what_to_do(
+    cli, cluster: ClusterStandIn, fits: Path, elsewhere: str, code: int
+) -> None:
+    cluster.refusals["GET", "/"] = [(code, "")] * 20
+    shown = cli("plan", "-f", fits)
+    assert shown.code == 1
+    assert "was not sent: only a file names this address" in shown.err
+    assert "--address URL, or FLEETCTL_ADDRESS" in shown.err
+    assert SECRET not in shown.err
+
+
+def test_without_anything_to_send_the_refusal_asks_for_a_token(
+    cli, cluster: ClusterStandIn, fits: Path, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    monkeypatch.delenv("FLEETCTL_HEADERS")
+    cluster.refusals["GET", "/"] = [(401, "")] * 20
+    assert "wants a token, and there is none" in cli("plan", "-f", fits).err
+
+
+@pytest.fixture
+def saved(cli, fits: Path, elsewhere: str, tmp_path: Path) -> Path:
+    """A plan that names the cluster; nothing else does."""
+    path = tmp_path / "lab.fleetplan"
+    assert cli("plan", "-f", fits, "--out", path).code == 0
+    fits.write_text(fits.read_text().replace(f"  cluster: {{address: '{elsewhere}'}}\n", ""))
+    return path
+
+
+def test_a_saved_plan_does_not_say_where_the_token_goes(cli, cluster: ClusterStandIn, saved: Path) -> None:
+    assert cli("show", saved, "--check").code == 0
+    assert cli("apply", saved, "--yes").code == 0
+    assert sent(cluster, "authorization") == {None}
+
+
+def test_nor_does_the_new_plan_that_is_offered_for_a_stale_one(cli, cluster: ClusterStandIn, saved: Path) -> None:
+    cluster.nodes[1]["state"] = "DEAD"
+    cluster.add_node("node-c")
+    assert "the plan as it would be made now" in cli("apply", saved, typed="y\n").err
+    assert sent(cluster, "authorization") == {None}

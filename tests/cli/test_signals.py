@@ -1,0 +1,203 @@
+"""A signal at any moment of the process: it ends with the signal's code, or was too late, and shows no traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+numbers = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+
+
+@contextmanager
+def started(home: Path, *arguments: str | Path, program: str | None = None) -> Iterator[subprocess.Popen[str]]:
+    """Run `fleetctl` in a process of its own; it is ended, whatever becomes of it."""
+    begin = ["-m", "fleetctl"] if program is None else ["-c", program]
+    with subprocess.Popen([sys.executable, *begin, *map(str, arguments)], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(home)}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_until_it_has_begun(process: subprocess.Popen[str]) -> None:
+    """Wait for the first line of ours: it handles SIGTERM, which Python itself leaves alone."""
+    while process.poll() is None:
+        caught = Path(f"/proc/{process.pid}/status").read_text().partition("SigCgt:")[2].split(maxsplit=1)[0]
+        if int(caught, 16) & 1 << signal.SIGTERM - 1:
+            return
+
+
+def ended(process: subprocess.Popen[str], number: signal.Signals) -> str:
+    """Return how it ended, and fail for what is no good end."""
+    out, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert "Exception ignored" not in err
+    if process.returncode == CODES[number]:
+        return "interrupted"
+    assert process.returncode == 0, err
+    assert "Plan: " in out
+    return "finished"
+
+
+@numbers
+@pytest.mark.parametrize("signals", [1, 2], ids=["once", "twice"])
+def test_at_every_moment_from_the_first_line_on(
+    number: signal.Signals, signals: int, fleet_file: Path, snapshot_file: Path, tmp_path: Path
+) -> None:
+    ends = set()
+    for step in range(24):
+        with started(tmp_path, "plan", "-f", fleet_file, "--inventory", snapshot_file) as process:
+            wait_until_it_has_begun(process)
+            time.sleep(step * 0.03)  # the moment is what is tried; what must hold does not depend on it
+            for _ in range(signals):
+                process.send_signal(number)
+            ends.add(ended(process, number))
+    assert "interrupted" in ends
+
+
+END = """
+import atexit, os, signal, sys
+from fleetctl.cli.entry import main
+
+class Interrupting:
+    def __init__(self, stream): self.stream = stream
+    def __getattr__(self, name): return getattr(self.stream, name)
+    def flush(self):
+        self.stream.flush()
+        if {flush} and sys._getframe(1).f_code.co_name == "_flushed":
+            os.kill(os.getpid(), {number})
+
+atexit.register(os.kill, os.getpid(), {number})
+sys.stdout = Interrupting(sys.stdout)
+main()
+"""
+
+
+@numbers
+@pytest.mark.parametrize("flush", [True, False], ids=["while it flushes", "when it has ended"])
+def test_at_the_very_end(
+    number: signal.Signals, flush: bool, fleet_file: Path, snapshot_file: Path, tmp_path: Path
+) -> None:
+    program = END.format(flush=flush, number=int(number))
+    arguments = ("plan", "-f", fleet_file, "--inventory", snapshot_file)
+    with started(tmp_path, *arguments, program=program) as process:
+        assert ended(process, number) == ("interrupted" if flush else "finished")
+
+
+@numbers
+def test_in_an_import_it_waits_for_the_end_of_it(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "fragile.py").write_text(f"""
+import os, time
+try:
+    os.kill(os.getpid(), {int(number)})
+    time.sleep(0)
+except BaseException:
+    raise ImportError("half loaded") from None
+whole = True
+""")
+    program = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from fleetctl.cli import entry
+def work(_):
+    import fragile
+    print("whole", fragile.whole, flush=True)
+    while True: pass
+entry._run_app = work
+entry.main()
+"""
+    with started(tmp_path, "plan", program=program) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (CODES[number], "whole True\n", "")
+
+
+@numbers
+def test_one_that_waits_for_an_import_when_the_work_is_done_is_too_late(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "last.py").write_text(f"import os\nos.kill(os.getpid(), {int(number)})\n")
+    program = f"""
+import atexit, sys, time
+sys.path.insert(0, {str(tmp_path)!r})
+from fleetctl.cli import entry, signals
+signals.AGAIN_S = 0.5
+def work(_):
+    import last
+    return 0
+entry._run_app = work
+atexit.register(time.sleep, 0.6)  # it would come in this time
+entry.main()
+"""
+    with started(tmp_path, "plan", program=program) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+@numbers
+def test_where_python_cannot_raise_it_comes_again(number: signal.Signals, tmp_path: Path) -> None:
+    program = f"""
+import os
+from fleetctl.cli import entry
+class Loud:
+    def __del__(self):
+        os.kill(os.getpid(), {int(number)})
+        for _ in range(10): pass
+def work(_):
+    Loud()
+    while True: pass
+entry._run_app = work
+entry.main()
+"""
+    with started(tmp_path, "plan", program=program) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (CODES[number], "", "")
+
+
+@numbers
+def test_while_a_silent_cluster_is_waited_for_it_ends_promptly(number: signal.Signals, tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(16)
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with started(tmp_path, "inventory", "--address", address) as process:
+            assert process.stderr is not None
+            assert process.stderr.readline() == f"note: waiting for {address} to answer\n"
+            process.send_signal(number)
+            _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (CODES[number], "")
+
+
+@numbers
+def test_one_that_was_started_to_ignore_it_goes_on(
+    number: signal.Signals, fleet_file: Path, snapshot_file: Path, tmp_path: Path
+) -> None:
+    ignoring = f"""
+import os, signal, sys
+signal.signal({int(number)}, signal.SIG_IGN)
+os.execv(sys.executable, [sys.executable, "-m", "fleetctl", *sys.argv[1:]])
+"""
+    arguments = ("plan", "-f", fleet_file, "--inventory", snapshot_file)
+    with started(tmp_path, *arguments, program=ignoring) as process:
+        while process.poll() is None:
+            if ignores(process, number):
+                process.send_signal(number)
+            time.sleep(0.05)
+        assert ended(process, number) == "finished"
+
+
+def ignores(process: subprocess.Popen[str], number: signal.Signals) -> bool:
+    try:
+        told = Path(f"/proc/{process.pid}/status").read_text().partition("SigIgn:")[2].split(maxsplit=1)[0]
+    except OSError:
+        return False
+    return bool(int(told, 16) & 1 << number - 1)

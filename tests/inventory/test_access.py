@@ -1,0 +1,105 @@
+"""What lets a request in: which header wins, what cannot be sent, who asks for a login, and that nothing is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fake_dashboard import FakeDashboard, answer
+
+from fleetctl.errors import ClusterRefused, InventoryError
+from fleetctl.inventory.access import Access, find_access, is_local, parse_headers
+from fleetctl.inventory.client import DashboardClient
+
+SECRET = "h4sh-h4sh"
+
+
+def heard_by(dashboard: FakeDashboard, access: Access) -> dict[str, str]:
+    with DashboardClient(dashboard.url, access) as client:
+        client.get_json("/api/version")
+    return dashboard.heard[-1].headers
+
+
+def test_headers_go_with_every_request_beside_the_token(dashboard: FakeDashboard, tmp_path: Path):
+    environ = {"FLEETCTL_HEADERS": '{"X-Api-Key": "a b\\t1", "cf-access": "2"}', "RAY_AUTH_TOKEN": "t0ken"}
+    heard = heard_by(dashboard, find_access(environ, tmp_path))
+    assert (heard["x-api-key"], heard["cf-access"], heard["authorization"]) == ("a b\t1", "2", "Bearer t0ken")
+    assert heard["user-agent"].startswith("fleetctl/")
+
+
+@pytest.mark.parametrize("name", ["Authorization", "authorization", "AUTHORIZATION"])
+def test_an_authorization_among_them_wins_over_the_token_and_is_the_only_one(
+    dashboard: FakeDashboard, tmp_path: Path, name: str
+):
+    environ = {"FLEETCTL_HEADERS": json.dumps({name: "Basic abc", "X-Ray-Authorization": "Bearer t2"}),
+               "RAY_AUTH_TOKEN": "t0ken"}
+    heard = heard_by(dashboard, find_access(environ, tmp_path))
+    assert heard["authorization"] == "Basic abc"
+    assert heard["x-ray-authorization"] == "Bearer t2"
+
+
+@pytest.mark.parametrize("text", [
+    SECRET, f'["{SECRET}"]', f'[["X-Key", "{SECRET}"]]', f'{{"X-Key": ["{SECRET}"]}}',
+    f'{{"X-Key": {{"a": "{SECRET}"}}}}',
+    f'{{"{SECRET} x": "1"}}', f'{{"": "{SECRET}"}}', f'{{"X-Key": "{SECRET}\\n"}}', f'{{"X-Key": " {SECRET}"}}',
+    f'{{"X-Key": "{SECRET}ü"}}', f'{{"X-Key": "1", "x-key": "{SECRET}"}}', f'{{"Host:": "{SECRET}"}}',
+    f'{{"User-Agent": "{SECRET}"}}', f'{{"Content-Length": "{SECRET}"}}', f'{{"Accept-Encoding": "{SECRET}"}}',
+    f'{{"X-Key": 1, "Y": "{SECRET}"}}', '{"X-Key": null}', '"x"', "1", f"{{{SECRET}", "[" * 100_000,
+])
+def test_headers_that_cannot_be_sent_are_refused_and_not_shown(text: str):
+    with pytest.raises(InventoryError) as caught:
+        parse_headers(text)
+    assert "FLEETCTL_HEADERS" in caught.value.message
+    assert SECRET not in caught.value.message + (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("text", ["", "  ", "{}"])
+def test_no_headers_are_fine(text: str):
+    assert parse_headers(text) == {}
+
+
+def test_nothing_secret_is_in_what_a_debugger_or_a_report_would_show(tmp_path: Path):
+    environ = {"FLEETCTL_HEADERS": f'{{"X-Key": "{SECRET}"}}', "RAY_AUTH_TOKEN": SECRET}
+    assert SECRET not in repr(find_access(environ, tmp_path))
+
+
+@pytest.mark.parametrize(("address", "local"), [
+    ("http://127.0.0.1:8265", True), ("https://localhost/ray", True), ("http://[::1]:8265", True), ("auto", True),
+    ("127.0.0.1:6379", True), ("[::1]:6379", True), ("127.9.9.9:1", True),
+    ("http://ray-head:8265", False), ("10.0.0.1:6379", False), ("http://0.0.0.0:1", False), ("http://127.1:1", False),
+    ("http://localhost.example.com", False), ("http://127.0.0.1.example.com", False), ("ray-head:6379", False),
+])
+def test_what_stays_on_this_machine(address: str, local: bool):
+    assert is_local(address) is local
+
+
+@pytest.mark.parametrize("challenge", ['Basic realm="corp"', "Negotiate", 'Bearer, basic realm="x"', "NTLM"])
+def test_a_login_of_a_proxys_own_is_told_from_the_clusters_token(dashboard: FakeDashboard, challenge: str):
+    dashboard.behaviours["version"] = lambda handler: answer(handler, 401, b"", headers={"WWW-Authenticate": challenge})
+    with DashboardClient(dashboard.url, Access(SECRET)) as client, pytest.raises(ClusterRefused) as caught:
+        client.get_json("/api/version")
+    assert "a proxy in front of" in caught.value.message
+    assert "the cluster's token is not what it wants" in caught.value.message
+    assert "FLEETCTL_HEADERS" in caught.value.hint
+
+
+@pytest.mark.parametrize("headers", [{}, {"WWW-Authenticate": 'Bearer realm="ray"'}])
+def test_what_asks_for_no_such_login_is_about_the_token(dashboard: FakeDashboard, headers: dict[str, str]):
+    dashboard.behaviours["version"] = lambda handler: answer(handler, 401, b"", headers=headers)
+    with DashboardClient(dashboard.url, Access(SECRET)) as client, \
+            pytest.raises(ClusterRefused, match="the way the token was sent"):
+        client.get_json("/api/version")
+
+
+@pytest.mark.parametrize(("code", "challenge"), [(401, "Basic"), (401, ""), (403, "")])
+def test_an_authorization_of_ones_own_that_is_refused_is_named_as_what_was_sent(
+    dashboard: FakeDashboard, code: int, challenge: str
+):
+    dashboard.behaviours["version"] = lambda handler: answer(
+        handler, code, b"", headers={"WWW-Authenticate": challenge} if challenge else {})
+    access = Access("t0ken", {"Authorization": f"Basic {SECRET}"})
+    with DashboardClient(dashboard.url, access) as client, \
+            pytest.raises(ClusterRefused, match="the Authorization in FLEETCTL_HEADERS") as caught:
+        client.get_json("/api/version")
+    assert SECRET not in caught.value.message

@@ -1,0 +1,166 @@
+"""Entries of a large JSON object, read while it comes in: each once, in bounded memory, and never fewer in silence."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+import pytest
+from fake_dashboard import FakeDashboard, cut_off, status
+from hostile_dashboard import Endless, drip, in_parts
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetctl.errors import ClusterRefused, InventoryError
+from fleetctl.inventory.bounds import Bounds
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.json_entries import entries_within
+
+WITHIN = ("data", "actors")
+PATH = "/logical/actors"
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+                    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+                    max_leaves=8)
+
+
+def read(body: bytes, *, step: int = 3, within: Sequence[str] = WITHIN, entry_chars: int = 1 << 20) -> list[object]:
+    parts = (body[at:at + step] for at in range(0, len(body), step))
+    return list(entries_within(parts, within, entry_chars))
+
+
+def answered(entries: object, **beside: object) -> dict[str, object]:
+    return {"result": True, "msg": "", **beside, "data": {"before": [1, {"x": "}"}], "actors": entries, "after": 1.5}}
+
+
+@given(entries=st.dictionaries(st.text(), JSON, max_size=6), step=st.integers(1, 40), ascii_only=st.booleans(),
+       indent=st.none() | st.integers(0, 3))
+def test_the_entries_are_those_of_the_whole_document(
+    entries: dict[str, object], step: int, ascii_only: bool, indent: int | None
+):
+    body = json.dumps(answered(entries), ensure_ascii=ascii_only, indent=indent)
+    assert read(body.encode("utf-8", errors="surrogatepass") if ascii_only else body.encode(), step=step) == list(
+        entries.items())
+
+
+@given(step=st.integers(1, 12), data=st.data())
+def test_what_is_cut_off_anywhere_is_an_error(step: int, data: st.DataObject):
+    body = json.dumps(answered({"a": {"n": 1}, "b": [2, "ü"]}), ensure_ascii=False).encode()
+    with pytest.raises(ValueError):  # noqa: PT011  a cut in a character is a UnicodeDecodeError
+        read(body[:data.draw(st.integers(0, len(body) - 1))], step=step)
+
+
+@pytest.mark.parametrize(("body", "words"), [
+    (b"", "ends too early"),
+    (b"[1, 2]", "no {"),
+    (b'{"data": {"actors": [1]}}', "no {"),
+    (b'{"data": {}}', "it has no actors"),
+    (b"{}", "it has no data"),
+    (b'{"data": {"actors": {}}, "data": {}}', "data twice"),
+    (b'{"result": false, "msg": "no", "data": {}}', "says that it failed"),
+    (b'{"data": {"actors": {"a": 1 "b": 2}}}', "does not go on"),
+    (b'{"data": {"actors": {"a" 1}}}', "no : where"),
+    (b'{"data": {"actors": {1: 1}}}', "no text"),
+    (b'{"data": {"actors": {"a": 1,}}}', "no text"),
+    (b'{"data": {"actors": {"a": 1.}, "and": "much more behind it"}}', "does not go on"),
+    (b'{"data": {"actors": {"a": 1}}} {}', "something follows"),
+    (b'{"data": {"actors": {"a": nope, "and": "much more behind it"}}}', "Expecting value"),
+    (b'{"data": {"actors": {"a": "\xff"}}}', "utf-8"),
+    (b'{"data": {"actors": {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}}", "deep"),
+    (b'{"data": {"actors": {"a": "' + b"x" * (2 << 20) + b'"}}}', "more than 1 MiB"),
+    (b'{"skipped": "' + b"x" * (2 << 20), "more than 1 MiB"),
+])
+def test_what_is_not_such_a_document_is_an_error_that_says_why(body: bytes, words: str):
+    with pytest.raises(ValueError, match=words):
+        read(body, step=64 << 10)
+
+
+def test_a_damaged_entry_ends_the_reading_without_reading_on():
+    def parts() -> Iterator[bytes]:
+        yield b'{"data": {"actors": {"a": [1, oops, ' + b" " * 100
+        raise AssertionError("read on")
+
+    with pytest.raises(ValueError, match="Expecting value"):
+        list(entries_within(parts(), WITHIN, 1 << 20))
+
+
+def test_memory_does_not_grow_with_the_answer(dashboard: FakeDashboard):
+    entry = json.dumps({"actorId": "0" * 32, "state": "ALIVE", "environment": "x" * 1900, "pid": 1})
+    count = (60 << 20) // len(entry)
+
+    def body() -> Iterator[bytes]:
+        yield b'{"result": true, "msg": "", "data": {"actors": {'
+        for number in range(count):
+            yield f'{"," if number else ""}"{number}": {entry}'.encode()
+        yield b"}}}"
+
+    dashboard.behaviours[PATH] = in_parts(body())
+    program = """
+import resource, sys
+from fleetctl.inventory.client import DashboardClient
+client = DashboardClient(sys.argv[1])
+client.get_json("/api/version")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+count = sum(entry["pid"] for _, entry in client.stream_entries("/logical/actors", ("data", "actors")))
+print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program, dashboard.url], capture_output=True, text=True, timeout=240,
+                          check=True)
+    read_entries, grown_kib = map(int, done.stdout.split())
+    assert read_entries == count
+    assert grown_kib < 20 << 10
+
+
+def entries_of(dashboard: FakeDashboard, **bounds: float) -> list[tuple[str, object]]:
+    with DashboardClient(dashboard.url, bounds=Bounds(**bounds), sleep=lambda _: None) as client:
+        return list(client.stream_entries(PATH, WITHIN))
+
+
+def test_the_client_streams_what_the_dashboard_answers(dashboard: FakeDashboard):
+    dashboard.bodies[PATH] = answered({"a": {"state": "ALIVE"}, "b": {}})
+    assert entries_of(dashboard) == [("a", {"state": "ALIVE"}), ("b", {})]
+
+
+@pytest.mark.parametrize(("behaviour", "words"), [
+    (cut_off, "cut off while it was read"),
+    (status(500, b'{"msg": "GCS is down"}'), "answered 500: GCS is down"),
+    (status(404), "does not exist"),
+    (status(200, b"<html>"), "not with whole JSON"),
+])
+def test_a_stream_that_fails_is_an_error_like_any_answer(dashboard: FakeDashboard, behaviour, words: str):
+    dashboard.behaviours[PATH] = behaviour
+    with pytest.raises(InventoryError, match=words):
+        entries_of(dashboard)
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_a_stream_that_is_refused_says_so(dashboard: FakeDashboard, code: int):
+    dashboard.behaviours[PATH] = status(code)
+    with pytest.raises(ClusterRefused, match=str(code)):
+        entries_of(dashboard)
+
+
+def test_a_stream_has_bounds_of_its_own(dashboard: FakeDashboard):
+    dashboard.behaviours[PATH] = Endless()
+    with pytest.raises(InventoryError, match="more than 2 MiB"):
+        entries_of(dashboard, stream_bytes=2 << 20, answer_bytes=1)
+    dashboard.behaviours[PATH] = drip(dashboard, b'HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n{"data": ')
+    with pytest.raises(InventoryError, match=r"did not finish its answer to /logical/actors within 0\.3 s"):
+        entries_of(dashboard, stream_s=0.3, total_s=0.1)
+
+
+def test_a_stream_that_is_left_early_is_hung_up(dashboard: FakeDashboard):
+    endless = Endless()
+
+    def begun(handler) -> None:
+        handler.wfile.write(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"data": {"actors": {"a": 1, ')
+        endless(handler)
+
+    dashboard.behaviours[PATH] = begun
+    with DashboardClient(dashboard.url) as client:
+        stream = client.stream_entries(PATH, WITHIN)
+        assert next(stream) == ("a", 1)
+        stream.close()
+        assert endless.over.wait(30)
+    assert endless.sent < 64 << 20

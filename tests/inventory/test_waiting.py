@@ -1,0 +1,142 @@
+"""An address that takes long: somebody is told, the time is bounded, and the error says how far it came."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
+
+import httpx
+import pytest
+from fake_dashboard import FakeDashboard, answer
+
+from fleetctl.errors import ClusterUnreachable, InventoryError
+from fleetctl.inventory.bounds import Bounds
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.unreachable import why_failed
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a socket that takes connections and never says a word."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(16)
+        yield f"//127.0.0.1:{listening.getsockname()[1]}"
+
+
+class Held:
+    """Answers when it is let go, which `on_waiting` does: nobody waits for a time."""
+
+    def __init__(self) -> None:
+        self.told = 0
+        self._free = threading.Event()
+
+    def on_waiting(self) -> None:
+        self.told += 1
+        self._free.set()
+
+    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
+        assert self._free.wait(30)
+        self._free.clear()
+        answer(handler, 200, b"{}")
+
+
+def test_who_waits_is_told_once_and_again_after_it_has_answered_promptly(dashboard: FakeDashboard):
+    held = dashboard.behaviours["nodes"] = Held()
+    with DashboardClient(dashboard.url, bounds=Bounds(waiting_s=0.2), on_waiting=held.on_waiting) as client:
+        client.get_json("/api/version")
+        assert held.told == 0
+        client.get_json("/api/v0/nodes")
+        assert held.told == 1
+        client.get_json("/api/version")
+        client.get_json("/api/v0/nodes")
+    assert held.told == 2
+
+
+def test_requests_that_wait_together_tell_once(silent: str):
+    told: list[str] = []
+    bounds = Bounds(waiting_s=0.1, silent_s=0.5)
+    with DashboardClient(f"http:{silent}", bounds=bounds, on_waiting=lambda: told.append("now")) as client, \
+            ThreadPoolExecutor(5) as pool:
+        waiting = [pool.submit(client.get, "/api/version") for _ in range(5)]
+        assert all(isinstance(one.exception(), ClusterUnreachable) for one in waiting)
+    assert told == ["now"]
+
+
+def test_an_address_that_takes_the_connection_and_never_answers_is_given_up(silent: str):
+    with DashboardClient(f"http:{silent}", bounds=Bounds(silent_s=0.3)) as client, \
+            pytest.raises(ClusterUnreachable, match=r"took the connection and never answered within 0\.3 s"):
+        client.get_json("/api/version")
+
+
+def test_one_that_does_not_finish_the_tls_handshake_says_so(silent: str):
+    with DashboardClient(f"https:{silent}", bounds=Bounds(silent_s=0.3)) as client, \
+            pytest.raises(ClusterUnreachable, match="did not finish the TLS handshake") as caught:
+        client.get_json("/api/version")
+    assert "does it speak TLS there?" in caught.value.hint
+
+
+def test_a_name_that_cannot_be_looked_up_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    never = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: never.wait(30) and [])
+    with DashboardClient("http://ray-head:8265", bounds=Bounds(silent_s=0.3), sleep=lambda _: None) as client, \
+            pytest.raises(ClusterUnreachable, match=r"no connection came about within 0\.3 s"):
+        client.get_json("/api/version")
+    never.set()
+
+
+def test_one_that_has_answered_before_is_given_more_time(dashboard: FakeDashboard):
+    held = dashboard.behaviours["nodes"] = Held()
+    bounds = Bounds(silent_s=0.2, waiting_s=0.6)  # on_waiting comes, and lets go, when a silent one is given up already
+    with DashboardClient(dashboard.url, bounds=bounds, on_waiting=held.on_waiting) as client:
+        client.get_json("/api/version")
+        assert client.get_json("/api/v0/nodes") == {}
+
+
+def test_an_interrupt_ends_the_wait(silent: str):
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with DashboardClient(f"http:{silent}", bounds=Bounds(waiting_s=0.1), on_waiting=interrupt) as client, \
+            pytest.raises(KeyboardInterrupt):
+        client.get_json("/api/version")
+
+
+def os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize(("error", "cause", "words"), [
+    (httpx.ConnectError("x"), os_error(errno.ECONNREFUSED), "connection refused, nothing listens there"),
+    (httpx.ConnectError("x"), os_error(errno.EHOSTUNREACH), "no route to it (No route to host)"),
+    (httpx.ConnectError("x"), os_error(errno.ENETUNREACH), "no route to it (Network is unreachable)"),
+    (httpx.ConnectError("x"), socket.gaierror(-2, "Name or service not known"), "its name is not known here"),
+    (httpx.ConnectTimeout("x"), None, "no connection came about in time"),
+    (httpx.ConnectError(str(os_error(errno.EPERM))), os_error(errno.EPERM), "Operation not permitted"),
+    (httpx.ConnectError("x"), ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "TLS failed"),
+    (httpx.ProxyError("407 Proxy Authentication Required"), None, "the proxy that HTTP_PROXY or HTTPS_PROXY names"),
+    (httpx.LocalProtocolError("Illegal header value b'hush'"), None, "the request itself cannot be sent"),
+    (httpx.UnsupportedProtocol("no such scheme"), None, "no such scheme"),
+], ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None)
+def test_the_cause_is_said_in_words(error: Exception, cause: Exception | None, words: str):
+    error.__cause__ = cause
+    found = why_failed("http://ray-head:8265", "/api/version", error)
+    assert isinstance(found, ClusterUnreachable)
+    assert found.message.startswith("nothing usable answers at http://ray-head:8265: ")
+    assert words in found.message
+    assert "hush" not in found.message
+
+
+@pytest.mark.parametrize("proxy", ["socks9://127.0.0.1:1", "http://[::1"])
+def test_a_proxy_that_cannot_be_used_is_an_error_that_names_the_variable(monkeypatch: pytest.MonkeyPatch, proxy: str):
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    with pytest.raises(InventoryError, match="HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"):
+        DashboardClient("http://ray-head:8265")
+
+
