@@ -79,7 +79,7 @@ def list_live_actors(client: DashboardClient) -> LiveActors:
 def _missing_replicas(client: DashboardClient, known: Mapping[str, Row]) -> Iterator[Row]:
     """Yield the rows of live replicas that are not among the `known` ones; raises InventoryError if it cannot."""
     unsaid = []
-    for actor_id, entry in client.stream_entries(LOGICAL_PATH, {"nocache": "1"}, keys=LOGICAL_KEYS):
+    for actor_id, entry in client.stream_entries(LOGICAL_PATH, LOGICAL_KEYS, {"nocache": "1"}):
         if actor_id in known or not isinstance(entry, dict) or entry.get("state") not in LIVE_STATES:
             continue
         if parse_actor_name(_text(entry.get("name"))) is None:

@@ -18,6 +18,7 @@ RECORDED = Path(__file__).parent / "recorded"
 PARTS = ("nodes", "summary", "version", "actors_dependencies_unready", "actors_pending_creation", "actors_restarting",
          "actors_alive")
 """Without any one of these there is no picture of the cluster."""
+LOGICAL = "/logical/actors"
 MORE_PARTS = ("placement_groups", "jobs", "job_log")
 
 
@@ -42,6 +43,8 @@ class FakeDashboard:
     bodies: dict[str, Any] = field(default_factory=dict)
     behaviours: dict[str, Behaviour] = field(default_factory=dict)
     heard: list[Heard] = field(default_factory=list)
+    beyond: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of actors that the lists of the state API leave out, as they do beyond their 10,000th."""
     released: threading.Event = field(default_factory=threading.Event)
 
     def rows(self, part: str) -> list[dict[str, Any]]:
@@ -52,10 +55,29 @@ class FakeDashboard:
         """The list of the state API with its counts."""
         return self.bodies[part]["data"]["result"]
 
+    def logical_actors(self) -> dict[str, Any]:
+        """The dashboard's own list of actors: all of them, in its own words, and without namespaces."""
+        return {"result": True, "data": {"actors": {row["actor_id"]: _as_dashboard(row) for row in self._all_actors()}}}
+
+    def actor(self, actor_id: str) -> dict[str, Any]:
+        """The list of the state API of one actor."""
+        rows = [row for row in self._all_actors() if row["actor_id"] == actor_id]
+        return {"result": True, "data": {"result": {"result": rows, "total": len(rows)}}}
+
+    def _all_actors(self) -> list[dict[str, Any]]:
+        return [*(row for part in PARTS if part.startswith("actors_") for row in self.rows(part)), *self.beyond]
+
 
 def recorded_bodies() -> dict[str, Any]:
     """All parts as recorded from Ray 2.60."""
     return {part: json.loads((RECORDED / f"{part}.json").read_text()) for part in (*PARTS, *MORE_PARTS)}
+
+
+def _as_dashboard(row: dict[str, Any]) -> dict[str, Any]:
+    return {"actorId": row["actor_id"], "name": row["name"], "state": row["state"], "jobId": row["job_id"],
+            "actorClass": row["class_name"], "reprName": row["repr_name"], "numRestarts": row["num_restarts"],
+            "address": {"nodeId": row["node_id"] or ""}, "placementGroupId": row["placement_group_id"],
+            "requiredResources": row["required_resources"]}
 
 
 @contextmanager
@@ -74,6 +96,10 @@ def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
             part = parts.path if parts.path in fake.behaviours else part_of(parts.path, query)
             if part in fake.behaviours:
                 fake.behaviours[part](self)
+            elif part == LOGICAL:
+                answer(self, 200, json.dumps(fake.logical_actors()).encode())
+            elif query.get("filter_keys") == "actor_id":
+                answer(self, 200, json.dumps(fake.actor(query["filter_values"])).encode())
             elif part in fake.bodies:
                 answer(self, 200, json.dumps(fake.bodies[part]).encode())
             else:

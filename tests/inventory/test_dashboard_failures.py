@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_dashboard import PARTS, FakeDashboard, cut_off, hang_up, redirect, serve, slow, status
+from fake_dashboard import LOGICAL, PARTS, FakeDashboard, cut_off, hang_up, redirect, serve, slow, status
 
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError
 from fleetctl.inventory.client import DashboardClient
@@ -81,10 +81,54 @@ def test_nothing_there_is_unreachable():
         read_dashboard(client, observed_at="now")
 
 
-@pytest.mark.parametrize("part", [part for part in PARTS if part not in ("summary", "version")])
-@pytest.mark.parametrize(("counts", "words"), [
+CUTS = [
     ({"total": 20_000, "num_after_truncation": 10_000}, "was cut: 10000 of 20000 rows"),
     ({"num_filtered": 10_001}, "was cut"),
+]
+ACTORS = [part for part in PARTS if part.startswith("actors_")]
+
+
+@pytest.mark.parametrize(("counts", "words"), CUTS)
+def test_a_list_of_nodes_that_is_cut_makes_the_reading_incomplete(read, dashboard: FakeDashboard, counts, words):
+    dashboard.listing("nodes").update(counts)
+    inventory = read()
+    assert not inventory.complete
+    assert any(words in warning for warning in inventory.warnings)
+
+
+@pytest.mark.parametrize("part", ACTORS)
+@pytest.mark.parametrize(("counts", "words"), CUTS)
+def test_a_list_of_actors_that_is_cut_is_told_and_loses_no_replica(read, dashboard: FakeDashboard, part, counts, words):
+    whole = read()
+    dashboard.listing(part).update(counts)
+    dashboard.beyond += dashboard.rows(part)
+    dashboard.rows(part).clear()
+    inventory = read()
+    assert inventory.complete, inventory.warnings
+    assert inventory.replicas == whole.replicas
+    assert any(words in note for note in inventory.warnings)
+
+
+def test_a_replica_beyond_the_cut_without_a_namespace_of_its_own_is_looked_up(read, dashboard: FakeDashboard):
+    row = dashboard.rows("actors_alive")[0] | {"actor_id": "beyond", "name": "ModelActor:org/far:3", "repr_name": ""}
+    dashboard.beyond.append(row)
+    dashboard.listing("actors_alive").update(CUTS[0][0])
+    assert "org/far" in {replica.model for replica in read().replicas}
+
+
+@pytest.mark.parametrize("failure", [name for name in FAILURES if name not in ("no list", "a list")])
+def test_a_cut_list_of_actors_without_the_long_one_makes_the_reading_incomplete(
+        read, dashboard: FakeDashboard, failure: str):
+    behaviour, words = FAILURES[failure]
+    dashboard.listing("actors_alive").update(CUTS[0][0])
+    dashboard.behaviours[LOGICAL] = behaviour
+    inventory = read()
+    assert not inventory.complete
+    assert any("could not be read" in warning and words in warning for warning in inventory.warnings)
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part not in ("summary", "version")])
+@pytest.mark.parametrize(("counts", "words"), [
     ({"partial_failure_warning": "a source is down"}, "is partial: a source is down"),
     ({"warnings": ["old data"]}, "old data"),
 ])
