@@ -17,7 +17,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from . import node
 from .claims import bundle_for, format_claim, member_options
-from .engine import EngineProcess, StartFailed
+from .engine import EngineProcess
+from .failure import StartFailed
 from .mark import actor_name, decode_failure, describe, encode_failure, injected_variables
 from .member import MemberSeat, addresses, deadline_after, write_reason
 from .replica import fail_start, start_failure

@@ -11,7 +11,8 @@ import threading
 from typing import Any, Dict, List, Mapping
 
 from . import node
-from .engine import EngineProcess, StartFailed
+from .engine import EngineProcess
+from .failure import StartFailed
 from .mark import describe, encode_failure, injected_variables
 from .member import MemberSeat, deadline_after, write_reason
 
