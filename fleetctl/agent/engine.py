@@ -12,10 +12,12 @@ from .environment import engine_environment, expand_all
 from .failure import StartFailed
 from .guarded import GuardedProcess
 from .holders import ports_of
+from .ownership import PortTaken
 from .ports import LOOPBACKS, probe_port, taken_by
 from .probes import Check, build_check, pauses
 
 DEFAULT_READY_S = 5.0
+ADVICE = "give each engine its own with $(FLEETCTL_PORT), or place one on a node"
 
 
 class EngineProcess:
@@ -38,7 +40,7 @@ class EngineProcess:
         self._port = int(reserved[0].getsockname()[1])
         self._address = address
         self._hosts = tuple(dict.fromkeys((*LOOPBACKS, address)))
-        self._probed: Optional[int] = None
+        self._answered: Optional[int] = None
         self._run: GuardedProcess
 
     def start(self) -> None:
@@ -51,12 +53,13 @@ class EngineProcess:
 
     def _refuse_taken_ports(self) -> None:
         """Fail where somebody answers on a fixed port of a probe: that would be taken for the engine."""
-        for kind in ("readiness", "liveness"):
+        is_probed = int(self._member["rank"]) == 0
+        for kind in ("readiness", "liveness") if is_probed else ("liveness",):
             port = probe_port(self._spec.get(kind) or {})
             found = taken_by(port, self._hosts) if port else None
             if found:
-                raise StartFailed("PORT_IN_USE", f"port {port} of the {kind} probe is in use on {self._member['node']}"
-                                                 f" by {found}; $(FLEETCTL_PORT) is a port of this engine's own")
+                raise StartFailed("PORT_IN_USE", f"port {port} of the {kind} probe is in use by {found}, on"
+                                                 f" {self._member['node']}; {ADVICE}")
 
     @property
     def pid(self) -> Optional[int]:
@@ -83,7 +86,8 @@ class EngineProcess:
             self._run.wait_started(max(0.0, deadline - time.monotonic()))
             if self._await_readiness(deadline):
                 self._release_ports()
-                self._probed = probe_port(self._spec.get("readiness") or {})
+                probe = self._spec.get("readiness") or {"exec": {}}
+                self._answered = None if "exec" in probe else probe_port(probe) or self._port
                 return
             if not self._start_once_more():
                 raise StartFailed("ENGINE_EXITED", self._with_last_words(self.how_it_ended() + " before it was ready"))
@@ -95,7 +99,10 @@ class EngineProcess:
             return not self._run.wait_ended(max(0.0, min(DEFAULT_READY_S, deadline - time.monotonic())))
         check = self._build(probe)
         for pause_s in pauses(float(probe.get("period", 1))):
-            seen = check()
+            try:
+                seen = check()
+            except PortTaken as taken:
+                raise StartFailed("PORT_IN_USE", f"{taken}, on {self._member['node']}; {ADVICE}") from None
             if seen is None and not self.ended():
                 return True
             if self._run.wait_ended(min(pause_s, max(0.0, deadline - time.monotonic()))):
@@ -121,7 +128,10 @@ class EngineProcess:
             return self.how_it_ended()
         check, failures = self._build(probe), 0
         while not self._run.wait_ended(float(probe.get("period", 1))):
-            seen = check() if serving is None or serving.is_set() else None
+            try:
+                seen = check() if serving is None or serving.is_set() else None
+            except PortTaken as taken:
+                seen = str(taken)
             failures = failures + 1 if seen else 0
             if failures >= int(probe.get("failureThreshold", 3)) and not self.ended():
                 self.stop()
@@ -147,16 +157,15 @@ class EngineProcess:
 
         Else that of its readiness probe; else the one port on which it listens, if it is one.
         """
-        probe = self._spec.get("readiness") or {"exec": {}}
-        if "exec" not in probe and not probe_port(probe):
-            return self._port  # it has just answered there
-        served = ports_of(self._run.processes(), self._address)
+        if self._answered == self._port:
+            return self._port
+        served = ports_of(self._run.tree.processes(), self._address)
         if self._port in served:
             return self._port
-        return self._probed or (served.pop() if len(served) == 1 else self._port)
+        return self._answered or (served.pop() if len(served) == 1 else self._port)
 
     def _build(self, probe: Mapping[str, Any]) -> Check:
-        return build_check(probe, self._hosts, self._port, self._run.processes, self._env, self._run.cwd,
+        return build_check(probe, self._hosts, self._port, self._run.tree, self._env, self._run.cwd,
                            lambda text: expand_all([text], self._env)[0])
 
     def _with_last_words(self, reason: str) -> str:

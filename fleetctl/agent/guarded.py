@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from typing import Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Mapping, Optional, Sequence, Tuple
 
 from . import supervisor
-from .holders import descendants
+from .holders import Tree
 
 LOAD_SUPERVISOR = "import marshal,sys;config=marshal.load(sys.stdin.buffer);exec(config['source']);main(config)"
 """An actor gets our code by value, so there is no file of the supervisor on its node to run."""
@@ -71,6 +71,7 @@ class GuardedProcess:
         self._started = threading.Event()
         self._ended = threading.Event()
         self._process, self._output = launch(source, argv, env, self.cwd, log, self._fresh_dir)
+        self.tree = Tree(self._process.pid)
         threading.Thread(target=self._follow, name="fleetctl-engine", daemon=True).start()
 
     def _follow(self) -> None:
@@ -103,10 +104,6 @@ class GuardedProcess:
     def wait_ended(self, timeout_s: Optional[float] = None) -> bool:
         """Wait for the end."""
         return self._ended.wait(timeout_s)
-
-    def processes(self) -> Iterator[int]:
-        """Yield the pids of the inner guard and of the engine's processes."""
-        return descendants(self._process.pid)
 
     def stop(self) -> None:
         """End the engine and everything below it, and wait for that."""

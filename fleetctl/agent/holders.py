@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import supervisor
 from .sockets import Listener, listeners, packed
@@ -22,6 +22,10 @@ class Holder(NamedTuple):
         """Tell whether it still has the socket open."""
         return _read_link(self.path) == self.link
 
+    def began(self) -> Tuple[int, int]:
+        """Return what orders processes by when they began; never the same for two."""
+        return _stat(self.pid)[1], self.pid
+
     def __str__(self) -> str:
         try:
             with open(f"/proc/{self.pid}/comm", encoding="utf-8", errors="replace") as comm:
@@ -35,6 +39,16 @@ def _read_link(path: str) -> Optional[str]:
         return os.readlink(path)
     except OSError:
         return None
+
+
+def _stat(pid: int) -> Tuple[int, int]:
+    """Return a process's parent, and when it began, in ticks; zeros for one that has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0, 0
+    return int(fields[1]), int(fields[19])
 
 
 def holders(links: Set[str], pids: Iterable[int]) -> Dict[str, Holder]:
@@ -58,20 +72,34 @@ def _descriptors(pid: int) -> Iterator[str]:
         return
 
 
-def descendants(root: int) -> Iterator[int]:
-    """Yield the processes below `root` from the top down, by what each thread lists as its children.
+class Tree:
+    """The processes below another one."""
 
-    That is quick, and enough for a look: a child that changes hands meanwhile may be missed. Who ends a tree looks at
-    all processes, and so do we where the kernel makes no such lists.
-    """
-    if not os.path.exists(CHILDREN):
-        yield from supervisor.descendants(root)
-        return
-    todo = [root]
-    while todo:
-        found = _children(todo.pop(0))
-        yield from found
-        todo.extend(found)
+    def __init__(self, root: int) -> None:
+        self._root = root
+
+    def processes(self) -> Iterator[int]:
+        """Yield them from the top down, by what each thread lists as its children.
+
+        That is quick, and enough for a look: a child that changes hands meanwhile may be missed. Who ends a tree looks
+        at all processes, and so do we where the kernel makes no such lists.
+        """
+        if not os.path.exists(CHILDREN):
+            yield from supervisor.descendants(self._root)
+            return
+        todo = [self._root]
+        while todo:
+            found = _children(todo.pop(0))
+            yield from found
+            todo.extend(found)
+
+    def has(self, pid: int) -> bool:
+        """Tell for sure whether a process is one of them, by its parents."""
+        while pid > 1:
+            pid = _stat(pid)[0]
+            if pid == self._root:
+                return True
+        return False
 
 
 def _children(pid: int) -> List[int]:

@@ -1,10 +1,10 @@
-"""Ports of a member: kept until its engine has them, and told apart from those that somebody else serves."""
+"""Ports of a member: kept until its engine has them; a fixed one that somebody else has is found before the start."""
 
 from __future__ import annotations
 
 import socket
 import time
-from typing import Callable, Dict, Iterable, Mapping, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 from . import holders, sockets
 
@@ -75,33 +75,3 @@ def _answers(host: str, port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-class Ownership:
-    """Tells whether it is the engine that answers on a port which was silent before the engine was started.
-
-    The first answer is looked into; after that it is one look at /proc for each, as long as the same process listens.
-    """
-
-    def __init__(self, port: int, processes: Callable[[], Iterable[int]]) -> None:
-        self._port = port
-        self._processes = processes
-        self._proof: Dict[str, holders.Holder] = {}
-        self._others: Dict[str, holders.Holder] = {}
-
-    def objection(self, host: str) -> Optional[str]:
-        """Return None when the engine answers at `host`, or when that cannot be told and never could."""
-        proof = self._proof.get(host)
-        if proof and proof.still():
-            return None
-        there = {one.link for one in sockets.answering(self._port, host)}
-        ours = holders.holders(there, self._processes())
-        if ours and len(ours) == len(there):
-            self._proof[host] = next(iter(ours.values()))
-            return None
-        for link in there - set(ours):
-            if not (link in self._others and self._others[link].still()):
-                self._others.update(holders.holders({link}, holders.neighbours()))
-            if link in self._others:
-                return f"port {self._port} is served by {self._others[link]}, which is not of this engine"
-        return f"the engine no longer listens on port {self._port}, but something else answers there" if proof else None

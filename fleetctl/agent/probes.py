@@ -6,9 +6,11 @@ import http.client
 import os
 import signal
 import subprocess
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
-from .ports import Ownership, connect, probe_port
+from .holders import Tree
+from .ownership import Ownership
+from .ports import connect, probe_port
 
 BODY_BYTES = 10_240
 FIRST_PAUSE_S = 0.05
@@ -63,28 +65,34 @@ def first_answer(
 ) -> Optional[str]:
     """Ask at each host until the engine is healthy at one: it may listen on loopback alone, or not on loopback.
 
-    What is seen where somebody answers is told rather than that nobody does elsewhere.
+    Whoever answers must be the engine, healthy or not; raises PortTaken. What is seen where somebody answers is told
+    rather than that nobody does elsewhere.
     """
-    seen: List[str] = []
+    refused: Optional[str] = None
+    seen: Optional[str] = None
     for host in hosts:
-        found = ask(host) or owner.objection(host)
+        found = ask(host)
+        if found and found.endswith(REFUSED):
+            refused = refused or found
+            continue
+        found = owner.objection(host) or found
         if found is None:
             return None
-        seen.append(found)
-    return next((found for found in seen if not found.endswith(REFUSED)), seen[0])
+        seen = seen or found
+    return seen or refused
 
 
 def build_check(
-    probe: Mapping[str, Any], hosts: Sequence[str], port: int, processes: Callable[[], Iterable[int]],
-    env: Mapping[str, str], cwd: str, expand: Callable[[str], str],
+    probe: Mapping[str, Any], hosts: Sequence[str], port: int, engine: Tree, env: Mapping[str, str], cwd: str,
+    expand: Callable[[str], str],
 ) -> Check:
     """Return the check a probe of the plan describes; its port defaults to the member's own, at any of `hosts`.
 
-    An answer counts only where it comes from `processes`, the engine's own, or where that cannot be told.
+    An answer counts only where it comes from a process of the engine, or where that cannot be told; see Ownership.
     """
     timeout_s = float(probe.get("timeout", 5))
     asked = probe_port(probe) or port
-    owner = Ownership(asked, processes)
+    owner = Ownership(asked, engine)
     if "http" in probe:
         path = str(probe["http"].get("path", "/"))
         return lambda: first_answer(hosts, lambda host: http_check(host, asked, path, timeout_s), owner)

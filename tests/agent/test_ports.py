@@ -1,4 +1,4 @@
-"""Ports that are kept for an engine, against real servers; and whose server answers, against real processes."""
+"""Ports that are kept for an engine, and fixed ones that somebody else has, against real servers."""
 
 from __future__ import annotations
 
@@ -8,52 +8,15 @@ import errno
 import http.server
 import os
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from servers import Serve
 
-from fleetctl.agent import holders, ports, sockets
-from fleetctl.agent.ports import Ownership, host_port, probe_port, reserve_port, taken_by
-
-LISTEN = """\
-import socket, sys, time
-server = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
-server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-server.bind((sys.argv[1], int(sys.argv[2])))
-server.listen()
-print(server.getsockname()[1], flush=True)
-sys.stdin.read()
-"""
-
-
-class Server:
-    """A process that listens until it is closed."""
-
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        self.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", LISTEN, host, str(port)],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.port = int(self.process.stdout.readline())
-        self.pid = self.process.pid
-
-    def close(self) -> None:
-        self.process.communicate("")
-
-
-Serve = Callable[..., Server]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    with contextlib.ExitStack() as opened:
-        def serving(host: str = "127.0.0.1", port: int = 0) -> Server:
-            return opened.enter_context(contextlib.closing(Server(host, port)))
-
-        yield serving
+from fleetctl.agent import ports, sockets
+from fleetctl.agent.ports import host_port, probe_port, reserve_port, taken_by
 
 
 @pytest.fixture
@@ -178,86 +141,6 @@ def test_a_port_that_is_just_being_given_up_is_waited_for(serve: Serve) -> None:
     assert taken_by(server.port, ["127.0.0.1"], 30) is None
 
 
-class Tree:
-    """The processes of an engine; counts how often it is looked through."""
-
-    def __init__(self, *pids: int) -> None:
-        self.pids = list(pids)
-        self.looks = 0
-
-    def __call__(self) -> list[int]:
-        self.looks += 1
-        return self.pids
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_an_answer_of_the_engines_own_counts_and_is_looked_into_once(serve: Serve, host: str) -> None:
-    server = serve(host)
-    tree = Tree(os.getpid(), server.pid)
-    owner = Ownership(server.port, tree)
-    assert [owner.objection(host) for _ in range(5)] == [None] * 5
-    assert tree.looks == 1
-
-
-def test_an_answer_of_another_process_does_not_count(serve: Serve) -> None:
-    server = serve()
-    found = Ownership(server.port, Tree(1)).objection("127.0.0.1") or ""
-    assert found.startswith(f"port {server.port} is served by ")
-    assert found.endswith(f" (process {server.pid}), which is not of this engine")
-
-
-def test_a_port_that_an_engine_shares_with_another_is_not_its_own(serve: Serve) -> None:
-    mine = serve()
-    other = serve(port=mine.port)
-    assert str(other.pid) in (Ownership(mine.port, Tree(mine.pid)).objection("127.0.0.1") or "")
-
-
-def test_the_address_decides_who_answers(serve: Serve) -> None:
-    """Who has bound the very address before who has bound all of them, and IPv4 is no IPv6."""
-    everywhere = serve("0.0.0.0")
-    here = serve("127.0.0.1", everywhere.port)
-    owner = Ownership(here.port, Tree(here.pid))
-    assert owner.objection("127.0.0.1") is None
-    assert str(everywhere.pid) in (owner.objection("127.0.0.2") or "")
-    six = serve("::1", everywhere.port)
-    assert Ownership(here.port, Tree(six.pid)).objection("::1") is None
-
-
-def test_an_engine_that_has_lost_its_port_is_found_out(serve: Serve) -> None:
-    mine = serve()
-    owner = Ownership(mine.port, Tree(mine.pid))
-    assert owner.objection("127.0.0.1") is None
-    mine.close()
-    assert "no longer listens" in (owner.objection("127.0.0.1") or "")
-    other = serve(port=mine.port)
-    assert f"process {other.pid}" in (owner.objection("127.0.0.1") or "")
-
-
-def test_where_proc_shows_no_listener_an_answer_counts_as_the_port_was_silent_before(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An engine in a container with a network of its own, say."""
-    server = serve()
-    monkeypatch.setattr(sockets, "listeners", lambda port: [])
-    assert Ownership(server.port, Tree()).objection("127.0.0.1") is None
-
-
-def test_where_proc_shows_no_holder_an_answer_counts_as_the_port_was_silent_before(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another user's process, or one in a container on this host: it may be the engine's."""
-    server = serve()
-    monkeypatch.setattr(holders, "neighbours", lambda: [os.getpid()])
-    assert Ownership(server.port, Tree()).objection("127.0.0.1") is None
-
-
-def test_the_ports_of_an_engine_are_those_that_are_reached_at_its_nodes_address(serve: Serve) -> None:
-    inside, outside, other = serve("127.0.0.1"), serve("0.0.0.0"), serve("0.0.0.0")
-    assert holders.ports_of([inside.pid, outside.pid], "127.0.0.2") == {outside.port}
-    assert holders.ports_of([inside.pid, outside.pid], "127.0.0.1") == {inside.port, outside.port}
-    assert other.port not in holders.ports_of([], "127.0.0.1")
-
-
 def test_a_connection_with_oneself_is_nobodys_answer() -> None:
     """Linux may choose the very port that is asked for as the one it is asked from, and then the two are one."""
     with socket.socket() as lone:
@@ -279,12 +162,3 @@ def test_a_connection_with_oneself_is_nobodys_answer() -> None:
 def _connected(connection: socket.socket, address: tuple[str, int]) -> socket.socket:
     connection.connect(address)
     return connection
-
-
-def test_a_foreign_process_is_searched_for_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = serve()
-    looks: list[int] = []
-    monkeypatch.setattr(holders, "neighbours", lambda: looks.append(1) or [server.pid])
-    owner = Ownership(server.port, Tree())
-    assert owner.objection("127.0.0.1") == owner.objection("127.0.0.1") is not None
-    assert len(looks) == 1

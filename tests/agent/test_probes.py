@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 from left_behind import eventually
 
-from fleetctl.agent.ports import Ownership, reserve_port
+from fleetctl.agent.holders import Tree
+from fleetctl.agent.ownership import Ownership, PortTaken
+from fleetctl.agent.ports import reserve_port
 from fleetctl.agent.probes import build_check, exec_check, first_answer, http_check, pauses, tcp_check
 
 ENV = {"PATH": "/usr/bin:/bin", "MODE": "fast"}
 
 
-def ourselves() -> list[int]:
-    """The engine's processes, where the test itself is the engine."""
-    return [os.getpid()]
+ourselves = Tree(os.getppid())
+"""The engine's processes, where the test itself is the engine."""
 
 
 def hangs_up(connection: socket.socket) -> bytes:
@@ -185,8 +186,18 @@ def test_an_engine_that_listens_on_the_nodes_address_alone_is_found_there() -> N
 def test_an_answer_that_is_not_of_the_engine_is_told_as_such() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        seen = build_check({"tcp": {"port": port}}, ["127.0.0.1"], 1, list, ENV, "/", str)() or ""
-        assert seen.endswith(f"(process {os.getpid()}), which is not of this engine")
+        check = build_check({"tcp": {"port": port}}, ["127.0.0.1"], 1, Tree(1 << 30), ENV, "/", str)
+        with pytest.raises(PortTaken, match=f"process {os.getpid()}"):
+            check()
+
+
+def test_an_answer_that_is_not_healthy_must_be_of_the_engine_too(talk: tuple[int, dict[str, bytes]]) -> None:
+    port, said = talk
+    said["answer"] = b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n"
+    probe = {"http": {"port": port}}
+    assert "HTTP 503" in (build_check(probe, ["127.0.0.1"], 1, ourselves, ENV, "/", str)() or "")
+    with pytest.raises(PortTaken):
+        build_check(probe, ["127.0.0.1"], 1, Tree(1 << 30), ENV, "/", str)()
 
 
 def test_what_is_seen_where_somebody_answers_is_told_before_that_nobody_does_elsewhere() -> None:

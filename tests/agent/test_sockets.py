@@ -73,7 +73,10 @@ def test_the_processes_below_another_are_found_whatever_the_kernel_lists(
     engine = subprocess.Popen(["sh", "-c", script], env={**os.environ, MARK: mark}, start_new_session=True)
     try:
         eventually(lambda: len(marked(mark)) == 5, "all of it is there")
-        assert sorted(holders.descendants(engine.pid)) == [pid for pid in marked(mark) if pid != engine.pid]
+        below = [pid for pid in marked(mark) if pid != engine.pid]
+        tree = holders.Tree(engine.pid)
+        assert sorted(tree.processes()) == below
+        assert [tree.has(pid) for pid in (*below, engine.pid, os.getpid(), 1)] == [True] * 4 + [False] * 3
     finally:
         for pid in marked(mark):
             end(pid)

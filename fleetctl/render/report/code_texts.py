@@ -58,6 +58,7 @@ RUN = {
 OUTCOME = {
     "ENGINE_EXITED": "an engine that ended before it was ready",
     "STARTUP_TIMEOUT": "a replica that was not ready in time",
+    "PORT_IN_USE": "a port of a probe that somebody else's server has",
     "ENV_MISSING": "a variable that the node does not have",
     "UNRESOLVED_VARIABLE": "a $(FLEETCTL_...) there is none of",
     "MEMBER_FAILED": "a member of a gang that could not be started",
