@@ -15,7 +15,8 @@ from .ports import connect, probe_port
 BODY_BYTES = 10_240
 FIRST_PAUSE_S = 0.05
 Check = Callable[[], Optional[str]]
-REFUSED = "ConnectionRefusedError"
+NOBODY = ("ConnectionRefusedError", " OSError")
+"""How it ends when nobody listens, or there is no such address here."""
 
 
 def http_check(host: str, port: int, path: str, timeout_s: float) -> Optional[str]:
@@ -60,26 +61,18 @@ def exec_check(argv: Sequence[str], env: Mapping[str, str], cwd: str, timeout_s:
     return None if code == 0 else f"{argv[0]}: exit code {code}"
 
 
-def first_answer(
-    hosts: Sequence[str], ask: Callable[[str], Optional[str]], owner: Ownership
-) -> Optional[str]:
-    """Ask at each host until the engine is healthy at one: it may listen on loopback alone, or not on loopback.
+def first_answer(hosts: Sequence[str], ask: Callable[[str], Optional[str]], owner: Ownership) -> Optional[str]:
+    """Ask at each host until somebody answers: an engine may listen on loopback alone, or not on loopback.
 
-    Whoever answers must be the engine, healthy or not; raises PortTaken. What is seen where somebody answers is told
-    rather than that nobody does elsewhere.
+    That must be the engine, healthy or not; raises PortTaken.
     """
-    refused: Optional[str] = None
-    seen: Optional[str] = None
+    nobody: Optional[str] = None
     for host in hosts:
         found = ask(host)
-        if found and found.endswith(REFUSED):
-            refused = refused or found
-            continue
-        found = owner.objection(host) or found
-        if found is None:
-            return None
-        seen = seen or found
-    return seen or refused
+        if not (found and found.endswith(NOBODY)):
+            return owner.objection(host) or found
+        nobody = nobody or found
+    return nobody
 
 
 def build_check(
