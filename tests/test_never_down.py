@@ -44,9 +44,12 @@ ALLOWED = {
         "run_evict": "the explicit verb: ends the one replica it names",
     },
     "agent/engine.py": {
-        "EngineProcess._follow": "the engine's own processes, when its supervisor was killed",
         "EngineProcess.stop": "the engine's own processes",
-        "EngineProcess.watch": "an engine whose liveness probe fails is down; Ray restarts the replica",
+        "EngineProcess._watch_run": "an engine whose liveness probe fails is down; Ray restarts the replica",
+    },
+    "agent/guarded.py": {
+        "GuardedProcess._follow": "the engine's own processes, when its supervisor was killed",
+        "GuardedProcess.stop": "the engine's own processes",
     },
     "agent/probes.py": {"exec_check": "the probe's own process, when it did not answer in time"},
     "agent/gang.py": {

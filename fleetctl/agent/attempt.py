@@ -208,10 +208,16 @@ class Attempt:
         if self.created is None and told.get("fleet") not in self._context.ours:
             return self._end("blocked", "CLAIMED_BY_FLEET",
                              f"fleet {told.get('fleet')} has just started a replica of this model")
-        self._end("ready", "NOT_ANSWERING" if note else None, note)
-        first = (told.get("members") or [None])[0]
+        members = told.get("members") or [{}]
+        unchecked = dict.fromkeys(member["unchecked"] for member in members if member.get("unchecked"))
+        if note:
+            self._end("ready", "NOT_ANSWERING", note)
+        elif unchecked:
+            self._end("ready", "CARDS_UNCHECKED", f"whether its cards are free is not checked: {'; '.join(unchecked)}")
+        else:
+            self._end("ready")
         assert self.result is not None
-        self.result["address"] = address_of(first) if first else None
+        self.result["address"] = address_of(members[0]) if members[0] else None
         return None
 
 

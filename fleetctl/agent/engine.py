@@ -1,216 +1,173 @@
-"""One engine under its supervisor: environment, start, readiness, liveness, end.
-
-Start it from the actor's main thread: the parent-death signal of Linux belongs to a thread, not to a process.
-"""
+"""One engine: its start, readiness, liveness and end, on ports that are its own."""
 
 from __future__ import annotations
 
-import ctypes
-import json
-import os
-import shutil
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Mapping, Optional, Sequence
 
-from . import supervisor
-from .expand import expand
-from .probes import build_check
+from .engine_log import LAST_WORDS, EngineLog
+from .environment import engine_environment, expand_all
+from .failure import StartFailed
+from .guarded import GuardedProcess
+from .holders import ports_of
+from .ownership import PortTaken
+from .ports import LOOPBACKS, probe_port, taken_by
+from .probes import Check, build_check, pauses
 
-LAST_WORDS, LAST_WORDS_BYTES = "; last words: ", 2_000
 DEFAULT_READY_S = 5.0
-LOOPBACK = "127.0.0.1"
-LOAD_SUPERVISOR = "import json,sys;config=json.loads(sys.stdin.readline());exec(config['source']);main(config)"
-"""An actor gets our code by value, so there is no file of the supervisor on its node to run."""
-
-
-class StartFailed(Exception):
-    """The engine did not become ready; the message holds its last words."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(code, message)  # both, so that it survives pickling
-        self.code = code
-
-    def __str__(self) -> str:
-        return str(self.args[1])
-
-
-def node_environment() -> Dict[str, str]:
-    """Return the node's own environment: that of the raylet, our parent, since Ray changes its workers'."""
-    try:
-        with open(f"/proc/{os.getppid()}/environ", "rb") as environ:
-            pairs = [item.partition(b"=") for item in environ.read().split(b"\0") if b"=" in item]
-        node = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
-    except OSError:
-        node = dict(os.environ)
-    return {
-        name: value
-        for name, value in node.items()
-        if name != "PYTHONPATH" and not name.startswith(("RAY_", "FLEETCTL_"))
-    }
-
-
-def reserve_port() -> socket.socket:
-    """Bind a free port and keep it until the engine starts."""
-    holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("", 0))
-    return holder
-
-
-def adopt_orphans() -> None:
-    """Make this actor process a subreaper, so that what a killed supervisor leaves behind comes to us."""
-    ctypes.CDLL(None).prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+ADVICE = "give each engine its own with $(FLEETCTL_PORT), or place one on a node"
 
 
 class EngineProcess:
-    """A running engine. `member` is a member of the plan with its engine; `injected` the FLEETCTL_ variables."""
+    """An engine on its node, which may be started. `member` is a member of the plan with its engine.
+
+    `injected` are the variables that beat all others, `reserved` the sockets that keep its ports, its own first.
+    """
 
     def __init__(
-        self, member: Mapping[str, Any], injected: Mapping[str, str], visible: str, log: str, port: int,
-        address: str = LOOPBACK,
+        self, member: Mapping[str, Any], injected: Mapping[str, str], log: EngineLog,
+        reserved: Sequence[socket.socket], address: str = LOOPBACKS[0],
     ) -> None:
         spec = member["engine"]
-        self._supervisor_source = member["supervisor"]
-        node = node_environment()
-        env = dict(node)
-        for name, value in spec.get("env", {}).items():
-            if isinstance(value, str):
-                env[name] = value
-            elif value["fromNode"] in node:
-                env[name] = node[value["fromNode"]]
-            else:
-                raise StartFailed("ENV_MISSING", f"{name}: the node has no variable {value['fromNode']}")
-        env.update(injected)
-        env["CUDA_VISIBLE_DEVICES"] = visible
-        self._env = env
-        self._log = log
-        self._log_start = os.path.getsize(log) if os.path.exists(log) else 0
-        self._argv = self._expand_all([*spec["command"], *spec.get("args", [])])
-        self._fresh_dir = None if spec.get("workdir") else tempfile.mkdtemp(prefix="fleetctl-engine-")
-        self._cwd = spec.get("workdir") or self._fresh_dir
+        self._member = member
         self._spec = spec
-        self._port = port
-        self._hosts = tuple(dict.fromkeys((LOOPBACK, address)))
-        self.pid: Optional[int] = None
-        self.exit_code: Optional[int] = None
-        self._started = threading.Event()
-        self._ended = threading.Event()
-        self._process: Optional[subprocess.Popen[bytes]] = None
-
-    def _expand_all(self, parts: List[str]) -> List[str]:
-        try:
-            return [expand(part, self._env) for part in parts]
-        except KeyError as unknown:
-            raise StartFailed("UNRESOLVED_VARIABLE", f"$({unknown.args[0]}) is not a variable of fleetctl") from None
+        self._env = engine_environment(spec, injected)
+        self._argv = expand_all([*spec["command"], *spec.get("args", [])], self._env)
+        self._log = log
+        self._reserved = list(reserved)
+        self._port = int(reserved[0].getsockname()[1])
+        self._address = address
+        self._hosts = tuple(dict.fromkeys((*LOOPBACKS, address)))
+        self._answered: Optional[int] = None
+        self._run: GuardedProcess
 
     def start(self) -> None:
-        """Start supervisor and engine; must run in the actor's main thread."""
-        adopt_orphans()
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", LOAD_SUPERVISOR, "fleetctl-supervisor"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        """Start supervisor and engine, from a thread that lives as long as the engine: an actor's main thread."""
+        self._refuse_taken_ports()
+        self._log.begin(f"{self._member['group']}/{self._member['copy']} rank {self._member['rank']}")
+        self._run = GuardedProcess(
+            self._member["supervisor"], self._argv, self._env, self._spec.get("workdir"), self._log.path
         )
-        config = {"argv": self._argv, "env": self._env, "cwd": self._cwd, "freshDir": self._fresh_dir,
-                  "log": self._log, "parent": os.getpid(), "source": self._supervisor_source}
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(config).encode() + b"\n")
-        self._process.stdin.close()
-        threading.Thread(target=self._follow, name="fleetctl-engine", daemon=True).start()
 
-    def _follow(self) -> None:
-        """Read what the supervisor reports; its silence means that it was killed, and then the engine goes too."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            report = json.loads(line)
-            self.pid = report.get("started", self.pid)
-            self._started.set()
-            self.exit_code = report.get("exited", self.exit_code)
-        self._process.wait()
-        if self.exit_code is None:
-            supervisor.kill_tree(os.getpid(), 0)
-            self.exit_code = 128 + signal.SIGKILL
-        if self._fresh_dir:
-            shutil.rmtree(self._fresh_dir, ignore_errors=True)
-        self._ended.set()
-        self._started.set()
+    def _refuse_taken_ports(self) -> None:
+        """Fail where somebody answers on a fixed port of a probe: that would be taken for the engine."""
+        is_probed = int(self._member["rank"]) == 0
+        for kind in ("readiness", "liveness") if is_probed else ("liveness",):
+            port = probe_port(self._spec.get(kind) or {})
+            found = taken_by(port, self._hosts) if port else None
+            if found:
+                raise StartFailed("PORT_IN_USE", f"port {port} of the {kind} probe is in use by {found}, on"
+                                                 f" {self._member['node']}; {ADVICE}")
+
+    @property
+    def pid(self) -> Optional[int]:
+        """Return the engine's main process."""
+        return self._run.pid
 
     def ended(self) -> bool:
-        """Tell whether the engine has ended; `exit_code` says how."""
-        return self._ended.is_set()
-
-    def wait_ended(self, timeout_s: Optional[float] = None) -> bool:
-        """Wait for the end."""
-        return self._ended.wait(timeout_s)
+        """Tell whether the engine has ended."""
+        return self._run.ended()
 
     def stop(self) -> None:
         """End the engine and everything below it, and wait for that."""
-        if self._process is not None and not self.ended():
-            self._process.send_signal(signal.SIGTERM)
-            if not self._ended.wait(supervisor.GRACE_S + 2):
-                supervisor.kill_tree(os.getpid(), 0)
-
-    def last_words(self) -> str:
-        """Return the end of what the engine wrote since it was started."""
-        try:
-            with open(self._log, "rb") as log:
-                size = log.seek(0, os.SEEK_END)
-                log.seek(max(self._log_start, size - LAST_WORDS_BYTES))
-                return log.read().decode(errors="replace").strip()
-        except OSError:
-            return ""
+        self._release_ports()
+        self._run.stop()
 
     def how_it_ended(self) -> str:
         """Say how the engine ended, in words."""
-        code = self.exit_code or 0
+        code = self._run.exit_code or 0
         return f"the engine was ended by signal {code - 128}" if code > 128 else f"the engine exited with code {code}"
 
     def become_ready(self, deadline: float) -> None:
         """Return once readiness passes; raises StartFailed at the engine's end or at `deadline` (monotonic)."""
-        probe = self._spec.get("readiness")
-        check = self._build(probe) if probe else None
-        period_s = float(probe.get("period", 1)) if probe else DEFAULT_READY_S
-        seen: Optional[str] = "not probed yet"
-        self._started.wait(max(0.0, deadline - time.monotonic()))  # "alive for 5 s" counts from here
         while True:
-            seen = check() if check else seen
-            if seen is None and not self.ended():
+            self._run.wait_started(max(0.0, deadline - time.monotonic()))
+            if self._await_readiness(deadline):
+                self._release_ports()
+                probe = self._spec.get("readiness") or {"exec": {}}
+                self._answered = None if "exec" in probe else probe_port(probe) or self._port
                 return
-            if self.wait_ended(min(period_s, max(0.0, deadline - time.monotonic()))):
+            if not self._start_once_more():
                 raise StartFailed("ENGINE_EXITED", self._with_last_words(self.how_it_ended() + " before it was ready"))
-            if check is None:
-                return
+
+    def _await_readiness(self, deadline: float) -> bool:
+        """Return whether the engine became ready, or ended before; raises StartFailed at `deadline`."""
+        probe = self._spec.get("readiness")
+        if not probe:
+            return not self._run.wait_ended(max(0.0, min(DEFAULT_READY_S, deadline - time.monotonic())))
+        check = self._build(probe)
+        for pause_s in pauses(float(probe.get("period", 1))):
+            try:
+                seen = check()
+            except PortTaken as taken:
+                raise StartFailed("PORT_IN_USE", f"{taken}, on {self._member['node']}; {ADVICE}") from None
+            if seen is None and not self.ended():
+                return True
+            if self._run.wait_ended(min(pause_s, max(0.0, deadline - time.monotonic()))):
+                return False
             if time.monotonic() >= deadline:
                 raise StartFailed("STARTUP_TIMEOUT", self._with_last_words(f"not ready in time ({seen})"))
+        raise AssertionError("pauses do not end")
 
     def watch(self, serving: Optional[threading.Event] = None) -> str:
         """Block until the engine is down, by its own end or by its liveness probe, and return why.
 
         `serving` = when liveness begins to count; None = at once.
         """
+        while True:
+            reason = self._watch_run(serving)
+            if serving is None or serving.is_set() or not self._start_once_more():
+                return self._with_last_words(reason)
+
+    def _watch_run(self, serving: Optional[threading.Event]) -> str:
         probe = self._spec.get("liveness")
         if not probe:
-            self.wait_ended()
-            return self._with_last_words(self.how_it_ended())
+            self._run.wait_ended()
+            return self.how_it_ended()
         check, failures = self._build(probe), 0
-        while not self.wait_ended(float(probe.get("period", 1))):
-            seen = check() if serving is None or serving.is_set() else None
+        while not self._run.wait_ended(float(probe.get("period", 1))):
+            try:
+                seen = check() if serving is None or serving.is_set() else None
+            except PortTaken as taken:
+                seen = str(taken)
             failures = failures + 1 if seen else 0
             if failures >= int(probe.get("failureThreshold", 3)) and not self.ended():
                 self.stop()
-                return self._with_last_words(f"liveness failed {failures} times in a row ({seen})")
-        return self._with_last_words(self.how_it_ended())
+                return f"liveness failed {failures} times in a row ({seen})"
+        return self.how_it_ended()
 
-    def _build(self, probe: Mapping[str, Any]) -> Any:
-        return build_check(probe, self._hosts, self._port, self._env, str(self._cwd),
-                           lambda text: self._expand_all([text])[0])
+    def _start_once_more(self) -> bool:
+        """Start an engine again that cannot share its ports with us, this time with the ports released."""
+        if not self._reserved or not self._log.says_address_in_use():
+            return False
+        self._release_ports()
+        self._log.say(f"{self.how_it_ended()}: it cannot share its port with the socket that keeps it, as SO_REUSEADDR"
+                      " would let it; it is started once more, with its port released")
+        self.start()
+        return True
+
+    def _release_ports(self) -> None:
+        while self._reserved:
+            self._reserved.pop().close()
+
+    def served_port(self) -> int:
+        """Return the port under which the engine is found once it is ready: its own if it serves there.
+
+        Else that of its readiness probe; else the one port on which it listens, if it is one.
+        """
+        if self._answered == self._port:
+            return self._port
+        served = ports_of(self._run.tree.processes(), self._address)
+        if self._port in served:
+            return self._port
+        return self._answered or (served.pop() if len(served) == 1 else self._port)
+
+    def _build(self, probe: Mapping[str, Any]) -> Check:
+        return build_check(probe, self._hosts, self._port, self._run.tree, self._env, self._run.cwd,
+                           lambda text: expand_all([text], self._env)[0])
 
     def _with_last_words(self, reason: str) -> str:
-        words = self.last_words()
+        words = self._log.last_words()
         return f"{reason}{LAST_WORDS}{words}" if words else f"{reason}; it wrote nothing"

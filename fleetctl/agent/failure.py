@@ -1,4 +1,4 @@
-"""How the reason of a failed start finds its way from a replica to the agent, through Ray.
+"""Why an engine or a replica did not start, and how the reason finds its way from a replica to the agent, through Ray.
 
 Mostly a constructor raises, and Ray keeps the text as the actor's cause of death. A gang that must end itself by force
 cannot raise; it keeps its reason in Ray's table of keys, by its actor id.
@@ -13,6 +13,17 @@ FAILURE_PREFIX = "FLEETCTL_FAILED "
 KV_NAMESPACE = b"fleetctl"
 Failure = Tuple[str, str]
 """A stable code, and a sentence."""
+
+
+class StartFailed(Exception):
+    """The engine did not become ready; the message holds its last words."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(code, message)  # both, so that it survives pickling
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 def encode_failure(code: str, message: str) -> str:

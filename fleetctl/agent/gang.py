@@ -18,8 +18,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from . import node
 from .claims import bundle_for, format_claim, member_options
 from .cluster import shortfalls
-from .engine import EngineProcess, StartFailed
-from .failure import decode_failure, encode_failure, keep_failure
+from .engine import EngineProcess
+from .failure import StartFailed, decode_failure, encode_failure, keep_failure
 from .mark import actor_name, describe, injected_variables
 from .member import MemberSeat, addresses, deadline_after, write_reason
 from .replica import fail_start, start_failure
@@ -43,7 +43,7 @@ class GangMember:
             self._seat = MemberSeat(member)
         except StartFailed as failure:
             raise RuntimeError(encode_failure(failure.code, str(failure))) from None
-        self._state: Dict[str, str] = {"state": "seated"}
+        self._state: Dict[str, Any] = {"state": "seated"}
         self._serving = threading.Event()
 
     def seat(self) -> Tuple[Dict[str, Any], str, int]:
@@ -60,7 +60,7 @@ class GangMember:
         try:
             if int(self._seat.member["rank"]) == 0:
                 engine.become_ready(deadline)
-                self._state = {"state": "ready"}
+                self._state = {"state": "ready", "port": self._seat.served_port(engine)}
             reason, code = engine.watch(self._serving), "ENGINE_EXITED"
         except Exception as error:
             failure = start_failure(error)
@@ -73,8 +73,8 @@ class GangMember:
         """Hear that the gang is ready as a whole: from now on liveness counts, before that a rank may still load."""
         self._serving.set()
 
-    def poll(self) -> Dict[str, str]:
-        """Return the state: seated, starting, ready (leaders) or ended with code and reason."""
+    def poll(self) -> Dict[str, Any]:
+        """Return the state: seated, starting, ready (leaders, with their port) or ended with code and reason."""
         return self._state
 
 
@@ -201,13 +201,15 @@ class GangCoordinator:
         while time.monotonic() < deadline:
             states = self._ask(self._members, "poll")
             self._raise_if_ended(states)
-            leaders = [state for state, place in zip(states, self._places) if int(place["rank"]) == 0]
-            if all(state["state"] == "ready" for state in leaders):
+            leaders = [(state, place) for state, place in zip(states, self._places) if int(place["rank"]) == 0]
+            if all(state["state"] == "ready" for state, _ in leaders):
+                for state, place in leaders:
+                    place["port"] = state["port"]
                 return
             time.sleep(POLL_S)
         raise StartFailed("STARTUP_TIMEOUT", "a leader said nothing of its readiness in time")
 
-    def _raise_if_ended(self, states: List[Mapping[str, str]]) -> None:
+    def _raise_if_ended(self, states: List[Mapping[str, Any]]) -> None:
         for state, place in zip(states, self._places):
             if state["state"] == "ended":
                 raise StartFailed(state["code"], f"rank {place['rank']} of group {place['group']}: {state['reason']}")

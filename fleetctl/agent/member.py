@@ -8,7 +8,11 @@ from typing import Any, Dict, Mapping, Tuple
 import ray
 
 from . import cards, node
-from .engine import LAST_WORDS, EngineProcess, StartFailed, node_environment, reserve_port
+from .engine import EngineProcess
+from .engine_log import LAST_WORDS, EngineLog
+from .environment import node_environment
+from .failure import StartFailed
+from .ports import reserve_port
 
 
 class MemberSeat:
@@ -17,52 +21,43 @@ class MemberSeat:
     def __init__(self, member: Mapping[str, Any]) -> None:
         self.member = member
         self.ip: str = ray.util.get_node_ip_address()
-        self._port_holder = reserve_port()
-        self._leader_holder = reserve_port() if int(member["rank"]) == 0 else None
-        self.port: int = self._port_holder.getsockname()[1]
-        self.leader_port: int = self._leader_holder.getsockname()[1] if self._leader_holder else 0
-        self.visible = ",".join(node.granted_cards())
-        found = cards.wait_for_clean_cards(self.visible, int(member["gpus"]), int(member["vram"]), node_environment())
-        if found:
-            raise StartFailed("CARD_IN_USE", f"{found} (node {member['node']})")
+        self._reserved = [reserve_port() for _ in range(2 if int(member["rank"]) == 0 else 1)]
+        self.port, self.leader_port = [*(int(port.getsockname()[1]) for port in self._reserved), 0][:2]
+        self._granted = node.granted_cards()
+        self._seen = cards.wait_for_clean_cards(
+            self._granted, int(member["gpus"]), int(member["vram"]), node_environment()
+        )
+        if self._seen.objection:
+            raise StartFailed("CARD_IN_USE", f"{self._seen.objection} (node {member['node']})")
 
     def place(self) -> Dict[str, Any]:
-        """Return where this member sits, for the replica's repr."""
-        ids = [card for card in self.visible.split(",") if card]
-        return {
+        """Return where this member sits, for the replica's repr; `unchecked` = why nobody looked at its cards."""
+        place = {
             "group": self.member["group"], "copy": self.member["copy"], "role": self.member["role"],
             "rank": self.member["rank"], "nodeId": ray.get_runtime_context().get_node_id(), "ip": self.ip,
-            "port": self.port, "gpuIndices": [int(card) for card in ids if card.isdigit()],
-            "gpuUuids": list(cards.uuids(self.visible, node_environment())),
+            "port": self.port, "gpuIndices": cards.numbers(self._granted, self._seen),
+            "gpuUuids": cards.uuids(self._seen),
         }
+        if self._seen.unchecked:
+            place["unchecked"] = self._seen.unchecked
+        return place
 
     def start_engine(self, injected: Mapping[str, str]) -> EngineProcess:
-        """Give the ports free and start the engine; must run in the actor's main thread."""
-        log = node.log_path(self.member["log"])
-        with open(log, "a", encoding="utf-8") as banner:
-            banner.write(f"fleetctl: starting {self.member['group']}/{self.member['copy']} rank {self.member['rank']}"
-                         f" at {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}\n")
-        variables = dict(injected)
-        variables.update(node.other_vendor_variables())
-        engine = EngineProcess(self.member, variables, self.visible, log, self.port, self.ip)
-        self.release_ports()
+        """Start the engine; must run in a thread that lives as long as it: the actor's main thread."""
+        variables = {**injected, **node.other_kinds(), **node.visible_devices(self._granted, node_environment())}
+        log = EngineLog(node.log_path(self.member["log"]))
+        engine = EngineProcess(self.member, variables, log, self._reserved, self.ip)
         engine.start()
         return engine
 
-    def release_ports(self) -> None:
-        """Close the sockets that kept the ports."""
-        self._port_holder.close()
-        if self._leader_holder:
-            self._leader_holder.close()
+    def served_port(self, engine: EngineProcess) -> int:
+        """Return the port under which the member is found, which may not be FLEETCTL_PORT, once its engine is ready."""
+        return engine.served_port()
 
 
 def write_reason(member: Mapping[str, Any], reason: str) -> None:
     """Keep the exit reason where the engine's output lies, its last words there already."""
-    try:
-        with open(node.log_path(member["log"]), "a", encoding="utf-8") as log:
-            log.write(f"fleetctl: {reason.partition(LAST_WORDS)[0]}\n")
-    except OSError:
-        return
+    EngineLog(node.log_path(member["log"])).say(reason.partition(LAST_WORDS)[0])
 
 
 def deadline_after(lifecycle: Mapping[str, Any]) -> float:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Optional
 
 import ray
 import ray._private.state
 import ray._private.worker
 
 MAX_BACKOFF_S = 300.0
-OTHER_VENDORS = (
-    "ASCEND_RT_VISIBLE_DEVICES", "HABANA_VISIBLE_MODULES", "HIP_VISIBLE_DEVICES", "NEURON_RT_VISIBLE_CORES",
-    "ONEAPI_DEVICE_SELECTOR", "ROCR_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS",
+CUDA, HIP, ONEAPI = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR"
+OTHER_KINDS = (
+    "ASCEND_RT_VISIBLE_DEVICES", "HABANA_VISIBLE_MODULES", "NEURON_RT_VISIBLE_CORES", "TPU_VISIBLE_CHIPS",
 )
 
 
@@ -23,14 +23,42 @@ def log_path(file_name: str) -> str:
 
 
 def granted_cards() -> List[str]:
-    """Return the ids of the cards that Ray granted to this actor, as they stand in CUDA_VISIBLE_DEVICES."""
+    """Return the ids of the cards that Ray granted to this actor, as they stand in the visible-devices variable."""
     ids = ray.get_runtime_context().get_accelerator_ids()
     return [str(card) for card in ids.get("GPU", [])]
 
 
-def other_vendor_variables() -> Dict[str, str]:
-    """Return the visible-device variables that Ray set for cards that are not NVIDIA's."""
-    return {name: os.environ[name] for name in OTHER_VENDORS if name in os.environ}
+def visible_devices(granted: List[str], node: Mapping[str, str]) -> Dict[str, str]:
+    """Return the variables by which an engine sees its cards: each says the granted ones, whoever made them.
+
+    Ray's own variable for this node's GPUs is among them, also where Ray was told not to set it. One that the node's
+    environment has and that HIP reads, too, is not left to contradict it. ROCR_VISIBLE_DEVICES stays the node's: what
+    it leaves out is left out of Ray's numbers as well.
+    """
+    ids = ",".join(granted)
+    variables = {CUDA: ids}
+    if HIP in node:
+        variables[HIP] = ids
+    name = rays_variable() if granted else None
+    if name:
+        variables[name] = f"level_zero:{ids}" if name == ONEAPI else ids
+    return variables
+
+
+def rays_variable() -> Optional[str]:
+    """Return the variable by which Ray itself selects GPUs on this node: its manager knows whose they are."""
+    try:
+        from ray._private.accelerators import get_accelerator_manager_for_resource
+
+        manager = get_accelerator_manager_for_resource("GPU")
+        return manager.get_visible_accelerator_ids_env_var() if manager else None
+    except Exception:  # of Ray's inside: an engine then sees what CUDA_VISIBLE_DEVICES says
+        return None
+
+
+def other_kinds() -> Dict[str, str]:
+    """Return what Ray set for accelerators that are no GPUs."""
+    return {name: os.environ[name] for name in OTHER_KINDS if name in os.environ}
 
 
 def was_restarted() -> bool:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import http.client
 import os
 import signal
-import socket
 import subprocess
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+
+from .holders import Tree
+from .ownership import Ownership
+from .ports import connect, probe_port
 
 BODY_BYTES = 10_240
+FIRST_PAUSE_S = 0.05
 Check = Callable[[], Optional[str]]
+NOBODY = ("ConnectionRefusedError", " OSError")
+"""How it ends when nobody listens, or there is no such address here."""
 
 
 def http_check(host: str, port: int, path: str, timeout_s: float) -> Optional[str]:
@@ -31,7 +37,7 @@ def http_check(host: str, port: int, path: str, timeout_s: float) -> Optional[st
 def tcp_check(host: str, port: int, timeout_s: float) -> Optional[str]:
     """Open and close a connection."""
     try:
-        socket.create_connection((host, port), timeout=timeout_s).close()
+        connect(host, port, timeout_s)
     except OSError as error:
         return f"connect to port {port}: {error.__class__.__name__}"
     return None
@@ -55,27 +61,45 @@ def exec_check(argv: Sequence[str], env: Mapping[str, str], cwd: str, timeout_s:
     return None if code == 0 else f"{argv[0]}: exit code {code}"
 
 
-def first_answer(hosts: Sequence[str], ask: Callable[[str], Optional[str]]) -> Optional[str]:
-    """Ask at each host until one is healthy: an engine may listen on loopback alone, or on the node's address alone."""
-    seen: Optional[str] = None
+def first_answer(hosts: Sequence[str], ask: Callable[[str], Optional[str]], owner: Ownership) -> Optional[str]:
+    """Ask at each host until somebody answers: an engine may listen on loopback alone, or not on loopback.
+
+    That must be the engine, healthy or not; raises PortTaken.
+    """
+    nobody: Optional[str] = None
     for host in hosts:
-        seen = ask(host)
-        if seen is None:
-            return None
-    return seen
+        found = ask(host)
+        if not (found and found.endswith(NOBODY)):
+            return owner.objection(host) or found
+        nobody = nobody or found
+    return nobody
 
 
 def build_check(
-    probe: Mapping[str, Any], hosts: Sequence[str], port: int, env: Mapping[str, str], cwd: str,
+    probe: Mapping[str, Any], hosts: Sequence[str], port: int, engine: Tree, env: Mapping[str, str], cwd: str,
     expand: Callable[[str], str],
 ) -> Check:
-    """Return the check a probe of the plan describes; its port defaults to the member's own, at any of `hosts`."""
+    """Return the check a probe of the plan describes; its port defaults to the member's own, at any of `hosts`.
+
+    An answer counts only where it comes from a process of the engine, or where that cannot be told; see Ownership.
+    """
     timeout_s = float(probe.get("timeout", 5))
+    asked = probe_port(probe) or port
+    owner = Ownership(asked, engine)
     if "http" in probe:
-        path, web_port = str(probe["http"].get("path", "/")), int(probe["http"].get("port") or port)
-        return lambda: first_answer(hosts, lambda host: http_check(host, web_port, path, timeout_s))
+        path = str(probe["http"].get("path", "/"))
+        return lambda: first_answer(hosts, lambda host: http_check(host, asked, path, timeout_s), owner)
     if "tcp" in probe:
-        tcp_port = int(probe["tcp"].get("port") or port)
-        return lambda: first_answer(hosts, lambda host: tcp_check(host, tcp_port, timeout_s))
+        return lambda: first_answer(hosts, lambda host: tcp_check(host, asked, timeout_s), owner)
     argv = [expand(part) for part in probe["exec"]["command"]]
     return lambda: exec_check(argv, env, cwd, timeout_s)
+
+
+def pauses(period_s: float) -> Iterator[float]:
+    """Yield the pauses between readiness probes: short ones first, each twice the one before, then `period_s`."""
+    pause_s = FIRST_PAUSE_S
+    while pause_s < period_s:
+        yield pause_s
+        pause_s *= 2
+    while True:
+        yield period_s

@@ -11,8 +11,8 @@ import threading
 from typing import Any, Dict, Mapping
 
 from . import node
-from .engine import EngineProcess, StartFailed
-from .failure import encode_failure
+from .engine import EngineProcess
+from .failure import StartFailed, encode_failure
 from .mark import describe, injected_variables
 from .member import MemberSeat, deadline_after, write_reason
 
@@ -57,6 +57,7 @@ class ModelActor:
         except StartFailed:
             engine.stop()
             raise
+        self._place["port"] = seat.served_port(engine)
         return engine
 
     def _end_with_engine(self) -> None:

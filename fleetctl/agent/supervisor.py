@@ -5,21 +5,40 @@ of actor, outer and inner is killed, the next one up or down notices, and everyt
 called setsid or were orphaned: a subreaper inherits them. Two guards are needed because Ray kills the direct
 children of a worker that it ends, which would take a single guard before it could act.
 
-Run by its source text, alone, with a configuration {argv, env, cwd, freshDir, log, parent}; writes `{"started": pid}`
-and `{"exited": status}` lines to standard output. Imports nothing of ours and little else, so that it stays small.
+The engine writes into a pipe that the actor made: standard error of both guards, so that what they say of themselves is
+in the log, too. The inner guard moves it to the log; whoever outlives it (outer guard, actor) moves what is left.
+
+Run by its source text, alone, with a configuration {argv, env, cwd, freshDir, log, output, parent}; writes
+`{"started": pid}` and `{"exited": status}` lines to standard output. Two guards stand beside every engine, so nothing
+slow is imported: `_signal` is `signal` without its enumerations, which would be a third of a start.
 """
 
+from __future__ import annotations
+
 import ctypes
-import json
 import os
 import select
-import signal
 import time
-from typing import Any, Dict, List
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import Any, Callable, Dict, List
+else:
+    import _signal as signal
 
 GRACE_S = 2.0
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+
+LOG_BYTES = 64 << 20
+"""What one engine's output may take on disk, half in `NAME`, half in its predecessor `NAME.1`: hundreds of thousands of
+lines, and even a hundred engines that complain in a loop leave room on the disk to which Ray spills its objects."""
+PIPE_BYTES = 256 << 10
+"""What an engine can write while its guard is away. All pipes of one user share 64 MiB by default."""
+READ_BYTES = PIPE_BYTES // 4
+GATHER_S = 0.02
+"""An engine that writes line by line wakes its guard this seldom; one that writes a lot is read at once."""
 
 
 def prctl(option: int, value: int) -> None:
@@ -70,18 +89,88 @@ def reap() -> Dict[int, int]:
         ended[pid] = status
 
 
-def kill_tree(root: int, grace_s: float) -> None:
+def kill_tree(root: int, grace_s: float, meanwhile: Callable[[], None]) -> None:
     """End everything below `root`: SIGTERM, then SIGKILL after `grace_s`, until nothing is left (10 s at most)."""
     signal_all(descendants(root), signal.SIGTERM)
     begun = time.monotonic()
     while time.monotonic() - begun < grace_s + 10:
+        meanwhile()
         reap()
         left = descendants(root)
         if not left:
-            return
+            break
         if time.monotonic() - begun >= grace_s:
             signal_all(left, signal.SIGKILL)
         time.sleep(0.02)
+    meanwhile()
+
+
+def open_log(path: str) -> int:
+    """Open an engine's log to append to it. It is for its owner and group: an engine may write what is secret."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+
+
+class Output:
+    """An engine's output on its way from the pipe to its log. Nothing that is wrong with the log reaches the engine."""
+
+    def __init__(self, pipe: int, path: str) -> None:
+        os.set_blocking(pipe, False)
+        self.pipe = pipe
+        self._path = path
+        self._log = -1
+        self._size = 0
+        self._lost = 0
+        self._why = ""
+
+    def take(self) -> int:
+        """Move what has been written to the log; return how many bytes that were."""
+        try:
+            data = os.read(self.pipe, READ_BYTES)
+        except OSError:  # nothing there
+            return 0
+        taken = len(data)
+        try:
+            self._make_room(taken)
+            while data:
+                data = data[self._write(data):]
+        except OSError as error:  # a full disk costs output, not the replica
+            self._lost += len(data)
+            self._why = str(error.strerror)
+        return taken
+
+    def drain(self) -> None:
+        """Move all that is there, within bounds: something may still be writing."""
+        for _ in range(64):
+            if not self.take():
+                return
+
+    def _write(self, data: bytes) -> int:
+        written = os.write(self._log, data)
+        self._size += written
+        return written
+
+    def _make_room(self, coming: int) -> None:
+        if self._log < 0:
+            self._log = open_log(self._path)
+            self._size = os.fstat(self._log).st_size
+        if self._size + coming > LOG_BYTES // 2:
+            self._rotate()
+        if self._lost:
+            self._write(b"\nfleetctl: %d bytes of output are missing: %s\n" % (self._lost, self._why.encode()))
+            self._lost = 0
+
+    def _rotate(self) -> None:
+        """Begin a new log; the one before becomes `NAME.1`, in place of an older one."""
+        try:
+            os.replace(self._path, self._path + ".1")
+            os.close(self._log)
+            self._log = -1
+            self._log = open_log(self._path)
+        except OSError:
+            if self._log < 0:
+                raise
+            os.ftruncate(self._log, 0)  # it cannot be renamed: then the newest is what counts
+        self._size = 0
 
 
 def become_guard(parent: int) -> int:
@@ -101,11 +190,16 @@ def become_guard(parent: int) -> int:
     return reader
 
 
-def guard(child: int, reader: int) -> int:
-    """Wait until `child` ends or we are told to stop, then end everything below; return its wait status, or 15."""
+def guard(child: int, reader: int, output: Output, pipes: List[int]) -> int:
+    """Wait until `child` ends or we are told to stop, then end everything below; return its wait status, or 15.
+
+    Output is moved as it comes where `pipes` names its pipe, else at the end alone.
+    """
     status = None
     while status is None:
-        select.select([reader], [], [], 30)
+        woken = select.select([reader, *pipes], [], [], 30)[0]
+        if output.pipe in woken and output.take() < READ_BYTES:
+            select.select([reader], [], [], GATHER_S)
         try:
             received = os.read(reader, 512)
         except OSError:
@@ -113,7 +207,7 @@ def guard(child: int, reader: int) -> int:
         status = reap().get(child)
         if status is None and signal.SIGTERM in received:
             status = signal.SIGTERM
-    kill_tree(os.getpid(), GRACE_S)
+    kill_tree(os.getpid(), GRACE_S, output.drain)
     return int(status)
 
 
@@ -128,12 +222,8 @@ def run_engine(config: Dict[str, Any]) -> None:
     os.setsid()
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)  # whatever was ignored where Ray was started
-    log = os.open(config["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.closerange(3, 256)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # everything else that is open closes with exec
     try:
         os.chdir(config["cwd"])
     except OSError as error:
@@ -146,31 +236,31 @@ def run_engine(config: Dict[str, Any]) -> None:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def run_inner(config: Dict[str, Any], parent: int) -> None:
-    """The inner guard: starts the engine, and says which process it is."""
+def run_inner(config: Dict[str, Any], parent: int, output: Output) -> None:
+    """The inner guard: starts the engine, says which process it is, and moves its output."""
     reader = become_guard(parent)
     engine = os.fork()
     if engine == 0:
         run_engine(config)
-    os.write(1, json.dumps({"started": engine}).encode() + b"\n")
-    exit_like(guard(engine, reader))
+    os.write(1, b'{"started": %d}\n' % engine)
+    exit_like(guard(engine, reader, output, [output.pipe]))
 
 
 def main(config: Dict[str, Any]) -> None:
     """The outer guard: starts the inner one and reports how it ended."""
     outer = os.getpid()
+    os.set_inheritable(config["output"], False)
+    output = Output(config["output"], config["log"])
     reader = become_guard(config["parent"])
     inner = os.fork()
     if inner == 0:
-        run_inner(config, outer)
-    status = guard(inner, reader)
+        run_inner(config, outer, output)
+    status = guard(inner, reader, output, [])
     if config.get("freshDir"):  # who made it may be gone by now
-        import shutil  # only now: two guards stand beside every engine, and should weigh little
+        import shutil  # only now: it is slow to import
 
         shutil.rmtree(config["freshDir"], ignore_errors=True)
     try:
-        code = 128 + (status & 0x7F) if status & 0x7F else status >> 8
-        os.write(1, json.dumps({"exited": code}).encode() + b"\n")
+        os.write(1, b'{"exited": %d}\n' % (128 + (status & 0x7F) if status & 0x7F else status >> 8))
     finally:
         exit_like(status)
-

@@ -1,7 +1,8 @@
 """Stands in for an actor: runs one engine with the real `EngineProcess`, in a process of its own, without Ray.
 
-Reads one JSON line (member, injected, visible, log, port, startupTimeout, aliveFor), writes one line for each thing
-that happens: created, failed, ready, down. It has to be a process of its own because it becomes a subreaper. Run it
+Reads one JSON line (member, injected, log, startupTimeout, aliveFor), writes one line for each thing that happens:
+created (the port that is kept for the engine, its FLEETCTL_PORT), failed, ready, serves (a port), down. `probed` false
+is a rank whose readiness nobody asks for. It has to be a process of its own because it becomes a subreaper. Run it
 below a process that has the node's environment, as an actor runs below its raylet.
 """
 
@@ -10,11 +11,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from typing import Any
 
 from fleetctl.agent import engine as engine_module
-from fleetctl.agent.engine import EngineProcess, StartFailed
+from fleetctl.agent import ports
+from fleetctl.agent.engine import EngineProcess
+from fleetctl.agent.engine_log import EngineLog
+from fleetctl.agent.failure import StartFailed
 
 os.environ["SET_BY_RAY"] = "for its worker alone"
 
@@ -25,10 +30,17 @@ def say(**what: Any) -> None:
 
 def main(order: dict[str, Any]) -> None:
     engine_module.DEFAULT_READY_S = order["aliveFor"]
+    ports.SETTLE_S = order.get("patience", 0.2)
+    reserved = [ports.reserve_port(), ports.reserve_port()]
+    port, leader_port = (holder.getsockname()[1] for holder in reserved)
+    injected = {**order["injected"], "FLEETCTL_PORT": str(port), "FLEETCTL_LEADER_PORT": str(leader_port)}
     try:
-        engine = EngineProcess(order["member"], order["injected"], order["visible"], order["log"], order["port"])
-        say(created=os.getpid())
+        engine = EngineProcess(order["member"], injected, EngineLog(order["log"]), reserved)
+        say(created=port)
         engine.start()
+        if not order.get("probed", True):
+            say(down=engine.watch(threading.Event()))
+            return
         try:
             engine.become_ready(time.monotonic() + order["startupTimeout"])
         except StartFailed:
@@ -38,6 +50,7 @@ def main(order: dict[str, Any]) -> None:
         say(failed=failure.code, message=str(failure))
         return
     say(ready=engine.pid)
+    say(serves=engine.served_port())
     say(down=engine.watch())
 
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterator
 
 import pytest
 from left_behind import end, eventually, marked
+from servers import Serve, Server
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start processes that listen, as `serve(host, port)`; 0 = a free one."""
+    with contextlib.ExitStack() as opened:
+        def serving(host: str = "127.0.0.1", port: int = 0) -> Server:
+            return opened.enter_context(contextlib.closing(Server(host, port)))
+
+        yield serving
 
 
 @pytest.fixture

@@ -27,6 +27,9 @@ time.sleep(1000)
 """
 """An engine of three processes: itself, a child in a session of its own, and one that was orphaned on purpose."""
 
+SPEAKS_ON_CUE = "while ! test -e cue; do sleep 0.02; done; echo the last words; touch said; exec sleep 1000"
+"""A shell's engine that writes when there is a file `cue` in its folder, and says so with a file `said`."""
+
 
 def marked(mark: str) -> list[int]:
     """Return the living processes, zombies left out, that carry `mark`."""

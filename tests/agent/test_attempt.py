@@ -31,6 +31,7 @@ class Here:
         self.placed = True
         self.states: list[str] = ["ALIVE"]
         self.fleet = "lab"
+        self.place: dict[str, object] = {"ip": "10.0.0.7", "port": 7001}
         self.constructed = True
         self.death = ""
         self.kept: tuple[str, str] | None = None
@@ -61,7 +62,7 @@ class Here:
         if not self.placed:
             return ActorRecord("PENDING_CREATION", False, "", "")
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-        report = {"fleet": self.fleet, "members": [{"ip": "10.0.0.7", "port": 7001}]}
+        report = {"fleet": self.fleet, "members": [self.place]}
         told = json.dumps(report) if state == "ALIVE" and self.constructed else ""
         return ActorRecord(state, True, told, self.death if state == "DEAD" else "")
 
@@ -235,6 +236,13 @@ def test_one_that_is_up_and_does_not_answer_is_ready_and_says_so(here: Here) -> 
     here.answers = False
     told = here.run(here.attempt())
     assert (told["outcome"], told["code"]) == ("ready", "NOT_ANSWERING")
+
+
+def test_a_start_on_cards_that_nobody_could_look_at_is_told(here: Here) -> None:
+    here.place["unchecked"] = "no NVIDIA driver was found on this node"
+    told = here.run(here.attempt())
+    assert (told["outcome"], told["code"]) == ("ready", "CARDS_UNCHECKED")
+    assert "no NVIDIA driver" in told["message"]
 
 
 def test_a_gang_gives_its_turn_away_only_when_its_placement_group_has_its_cards(here: Here) -> None:

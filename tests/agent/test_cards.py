@@ -1,77 +1,43 @@
-"""A member's look at its cards, with an `nvidia-smi` that a test writes."""
+"""A member's look at its cards: which ones were granted, whether they are fit to use, and what could not be checked."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from fleetctl.agent import cards
-from fleetctl.agent.cards import MIB, Card, granted, objection, read_cards, uuids, wait_for_clean_cards
+from fleetctl.agent.cards import Look, find, look, numbers, objection, uuids, wait_for_clean_cards
+from fleetctl.agent.driver import Answer, Card
 
 GIB = 1 << 30
-Driver = Callable[[str], dict[str, str]]
-
-
-@pytest.fixture
-def driver(tmp_path: Path) -> Driver:
-    """Put an `nvidia-smi` on the PATH of the environment that is returned; it runs `body` of a shell script."""
-
-    def install(body: str) -> dict[str, str]:
-        program = tmp_path / "nvidia-smi"
-        program.write_text(f"#!/bin/sh\n{body}\n")
-        program.chmod(0o755)
-        return {"PATH": f"{tmp_path}{os.pathsep}/usr/bin:/bin"}
-
-    return install
-
-
-def listing(*rows: str) -> str:
-    return "cat <<'EOF'\n" + "\n".join(rows) + "\nEOF"
 
 
 def card(number: int, used: int = 0, total: int = 80 * GIB) -> Card:
-    return Card(str(number), f"GPU-{number}", total, used)
+    return Card(str(number), f"GPU-{number}{number}{number}", total, used, total - used)
 
 
-def test_cards_are_read_in_bytes(driver: Driver) -> None:
-    env = driver(listing("0, GPU-aa, 23034, 5", "1, GPU-bb, 81559, 0"))
-    assert read_cards(env) == [Card("0", "GPU-aa", 23034 * MIB, 5 * MIB), Card("1", "GPU-bb", 81559 * MIB, 0)]
+HOST = [
+    card(0), card(1), card(10), Card("2", "GPU-222", 80 * GIB, 9 * GIB, 71 * GIB, is_divided=True),
+    Card("2", "MIG-aaa", 10 * GIB, 0, 10 * GIB, is_part=True),
+    Card("2", "MIG-aab", 20 * GIB, 9 * GIB, 11 * GIB, is_part=True),
+]
 
 
-def test_the_driver_is_asked_with_the_nodes_environment(driver: Driver, tmp_path: Path) -> None:
-    env = driver(f'echo "$CUDA_VISIBLE_DEVICES|$*" > {tmp_path}/asked')
-    read_cards({**env, "CUDA_VISIBLE_DEVICES": "7"})
-    visible, _, query = (tmp_path / "asked").read_text().partition("|")
-    assert visible == "7"
-    assert "index,uuid,memory.total,memory.used" in query
-    assert "nounits" in query
-
-
-@pytest.mark.parametrize("row", [
-    "0, GPU-aa, [N/A], [N/A]", "0, GPU-aa, [Insufficient Permissions], 5", "", "no devices",
+@pytest.mark.parametrize(("granted", "uuid"), [
+    ("0", "GPU-000"), ("10", "GPU-101010"), ("GPU-111", "GPU-111"), ("MIG-aaa", "MIG-aaa"), ("2", "GPU-222"),
+    ("GPU-0", "GPU-000"), ("GPU-10", "GPU-101010"), ("MIG-aab", "MIG-aab"),
 ])
-def test_a_card_whose_memory_is_not_told_is_left_out(driver: Driver, row: str) -> None:
-    assert read_cards(driver(listing(row, "1, GPU-bb, 100, 0"))) == [Card("1", "GPU-bb", 100 * MIB, 0)]
+def test_a_card_is_found_by_number_uuid_or_the_beginning_of_one(granted: str, uuid: str) -> None:
+    found = find(HOST, granted)
+    assert found is not None
+    assert found.uuid == uuid
 
 
-def test_without_a_working_driver_nothing_is_known_and_nothing_refused(driver: Driver, tmp_path: Path) -> None:
-    missing = {"PATH": str(tmp_path)}
-    assert read_cards(missing) is None
-    assert read_cards(driver("echo 'has failed because it could not communicate with the driver'; exit 9")) is None
-    assert wait_for_clean_cards("0", 10_000, 80 * GIB, driver("exit 9")) is None
-
-
-def test_granted_cards_are_picked_by_index_or_uuid_in_their_order() -> None:
-    there = [card(0), card(1), card(10)]
-    assert granted(there, "10,0") == [card(10), card(0)]
-    assert granted(there, "GPU-1") == [card(1)]
-    assert granted(there, "GPU-1, 0") == [card(1), card(0)]
-    assert granted(there, "") == []
-    assert granted(there, "7,MIG-x") == []
+@pytest.mark.parametrize("granted", ["7", "GPU-1", "GPU-", "GPU-9", "MIG-aa", "G", "", "MIG-GPU-222/1/0", "NoDevFiles"])
+def test_an_id_that_fits_no_card_or_several_finds_none(granted: str) -> None:
+    assert find(HOST, granted) is None
 
 
 @pytest.mark.parametrize(("share", "vram", "used", "fine"), [
@@ -95,50 +61,101 @@ def test_on_a_small_card_one_gibibyte_of_use_is_still_clean() -> None:
     assert objection([card(0, GIB + 1, 16 * GIB)], 10_000, 0) is not None
 
 
+def test_room_is_what_the_driver_calls_free_for_it_keeps_some_for_itself() -> None:
+    kept = Card("0", "GPU-0", 80 * GIB, 0, 79 * GIB)
+    assert objection([kept], 10_000, 79 * GIB) is None
+    assert objection([kept], 10_000, 80 * GIB) == "card 0 has 80896Mi of 81920Mi free, 81920Mi are needed"
+
+
 def test_an_objection_names_the_card_and_the_arithmetic() -> None:
     assert objection([card(0), card(5, 3 * GIB)], 20_000, 0) == (
         "card 5 was granted whole but 3072Mi of it are in use by somebody else")
     assert objection([card(5, 70 * GIB)], 2_500, 20 * GIB) == "card 5 has 10240Mi of 81920Mi free, 20480Mi are needed"
 
 
-class Clock(SimpleNamespace):
-    """Time that passes only by sleeping; `then` is called after each sleep."""
+def test_a_mig_device_is_judged_by_its_own_memory() -> None:
+    assert look(Answer(HOST), ["MIG-aaa"], 10_000, 10 * GIB) == Look([HOST[4]])
+    assert look(Answer(HOST), ["MIG-aab"], 10_000, 0).objection == (
+        "MIG-aab of card 2 was granted whole but 9216Mi of it are in use by somebody else")
 
-    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
-        super().__init__(now=0.0, then=then)
+
+@pytest.mark.parametrize(("answer", "granted", "unchecked"), [
+    (Answer([], "no NVIDIA driver was found on this node"), ["0"], "no NVIDIA driver was found on this node"),
+    (Answer(HOST), ["0", "GPU-1"], "the NVIDIA driver tells no memory of GPU-1"),
+    (Answer(HOST[:3]), ["MIG-aaa", "7"], "the NVIDIA driver tells no memory of MIG-aaa, 7"),
+    (Answer(HOST), ["2"], "card 2 is divided (MIG), and was granted by its number"),
+    (Answer(HOST), ["0", "MIG-aaa"], None),
+    (Answer([]), ["0"], None),
+])
+def test_what_could_not_be_checked_is_said_and_not_refused(
+    answer: Answer, granted: list[str], unchecked: str | None
+) -> None:
+    seen = look(answer, granted, 10_000, 0)
+    assert (seen.unchecked, seen.objection) == (unchecked, None)
+
+
+def test_what_can_be_checked_is_checked_beside_what_cannot() -> None:
+    assert look(Answer([card(0, 70 * GIB)]), ["MIG-x", "0"], 20_000, 0).objection is not None
+
+
+def test_cards_are_told_by_the_drivers_numbers_and_uuids_where_it_knows_them() -> None:
+    granted = ["GPU-1", "MIG-aab", "MIG-aaa", "7", "MIG-x", "10"]
+    seen = look(Answer([*HOST[:1], *HOST[2:]]), granted, 10_000, 0)
+    assert numbers(granted, seen) == [10, 2, 7]
+    assert uuids(seen) == ["GPU-101010", "MIG-aab", "MIG-aaa", "GPU-101010"]
+    assert numbers(["3", "GPU-x"], Look()) == [3]
+
+
+class Clock(SimpleNamespace):
+    """Time that passes only by sleeping."""
+
+    def __init__(self) -> None:
+        super().__init__(now=0.0)
 
     def monotonic(self) -> float:
         return float(self.now)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
-        self.then()
 
 
-def test_a_card_that_is_still_giving_memory_back_is_waited_for(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    env = driver(listing("0, GPU-aa, 81920, 70000"))
-    clock = Clock(then=lambda: driver(listing("0, GPU-aa, 81920, 3")))
-    monkeypatch.setattr(cards, "time", clock)
-    assert wait_for_clean_cards("0", 10_000, 0, env) is None
+Driver = Callable[[list[Answer]], Clock]
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """Let the driver give these answers, one after the other, the last for good; return the clock."""
+
+    def answering(answers: list[Answer]) -> Clock:
+        clock = Clock()
+        monkeypatch.setattr(cards, "time", clock)
+        monkeypatch.setattr(cards, "ask", lambda env: answers.pop(0) if len(answers) > 1 else answers[0])
+        return clock
+
+    return answering
+
+
+def test_a_card_that_is_still_giving_memory_back_is_waited_for(driver: Driver) -> None:
+    clock = driver([Answer([card(0, 70 * GIB)]), Answer([card(0, 1)])])
+    assert wait_for_clean_cards(["0"], 10_000, 0, {}) == Look([card(0, 1)])
     assert clock.now > 0
 
 
-def test_a_card_that_stays_taken_is_objected_to(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    env, clock = driver(listing("0, GPU-aa, 81920, 70000", "1, GPU-bb, 81920, 0")), Clock()
-    monkeypatch.setattr(cards, "time", clock)
-    assert "card 0 was granted whole" in (wait_for_clean_cards("0,1", 20_000, 0, env) or "")
-    assert wait_for_clean_cards("1", 10_000, 0, env) is None, "somebody else's card is no matter"
+def test_a_card_that_stays_taken_is_objected_to(driver: Driver) -> None:
+    clock = driver([Answer([card(0, 70 * GIB), card(1)])])
+    assert "card 0 was granted whole" in (wait_for_clean_cards(["0", "1"], 20_000, 0, {}).objection or "")
+    assert wait_for_clean_cards(["1"], 10_000, 0, {}).objection is None, "somebody else's card is no matter"
     assert cards.SETTLE_S <= clock.now <= cards.SETTLE_S + 2
 
 
-def test_a_member_without_a_card_asks_nobody(driver: Driver, tmp_path: Path) -> None:
-    env = driver(f"touch {tmp_path}/asked")
-    assert wait_for_clean_cards("", 0, 0, env) is None
-    assert uuids("", env) == []
-    assert not (tmp_path / "asked").exists()
+def test_a_card_that_cannot_be_checked_is_not_waited_for(driver: Driver) -> None:
+    clock = driver([Answer([], "no NVIDIA driver was found on this node")])
+    assert wait_for_clean_cards(["0"], 10_000, 0, {}).unchecked == "no NVIDIA driver was found on this node"
+    assert clock.now == 0
 
 
-def test_uuids_are_told_as_far_as_the_driver_tells_them(driver: Driver) -> None:
-    env = driver(listing("0, GPU-aa, 100, 0", "1, GPU-bb, 100, 0"))
-    assert uuids("1,0", env) == ["GPU-bb", "GPU-aa"]
-    assert uuids("0", driver("exit 9")) == []
+def test_a_member_without_a_card_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(cards, "ask")
+    assert wait_for_clean_cards([], 0, 0, {}) == Look()
+
+

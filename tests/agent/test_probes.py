@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import socket
 import threading
 import time
@@ -11,10 +13,16 @@ from pathlib import Path
 import pytest
 from left_behind import eventually
 
-from fleetctl.agent.engine import reserve_port
-from fleetctl.agent.probes import build_check, exec_check, http_check, tcp_check
+from fleetctl.agent.holders import Tree
+from fleetctl.agent.ownership import Ownership, PortTaken
+from fleetctl.agent.ports import reserve_port
+from fleetctl.agent.probes import build_check, exec_check, first_answer, http_check, pauses, tcp_check
 
 ENV = {"PATH": "/usr/bin:/bin", "MODE": "fast"}
+
+
+ourselves = Tree(os.getppid())
+"""The engine's processes, where the test itself is the engine."""
 
 
 def hangs_up(connection: socket.socket) -> bytes:
@@ -145,7 +153,7 @@ def test_a_probe_uses_the_members_own_port_unless_it_names_one(
     said["answer"] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
     def check(probe: dict[str, object], own: int) -> str | None:
-        return build_check(probe, ["127.0.0.1"], own, ENV, str(tmp_path), str)()
+        return build_check(probe, ["127.0.0.1"], own, ourselves, ENV, str(tmp_path), str)()
 
     assert check({"http": {"path": "/"}}, port) is None
     assert check({"http": {"path": "/", "port": port}}, closed_port) is None
@@ -161,7 +169,8 @@ def test_an_exec_probe_is_expanded_once_when_it_is_built(tmp_path: Path) -> None
         asked.append(text)
         return {"$(X)": "true"}.get(text, text)
 
-    check = build_check({"exec": {"command": ["$(X)"]}, "timeout": 10}, ["127.0.0.1"], 1, ENV, str(tmp_path), expand)
+    probe = {"exec": {"command": ["$(X)"]}, "timeout": 10}
+    check = build_check(probe, ["127.0.0.1"], 1, ourselves, ENV, str(tmp_path), expand)
     assert (check(), check(), asked) == (None, None, ["$(X)"])
 
 
@@ -169,9 +178,43 @@ def test_an_engine_that_listens_on_the_nodes_address_alone_is_found_there() -> N
     with socket.create_server(("127.0.0.2", 0)) as server:
         port = server.getsockname()[1]
         probe = {"tcp": {"port": port}, "timeout": 5}
-        seen = build_check(probe, ["127.0.0.1"], 1, ENV, "/", str)()
+        seen = build_check(probe, ["127.0.0.1"], 1, ourselves, ENV, "/", str)()
         assert seen == f"connect to port {port}: ConnectionRefusedError"
-        assert build_check(probe, ["127.0.0.1", "127.0.0.2"], 1, ENV, "/", str)() is None
+        assert build_check(probe, ["127.0.0.1", "127.0.0.2"], 1, ourselves, ENV, "/", str)() is None
+
+
+def test_an_answer_that_is_not_of_the_engine_is_told_as_such() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        check = build_check({"tcp": {"port": port}}, ["127.0.0.1"], 1, Tree(1 << 30), ENV, "/", str)
+        with pytest.raises(PortTaken, match=f"process {os.getpid()}"):
+            check()
+
+
+def test_an_answer_that_is_not_healthy_must_be_of_the_engine_too(talk: tuple[int, dict[str, bytes]]) -> None:
+    port, said = talk
+    said["answer"] = b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n"
+    probe = {"http": {"port": port}}
+    assert "HTTP 503" in (build_check(probe, ["127.0.0.1"], 1, ourselves, ENV, "/", str)() or "")
+    with pytest.raises(PortTaken):
+        build_check(probe, ["127.0.0.1"], 1, Tree(1 << 30), ENV, "/", str)()
+
+
+def test_the_first_address_at_which_somebody_answers_decides() -> None:
+    """An engine that answers at all of them is asked once, and its log is not filled with thrice the probes."""
+    seen = {"a": "on port 1: ConnectionRefusedError", "b": "on port 1: OSError", "c": "on port 1: HTTP 503"}
+    owner = Ownership(1, ourselves)
+    assert first_answer("abcd", seen.__getitem__, owner) == "on port 1: HTTP 503"
+    assert first_answer("ab", seen.__getitem__, owner) == "on port 1: ConnectionRefusedError"
+
+
+@pytest.mark.parametrize(("period_s", "expected"), [
+    (1.0, [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]), (0.1, [0.05, 0.1, 0.1]), (0.02, [0.02, 0.02]),
+])
+def test_readiness_is_asked_for_at_ever_longer_intervals_up_to_its_period(
+    period_s: float, expected: list[float]
+) -> None:
+    assert list(itertools.islice(pauses(period_s), len(expected))) == expected
 
 
 def test_an_exec_probe_that_hangs_takes_its_children_along(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -11,13 +12,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from left_behind import FAMILY, MARK, alive, children, eventually, marked
+from left_behind import FAMILY, MARK, SPEAKS_ON_CUE, alive, children, eventually, marked
 
 from fleetctl.agent import supervisor
-from fleetctl.agent.engine import LOAD_SUPERVISOR
+from fleetctl.agent.guarded import launch
 
 SOURCE = Path(supervisor.__file__).read_text(encoding="utf-8")
 
@@ -25,8 +25,9 @@ SOURCE = Path(supervisor.__file__).read_text(encoding="utf-8")
 class Supervised:
     """A running supervisor and its log; `reports` are the lines it has written so far."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], output: int, log: Path) -> None:
         self.process = process
+        self.output = output
         self.log = log
 
     @property
@@ -56,20 +57,12 @@ def start(tmp_path: Path, mark: str) -> Iterator[Start]:
     """Start a supervisor with an engine `argv`; its environment is PATH and the mark, and what is given."""
     started: list[Supervised] = []
 
-    def starting(*argv: str, cwd: Path = tmp_path, **env: str) -> Supervised:
-        log = tmp_path / "engine.log"
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", LOAD_SUPERVISOR, "fleetctl-supervisor"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-        )
-        config: dict[str, Any] = {
-            "argv": argv, "env": {"PATH": os.environ["PATH"], MARK: mark, **env}, "cwd": str(cwd), "log": str(log),
-            "parent": os.getpid(), "source": SOURCE,
-        }
-        assert process.stdin is not None
-        with process.stdin as stdin:
-            stdin.write(json.dumps(config).encode() + b"\n")
-        started.append(Supervised(process, log))
+    def starting(
+        *argv: str, cwd: Path = tmp_path, source: str = SOURCE, log: str = "engine.log", **env: str
+    ) -> Supervised:
+        path = tmp_path / log
+        variables = {"PATH": os.environ["PATH"], MARK: mark, **env}
+        started.append(Supervised(*launch(source, argv, variables, str(cwd), str(path)), path))
         return started[-1]
 
     yield starting
@@ -87,6 +80,7 @@ def ending(supervised: Supervised) -> Iterator[None]:
     supervised.process.wait(30)
     assert supervised.process.stdout is not None
     supervised.process.stdout.close()
+    os.close(supervised.output)
 
 
 def python(code: str) -> tuple[str, ...]:
@@ -100,6 +94,86 @@ def family(start: Start, mark: str) -> Supervised:
     return supervised
 
 
+COUNTS = "import sys\nfor i in range(int(sys.argv[1])): print('%08d' % i, 'x' * 90, flush=i % 100 == 0)"
+SMALL = SOURCE.replace("LOG_BYTES = 64 << 20", "LOG_BYTES = 1 << 20")
+
+
+def test_a_burst_of_output_is_capped_and_the_latest_of_it_is_kept_without_a_gap(start: Start, tmp_path: Path) -> None:
+    """20 MB in all, of which 1 MiB stays."""
+    assert SMALL != SOURCE
+    supervised = start(*python(COUNTS), "200000", source=SMALL)
+    supervised.finish()
+    before, now = tmp_path / "engine.log.1", tmp_path / "engine.log"
+    assert max(before.stat().st_size, now.stat().st_size) <= 1 << 19
+    assert before.stat().st_size > 1 << 18
+    assert [stat.S_IMODE(log.stat().st_mode) & ~0o640 for log in (before, now)] == [0, 0]
+    numbers = [int(line[:8]) for line in (before.read_text() + now.read_text()).splitlines()[1:]]
+    assert numbers == list(range(200_000 - len(numbers), 200_000))
+
+
+def test_a_log_that_was_large_before_is_begun_anew(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "engine.log").write_bytes(b"x" * (1 << 19))
+    start("echo", "new", source=SMALL).finish()
+    assert (tmp_path / "engine.log").read_text() == "new\n"
+    assert (tmp_path / "engine.log.1").stat().st_size == 1 << 19
+
+
+def test_a_log_that_cannot_be_renamed_is_kept_small_all_the_same(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "engine.log.1").mkdir()
+    (tmp_path / "engine.log.1" / "not empty").touch()
+    supervised = start(*python(COUNTS), "20000", source=SMALL)
+    supervised.finish()
+    assert supervised.log.stat().st_size <= 1 << 19
+    assert supervised.log.read_text().splitlines()[-1].startswith("00019999 ")
+
+
+@pytest.mark.parametrize("log", ["/dev/full", "/no/such/folder/engine.log"])
+def test_an_engine_is_not_troubled_by_a_log_that_cannot_be_written(start: Start, log: str) -> None:
+    """A full disk: 2 MB is more than the pipe holds, so an engine that has nobody to take its output would hang."""
+    supervised = start(*python(COUNTS), "20000", log=log)
+    supervised.report()
+    assert supervised.finish() == ([{"exited": 0}], 0)
+
+
+def test_what_a_full_disk_cost_is_said_when_there_is_room_again(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    log = tmp_path / "engine.log"
+    output = supervisor.Output(reader, str(log))
+    real = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        if room:
+            return real(descriptor, data[:room.pop()])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    os.write(writer, b"first\n")
+    assert output.take() == 6
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor.os, "write", full)
+        room = [4]
+        real(writer, b"halfgone")
+        assert output.take() == 8
+        real(writer, b"all gone")
+        assert output.take() == 8
+    os.write(writer, b"again\n")
+    output.drain()
+    assert log.read_text() == "first\nhalf\nfleetctl: 12 bytes of output are missing: No space left on device\nagain\n"
+    for descriptor in (reader, writer):
+        os.close(descriptor)
+
+
+def test_what_was_written_while_the_inner_guard_stood_still_is_not_lost_with_it(start: Start, tmp_path: Path) -> None:
+    supervised = start("sh", "-c", SPEAKS_ON_CUE)
+    supervised.report()
+    inner = supervised.inner
+    os.kill(inner, signal.SIGSTOP)
+    (tmp_path / "cue").touch()
+    eventually((tmp_path / "said").exists, "the engine has spoken")
+    os.kill(inner, signal.SIGKILL)
+    supervised.finish()
+    assert supervised.log.read_text() == "the last words\n"
+
+
 def test_what_the_engine_writes_is_appended_to_the_log(start: Start, tmp_path: Path) -> None:
     (tmp_path / "engine.log").write_text("an earlier life\n")
     supervised = start("sh", "-c", "echo out; echo err >&2")
@@ -108,9 +182,9 @@ def test_what_the_engine_writes_is_appended_to_the_log(start: Start, tmp_path: P
 
 
 def test_a_new_log_is_not_for_everybody(start: Start) -> None:
-    supervised = start("true")
+    supervised = start("echo", "secret")
     supervised.finish()
-    assert stat.S_IMODE(supervised.log.stat().st_mode) & 0o007 == 0
+    assert stat.S_IMODE(supervised.log.stat().st_mode) & ~0o640 == 0
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 127])
@@ -241,12 +315,7 @@ def test_an_engine_that_will_not_stop_is_ended(start: Start, mark: str) -> None:
 
 def test_a_parent_that_died_before_the_guard_was_ready_ends_it(start: Start, mark: str, tmp_path: Path) -> None:
     """The supervisor is told whose child it is; being somebody else's child means that its parent has gone."""
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", LOAD_SUPERVISOR, "fleetctl-supervisor"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-    )
-    config = {"argv": ["sleep", "1000"], "env": {"PATH": os.environ["PATH"], MARK: mark}, "cwd": str(tmp_path),
-              "log": str(tmp_path / "engine.log"), "parent": 1, "source": SOURCE}
-    process.communicate(json.dumps(config).encode() + b"\n", timeout=30)
-    assert process.returncode == 128 + signal.SIGTERM
+    supervised = start("sleep", "1000", source=f"{SOURCE}\nos.getppid = lambda: 1\n")
+    supervised.report()
+    assert supervised.finish()[1] == 128 + signal.SIGTERM
     assert marked(mark) == []

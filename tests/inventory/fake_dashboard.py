@@ -96,7 +96,7 @@ def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
             part = parts.path if parts.path in fake.behaviours else part_of(parts.path, query)
             if part in fake.behaviours:
                 fake.behaviours[part](self)
-            elif part == LOGICAL:
+            elif part == LOGICAL and part not in fake.bodies:
                 answer(self, 200, json.dumps(fake.logical_actors()).encode())
             elif query.get("filter_keys") == "actor_id":
                 answer(self, 200, json.dumps(fake.actor(query["filter_values"])).encode())

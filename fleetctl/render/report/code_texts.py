@@ -58,6 +58,7 @@ RUN = {
 OUTCOME = {
     "ENGINE_EXITED": "an engine that ended before it was ready",
     "STARTUP_TIMEOUT": "a replica that was not ready in time",
+    "PORT_IN_USE": "a port of a probe that somebody else's server has",
     "ENV_MISSING": "a variable that the node does not have",
     "UNRESOLVED_VARIABLE": "a $(FLEETCTL_...) there is none of",
     "MEMBER_FAILED": "a member of a gang that could not be started",
@@ -67,6 +68,7 @@ OUTCOME = {
     "NODE_TAKEN": "a node with less free than the plan counted on",
     "NODE_GONE": "a node that is dead",
     "NEVER_CONSTRUCTED": "an actor that Ray calls ALIVE and whose constructor never returned",
+    "CARDS_UNCHECKED": "a replica that is ready, and nobody looked at its cards before it started",
     "NOT_ANSWERING": "a replica that is ready, and whose process does not answer",
     "NAME_TAKEN": "a replica's name that belongs to somebody else",
     "REFUSED_BY_RAY": "a replica that Ray did not take",

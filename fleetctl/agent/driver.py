@@ -1,0 +1,141 @@
+"""What the NVIDIA driver of this host says of its cards: through NVML, which Ray ships, or `nvidia-smi`."""
+
+from __future__ import annotations
+
+import csv
+import ctypes
+import glob
+import subprocess
+import threading
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional
+
+MIB = 1 << 20
+DEVICES = ("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "/dev/dri/render*")
+LIBRARY = "libnvidia-ml.so.1"
+PATIENCE_S = 30.0
+"""A driver that hangs must not hang the replica's start."""
+QUERY = "--query-gpu=index,uuid,memory.total,memory.used,memory.free"
+
+
+class Card(NamedTuple):
+    """A card, or a MIG device with the `number` of the card that it is part of. Bytes."""
+
+    number: str
+    uuid: str
+    total: int
+    used: int
+    free: int
+    is_part: bool = False
+    is_divided: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.uuid} of card {self.number}" if self.is_part else f"card {self.number}"
+
+
+class Answer(NamedTuple):
+    """The cards of this host as the driver tells them, or why it does not. Neither: this host has none at all."""
+
+    cards: List[Card]
+    trouble: Optional[str] = None
+
+
+def ask(env: Mapping[str, str]) -> Answer:
+    """Ask the driver for all cards of this host, in the order of their numbers."""
+    nvml = load_nvml()
+    if nvml is None:
+        return ask_nvidia_smi(env) or Answer([], "no NVIDIA driver was found on this node" if has_devices() else None)
+    answer = _within(PATIENCE_S, lambda: ask_nvml(nvml))
+    if answer is None:
+        return Answer([], f"the NVIDIA driver did not answer within {PATIENCE_S:g} s")
+    return (ask_nvidia_smi(env) or answer) if answer.trouble else answer
+
+
+def has_devices() -> bool:
+    """Tell whether this host has a GPU of any kind; where it has none, those that Ray counts are simulated."""
+    return any(glob.glob(pattern) for pattern in DEVICES)
+
+
+def load_nvml() -> Any:
+    """Return Ray's binding to NVML, or None where there is no such library."""
+    try:
+        ctypes.CDLL(LIBRARY)  # first: the binding is slow to import, and most nodes without it have no card
+        import ray._private.thirdparty.pynvml as nvml
+    except (OSError, ImportError):
+        return None
+    return nvml
+
+
+def _within(patience_s: float, question: Callable[[], Answer]) -> Optional[Answer]:
+    answers: List[Answer] = []
+    thread = threading.Thread(target=lambda: answers.append(question()), name="fleetctl-cards", daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    return answers[0] if answers else None
+
+
+def ask_nvml(nvml: Any) -> Answer:
+    """Read all cards, and the MIG devices of those that are divided. A card that tells no memory is left out."""
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return Answer([], f"NVML: {error}")
+    cards: List[Card] = []
+    try:
+        for index in range(nvml.nvmlDeviceGetCount()):
+            cards.extend(_card_and_parts(nvml, index))
+    except nvml.NVMLError as error:
+        return Answer([], f"NVML: {error}")
+    finally:
+        nvml.nvmlShutdown()
+    return Answer(cards, None if cards else "the NVIDIA driver tells of no card")
+
+
+def _card_and_parts(nvml: Any, index: int) -> List[Card]:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    try:
+        is_divided = bool(nvml.nvmlDeviceGetMigMode(handle)[0])
+    except nvml.NVMLError:  # a card that cannot be divided
+        is_divided = False
+    found = [_read(nvml, handle, index, is_divided=is_divided)]
+    for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if is_divided else 0):
+        try:
+            part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
+        except nvml.NVMLError:  # a place that holds none
+            continue
+        found.append(_read(nvml, part, index, is_part=True))
+    return [card for card in found if card]
+
+
+def _read(nvml: Any, handle: Any, index: int, is_part: bool = False, is_divided: bool = False) -> Optional[Card]:
+    try:
+        memory, uuid = _memory(nvml, handle), nvml.nvmlDeviceGetUUID(handle)
+        return Card(str(index), uuid, memory.total, memory.used, memory.free, is_part, is_divided)
+    except nvml.NVMLError:
+        return None
+
+
+def _memory(nvml: Any, handle: Any) -> Any:
+    """Return total, used and free. The older call counts as used what the driver keeps for itself."""
+    try:
+        if hasattr(nvml, "nvmlMemory_v2"):  # not in the binding of Ray 2.49
+            return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    except nvml.NVMLError:  # not in the driver
+        pass
+    return nvml.nvmlDeviceGetMemoryInfo(handle)
+
+
+def ask_nvidia_smi(env: Mapping[str, str]) -> Optional[Answer]:
+    """Read all whole cards; None when there is no `nvidia-smi`, or it fails."""
+    try:
+        done = subprocess.run(["nvidia-smi", QUERY, "--format=csv,noheader,nounits"], env=dict(env),
+                              capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode != 0:
+        return None
+    cards: List[Card] = []
+    for row in csv.reader(done.stdout.splitlines(), skipinitialspace=True):
+        if len(row) == 5 and all(amount.strip().isdigit() for amount in row[2:]):
+            total, used, free = (int(amount) * MIB for amount in row[2:])
+            cards.append(Card(row[0].strip(), row[1].strip(), total, used, free))
+    return Answer(cards)

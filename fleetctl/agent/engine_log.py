@@ -1,0 +1,71 @@
+"""An engine's log as its actor sees it: our own lines in it, and the end of what this life of the engine wrote."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from .supervisor import open_log
+
+OURS = "fleetctl: "
+BANNER = OURS + "starting "
+LAST_WORDS, LAST_WORDS_BYTES = "; last words: ", 2_000
+LINE_BYTES = 1_000
+"""More than our line takes that begins a life."""
+SEARCHED_BYTES = 256 << 10
+"""How far back an error is looked for that ended the engine: much is written by what it takes along."""
+
+
+class EngineLog:
+    """The log at `path`; the guards write the engine's output to it, and begin it anew when it is large."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def say(self, text: str) -> None:
+        """Add a line of ours. A full disk is no reason to fail."""
+        try:
+            log = open_log(self.path)
+        except OSError:
+            return
+        try:
+            os.write(log, f"{OURS}{text}\n".encode())
+        except OSError:
+            return
+        finally:
+            os.close(log)
+
+    def begin(self, who: str) -> None:
+        """Add the line that begins a life of the engine."""
+        self.say(f"{BANNER[len(OURS):]}{who} at {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}")
+
+    def end_of_this_life(self, limit: int) -> str:
+        """Return the last `limit` bytes, or less, of what the engine wrote since its begin."""
+        written = _tail(self.path, limit + LINE_BYTES)
+        if len(written) < limit and not _begins(written):
+            written = _tail(self.path + ".1", limit + LINE_BYTES) + written
+        return written[_begins(written):][-limit:].decode(errors="replace").strip()
+
+    def last_words(self) -> str:
+        """Return the end of what the engine wrote in this life, short enough for a message."""
+        return self.end_of_this_life(LAST_WORDS_BYTES)
+
+    def says_address_in_use(self) -> bool:
+        """Tell whether the engine complained in this life that it could not bind an address."""
+        text = self.end_of_this_life(SEARCHED_BYTES).lower()
+        return "address already in use" in text or "eaddrinuse" in text
+
+
+def _tail(path: str, limit: int) -> bytes:
+    try:
+        with open(path, "rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - limit))
+            return log.read(limit)
+    except OSError:
+        return b""
+
+
+def _begins(written: bytes) -> int:
+    """Return where this life begins in `written`: after our last line on it; 0 where that is not among it."""
+    at = (b"\n" + written).rfind(b"\n" + BANNER.encode())
+    return written.find(b"\n", at) + 1 if at >= 0 else 0

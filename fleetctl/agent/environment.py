@@ -1,0 +1,51 @@
+"""The environment of an engine: the node's own, what the fleet file sets, and what fleetctl injects."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, Mapping
+
+from .expand import expand
+from .failure import StartFailed
+
+DEFAULTS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""CUDA numbers the fastest card first, the driver and `nvidia-smi` go by bus: the card that was checked must be the one
+that is used, also where a node's cards are not alike."""
+
+
+def node_environment() -> Dict[str, str]:
+    """Return the node's own environment: that of the raylet, our parent, since Ray changes its workers'."""
+    try:
+        with open(f"/proc/{os.getppid()}/environ", "rb") as environ:
+            pairs = [item.partition(b"=") for item in environ.read().split(b"\0") if b"=" in item]
+        node = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+    except OSError:
+        node = dict(os.environ)
+    return {
+        name: value
+        for name, value in node.items()
+        if name != "PYTHONPATH" and not name.startswith(("RAY_", "FLEETCTL_"))
+    }
+
+
+def engine_environment(spec: Mapping[str, Any], injected: Mapping[str, str]) -> Dict[str, str]:
+    """Return what the engine's process finds: the later of node, defaults, the engine's own `env`, and ours wins."""
+    node = node_environment()
+    env = {**node, **DEFAULTS}
+    for name, value in spec.get("env", {}).items():
+        if isinstance(value, str):
+            env[name] = value
+        elif value["fromNode"] in node:
+            env[name] = node[value["fromNode"]]
+        else:
+            raise StartFailed("ENV_MISSING", f"{name}: the node has no variable {value['fromNode']}")
+    env.update(injected)
+    return env
+
+
+def expand_all(parts: List[str], env: Mapping[str, str]) -> List[str]:
+    """Return each of `parts` with its references to variables replaced."""
+    try:
+        return [expand(part, env) for part in parts]
+    except KeyError as unknown:
+        raise StartFailed("UNRESOLVED_VARIABLE", f"$({unknown.args[0]}) is not a variable of fleetctl") from None

@@ -1,0 +1,135 @@
+"""Which processes hold a socket, from /proc. Another user's do not show it, which is not the same as nobody."""
+
+from __future__ import annotations
+
+import os
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from . import supervisor
+from .sockets import Listener, listeners, packed
+
+CHILDREN = "/proc/thread-self/children"
+
+
+class Holder(NamedTuple):
+    """A process that has a socket open. `path` is where /proc shows it, for as long as it does."""
+
+    pid: int
+    path: str
+    link: str
+
+    def still(self) -> bool:
+        """Tell whether it still has the socket open."""
+        return _read_link(self.path) == self.link
+
+    def began(self) -> Tuple[int, int]:
+        """Return what orders processes by when they began; never the same for two."""
+        return _stat(self.pid)[1], self.pid
+
+    def __str__(self) -> str:
+        try:
+            with open(f"/proc/{self.pid}/comm", encoding="utf-8", errors="replace") as comm:
+                return f"{comm.read().strip()} (process {self.pid})"
+        except OSError:
+            return f"process {self.pid}"
+
+
+def _read_link(path: str) -> Optional[str]:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
+def _stat(pid: int) -> Tuple[int, int]:
+    """Return a process's parent, and when it began, in ticks; zeros for one that has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0, 0
+    return int(fields[1]), int(fields[19])
+
+
+def holders(links: Set[str], pids: Iterable[int]) -> Dict[str, Holder]:
+    """Return who of `pids` holds which of the sockets, as far as /proc shows it; nobody is looked at in vain."""
+    found: Dict[str, Holder] = {}
+    for pid in pids if links else ():
+        if len(found) == len(links):
+            break
+        for path in _descriptors(pid):
+            link = _read_link(path)
+            if link in links:
+                found.setdefault(str(link), Holder(pid, path, str(link)))
+    return found
+
+
+def _descriptors(pid: int) -> Iterator[str]:
+    folder = f"/proc/{pid}/fd"
+    try:
+        yield from (f"{folder}/{entry}" for entry in os.listdir(folder))
+    except OSError:
+        return
+
+
+class Tree:
+    """The processes below another one."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+
+    def processes(self) -> Iterator[int]:
+        """Yield them from the top down, by what each thread lists as its children.
+
+        That is quick, and enough for a look: a child that changes hands meanwhile may be missed. Who ends a tree looks
+        at all processes, and so do we where the kernel makes no such lists.
+        """
+        if not os.path.exists(CHILDREN):
+            yield from supervisor.descendants(self._root)
+            return
+        todo = [self._root]
+        while todo:
+            found = _children(todo.pop(0))
+            yield from found
+            todo.extend(found)
+
+    def has(self, pid: int) -> bool:
+        """Tell for sure whether a process is one of them, by its parents."""
+        while pid > 1:
+            pid = _stat(pid)[0]
+            if pid == self._root:
+                return True
+        return False
+
+
+def _children(pid: int) -> List[int]:
+    found: List[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as children:
+                found.extend(map(int, children.read().split()))
+    except OSError:  # it has ended
+        pass
+    return found
+
+
+def neighbours() -> Iterator[int]:
+    """Yield the processes that see the same processes as we do: not those in a container on this host."""
+    own = _read_link("/proc/self/ns/pid")
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and _read_link(f"/proc/{entry}/ns/pid") == own:
+            yield int(entry)
+
+
+def who(found: Sequence[Listener]) -> str:
+    """Say which process holds one of these sockets, for a message."""
+    for holder in holders({one.link for one in found}, neighbours()).values():
+        return str(holder)
+    return "a process that /proc does not show"
+
+
+def ports_of(pids: Iterable[int], host: str) -> Set[int]:
+    """Return the ports on which these processes answer at `host`."""
+    address = packed(host)
+    reachable = {one.link: one.port for one in listeners() if one.answers_at(address)} if address else {}
+    return {reachable[link] for link in holders(set(reachable), pids)}

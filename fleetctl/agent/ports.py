@@ -1,0 +1,77 @@
+"""Ports of a member: kept until its engine has them; a fixed one that somebody else has is found before the start."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Mapping, Optional, Sequence
+
+from . import holders, sockets
+
+LOOPBACKS = ("127.0.0.1", "::1")
+SETTLE_S = 10.0
+"""A port may still be in the hands of an engine that is just being ended: that takes its grace, and a moment."""
+
+
+def reserve_port() -> socket.socket:
+    """Bind a free port, at all addresses, IPv6 too where there is IPv6, and keep it.
+
+    The socket never listens and lets others share: so Linux gives its port to nobody who asks for any port, and an
+    engine that asks for this one and sets SO_REUSEADDR or SO_REUSEPORT, as servers do, binds it beside us.
+    """
+    try:
+        return _bind(socket.AF_INET6)
+    except OSError:
+        return _bind(socket.AF_INET)
+
+
+def _bind(family: socket.AddressFamily) -> socket.socket:
+    holder = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family == socket.AF_INET6:
+            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("", 0))
+    except OSError:
+        holder.close()
+        raise
+    return holder
+
+
+def host_port(host: str, port: int) -> str:
+    """Return host and port as one address; an IPv6 host stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def probe_port(probe: Mapping[str, Mapping[str, object]]) -> Optional[int]:
+    """Return the port that a probe names itself; None when it asks the member's own port, or no port at all."""
+    port = (probe.get("http") or probe.get("tcp") or {}).get("port")
+    return int(str(port)) if port else None
+
+
+def taken_by(port: int, hosts: Sequence[str], patience_s: float = SETTLE_S) -> Optional[str]:
+    """Return None once nobody answers on the port at any of `hosts`, or who does so still after `patience_s`."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        there = [one for host in hosts for one in sockets.answering(port, host)]
+        if not there and not any(_answers(host, port) for host in hosts):
+            return None
+        if time.monotonic() >= deadline:
+            return holders.who(there)
+        time.sleep(0.1)
+
+
+def connect(host: str, port: int, timeout_s: float) -> None:
+    """Open and close a connection; raises OSError. One with ourselves, which Linux may make of a free port, is none."""
+    with socket.create_connection((host, port), timeout=timeout_s) as connection:
+        if connection.getsockname() == connection.getpeername():
+            raise ConnectionRefusedError
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        connect(host, port, 1)
+    except OSError:
+        return False
+    return True

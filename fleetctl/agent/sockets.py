@@ -1,0 +1,100 @@
+"""The TCP sockets that listen in our network namespace, as the kernel tells them.
+
+The kernel is asked for just these by netlink, which takes 0.2 ms. Where it does not answer, as in some sandboxes, all
+sockets are read from /proc/net: 13 ms on a machine of 2 cores with 700 of them.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+from typing import Iterator, List, NamedTuple, Optional, Sequence
+
+TABLES = {socket.AF_INET: "/proc/net/tcp", socket.AF_INET6: "/proc/net/tcp6"}
+ANY_V4, ANY_V6, MAPPED = bytes(4), bytes(16), bytes(10) + b"\xff\xff"
+LISTEN = 10
+SOCK_DIAG, BY_FAMILY, REQUEST_A_DUMP, DONE = 4, 20, 0x301, 3
+HEADER, HEADER_BYTES = "=IHHII", 16  # a compiled one could not travel to the nodes
+PATIENCE_S = 5.0
+
+
+class Listener(NamedTuple):
+    """A socket in the state LISTEN: its local address, packed, its port, and what /proc/PID/fd calls it."""
+
+    address: bytes
+    port: int
+    link: str
+
+    def answers_at(self, host: bytes) -> bool:
+        """Tell whether a connection to a packed address may come here. Sockets for IPv6 alone are not told apart."""
+        return self.address in (ANY_V6, host, MAPPED + host) or (self.address == ANY_V4 and len(host) == 4)
+
+
+def listeners(port: Optional[int] = None) -> List[Listener]:
+    """Return the sockets that listen, all or those on one port."""
+    found: List[Listener] = []
+    for family in TABLES:
+        try:
+            found.extend(_ask_kernel(family, port or 0))
+        except OSError:
+            found.extend(_read_table(family))
+    return [one for one in found if port in (None, one.port)]
+
+
+def _ask_kernel(family: int, port: int) -> List[Listener]:
+    """Dump the listening sockets of one family by netlink (sock_diag(7)); raises OSError."""
+    what = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, 1 << LISTEN) + port.to_bytes(2, "big") + bytes(46)
+    found: List[Listener] = []
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as kernel:
+        kernel.settimeout(PATIENCE_S)
+        kernel.send(struct.pack(HEADER, HEADER_BYTES + len(what), BY_FAMILY, REQUEST_A_DUMP, 1, 0) + what)
+        while True:
+            for kind, answer in _messages(kernel.recv(1 << 16)):
+                if kind == DONE:
+                    return found
+                if kind != BY_FAMILY:
+                    raise OSError(f"netlink answered with a message of type {kind}")
+                found.append(_read_answer(answer))
+
+
+def _read_answer(answer: bytes) -> Listener:
+    inode = int.from_bytes(answer[68:72], sys.byteorder)
+    address = answer[8:12] if answer[0] == socket.AF_INET else answer[8:24]
+    return Listener(address, int.from_bytes(answer[4:6], "big"), f"socket:[{inode}]")
+
+
+def _messages(data: bytes) -> Iterator["tuple[int, bytes]"]:
+    while len(data) >= HEADER_BYTES:
+        size, kind = struct.unpack_from(HEADER, data)[:2]
+        yield kind, data[HEADER_BYTES:size]
+        data = data[(size + 3) & ~3:]
+
+
+def _read_table(family: socket.AddressFamily) -> Iterator[Listener]:
+    try:
+        with open(TABLES[family], "rb") as lines:
+            rows = [line.decode("ascii").split() for line in lines if b" %02X " % LISTEN in line]
+    except OSError:
+        return
+    for row in rows:
+        address, _, port = row[1].partition(":")
+        if int(row[3], 16) == LISTEN:
+            words = (int(address[at:at + 8], 16) for at in range(0, len(address), 8))
+            yield Listener(b"".join(struct.pack("=I", word) for word in words), int(port, 16), f"socket:[{row[9]}]")
+
+
+def packed(host: str) -> Optional[bytes]:
+    """Return an address as the kernel has it; None for what is none."""
+    try:
+        return socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
+    except OSError:
+        return None
+
+
+def answering(port: int, host: str) -> Sequence[Listener]:
+    """Return who answers a connection to host and port: who has bound that very address before who has bound any."""
+    address = packed(host)
+    there = [one for one in listeners(port) if one.answers_at(address)] if address else []
+    exact = [one for one in there if one.address not in (ANY_V4, ANY_V6)]
+    return exact or [one for one in there if one.address == ANY_V4] or there

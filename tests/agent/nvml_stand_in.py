@@ -1,0 +1,81 @@
+"""Stands in for Ray's binding to NVML: the calls that the agent makes, on cards that a test lays out."""
+
+# ruff: noqa: N802 - the names are NVML's
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+MIB = 1 << 20
+
+
+@dataclass
+class Device:
+    """A card or a MIG device. MiB; None = it tells no memory. `parts` = what lies in each of its places, if divided."""
+
+    uuid: str
+    total: int | None = 81_559
+    used: int = 0
+    reserved: int = 600
+    parts: list[Device | None] | None = None
+
+
+class NVMLError(Exception):
+    """What the driver answers instead."""
+
+
+@dataclass
+class Nvml:
+    """The binding. `old` = that of Ray 2.49, with one way to ask for memory; `old_driver` knows that one alone."""
+
+    devices: list[Device] = field(default_factory=list)
+    trouble: str | None = None
+    old: bool = False
+    old_driver: bool = False
+    opened: int = 0
+    NVMLError: type[NVMLError] = NVMLError
+
+    def __post_init__(self) -> None:
+        if not self.old:
+            self.nvmlMemory_v2 = 0x02000028
+
+    def nvmlInit(self) -> None:
+        if self.trouble:
+            raise NVMLError(self.trouble)
+        self.opened += 1
+
+    def nvmlShutdown(self) -> None:
+        self.opened -= 1
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.devices)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> Device:
+        return self.devices[index]
+
+    def nvmlDeviceGetUUID(self, device: Device) -> str:
+        return device.uuid
+
+    def nvmlDeviceGetMemoryInfo(self, device: Device, **version: int) -> SimpleNamespace:
+        if version and (self.old or self.old_driver):
+            raise NVMLError("Function Not Found")
+        if device.total is None:
+            raise NVMLError("Not Supported")
+        used = device.used if version else device.used + device.reserved
+        free = device.total - device.used - device.reserved
+        return SimpleNamespace(total=device.total * MIB, used=used * MIB, free=free * MIB)
+
+    def nvmlDeviceGetMigMode(self, device: Device) -> list[int]:
+        if device.uuid == "GPU-cannot-be-divided":
+            raise NVMLError("Not Supported")
+        return [int(device.parts is not None), 0]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, device: Device) -> int:
+        assert device.parts is not None
+        return len(device.parts)
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: Device, place: int) -> Device:
+        part = (device.parts or [])[place]
+        if part is None:
+            raise NVMLError("Not Found")
+        return part

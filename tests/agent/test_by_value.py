@@ -1,0 +1,35 @@
+"""Actors get our code by value: it unpickles, whole, where no file of ours is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SEND = """\
+import sys
+from ray import cloudpickle
+import fleetctl.agent
+from fleetctl.agent.gang import GangCoordinator, GangMember
+from fleetctl.agent.replica import ModelActor
+cloudpickle.register_pickle_by_value(sys.modules["fleetctl.agent"])
+sys.stdout.buffer.write(cloudpickle.dumps((ModelActor, GangCoordinator, GangMember)))
+"""
+RECEIVE = """\
+import sys
+from ray import cloudpickle
+
+class Nothing:
+    def find_spec(self, name, *_):
+        if name.split(".")[0] == "fleetctl":
+            raise ImportError(f"{name} is not on this node")
+
+sys.meta_path.insert(0, Nothing())
+classes = cloudpickle.loads(sys.stdin.buffer.read())
+print(*(one.__name__ for one in classes))
+"""
+
+
+def test_what_runs_in_an_actor_needs_no_file_of_ours_on_its_node() -> None:
+    sent = subprocess.run([sys.executable, "-c", SEND], capture_output=True, check=True, timeout=120).stdout
+    there = subprocess.run([sys.executable, "-c", RECEIVE], input=sent, capture_output=True, timeout=120, check=False)
+    assert (there.stdout.decode(), there.stderr.decode()) == ("ModelActor GangCoordinator GangMember\n", "")

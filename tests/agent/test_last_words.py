@@ -1,0 +1,84 @@
+"""An engine's log as its actor reads it: the end of this life, also where the log was begun anew meanwhile."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from fleetctl.agent.engine_log import LAST_WORDS_BYTES, EngineLog
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> EngineLog:
+    return EngineLog(str(tmp_path / "engine.log"))
+
+
+def write(log: EngineLog, text: str, suffix: str = "") -> None:
+    with Path(log.path + suffix).open("a") as file:
+        file.write(text)
+
+
+def test_our_line_opens_a_log_that_is_not_for_everybody(log: EngineLog) -> None:
+    log.begin("main/0 rank 0")
+    assert Path(log.path).read_text().startswith("fleetctl: starting main/0 rank 0 at 2")
+    assert stat.S_IMODE(Path(log.path).stat().st_mode) & ~0o640 == 0
+
+
+@pytest.mark.parametrize("path", ["/dev/full", "/no/such/folder/engine.log"])
+def test_a_log_that_cannot_be_written_is_no_error(path: str) -> None:
+    EngineLog(path).begin("main/0 rank 0")
+
+
+def test_a_log_that_is_not_there_holds_no_last_words(log: EngineLog) -> None:
+    assert log.last_words() == ""
+
+
+def test_last_words_are_the_end_of_this_life_alone(log: EngineLog) -> None:
+    write(log, "an earlier life\n")
+    log.begin("main/0 rank 0")
+    assert log.last_words() == ""
+    write(log, "no weights\n")
+    assert log.last_words() == "no weights"
+
+
+@pytest.mark.parametrize("length", range(LAST_WORDS_BYTES - 60, LAST_WORDS_BYTES + 3, 7))
+def test_our_own_line_is_never_among_them_not_even_the_end_of_it(log: EngineLog, length: int) -> None:
+    write(log, "an earlier life\n")
+    log.begin("main/0 rank 0")
+    write(log, "x" * length)
+    assert log.last_words() == "x" * min(length, LAST_WORDS_BYTES)
+
+
+def test_last_words_go_back_into_the_log_before(log: EngineLog) -> None:
+    write(log, "an earlier life\n", ".1")
+    EngineLog(log.path + ".1").begin("main/0 rank 0")
+    write(log, "the beginning\n", ".1")
+    write(log, "the end\n")
+    assert log.last_words() == "the beginning\nthe end"
+
+
+def test_the_log_before_is_of_no_matter_when_this_one_holds_the_whole_life(log: EngineLog) -> None:
+    write(log, "an earlier life\n", ".1")
+    log.begin("main/0 rank 0")
+    write(log, "the end\n")
+    assert log.last_words() == "the end"
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    ("OSError: [Errno 98] Address already in use\n", True),
+    ("[Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use\n", True),
+    ("Error: listen EADDRINUSE: address already in use :::8000\n", True),
+    ("out of memory\n", False),
+])
+def test_that_an_address_was_in_use_is_read_even_far_from_the_end(log: EngineLog, text: str, found: bool) -> None:
+    log.begin("main/0 rank 0")
+    write(log, text + "traceback\n" * 10_000)
+    assert log.says_address_in_use() is found
+
+
+def test_that_an_address_was_in_use_in_an_earlier_life_is_of_no_matter(log: EngineLog) -> None:
+    write(log, "Address already in use\n")
+    log.begin("main/0 rank 0")
+    assert not log.says_address_in_use()

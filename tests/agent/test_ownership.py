@@ -1,0 +1,125 @@
+"""Whose server answers on an engine's port, against real processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from servers import Serve
+
+from fleetctl.agent import holders, sockets
+from fleetctl.agent.ownership import Ownership, PortTaken
+
+HERE = "127.0.0.1"
+
+
+class Engine(holders.Tree):
+    """An engine of these processes; counts how many times all of them are looked at."""
+
+    def __init__(self, *pids: int) -> None:
+        self.pids = list(pids)
+        self.looks = 0
+
+    def processes(self) -> Iterator[int]:
+        self.looks += 1
+        yield from self.pids
+
+    def has(self, pid: int) -> bool:
+        return pid in self.pids
+
+
+@pytest.mark.parametrize("host", [HERE, "::1"])
+def test_an_answer_of_the_engines_own_counts_and_is_looked_into_once(serve: Serve, host: str) -> None:
+    server = serve(host)
+    engine = Engine(os.getpid(), server.pid)
+    owner = Ownership(server.port, engine)
+    assert [owner.objection(host) for _ in range(5)] == [None] * 5
+    assert engine.looks == 1
+
+
+def test_an_answer_of_another_process_does_not_count(serve: Serve) -> None:
+    server = serve()
+    told = rf"^port {server.port} is served by .* \(process {server.pid}\), which is not of this engine$"
+    with pytest.raises(PortTaken, match=told):
+        Ownership(server.port, Engine(1)).objection(HERE)
+
+
+def test_of_two_engines_that_share_a_port_the_one_that_began_first_may_keep_it(serve: Serve) -> None:
+    """A pair that starts at the same moment must not end as none."""
+    first = serve()
+    second = serve(port=first.port)
+    with pytest.raises(PortTaken, match=f"process {first.pid}"):
+        Ownership(first.port, Engine(second.pid)).objection(HERE)
+    owner = Ownership(first.port, Engine(first.pid))
+    assert f"process {second.pid}" in (owner.objection(HERE) or "")
+    second.close()
+    assert owner.objection(HERE) is None
+
+
+def test_the_address_decides_who_answers(serve: Serve) -> None:
+    """Who has bound the very address before who has bound all of them, and IPv4 is no IPv6."""
+    everywhere = serve("0.0.0.0")
+    here = serve(HERE, everywhere.port)
+    owner = Ownership(here.port, Engine(here.pid))
+    assert owner.objection(HERE) is None
+    with pytest.raises(PortTaken, match=f"process {everywhere.pid}"):
+        owner.objection("127.0.0.2")
+    six = serve("::1", everywhere.port)
+    assert Ownership(here.port, Engine(six.pid)).objection("::1") is None
+
+
+def test_an_engine_that_has_lost_its_port_is_found_out(serve: Serve) -> None:
+    mine = serve()
+    owner = Ownership(mine.port, Engine(mine.pid))
+    assert owner.objection(HERE) is None
+    mine.close()
+    assert "something else answers" in (owner.objection(HERE) or "")
+    other = serve(port=mine.port)
+    with pytest.raises(PortTaken, match=f"process {other.pid}"):
+        owner.objection(HERE)
+
+
+def test_where_no_listener_is_shown_an_answer_counts_as_the_port_was_silent_before(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine in a container with a network of its own, say."""
+    server = serve()
+    monkeypatch.setattr(sockets, "listeners", lambda port: [])
+    assert Ownership(server.port, Engine()).objection(HERE) is None
+
+
+def test_where_no_holder_is_shown_an_answer_counts_as_the_port_was_silent_before(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's process, or one in a container on this host: it may be the engine's."""
+    server = serve()
+    monkeypatch.setattr(holders, "neighbours", lambda: [os.getpid()])
+    assert Ownership(server.port, Engine()).objection(HERE) is None
+
+
+def test_a_process_of_the_engine_that_the_first_look_missed_is_not_taken_for_another(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve()
+    engine = Engine(server.pid)
+    monkeypatch.setattr(engine, "processes", list)
+    assert Ownership(server.port, engine).objection(HERE) is None
+
+
+def test_another_process_is_searched_for_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serve()
+    looks: list[int] = []
+    monkeypatch.setattr(holders, "neighbours", lambda: looks.append(1) or [server.pid])
+    owner = Ownership(server.port, Engine())
+    for _ in range(3):
+        with pytest.raises(PortTaken):
+            owner.objection(HERE)
+    assert len(looks) == 1
+
+
+def test_the_ports_of_an_engine_are_those_that_are_reached_at_its_nodes_address(serve: Serve) -> None:
+    inside, outside, other = serve(HERE), serve("0.0.0.0"), serve("0.0.0.0")
+    assert holders.ports_of([inside.pid, outside.pid], "127.0.0.2") == {outside.port}
+    assert holders.ports_of([inside.pid, outside.pid], HERE) == {inside.port, outside.port}
+    assert other.port not in holders.ports_of([], HERE)

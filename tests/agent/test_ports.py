@@ -1,0 +1,164 @@
+"""Ports that are kept for an engine, and fixed ones that somebody else has, against real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import http.server
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from servers import Serve
+
+from fleetctl.agent import ports, sockets
+from fleetctl.agent.ports import host_port, probe_port, reserve_port, taken_by
+
+
+@pytest.fixture
+def kept() -> Iterator[socket.socket]:
+    with contextlib.closing(reserve_port()) as holder:
+        yield holder
+
+
+def port_of(holder: socket.socket) -> int:
+    return int(holder.getsockname()[1])
+
+
+def bind(port: int, host: str, *options: int) -> None:
+    """Bind and listen as an engine does that sets these options, and be reached there."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
+        for option in options:
+            server.setsockopt(socket.SOL_SOCKET, option, 1)
+        server.bind((host, port))
+        server.listen()
+        socket.create_connection((host, port), timeout=10).close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])
+@pytest.mark.parametrize("options", [
+    [socket.SO_REUSEADDR], [socket.SO_REUSEPORT], [socket.SO_REUSEADDR, socket.SO_REUSEPORT],
+], ids=["address", "port", "both"])
+def test_an_engine_that_lets_others_share_listens_on_the_port_that_is_kept_for_it(
+    kept: socket.socket, host: str, options: list[int]
+) -> None:
+    bind(port_of(kept), host, *options)
+
+
+def test_an_engine_that_lets_nobody_share_does_not_get_it_before_it_is_released(kept: socket.socket) -> None:
+    port = port_of(kept)
+    with pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE)):
+        bind(port, "0.0.0.0")
+    kept.close()
+    bind(port, "0.0.0.0")
+
+
+def test_pythons_own_servers_listen_on_a_kept_port(kept: socket.socket) -> None:
+    port = port_of(kept)
+    http.server.ThreadingHTTPServer(("", port), http.server.BaseHTTPRequestHandler).server_close()
+
+    async def serve() -> None:
+        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", port)
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(serve())
+
+
+def test_a_kept_port_is_given_to_nobody_else() -> None:
+    """Not to who binds any port, whatever it shares, nor to who connects: 500 are kept, 5000 are asked for."""
+    with contextlib.ExitStack() as opened:
+        kept = {port_of(opened.enter_context(contextlib.closing(reserve_port()))) for _ in range(500)}
+        assert len(kept) == 500, "nor to us again"
+        given = set()
+        for turn in range(3000):
+            with socket.socket() as other:
+                if turn % 3:
+                    option = socket.SO_REUSEADDR if turn % 3 == 1 else socket.SO_REUSEPORT
+                    other.setsockopt(socket.SOL_SOCKET, option, 1)
+                other.bind(("", 0))
+                given.add(port_of(other))
+        server = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+        for _ in range(2000):
+            with socket.create_connection(server.getsockname(), timeout=10) as client:
+                given.add(port_of(client))
+                server.accept()[0].close()
+        assert not given & kept
+
+
+def test_nobody_answers_on_a_kept_port(kept: socket.socket) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port_of(kept)), timeout=10)
+    assert taken_by(port_of(kept), ["127.0.0.1"], 0) is None
+
+
+def test_where_there_is_no_ipv6_a_port_is_kept_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(family: int, *rest: int) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+        return socket.SocketType(family, *rest)
+
+    monkeypatch.setattr(ports.socket, "socket", none)
+    with contextlib.closing(reserve_port()) as holder:
+        assert (holder.family, port_of(holder) > 0) == (socket.AF_INET, True)
+
+
+@pytest.mark.parametrize(("host", "address"), [
+    ("10.0.0.7", "10.0.0.7:8000"), ("node-a", "node-a:8000"), ("fd00::7", "[fd00::7]:8000"),
+])
+def test_an_address_has_brackets_where_it_needs_them(host: str, address: str) -> None:
+    assert host_port(host, 8000) == address
+
+
+@pytest.mark.parametrize(("probe", "port"), [
+    ({"http": {"path": "/", "port": 8000}}, 8000), ({"tcp": {"port": 9}}, 9), ({"http": {"path": "/"}}, None),
+    ({"tcp": {}}, None), ({"exec": {"command": ["true"]}}, None), ({}, None),
+])
+def test_a_probe_may_name_a_port_of_its_own(probe: dict[str, dict[str, object]], port: int | None) -> None:
+    assert probe_port(probe) == port
+
+
+def test_who_has_taken_a_port_is_told_by_name_and_number(serve: Serve) -> None:
+    server = serve()
+    name = Path(f"/proc/{server.pid}/comm").read_text().strip()
+    assert taken_by(server.port, ["127.0.0.1"], 0) == f"{name} (process {server.pid})"
+    assert taken_by(server.port, ["127.0.0.2"], 0) is None, "nobody answers at that address"
+
+
+def test_a_port_is_taken_too_where_proc_does_not_show_by_whom(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serve()
+    monkeypatch.setattr(sockets, "listeners", lambda port: [])
+    assert taken_by(server.port, ["127.0.0.1"], 0) == "a process that /proc does not show"
+
+
+def test_a_port_that_is_just_being_given_up_is_waited_for(serve: Serve) -> None:
+    server = serve()
+    threading.Timer(0.3, server.close).start()
+    assert taken_by(server.port, ["127.0.0.1"], 30) is None
+
+
+def test_a_connection_with_oneself_is_nobodys_answer() -> None:
+    """Linux may choose the very port that is asked for as the one it is asked from, and then the two are one."""
+    with socket.socket() as lone:
+        lone.bind(("127.0.0.1", 0))
+        lone.connect(lone.getsockname())
+        assert lone.getsockname() == lone.getpeername(), "it happens"
+
+    class Alone(socket.socket):
+        def getpeername(self) -> object:
+            return self.getsockname()
+
+    server = socket.create_server(("127.0.0.1", 0))
+    with contextlib.closing(server), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ports.socket, "create_connection", lambda address, timeout: _connected(Alone(), address))
+        with pytest.raises(ConnectionRefusedError):
+            ports.connect("127.0.0.1", port_of(server), 10)
+
+
+def _connected(connection: socket.socket, address: tuple[str, int]) -> socket.socket:
+    connection.connect(address)
+    return connection

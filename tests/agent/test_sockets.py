@@ -1,0 +1,83 @@
+"""The sockets that listen, as the kernel tells them by netlink and in /proc: both ways tell the same."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from left_behind import MARK, end, eventually, marked
+
+from fleetctl.agent import holders, sockets
+from fleetctl.agent.sockets import answering, listeners, packed
+
+
+@pytest.fixture(params=["netlink", "proc"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to ask: where there is no netlink, /proc is read."""
+    if request.param == "proc":
+        monkeypatch.setattr(sockets, "SOCK_DIAG", 31)  # a protocol that netlink does not have
+    else:
+        monkeypatch.setattr(sockets, "TABLES", dict.fromkeys(sockets.TABLES, "/proc/no/such"))
+    return str(request.param)
+
+
+@contextlib.contextmanager
+def listening(host: str, *, both: bool = False) -> Iterator[tuple[int, str]]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family, dualstack_ipv6=both) as server:
+        yield server.getsockname()[1], str(Path(f"/proc/self/fd/{server.fileno()}").readlink())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1"])
+def test_a_socket_that_listens_is_told_with_its_address(way: str, host: str) -> None:
+    with listening(host, both=host.startswith("::ffff")) as (port, link):
+        found = sockets.Listener(packed(host) or b"", port, link)
+        assert listeners(port) == [found]
+        assert found in listeners()
+
+
+@pytest.mark.parametrize("way", ["netlink"], indirect=True)
+def test_a_socket_that_does_not_listen_is_not_told(way: str) -> None:
+    with listening("127.0.0.1") as (port, link), socket.create_connection(("127.0.0.1", port), timeout=10):
+        assert [one.link for one in listeners(port)] == [link]
+
+
+def test_where_neither_way_is_open_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "SOCK_DIAG", 31)
+    monkeypatch.setattr(sockets, "TABLES", dict.fromkeys(sockets.TABLES, "/proc/no/such"))
+    with listening("127.0.0.1") as (port, _):
+        assert listeners(port) == []
+
+
+@pytest.mark.parametrize(("bound", "asked", "answers"), [
+    ("127.0.0.1", "127.0.0.1", True), ("127.0.0.1", "127.0.0.2", False), ("0.0.0.0", "127.0.0.2", True),
+    ("0.0.0.0", "::1", False), ("::", "127.0.0.1", True), ("::", "::1", True), ("::1", "::1", True),
+    ("::1", "127.0.0.1", False), ("::ffff:127.0.0.1", "127.0.0.1", True), ("0.0.0.0", "node-a", False),
+])
+def test_who_answers_at_an_address(bound: str, asked: str, answers: bool) -> None:
+    with listening(bound, both=bound.startswith("::ffff") or bound == "::") as (port, _):
+        assert bool(answering(port, asked)) is answers
+
+
+@pytest.mark.parametrize("lists", [holders.CHILDREN, "/proc/no/such"])
+def test_the_processes_below_another_are_found_whatever_the_kernel_lists(
+    monkeypatch: pytest.MonkeyPatch, mark: str, lists: str
+) -> None:
+    monkeypatch.setattr(holders, "CHILDREN", lists)
+    script = "sleep 1000 & setsid sleep 1000 & sh -c 'sleep 1000; true'"
+    engine = subprocess.Popen(["sh", "-c", script], env={**os.environ, MARK: mark}, start_new_session=True)
+    try:
+        eventually(lambda: len(marked(mark)) == 5, "all of it is there")
+        below = [pid for pid in marked(mark) if pid != engine.pid]
+        tree = holders.Tree(engine.pid)
+        assert sorted(tree.processes()) == below
+        assert [tree.has(pid) for pid in (*below, engine.pid, os.getpid(), 1)] == [True] * 4 + [False] * 3
+    finally:
+        for pid in marked(mark):
+            end(pid)
+        engine.wait(30)
