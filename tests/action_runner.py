@@ -42,7 +42,7 @@ class ActionRunner:
         self._bin = offline_python(folder / "bin")
         self.temp.mkdir()
         for name in ("fleetctl", "requirements"):  # the checkout of the action, without what only tests need
-            shutil.copytree(ROOT / name, self.action_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, self.action_path / name)
 
     def install(self) -> ActionRun:
         """Run the steps before the last one."""
