@@ -42,11 +42,15 @@ class ActionRunner:
         self._bin = offline_python(folder / "bin")
         self.temp.mkdir()
         for name in ("fleetctl", "requirements"):  # the checkout of the action, without what only tests need
-            shutil.copytree(ROOT / name, self.action_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, self.action_path / name)
 
     def install(self) -> ActionRun:
         """Run the steps before the last one."""
         return self._steps(load_action()["runs"]["steps"][:-1], {}, {}, ROOT)
+
+    def use(self, environment: Path) -> None:
+        """Take an environment that is there, where the steps before the last one would make one."""
+        (self.temp / "fleetctl").symlink_to(environment)
 
     def run(self, inputs: Mapping[str, str], environ: Mapping[str, str], place: Path) -> ActionRun:
         """Run the last step, which is fleetctl's own, as a job with `environ` would in the checkout `place`."""

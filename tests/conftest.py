@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from in_process import run_here
 
 # No clock: these machines are shared, and how long an example takes says nothing about the code. And the same examples
 # in every run: what fails here must fail on a desk.
@@ -71,15 +72,30 @@ def snapshot_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run_cli(tmp_path: Path) -> RunCli:
-    """Run `fleetctl ...` in a process of its own, away from this machine's settings and home."""
+    """Run `fleetctl ...` in this process, away from this machine's settings and home."""
 
-    def run(
+    def running(
         *arguments: str | Path, stdin: str = "", env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), **(env or {})}
-        return subprocess.run(
-            [sys.executable, "-m", "fleetctl", *map(str, arguments)],
-            input=stdin, capture_output=True, text=True, timeout=60, check=False, env=clean,
-        )
+        return run_here(*arguments, stdin=stdin, env={**home_of(tmp_path), **(env or {})})
 
-    return run
+    return running
+
+
+@pytest.fixture
+def run_process(tmp_path: Path) -> RunCli:
+    """Run `fleetctl ...` in a process of its own, for what only a process shows; away from this machine's settings."""
+
+    def running(
+        *arguments: str | Path, stdin: str = "", env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "fleetctl", *map(str, arguments)], input=stdin, capture_output=True, text=True,
+            timeout=60, check=False, env={**home_of(tmp_path), **(env or {})})
+
+    return running
+
+
+def home_of(folder: Path) -> dict[str, str]:
+    """The environment of somebody who has nothing but a home."""
+    return {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder)}

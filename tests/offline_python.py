@@ -1,6 +1,7 @@
 """A `python` for runners without a network: its new environments hold the pinned packages already, and pip no index.
 
 So `pip install` has nothing to fetch, and fails where a pinned version is not there. fleetctl itself is not among them.
+pip is, so that it need not be unpacked once more.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}  # pip's word for
 SCRIPT = """\
 #!/bin/sh
 set -e
-{python} "$@"
-if [ "$2 $3" = "-m venv" ]; then echo {packages} > "$(echo "$4"/lib/python3.*/site-packages)/fetched.pth"; fi
+if [ "$2 $3" != "-m venv" ]; then exec {python} "$@"; fi
+{python} "$@" --without-pip
+echo {packages} > "$(echo "$4"/lib/python3.*/site-packages)/fetched.pth"
 """
 
 

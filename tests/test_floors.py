@@ -5,20 +5,19 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "fleetctl"
+from source_code import PACKAGE, ROOT, listed, nodes_of, place, sources
 
 FLOORS = {
     "fleetctl": 0, "fleetctl.version": 0, "fleetctl.collector": 0, "fleetctl.errors": 1, "fleetctl.documents": 2,
     "fleetctl.spec": 3,
     "fleetctl.planner.placement": 4, "fleetctl.planner": 5, "fleetctl.inventory": 6, "fleetctl.review": 7,
-    "fleetctl.watch": 7, "fleetctl.importers": 7, "fleetctl.forge": 7, "fleetctl.apply": 7, "fleetctl.demo": 7,
+    "fleetctl.importers": 7, "fleetctl.forge": 7, "fleetctl.apply": 7, "fleetctl.demo": 7,
     "fleetctl.render": 8, "fleetctl.cli": 9, "fleetctl.__main__": 10,
 }
 TYPE_ONLY = {("fleetctl.errors", "fleetctl.spec.problems")}  # a FleetFileError is annotated with what it carries
@@ -36,33 +35,34 @@ class Import:
     type_only: bool
 
 
-def sources(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.py"))
-
-
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> Iterator[Import]:
+@cache
+def imports(path: Path) -> tuple[Import, ...]:
     """Every import of a file, those inside functions and behind TYPE_CHECKING included; relative ones made absolute."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    typed = {id(child) for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    found = []
+    typed = {id(child) for node in nodes_of(path) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
              for child in ast.walk(node)}
     package = module_name(path) if path.name == "__init__.py" else module_name(path).rpartition(".")[0]
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, node.lineno, id(node) in typed)
+            found += [Import(alias.name, node.lineno, id(node) in typed) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
             target = ".".join(part for part in (base, node.module or "") if part)
             for alias in node.names:
                 full = f"{target}.{alias.name}"
-                place = ROOT / Path(*full.split("."))
-                is_module = place.is_dir() or place.with_name(f"{place.name}.py").exists()
-                yield Import(full if is_module else target, node.lineno, id(node) in typed)
+                found.append(Import(full if is_module(full) else target, node.lineno, id(node) in typed))
+    return tuple(found)
+
+
+@cache
+def is_module(name: str) -> bool:
+    where = ROOT / Path(*name.split("."))
+    return where.is_dir() or where.with_name(f"{where.name}.py").exists()
 
 
 def floor(module: str) -> int:
@@ -73,77 +73,97 @@ def floor(module: str) -> int:
     raise AssertionError(f"{module} stands on no floor: give it one in FLOORS and in the map of the code")
 
 
-CLIENT = [path for path in sources(PACKAGE) if (PACKAGE / "agent") not in path.parents]
+CLIENT = [path for path in sources() if (PACKAGE / "agent") not in path.parents]
+AGENT = sources(PACKAGE / "agent")
 
 
-@pytest.mark.parametrize("path", CLIENT, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_lower_floors_never_import_higher_ones(path: Path) -> None:
-    here = module_name(path)
-    up = [
-        f"line {found.line}: {found.module}" for found in imports(path)
-        if found.module.split(".")[0] == "fleetctl" and floor(found.module) > floor(here)
-        and not (found.type_only and (here, found.module) in TYPE_ONLY)
-    ]
-    assert not up, f"{here} reaches up to {up}"
+def imported(paths: Iterable[Path], forbidden: Callable[[Path, Import], bool]) -> list[str]:
+    """The imports of these files that are forbidden, each with its place."""
+    return [f"{place(path, found.line)} imports {found.module}" for path in paths for found in imports(path)
+            if forbidden(path, found)]
 
 
-@pytest.mark.parametrize("path", CLIENT, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_the_client_imports_ray_nowhere_but_in_the_demo(path: Path) -> None:
-    found = [found.line for found in imports(path) if found.module.split(".")[0] == "ray"]
-    assert not found or (PACKAGE / "demo") in path.parents
+def top(found: Import) -> str:
+    return found.module.split(".")[0]
 
 
-@pytest.mark.parametrize("path", CLIENT, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_nothing_in_the_client_imports_the_agent(path: Path) -> None:
-    assert not [found.line for found in imports(path) if found.module.startswith("fleetctl.agent")]
+def test_lower_floors_never_import_higher_ones() -> None:
+    def reaches_up(path: Path, found: Import) -> bool:
+        here = module_name(path)
+        return (top(found) == "fleetctl" and floor(found.module) > floor(here)
+                and not (found.type_only and (here, found.module) in TYPE_ONLY))
+
+    up = imported(CLIENT, reaches_up)
+    assert not up, listed("a lower floor reaches up to a higher one", up)
+
+
+def test_every_file_of_the_client_stands_on_a_floor_and_every_floor_is_there() -> None:
+    assert min(floor(module_name(path)) for path in CLIENT) == 0
+    assert [name for name in FLOORS if not is_module(name)] == []
+
+
+def test_the_client_imports_ray_nowhere_but_in_the_demo() -> None:
+    found = imported(CLIENT, lambda path, one: top(one) == "ray" and (PACKAGE / "demo") not in path.parents)
+    assert not found, listed("the client needs no ray", found)
+
+
+def test_nothing_in_the_client_imports_the_agent() -> None:
+    found = imported(CLIENT, lambda _, one: one.module.startswith("fleetctl.agent"))
+    assert not found, listed("the client ships the agent, and never runs it", found)
 
 
 def test_the_planner_does_no_input_or_output_and_knows_no_clock_and_no_chance() -> None:
-    impure = []
-    for path in sources(PACKAGE / "planner"):
-        impure += [f"{path.name}:{found.line} imports {found.module}" for found in imports(path)
-                   if found.module.split(".")[0] in IMPURE]
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        impure += [f"{path.name}:{node.lineno} calls {node.func.id}" for node in ast.walk(tree)
-                   if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS]
-    assert impure == []
+    planner = sources(PACKAGE / "planner")
+    impure = imported(planner, lambda _, one: top(one) in IMPURE)
+    impure += [f"{place(path, node.lineno)} calls {node.func.id}" for path in planner for node in nodes_of(path)
+               if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS]
+    assert not impure, listed("the planner is pure", impure)
 
 
-@pytest.mark.parametrize("path", sources(PACKAGE / "agent"), ids=lambda path: path.name)
-def test_the_agent_imports_only_the_standard_library_ray_and_itself(path: Path) -> None:
+def test_the_agent_imports_only_the_standard_library_ray_and_itself() -> None:
     allowed = {*sys.stdlib_module_names, "ray", "fleetctl_agent"}
-    foreign = [f"line {found.line}: {found.module}" for found in imports(path)
-               if found.module.split(".")[0] not in allowed and not found.module.startswith("fleetctl.agent")]
-    assert foreign == []
+    foreign = imported(AGENT, lambda _, one: top(one) not in allowed and not one.module.startswith("fleetctl.agent"))
+    assert not foreign, listed("nothing is installed in the cluster for the agent", foreign)
 
 
-@pytest.mark.parametrize("path", sources(PACKAGE / "agent"), ids=lambda path: path.name)
-def test_the_agent_names_itself_only_relatively(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    absolute = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
-                and not node.level and (node.module or "").split(".")[0] == "fleetctl"]
-    assert absolute == []
+def test_the_agent_names_itself_only_relatively() -> None:
+    absolute = [f"{place(path, node.lineno)} imports from {node.module}" for path in AGENT for node in nodes_of(path)
+                if isinstance(node, ast.ImportFrom) and not node.level
+                and (node.module or "").split(".")[0] == "fleetctl"]
+    assert not absolute, listed("in the cluster the agent has another name", absolute)
 
 
 def test_rendering_knows_no_command_line_and_no_cluster() -> None:
-    found = [f"{path.name}: {found.module}" for path in sources(PACKAGE / "render") for found in imports(path)
-             if found.module.split(".")[0] in {"typer", "click", "ray", "httpx", "os", "subprocess"}]
-    assert found == []
+    found = imported(sources(PACKAGE / "render"),
+                     lambda _, one: top(one) in {"typer", "click", "ray", "httpx", "os", "subprocess"})
+    assert not found, listed("rendering knows documents alone", found)
 
 
 def test_only_the_command_line_reads_the_environment_and_the_clock() -> None:
     """Time and environment come in as arguments; waiting and measuring are not reading the time of day."""
+    told = {"os.environ", "os.getenv", "time.time", "datetime.now", "datetime.utcnow", "Path.home"}
     readers = []
     for path in CLIENT:
         if (PACKAGE / "cli") in path.parents or (PACKAGE / "demo") in path.parents:
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
+        for node in nodes_of(path):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 name = f"{node.value.id}.{node.attr}"
-                if name in {"os.environ", "os.getenv", "time.time", "datetime.now", "datetime.utcnow", "Path.home"}:
-                    readers.append(f"{path.relative_to(PACKAGE)}:{node.lineno} {name}")
-    assert readers == []
+                if name in told:
+                    readers.append(f"{place(path, node.lineno)} {name}")
+    assert not readers, listed("time and environment come in as arguments", readers)
+
+
+@pytest.mark.parametrize(("source", "module"), [
+    ("import ray", "ray"), ("def f():\n import ray.util", "ray.util"), ("from ray import kill", "ray"),
+    ("from fleetctl.planner import plan", "fleetctl.planner.plan"), ("from .. import errors", "fleetctl.errors"),
+    ("from ..render.mask import MASK", "fleetctl.render.mask"), ("from . import mask", "fleetctl.render.mask"),
+    ("if TYPE_CHECKING:\n import fleetctl.cli.plan", "fleetctl.cli.plan"),
+])
+def test_an_import_is_found_however_it_is_written(source: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = PACKAGE / "render" / "not_there.py"
+    monkeypatch.setattr("test_floors.nodes_of", lambda _: tuple(ast.walk(ast.parse(source))))
+    assert module in [found.module for found in imports.__wrapped__(path)]
 
 
 def modules_after(code: str, *arguments: str) -> set[str]:

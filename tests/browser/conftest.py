@@ -15,7 +15,7 @@ from tests.browser.chromium import ABSENT, find_chromium, launch_options, must_n
 from tests.browser.page_worlds import Drawn, lab, large
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,29 +54,54 @@ class Heard:
 
 
 OpenPage = Callable[..., "Page"]
+Contexts = Callable[..., "BrowserContext"]
+EMPTY = Path(__file__).with_name("empty.html")
+
+
+@pytest.fixture(scope="session")
+def contexts(browser: Browser) -> Contexts:
+    """A context of the browser by its options, with one page that stays open.
+
+    A page keeps nothing that a context could hand on (test_safety.py holds that), and the page that stays keeps the
+    process alive that draws the others: to start one costs more than most tests.
+    """
+    made: dict[str, BrowserContext] = {}
+
+    def context(**options: Any) -> BrowserContext:
+        key = repr(sorted(options.items()))
+        if key not in made:
+            made[key] = browser.new_context(**options)
+            made[key].new_page().goto(EMPTY.as_uri())
+        return made[key]
+
+    return context
 
 
 @pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
-    """Open HTML from a file in a context of its own; afterwards: nothing was said, only the file was asked for."""
-    opened: list[tuple[Any, Heard, str]] = []
+def open_page(contexts: Contexts, tmp_path: Path) -> Iterator[OpenPage]:
+    """Open HTML from a file in a page of its own; afterwards: nothing was said, only the file was asked for."""
+    opened: list[tuple[Page, Heard, str]] = []
 
-    def open_one(html: str, *, fragment: str = "", width: int = 1280, height: int = 900, **context: Any) -> Page:
+    def open_one(
+        html: str, *, fragment: str = "", width: int = 1280, height: int = 900, color_scheme: str = "light",
+        forced_colors: str | None = None, contrast: str | None = None, **context: Any,
+    ) -> Page:
         file = tmp_path / f"page-{len(opened)}.html"
         file.write_text(html, encoding="utf-8")
-        own = browser.new_context(**{"viewport": {"width": width, "height": height}, "reduced_motion": "reduce",
-                                     "color_scheme": "light", **context})
         heard = Heard()
-        opened.append((own, heard, file.as_uri()))
-        page = own.new_page()
+        page = contexts(**context).new_page()
+        opened.append((page, heard, file.as_uri()))
         page.set_default_timeout(30_000)  # these machines are shared
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(reduced_motion="reduce", color_scheme=color_scheme, forced_colors=forced_colors,  # type: ignore[arg-type]
+                           contrast=contrast)  # type: ignore[arg-type]
         heard.listen(page)
         page.goto(file.as_uri() + fragment)
         return page
 
     yield open_one
-    for own, _, _ in opened:
-        own.close()
+    for page, _, _ in opened:
+        page.close()
     for _, heard, address in opened:
         assert heard.said == []
         assert {url.partition("#")[0] for url in heard.requested} == {address}

@@ -82,6 +82,14 @@ def test_a_script_that_got_in_would_not_run(browser: Browser, small_html: str) -
     context.close()
 
 
+def test_a_page_keeps_nothing_in_the_browser(open_page: OpenPage, small_html: str) -> None:
+    page = open_page(small_html)
+    page.fill("#filter", "router")
+    page.keyboard.press("Enter")
+    assert page.evaluate("() => [document.cookie, localStorage.length, sessionStorage.length, window.name]") == [
+        "", 0, 0, ""]
+
+
 def test_values_of_engine_environments_are_not_on_the_page() -> None:
     world = {**LAB, "fleet": {**LAB["fleet"], "models": [{"key": "a", "replicas": 1, "workers": [
         {"name": "main", "members": [{"role": "Standalone", "resources": {"gpus": 1}, "engine": {

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from checkout import make_remote
 from github_stand_in import GitHubStandIn, github
+from in_process import run_here
 from pull_request import FLEET, PullRequest
 from runner_files import read_outputs, text_of
-
-from fleetctl.cli.entry import run
 
 
 @dataclass(frozen=True)
@@ -44,21 +43,14 @@ JobRunner = Callable[..., Ended]
 
 
 @pytest.fixture
-def job(pull: PullRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> JobRunner:
+def job(pull: PullRequest) -> JobRunner:
     """Run `fleetctl ...` as a step of the job that the last push has started."""
 
     def running(*arguments: str | Path, folder: Path | None = None, **environ: str) -> Ended:
-        capsys.readouterr()
         told = {**pull.environ, "PATH": os.environ["PATH"], "HOME": str(pull.tmp_path), "TMPDIR": str(pull.tmp_path),
                 **environ}
-        with monkeypatch.context() as patch:
-            for name in os.environ:
-                patch.delenv(name)
-            for name, value in told.items():
-                patch.setenv(name, value)
-            patch.chdir(folder or told.get("GITHUB_WORKSPACE", pull.remote.desk))
-            code = run([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return Ended(code, out + err, read_outputs(told.get("GITHUB_OUTPUT", "")), text_of(told["GITHUB_STEP_SUMMARY"]))
+        done = run_here(*arguments, env=told, folder=folder or Path(told.get("GITHUB_WORKSPACE", pull.remote.desk)))
+        return Ended(done.returncode, done.stdout + done.stderr, read_outputs(told.get("GITHUB_OUTPUT", "")),
+                     text_of(told["GITHUB_STEP_SUMMARY"]))
 
     return running

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from checkout import git
+from in_process import run_here
 from pull_request import FLEET
 
 HOOKS = {hook["id"]: hook for hook in yaml.safe_load(
@@ -43,8 +42,7 @@ def run_hook(folder: Path, name: str, args: list[str] | None = None) -> HookRun 
     assert command[0] == "fleetctl", "what the package installs"
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder)}
     before = git(folder, "diff")
-    done = subprocess.run([sys.executable, "-m", "fleetctl", *command[1:]], cwd=folder, env=environ, text=True,
-                          capture_output=True, timeout=60, check=False)
+    done = run_here(*command[1:], env=environ, folder=folder)
     return HookRun(done.returncode, done.stdout + done.stderr, git(folder, "diff") != before)
 
 

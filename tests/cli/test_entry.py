@@ -44,8 +44,8 @@ def test_a_mistyped_command_is_answered_with_the_nearest(capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--color", "never", "--version"]])
-def test_the_version_says_which_fleetctl_this_is(arguments: list[str], run_cli: RunCli) -> None:
-    done = run_cli(*arguments)
+def test_the_version_says_which_fleetctl_this_is(arguments: list[str], run_process: RunCli) -> None:
+    done = run_process(*arguments)
     assert (done.returncode, done.stdout, done.stderr) == (0, VERSION_LINE + "\n", "")
     assert "Ray" in VERSION_LINE
 
@@ -139,11 +139,25 @@ def test_a_full_disk_is_an_error_with_a_sentence(fleet_file: Path, snapshot_file
         assert "Traceback" not in done.stderr
 
 
-def test_a_locale_without_unicode_still_gets_its_plan(fleet_file: Path, snapshot_file: Path, run_cli: RunCli) -> None:
+def test_a_locale_without_unicode_still_gets_its_plan(
+    fleet_file: Path, snapshot_file: Path, run_process: RunCli
+) -> None:
     fleet_file.write_text(fleet_file.read_text().replace("org/one", "org/größe"), encoding="utf-8")
-    done = run_cli("plan", "-f", fleet_file, "--inventory", snapshot_file, env={"PYTHONIOENCODING": "ascii"})
+    done = run_process("plan", "-f", fleet_file, "--inventory", snapshot_file, env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
     assert "org/gr\\xf6" in done.stdout
+
+
+@pytest.mark.parametrize("command", [
+    "plan -f {fleet} --inventory {snapshot} --format json", "validate -f - --format json", "fmt --diff -",
+    "render -f {fleet}", "schema plan", "completion bash", "import {fleet}", "show {fleet}", "pln",
+])
+def test_a_process_of_its_own_says_what_a_command_says_within_the_tests(
+    command: str, fleet_file: Path, snapshot_file: Path, run_cli: RunCli, run_process: RunCli
+) -> None:
+    words = [word.format(fleet=fleet_file, snapshot=snapshot_file) for word in command.split()]
+    here, there = (run(*words, stdin="a: [") for run in (run_cli, run_process))
+    assert (here.returncode, here.stdout, here.stderr) == (there.returncode, there.stdout, there.stderr)
 
 
 def test_no_color_and_force_color_are_heeded_and_the_flag_beats_them(

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 from cluster import HERE, MARK, RayCluster, engine_pids, eventually, running_cluster
+from faults import faulty_package
+from in_process import run_here
 
 ENGINE = str(HERE / "engine.py")
 _numbers = itertools.count()
@@ -69,12 +71,19 @@ class World:
         return self.file
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
+        """Run `fleetctl ...` beside the test, in a process of its own."""
         return subprocess.Popen([sys.executable, "-m", "fleetctl", *map(str, arguments)], env=self.env, text=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
-    def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "fleetctl", *map(str, arguments)], env=self.env, text=True,
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=240, check=False)
+    def run(self, *arguments: str | Path, folder: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run `fleetctl ...` to its end; in this process, for a process costs a second of a core each time."""
+        return run_here(*arguments, env={**self.env, **env}, folder=folder)
+
+    def run_with(self, fault: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """Run `fleetctl ...` with a fault in the agent it ships."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("fleetctl.apply.run.job_package", faulty_package(fault))
+            return self.run(*arguments)
 
     def apply(self, *flags: str) -> subprocess.CompletedProcess[str]:
         return self.run("apply", "-f", self.file, "--yes", *flags)

@@ -45,6 +45,7 @@ class Keeper:
             "num_cpus": 2, "num_gpus": 0, "object_store_memory": OBJECT_STORE_BYTES, "node_name": "head",
             "labels": {"fleet.io/node": "head"}, "include_dashboard": True, "dashboard_host": "127.0.0.1",
             "dashboard_port": 0, "dashboard_agent_listen_port": free_port(),
+            "include_log_monitor": False,  # it reads every log over and over, for drivers that want them: here is none
         })
         ray.init(address=self.cluster.address, namespace="keeper", log_to_driver=False, logging_level="ERROR")
         self.nodes = {"head": self.cluster.head_node}

@@ -16,14 +16,9 @@ DEADLY = ("after the lock", "between two creates", "right after a create", "whil
           "before the result")
 
 
-def faulty(world: World, fault: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(HERE / "faulty_cli.py"), fault, *arguments], env=world.env, text=True,
-                          stdin=subprocess.DEVNULL, capture_output=True, timeout=240, check=False, cwd=HERE)
-
-
 def fleet_with_a_gang(world: World) -> None:
     world.write(
-        model("one", 2, member("--plain", gpus=0.5, node="a")),
+        model("one", 1, member("--plain", gpus=0.5, node="a")),
         model("gang", 1, member("--plain", role="Leader", gpus=1), member("--plain", role="Worker", gpus=1)),
     )
 
@@ -31,10 +26,10 @@ def fleet_with_a_gang(world: World) -> None:
 def assert_converged(world: World) -> None:
     assert world.apply_result("--lock-timeout", "30s")["exitCode"] == 0
     actors = world.actors()
-    assert set(actors) == {"ModelActor:one:0", "ModelActor:one:1", "ModelActor:gang:0"}
+    assert set(actors) == {"ModelActor:one:0", "ModelActor:gang:0"}
     assert {row["state"] for row in actors.values()} == {"ALIVE"}
     assert world.cluster.groups() == ["ModelActor:gang:0"]
-    assert len(world.engines()) == 4
+    assert len(world.engines()) == 3
     plan = world.plan()
     assert (plan["actions"], plan["blocked"]) == ([], [])
 
@@ -42,7 +37,7 @@ def assert_converged(world: World) -> None:
 @pytest.mark.parametrize("fault", DEADLY)
 def test_an_agent_killed_at_any_boundary_is_made_good_by_the_next_apply(world: World, fault: str) -> None:
     fleet_with_a_gang(world)
-    killed = faulty(world, fault, "apply", "-f", str(world.file), "--yes", "--parallelism", "1")
+    killed = world.run_with(fault, "apply", "-f", str(world.file), "--yes", "--parallelism", "1")
     assert killed.returncode == 1, killed.stderr
     assert "the agent ended without a summary" in killed.stderr
     assert "Traceback" not in killed.stderr
@@ -82,7 +77,7 @@ def test_an_agent_frozen_past_another_apply_creates_nothing_when_it_wakes(world:
     _, told = frozen.communicate(timeout=120)
     assert "Traceback" not in told
     assert {name: row["id"] for name, row in world.actors().items()} == before
-    assert len(world.engines()) == 4
+    assert len(world.engines()) == 3
 
 
 class Agent:
@@ -128,7 +123,7 @@ def test_two_applies_at_once_never_make_a_duplicate(world: World) -> None:
 
 def test_a_replica_that_ray_gives_no_worker_is_taken_back_by_the_run_that_created_it(world: World) -> None:
     world.write(model("one", 1, member("--plain", gpus=2, node="a"), schedulingTimeout="2s"))
-    done = faulty(world, "the node is taken at the last moment", "apply", "-f", str(world.file), "--yes")
+    done = world.run_with("the node is taken at the last moment", "apply", "-f", str(world.file), "--yes")
     assert done.returncode == 3, done.stderr
     assert "taken back: planning again" in done.stderr
     assert "a has 1 GPU free, 2 needed" in " ".join(done.stderr.split())

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import yaml
-from cluster import HERE, MARK
+from cluster import MARK
 from conftest import World, member, model
 
 pytestmark = pytest.mark.ray
@@ -26,10 +24,7 @@ def history(world: World, *arguments: str) -> Any:
 
 
 def apply_and_kill_the_agent(world: World) -> None:
-    killed = subprocess.run(
-        [sys.executable, str(HERE / "faulty_cli.py"), "while a constructor waits", "apply", "-f", str(world.file),
-         "--yes", "--parallelism", "1"],
-        env=world.env, text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=240, check=False, cwd=HERE)
+    killed = world.run_with("while a constructor waits", "apply", "-f", str(world.file), "--yes", "--parallelism", "1")
     assert killed.returncode == 1, killed.stderr
 
 

@@ -1,4 +1,4 @@
-"""Shared cards on a real Ray of two nodes with 8 pretended GPUs each: what the plan promises starts, all of it.
+"""Shared cards on a real Ray of two nodes with 4 pretended GPUs each: what the plan promises starts, all of it.
 
 Left to itself Ray fills the first node with shares that its cards no longer hold and waits for ever, beside an idle
 node. The plan knows which card Ray will pick, so every share it promises has one.
@@ -17,13 +17,13 @@ from conftest import World, member, model
 
 pytestmark = pytest.mark.ray
 
-NODES = ("eight-a", "eight-b")
+NODES = ("four-a", "four-b")
 HERE = {"fleet.io/node": f"in({', '.join(NODES)})"}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def two_nodes_of_eight(ray_cluster: RayCluster) -> Iterator[None]:
-    ray_cluster.add(names=list(NODES), gpus=8)
+def two_nodes_of_four(ray_cluster: RayCluster) -> Iterator[None]:
+    ray_cluster.add(names=list(NODES), gpus=4)
     yield
     for name in NODES:
         ray_cluster.remove(name=name)
@@ -44,7 +44,7 @@ def granted(world: World) -> dict[tuple[str, int], int]:
     return cards
 
 
-@pytest.mark.parametrize(("replicas", "gpus"), [(12, 0.6), (20, 0.4), (28, 0.32)])
+@pytest.mark.parametrize(("replicas", "gpus"), [(6, 0.6), (10, 0.4), (14, 0.3)])
 def test_every_replica_of_one_share_runs(world: World, replicas: int, gpus: float) -> None:
     world.write(sharing("org/shared", replicas, gpus))
     done = world.apply_result()

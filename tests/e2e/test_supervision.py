@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from cluster import eventually, parent_of
+from cluster import eventually, parent_of, tree_of
 from conftest import World, member, model
 
 pytestmark = pytest.mark.ray
@@ -33,30 +33,36 @@ def parent_chain(pid: int, actor_pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("victim", ["actor", "outer supervisor", "inner supervisor", "engine"])
-def test_whoever_is_killed_no_process_of_the_engine_is_left_and_the_replica_comes_back(
-    world: World, victim: str
-) -> None:
-    world.write(model("one", 1, member(gpus=1, node="a")))
+def test_whoever_is_killed_no_process_of_the_engine_is_left_and_the_replica_comes_back(world: World) -> None:
+    """Four replicas, and in each another one of the four kinds of process is killed."""
+    world.write(model("one", 4, member(gpus=1)))
     assert world.apply_result()["exitCode"] == 0
-    actor = world.actors()["ModelActor:one:0"]["pid"]
-    before = set(world.engines())
-    assert len(before) == 3, "the engine, a child in a session of its own, and an orphan"
-    outer, inner = supervisors_of(world, actor)
-    [engine] = [pid for pid in before if parent_of(pid) == inner and parent_chain(pid, actor)]
+    assert len(world.engines()) == 12, "four engines, each with a child in a session of its own, and an orphan"
+    victims: dict[str, int] = {}
+    old: dict[str, set[int]] = {}
+    for number, victim in enumerate(("actor", "outer supervisor", "inner supervisor", "engine")):
+        actor = world.actors()[f"ModelActor:one:{number}"]["pid"]
+        outer, inner = supervisors_of(world, actor)
+        old[victim] = set(tree_of(inner))
+        [engine] = [pid for pid in old[victim] if parent_chain(pid, actor)]
+        assert len(old[victim] & set(world.engines())) == 3
+        chain = {"actor": actor, "outer supervisor": outer, "inner supervisor": inner, "engine": engine}
+        victims[victim] = chain[victim]
 
-    os.kill({"actor": actor, "outer supervisor": outer, "inner supervisor": inner, "engine": engine}[victim],
-            signal.SIGKILL)
-    eventually(lambda: not before & set(world.engines()), "nothing of the old engine is left", timeout_s=5)
-    eventually(lambda: (world.actors().get("ModelActor:one:0") or {}).get("state") == "ALIVE"
-               and len(world.engines()) == 3, "the replica is back")
-    assert world.actors()["ModelActor:one:0"]["restarts"] == 1
-    log = world.run("logs", "one/0").stdout
-    assert log.splitlines().count("engine rank 0 says hello") == 2
+    for pid in victims.values():
+        os.kill(pid, signal.SIGKILL)
+    for victim, pids in old.items():
+        eventually(lambda left=pids: not left & set(world.engines()), f"none is left below the {victim}", timeout_s=5)
+    eventually(lambda: [row["state"] for row in world.actors().values()] == ["ALIVE"] * 4
+               and len(world.engines()) == 12, "the replicas are back")
+    assert [row["restarts"] for row in world.actors().values()] == [1] * 4
+    for number, victim in enumerate(victims):
+        log = world.run("logs", f"one/{number}").stdout
+        assert log.splitlines().count("engine rank 0 says hello") == 2, victim
 
 
 def test_an_apply_that_meets_a_replica_being_restarted_waits_for_it(world: World) -> None:
-    world.write(model("one", 1, member("--plain", node="a"), restart={"max": 3, "backoff": "9s"}))
+    world.write(model("one", 1, member("--plain", node="a"), restart={"max": 3, "backoff": "6s"}))
     assert world.apply_result()["exitCode"] == 0
     os.kill(world.engines()[0], signal.SIGKILL)
     eventually(lambda: world.actors()["ModelActor:one:0"]["state"] == "RESTARTING", "it is being restarted")

@@ -16,9 +16,8 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 
 def test_a_cluster_with_a_token_is_read_and_applied_to_with_it_alone(tmp_path: Path) -> None:
     with running_cluster(tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN) as cluster:
-        cluster.add(names=["a"])
         world = World(cluster, tmp_path)
-        world.write(model("one", 1, member("--plain", gpus=1)))
+        world.write(model("one", 1, member("--plain", gpus=0)))
         try:
             refused = world.apply()
             assert refused.returncode == 1
