@@ -24,6 +24,8 @@ class ModelState:
 
     live: list[Replica] = field(default_factory=list)
     lost: list[Replica] = field(default_factory=list)
+    not_hot: list[Replica] = field(default_factory=list)
+    """Ours on another level: not counted, but their ids are in use."""
     claimed_by: set[str] = field(default_factory=set)
     taken_ids: set[int] = field(default_factory=set)
 
@@ -34,9 +36,14 @@ class ModelState:
 
     @property
     def highest_id(self) -> int:
-        """Highest id of ours that is not DEAD, lost ones included; -1 if there is none."""
-        return max((replica.replica_id for replica in (*self.live, *self.lost) if replica.replica_id is not None),
-                   default=-1)
+        """Highest id of ours that is not DEAD, lost ones and every level included; -1 if there is none."""
+        return max(self.own_ids, default=-1)
+
+    @property
+    def own_ids(self) -> set[int]:
+        """Ids of ours that are not DEAD."""
+        return {replica.replica_id for replica in (*self.live, *self.lost, *self.not_hot)
+                if replica.replica_id is not None}
 
     def new_ids(self, count: int) -> list[int]:
         """Return ids for new replicas: counting on from the highest, past names that somebody else holds."""
@@ -115,7 +122,9 @@ def _file(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours:
         model.live.append(replica)
     elif not lost:
         state.unmanaged.append(_unmanaged(replica, names, ours=ours, in_file=model is not None))
-        if model is not None and replica.fleet is not None and not ours:
+        if model is not None and ours:
+            model.not_hot.append(replica)
+        elif model is not None and replica.fleet is not None:
             model.claimed_by.add(replica.fleet)
 
 

@@ -51,8 +51,7 @@ def _held_by_others(key: str, model: ModelState, planned: Collection[tuple[str, 
         yield f"{key}: live under {noun} {', '.join(sorted(model.claimed_by))} now"
         return
     # one of ours has raised the highest id, which is told already
-    taken = model.taken_ids - {replica.replica_id for replica in (*model.live, *model.lost)}
-    for number in sorted(taken):
+    for number in sorted(model.taken_ids - model.own_ids):
         if (key, number) in planned:
             yield f"{key}: the name ModelActor:{key}:{number} is taken now"
 

@@ -95,10 +95,14 @@ def test_the_fleet_that_is_adopted_from_takes_no_model() -> None:
     assert moved(plan, replicas=before) == []
 
 
-@pytest.mark.parametrize("held", [{"fleet": None}, {"level": "WARM"}])
-def test_a_name_the_plan_needs_that_somebody_holds_is_told(held: dict[str, Any]) -> None:
-    assert moved(made(), replicas=[{"model": "m", "id": 1, "node": "b", **held}]) == [
+def test_a_name_the_plan_needs_that_somebody_holds_is_told() -> None:
+    assert moved(made(), replicas=[{"model": "m", "id": 1, "node": "b", "fleet": None}]) == [
         "m: the name ModelActor:m:1 is taken now"]
+
+
+def test_a_replica_of_ours_on_another_level_raises_the_highest_id() -> None:
+    assert moved(made(), replicas=[{"model": "m", "id": 1, "node": "b", "level": "WARM"}]) == [
+        "m: highest id none when planned, 1 now"]
 
 
 def test_a_name_the_plan_counts_past_may_be_held() -> None:
