@@ -118,7 +118,8 @@ class NodePolicy(Authored):
 
     selector: Selector = Field(default_factory=dict, description="no selector = every node")
     max_replicas_per_model: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = Field(
-        None, description="slots per model and node; default: no cap for models that claim GPU or VRAM, 1 for others"
+        None, description="slots per model and node; default: the node's label fleet.io/replica-slots, else no cap for "
+                          "models that claim GPU or VRAM, 1 for others"
     )
     reserve: Reserve | None = Field(None, description="kept free on every card")
     gpu_memory: Bytes | None = Field(None, description="memory of each card, where the cluster cannot report it")

@@ -241,6 +241,16 @@ class Lost(Stored):
     message: str
 
 
+class Note(Stored):
+    """What a node says of itself that does not count; nothing is blocked by it."""
+
+    code: Literal["SLOTS_LABEL_IGNORED", "SLOTS_LABEL_OVERRULED"]
+    level: Literal["warning", "notice"]
+    message: str
+    node_count: int
+    nodes: list[str] = Field(default_factory=list, description="at most five names")
+
+
 class PolicyFinding(Stored):
     """A policy of the fleet file that this plan would break. One that is not lifted makes the exit code 4."""
 
@@ -290,6 +300,7 @@ class Plan(Stored):
     drift: list[Drift] = Field(default_factory=list)
     unmanaged: list[Unmanaged] = Field(default_factory=list)
     lost: list[Lost] = Field(default_factory=list)
+    notes: list[Note] = Field(default_factory=list, description="what nodes say of themselves that does not count")
     policy: list[PolicyFinding] = Field(default_factory=list, description="policies this plan would break")
     change: PlanChange | None = Field(None, description="with --base: what the change since that revision causes alone")
     options: PlanFlags = Field(default_factory=PlanFlags, description="the flags that shaped the plan")

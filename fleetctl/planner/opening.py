@@ -11,7 +11,7 @@ from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode, Slots
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
 from fleetctl.planner.placement.ledger.stock import Facts, facts_of, offer_from
-from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
+from fleetctl.planner.placement.policies import SLOTS_LABEL, EffectivePolicy, effective_policy
 
 
 def open_ledger(inventory: Inventory, policies: Sequence[NodePolicy], state: LiveState) -> Ledger:
@@ -61,8 +61,8 @@ def _settled(slots: list[int | None]) -> Slots:
 
 
 def _ledger_nodes(nodes: Sequence[Node], policies: Sequence[NodePolicy]) -> list[LedgerNode]:
-    """Policies are merged once per set of values of the labels that some policy asks for."""
-    asked = sorted({key for policy in policies for key in policy.selector})
+    """Policies are merged once per set of values of the labels they depend on."""
+    asked = sorted({SLOTS_LABEL, *(key for policy in policies for key in policy.selector)})
     known: dict[tuple[str | None, ...], EffectivePolicy] = {}
     result: list[LedgerNode] = []
     for node in nodes:

@@ -25,6 +25,7 @@ from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.live import LiveState, ModelState, sort_out
+from fleetctl.planner.notes import slot_notes
 from fleetctl.planner.occupants import survey_site
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
@@ -150,6 +151,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         drift=drift,
         unmanaged=state.unmanaged,
         lost=state.lost,
+        notes=slot_notes(inventory.nodes, fleet.policies),
         policy=policy,
         options=_flags(options),
         observed={key: {"live": len(state.models[key].live), "highestId": state.models[key].highest_id}

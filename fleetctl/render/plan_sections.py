@@ -1,4 +1,4 @@
-"""The parts of a plan below its table, as lines: would create, blocked and why, drift, unmanaged, lost.
+"""The parts of a plan below its table, as lines: would create, blocked and why, drift, unmanaged, lost, notes.
 
 Every section is cut at a limit and says what it left out; the JSON has everything.
 """
@@ -71,6 +71,12 @@ def lost_section(plan: Plan) -> Section:
     lines = [Line(f"{replica_name(lost.model, lost.replica_id)}: {visible(lost.message)}", "yellow")
              for lost in plan.lost]
     return Section(f"Lost: {len(plan.lost)} (the node is dead; not counted)", cut(lines, REPORT_LINES))
+
+
+def notes_section(plan: Plan) -> Section:
+    """List what nodes say of themselves that does not count."""
+    lines = [Line(visible(note.message), "yellow" if note.level == "warning" else "") for note in plan.notes]
+    return Section("Notes on nodes", cut(lines, REPORT_LINES))
 
 
 def _blocked_lines(blocked: Blocked) -> list[Line]:

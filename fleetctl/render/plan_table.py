@@ -19,6 +19,7 @@ from fleetctl.render.plan_sections import (
     create_section,
     drift_section,
     lost_section,
+    notes_section,
     unmanaged_section,
 )
 from fleetctl.render.policy_sections import altered_policy_section, policy_section
@@ -55,7 +56,7 @@ def render_plan_table(plan: Plan, console: Console) -> None:
     if folded:
         print_trimmed(Text(f"= {len(unchanged)} models with nothing to do (--format json lists them)", "dim"), console)
     for section in (change_section(plan), create_section(plan), blocked_section(plan), drift_section(plan),
-                    unmanaged_section(plan), lost_section(plan)):
+                    unmanaged_section(plan), lost_section(plan), notes_section(plan)):
         _print_section(section, console)
     console.print()
     if plan.certificate.wanted:

@@ -114,8 +114,8 @@ def test_a_plan_with_an_operation_that_is_not_known_needs_a_newer_fleetctl(versi
     with pytest.raises(DocumentError) as caught:
         load_plan(json.dumps(newer), "p.json")
     assert caught.value.message == (
-        f'p.json needs a newer fleetctl: it holds the operation "promote", which this one does not know; it is {found}, '
-        "made by fleetctl 0.9.0, and this is fleetctl 0.1.0, which knows formatVersion 1.0")
+        f'p.json needs a newer fleetctl: it holds the operation "promote", which this one does not know; it is {found}'
+        ", made by fleetctl 0.9.0, and this is fleetctl 0.1.0, which knows formatVersion 1.0")
     assert "damaged" not in caught.value.message
     assert caught.value.hint == "use the fleetctl that wrote it, or write it anew with this one"
     assert caught.value.exit_code == 1
@@ -129,7 +129,7 @@ def test_a_newer_minor_version_that_does_not_fit_is_not_called_damaged():
         "made by fleetctl 0.1.0, and this is fleetctl 0.1.0, which knows formatVersion 1.0")
     replicas = [{"model": "m", "level": "FROZEN"}]
     newer = refusal(json.dumps({**INVENTORY, "formatVersion": "1.2", "replicas": replicas})).message
-    assert newer.startswith("inv.json needs a newer fleetctl: replicas[0].level: Input should be 'HOT', 'WARM' or 'COLD'")
+    assert newer.startswith("inv.json needs a newer fleetctl: replicas[0].level: Input should be 'HOT', 'WARM' or")
 
 
 @pytest.mark.parametrize("op", [3, None, {"a": 1}, ""])

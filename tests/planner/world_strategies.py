@@ -28,6 +28,9 @@ def _node(draw: st.DrawFn, name: str, exact: bool) -> dict[str, Any]:
         "memory": draw(st.sampled_from(["4Gi", "64Gi"])),
         "labels": draw(st.sampled_from([{}, {"pool": "x"}, {"pool": "y"}, {"pool": "x", "zone": "z"}])),
     }
+    slots = draw(st.sampled_from([None] * 6 + ["1", "2", "none", "0"]))
+    if slots is not None:
+        node["labels"] = {**node["labels"], "fleet.io/replica-slots": slots}
     if draw(st.booleans()):
         node["vram"] = draw(st.sampled_from(["16Gi", "24Gi", "80Gi"]))
         if gpus and draw(st.integers(0, 3)) == 0:

@@ -37,6 +37,8 @@ SEEN = {
     "HELD": "more runs than wanted, and all of it is kept",
     "CREATE": "replicas would be created",
     "UNMANAGED": "capacity in use that is not this fleet's",
+    "SLOTS_LABEL_IGNORED": "a node label for the slot cap that is no number",
+    "SLOTS_LABEL_OVERRULED": "a node label for the slot cap where the fleet file sets another",
 }
 DIFFERENCE = {
     "ADDITIVE": "a change by which more may be created",

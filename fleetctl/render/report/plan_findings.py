@@ -15,7 +15,7 @@ from fleetctl.render.report.model import Finding, Level
 
 
 def plan_findings(plan: Plan) -> tuple[Finding, ...]:
-    """Return every finding: policies first, then what is blocked, lost, drifting, held, created and unmanaged."""
+    """Return every finding: policies first, then what is blocked, lost, drifting, held, created, unmanaged, noted."""
     places = {row.key: row.source for row in plan.models}
     return (
         *(_policy(finding) for finding in plan.policy),
@@ -65,3 +65,5 @@ def _notices(plan: Plan, places: dict[str, Position | None]) -> Iterator[Finding
             yield Finding("notice", "CREATE", row.key, f"{count_of(row.create, 'replica')} to create", row.source)
     for item in plan.unmanaged:
         yield Finding("notice", "UNMANAGED", item.model, item.message)
+    for note in plan.notes:
+        yield Finding(note.level, note.code, ", ".join(note.nodes), note.message)

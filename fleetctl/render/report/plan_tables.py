@@ -24,7 +24,7 @@ MODEL_ROW = (Column("sign", "", name=True), Column("key", "model", name=True), *
 def plan_tables(plan: Plan) -> tuple[Table, ...]:
     """Return what the plan refuses, what a change causes alone, the models, and the details that explain them."""
     tables = (_policy(plan), _altered_policy(plan), *change_tables(plan.change), *_models(plan), _blocked(plan),
-              _lost(plan), _drift(plan), _places(plan), _holds(plan), _unmanaged(plan))
+              _lost(plan), _drift(plan), _places(plan), _holds(plan), _unmanaged(plan), _notes(plan))
     return tuple(table for table in tables if table.rows or table.note)
 
 
@@ -94,6 +94,12 @@ def _unmanaged(plan: Plan) -> Table:
             for one in plan.unmanaged]
     columns = (REPLICA, Column("state", "state", name=True), WHY)
     return Table("unmanaged", "Unmanaged: capacity in use, left alone", columns, tuple(rows), folded=True, rank=6)
+
+
+def _notes(plan: Plan) -> Table:
+    rows = [(note.level, note.code, note.message) for note in plan.notes]
+    columns = (Column("level", "level", name=True), Column("code", "code", name=True), WHY)
+    return Table("note", "Notes on nodes", columns, tuple(rows), folded=True, rank=6)
 
 
 def _numbers(*keys: str) -> Sequence[Column]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.documents.plan import PlanFleet
+from fleetctl.documents.plan import Note, PlanFleet
 from fleetctl.render.report.model import Report, Table
 from fleetctl.render.report.of_plan import plan_report
 from tests.render.render_plans import plan, row
@@ -51,6 +51,16 @@ def test_findings_are_graded_and_point_at_the_model() -> None:
     assert blocked is not None
     assert (blocked.line, blocked.column) == (7, 5)
     assert found["UNMANAGED", "org/theirs"].place is None
+
+
+def test_labels_of_nodes_that_do_not_count_stand_in_table_and_findings() -> None:
+    notes = [Note(code="SLOTS_LABEL_IGNORED", level="warning", message="a, b: ignored", node_count=2, nodes=["a", "b"]),
+             Note(code="SLOTS_LABEL_OVERRULED", level="notice", message="c: the file wins", node_count=1, nodes=["c"])]
+    report = plan_report(plan(notes=notes))
+    assert table(report, "note").rows == (("warning", "SLOTS_LABEL_IGNORED", "a, b: ignored"),
+                                          ("notice", "SLOTS_LABEL_OVERRULED", "c: the file wins"))
+    assert [(one.level, one.code, one.subject) for one in report.findings] == [
+        ("warning", "SLOTS_LABEL_IGNORED", "a, b"), ("notice", "SLOTS_LABEL_OVERRULED", "c")]
 
 
 def test_a_policy_that_was_lifted_is_a_warning_and_does_not_refuse() -> None:
