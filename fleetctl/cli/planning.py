@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fleetctl.cli.outdated import Changes
     from fleetctl.documents.inventory import Inventory
     from fleetctl.documents.placement_map import PlacementMap
     from fleetctl.documents.plan import Plan
@@ -29,13 +30,14 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, and everything it was made from."""
+    """A plan, and everything it was made from; `changes` = what outdated replicas run differently, to be shown."""
 
     fleet: ResolvedFleet
     inventory: Inventory
     options: PlanOptions
     facts: PlanFacts
     plan: Plan
+    changes: Changes = field(default_factory=dict)
 
     def picture(self) -> PlacementMap:
         """Return the placement map with the plan drawn in."""
@@ -51,15 +53,17 @@ def plan_fleet(fleet: ResolvedFleet, options: PlanOptions, where: Where) -> Plan
     Raises InventoryError when it could not be read whole, UsageError when --target or --exclude name no model.
     """
     from fleetctl.cli.connect import inventory_source, resolve_namespace
-    from fleetctl.inventory.read import read_inventory
+    from fleetctl.cli.outdated import look_up_changes
+    from fleetctl.inventory.read import Live, read_inventory
     from fleetctl.planner.plan import make_plan
 
     with closing(inventory_source(where.inventory, where.address, where.namespace, fleet.cluster)) as source:
         seen = read_inventory(source)
-    facts = _facts(fleet, seen, resolve_namespace(where.namespace, os.environ, fleet.cluster), where.expires_s)
-    made = make_plan(fleet, seen, options, facts)
+        facts = _facts(fleet, seen, resolve_namespace(where.namespace, os.environ, fleet.cluster), where.expires_s)
+        made = make_plan(fleet, seen, options, facts)
+        changes = look_up_changes(source.client, fleet, made.drift) if isinstance(source, Live) else {}
     _warn(seen)
-    return Planned(fleet, seen, options, facts, made)
+    return Planned(fleet, seen, options, facts, made, changes)
 
 
 def expiry(observed_at: str, after_s: float = DEFAULT_EXPIRY_S) -> str | None:

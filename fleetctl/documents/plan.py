@@ -58,6 +58,9 @@ class Summary(Stored):
     unmanaged: int = 0
     drift: int = 0
     lost: int = 0
+    starting: int = Field(0, description="of the live ones: not ready yet for the first time")
+    restarting: int = Field(0, description="of the live ones: ended, and being started again by Ray")
+    outdated: int = Field(0, description="of the live ones: started with another spec than the file's")
 
 
 class Certificate(Stored):
@@ -79,7 +82,10 @@ class ModelRow(Stored):
     key: str
     wanted: int
     live: int
-    starting: int
+    starting: int = Field(description="of the live ones: not ready, those that are restarting included")
+    restarting: int = Field(0, description="of those that are starting: ended, and being started again by Ray")
+    current: int = Field(0, description="of the live ones: started with the file's spec")
+    outdated: int = Field(0, description="of the live ones: started with another spec; what one runs may be unknown")
     create: int
     blocked: int
     surplus: int
@@ -218,6 +224,12 @@ class Drift(Stored):
     replica_id: int
     code: Literal["SPEC_CHANGED", "SELECTOR_NO_LONGER_MATCHES", "ABOVE_SLOT_CAP"]
     message: str
+    runs: str | None = Field(None, description="of an outdated one: the spec hash it was started with")
+    wants: str | None = Field(None, description="of an outdated one: the spec hash of the file")
+    changes: list[str] | None = Field(
+        None, description="of an outdated one: what differs, in words, or why that is not known; looked up for plans "
+                          "that are shown, and never in one that can be applied"
+    )
 
 
 class Unmanaged(Stored):

@@ -50,6 +50,7 @@ def _replica(actor: LiveActor, name: ReplicaName, *, ours: bool) -> FoundReplica
         fleet=marks.fleet if ours else None,
         spec_hash=marks.spec_hash if ours else None,
         actor_id=actor.actor_id,
+        restarts=actor.restarts,
         members=list(_members(actor, marks)),
         error=_error(actor),
     )

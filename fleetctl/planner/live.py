@@ -31,8 +31,17 @@ class ModelState:
 
     @property
     def starting(self) -> int:
-        """Number of live replicas that are not serving yet."""
+        """Number of live replicas that are not serving, those that are restarting included."""
         return sum(replica.state in STARTING_STATES for replica in self.live)
+
+    @property
+    def restarts(self) -> list[int]:
+        """The number of the restart each live replica that is restarting is in."""
+        return [max(1, replica.restarts) for replica in self.live if replica.state == "RESTARTING"]
+
+    def outdated(self, spec_hash: str) -> int:
+        """Return how many live replicas were started with another spec than the file's."""
+        return sum(is_outdated(replica, spec_hash) for replica in self.live)
 
     @property
     def highest_id(self) -> int:
@@ -87,6 +96,11 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
                 if member.node_id is not None:
                     state.holding.setdefault(member.node_id, []).append(member)
     return state
+
+
+def is_outdated(replica: Replica, spec_hash: str) -> bool:
+    """Tell whether a replica was started with another spec than the file's; what it was started with may be unknown."""
+    return replica.spec_hash is not None and replica.spec_hash != spec_hash
 
 
 def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.plan import Blocked, Plan
+from fleetctl.render.drift_text import alike, drift_details, models_with_surplus
 from fleetctl.render.place_text import group_alike, ids_text
 from fleetctl.render.reason_text import reason_text
 from fleetctl.render.remedy_text import remedy_lines
@@ -54,8 +55,12 @@ def blocked_section(plan: Plan) -> Section:
 
 
 def drift_section(plan: Plan) -> Section:
-    """List replicas that run but not as the file says."""
-    lines = [Line(f"{replica_name(drift.model, drift.replica_id)}: {visible(drift.message)}") for drift in plan.drift]
+    """List replicas that run but not as the file says; those that are alike share their lines."""
+    lines: list[Line] = []
+    surplus = models_with_surplus(plan)
+    for replicas, drift in alike(plan.drift):
+        lines.append(Line(f"{visible(replicas)}: {visible(drift.message)}"))
+        lines += [Line(visible(text), indent=4) for text in drift_details(drift, surplus)]
     return Section(f"Drift: {len(plan.drift)} (reported, never acted on)", cut(lines, REPORT_LINES))
 
 

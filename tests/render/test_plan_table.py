@@ -37,6 +37,8 @@ def test_each_model_has_a_row_with_its_sign_numbers_and_reason() -> None:
 
 @pytest.mark.parametrize(("counts", "sign"), [
     ({}, "="), ({"create": 1}, "+"), ({"surplus": 1}, "~"), ({"blocked": 1}, "!"), ({"blocked": 1, "create": 1}, "!"),
+    ({"starting": 1}, "*"), ({"outdated": 1}, "*"), ({"outdated": 1, "surplus": 1}, "~"),
+    ({"starting": 1, "create": 1}, "+"),
 ])
 def test_the_sign_tells_the_gravest_thing(counts: dict[str, int], sign: str) -> None:
     assert symbol(row("m", 1, 1, **counts)) == sign

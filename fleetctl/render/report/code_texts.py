@@ -32,6 +32,7 @@ SEEN = {
     "SPEC_CHANGED": "a replica runs with an older spec than the file's",
     "SELECTOR_NO_LONGER_MATCHES": "a replica runs where its selector no longer allows",
     "ABOVE_SLOT_CAP": "more replicas run on a node than its cap allows",
+    "RESTARTING": "a replica ended and is being started again",
     "LOST": "the node of a replica is dead",
     "BASE_BROKEN": "the files that a change is measured against have errors",
     "HELD": "more runs than wanted, and all of it is kept",

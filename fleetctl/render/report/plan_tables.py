@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fleetctl.documents.plan import ModelRow, Plan
 from fleetctl.render.difference_text import place_text, values_of
+from fleetctl.render.drift_text import drift_details, models_with_surplus
 from fleetctl.render.place_text import group_alike, ids_text
 from fleetctl.render.plan_table import short_reasons, symbol
 from fleetctl.render.policy_sections import ALTERED, altered_policy
@@ -78,7 +79,9 @@ def _lost(plan: Plan) -> Table:
 
 
 def _drift(plan: Plan) -> Table:
-    rows = [(replica_name(one.model, one.replica_id), one.code, one.message) for one in plan.drift]
+    surplus = models_with_surplus(plan)
+    rows = [(replica_name(one.model, one.replica_id), one.code, (one.message, *drift_details(one, surplus)))
+            for one in plan.drift]
     columns = (REPLICA, Column("code", "code", name=True), WHY)
     return Table("drift", "Drift: runs, but not as the file says", columns, tuple(rows), folded=True, rank=4)
 
