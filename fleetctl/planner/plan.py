@@ -72,7 +72,7 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
 def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Decided:
     shapes = {model.key: replica_shape(model) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
-    ledger = open_ledger(inventory, fleet.policies, state)
+    ledger = open_ledger(inventory, fleet.policies, state, shapes)
     planned = [(place, model) for place, model in enumerate(fleet.models) if options.left_out(model.key) is None]
     demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
     free = [demand for demand in demands if not state.models[demand.shape.key].claimed_by]

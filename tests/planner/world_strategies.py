@@ -99,8 +99,10 @@ def _model(draw: st.DrawFn, key: str) -> dict[str, Any]:
                              "members": [_in_full(draw(_member()))]} for number in range(draw(st.integers(1, 2)))]
     else:
         model.update(draw(_member()))
-    if draw(st.integers(0, 3)) == 0:
-        model["spread"] = "pool"
+    spread = draw(st.sampled_from([None] * 5 + ["pool", "ray.io/node-id", "zone"]))
+    if spread is not None:
+        limit = draw(st.sampled_from([None, None, 1, 2]))
+        model["spread"] = spread if limit is None else {"label": spread, "maxPerValue": limit}
     return model
 
 

@@ -10,6 +10,7 @@ BLOCKED = {
     "CORDONED": "a node policy of the fleet file keeps new replicas away",
     "NODE_DRAINING": "the nodes are going away",
     "SLOTS_FULL": "the nodes hold as many replicas of this model as they may",
+    "SPREAD_FULL": "every value of the spread label holds as many replicas of this model as it may",
     "INSUFFICIENT_GPU": "too few free GPUs on one node",
     "INSUFFICIENT_VRAM": "not enough free memory on a card",
     "INSUFFICIENT_CPU": "too few free CPUs where cards would do",
