@@ -213,9 +213,9 @@ def assigned_in_attempt(target: str) -> dict[str, list[str]]:
                 node, (ast.AnnAssign, ast.AugAssign)) else []
             names = [(name, getattr(node, "value", None)) for one in targets
                      for name in (one.elts if isinstance(one, ast.Tuple) else [one])]
-            for place, (name, value) in enumerate(names):
+            for number, (name, value) in enumerate(names):
                 if ast.unparse(name) == target and value is not None:
-                    chosen = value.elts[place] if isinstance(value, ast.Tuple) else value
+                    chosen = value.elts[number] if isinstance(value, ast.Tuple) else value
                     found.setdefault(function.name, []).append(ast.unparse(chosen))
     found.pop("_await_group", None)  # takes nothing back
     return found

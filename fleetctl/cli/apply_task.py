@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply_output import ApplyFormat
 
 if TYPE_CHECKING:
     from fleetctl.apply.prepare import ApplyTask
+    from fleetctl.cli.outdated import Changes
     from fleetctl.cli.planning import Where
     from fleetctl.documents.plan import Plan
     from fleetctl.planner.options import PlanOptions
@@ -21,10 +22,14 @@ FINDINGS_LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What is to be applied; `agreed` = a person has seen this plan and said yes to it."""
+    """What is to be applied; `agreed` = a person has seen this plan and said yes to it.
+
+    `changes` = what outdated replicas run differently, to be shown.
+    """
 
     task: ApplyTask
     agreed: bool = False
+    changes: Changes = field(default_factory=dict)
 
 
 @contextmanager
@@ -38,8 +43,9 @@ def proposed_by_files(options: PlanOptions, where: Where) -> Iterator[Proposal]:
 
     fleet = load_fleet(options.files, stdin=read_stdin)
     with open_dashboard(where.address, fleet.cluster.address) as client:
-        plan = plan_fleet(fleet, options, where).plan
-        yield Proposal(ApplyTask(client, plan, replanner=FleetReplanner(fleet, options, where, plan)))
+        planned = plan_fleet(fleet, options, where)
+        yield Proposal(ApplyTask(client, planned.plan, replanner=FleetReplanner(fleet, options, where, planned.plan)),
+                       changes=planned.changes)
 
 
 @contextmanager
@@ -69,10 +75,12 @@ def agreed_to(proposal: Proposal, output_format: ApplyFormat, *, force: bool, ye
 
     Raises PolicyRefused, and UsageError when there is nobody to ask.
     """
+    from fleetctl.cli.outdated import with_changes
+
     plan = proposal.task.plan
     asks = bool(plan.actions) and not yes and not proposal.agreed
     if not proposal.agreed:
-        _show_plan(plan, output_format, asks=asks)
+        _show_plan(with_changes(plan, proposal.changes), output_format, asks=asks)
     refuse_by_policy(plan, force=force)
     return not asks or _confirmed(proposal.task)
 

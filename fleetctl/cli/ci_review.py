@@ -76,12 +76,14 @@ def _change(job: Job) -> ChangeRequest | None:
 def _told(job: Job, loaded: LoadedFleet, planned: Planned, plan: Plan, base: Side | None) -> Told:
     from fleetctl.cli.ci_base import tell_broken
     from fleetctl.cli.ci_publish import Told
+    from fleetctl.cli.outdated import with_changes
     from fleetctl.cli.plan_faces import plan_faces
     from fleetctl.cli.reporting import parse_reports, show, write_reports
     from fleetctl.cli.saved_plan import save_plan
     from fleetctl.render.report.formats import ReportFormat
 
-    reports, faces = parse_reports(job.reports, beside=job.out), plan_faces(plan, planned.picture)
+    reports = parse_reports(job.reports, beside=job.out)
+    faces = plan_faces(with_changes(plan, planned.changes), planned.picture)
     show(faces, ReportFormat.TABLE)
     write_reports(faces, reports)
     if job.out:

@@ -47,13 +47,19 @@ def inventory(
     Reads the Ray dashboard, or an inventory document. What could not be read is named on standard error, what could is
     shown all the same.
     """
-    from fleetctl.cli.connect import cluster_of, inventory_source, refuse_two_readers
+    from fleetctl.cli.connect import fleet_of, inventory_source, refuse_two_readers
+    from fleetctl.cli.console import say
+    from fleetctl.documents.fleet import Cluster
     from fleetctl.inventory.read import read_inventory
+    from fleetctl.planner.notes import slot_notes
 
     refuse_two_readers(files or [], inventory)
-    with closing(inventory_source(inventory, address, namespace, cluster_of(files))) as source:
+    fleet = fleet_of(files)
+    with closing(inventory_source(inventory, address, namespace, fleet.cluster if fleet else Cluster())) as source:
         seen = read_inventory(source)
     _show(seen, output_format)
+    for note in slot_notes(seen.nodes, fleet.policies if fleet else ()):
+        say("warning" if note.level == "warning" else "note", note.message)
     return 0 if seen.complete else 1
 
 

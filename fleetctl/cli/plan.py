@@ -66,6 +66,7 @@ def plan(
     """
     from fleetctl.cli.changing import change_since
     from fleetctl.cli.connect import read_stdin, refuse_two_readers
+    from fleetctl.cli.outdated import with_changes
     from fleetctl.cli.plan_faces import plan_faces
     from fleetctl.cli.planning import Where, plan_fleet
     from fleetctl.cli.reporting import parse_reports, show
@@ -87,6 +88,6 @@ def plan(
     made = change_since(before, files, loaded, planned) if before else planned.plan
     if out:
         save_plan(made, out)
-    faces = plan_faces(made, planned.picture)
+    faces = plan_faces(with_changes(made, planned.changes), planned.picture)
     show(faces, output_format, reports)
     return made.exit_code if detailed_exitcode else 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fleetctl.cli.outdated import Changes
     from fleetctl.documents.inventory import Inventory
     from fleetctl.documents.placement_map import PlacementMap
     from fleetctl.documents.plan import Plan
@@ -31,13 +32,14 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, and everything it was made from."""
+    """A plan, and everything it was made from; `changes` = what outdated replicas run differently, to be shown."""
 
     fleet: ResolvedFleet
     inventory: Inventory
     options: PlanOptions
     facts: PlanFacts
     plan: Plan
+    changes: Changes = field(default_factory=dict)
 
     def picture(self) -> PlacementMap:
         """Return the placement map with the plan drawn in."""
@@ -58,6 +60,7 @@ def plan_fleet(fleet: ResolvedFleet, options: PlanOptions, where: Where) -> Plan
         planned = _plan_on(source, fleet, options, where)
         if planned.plan.blocked and _caught_up(source, planned.inventory):
             planned = _plan_on(source, fleet, options, where)
+        planned = replace(planned, changes=_changes(source, planned))
     _warn(planned.inventory)
     return planned
 
@@ -78,6 +81,14 @@ def _plan_on(source: InventorySource, fleet: ResolvedFleet, options: PlanOptions
     seen = read_inventory(source)
     facts = _facts(fleet, seen, resolve_namespace(where.namespace, os.environ, fleet.cluster), where.expires_s)
     return Planned(fleet, seen, options, facts, make_plan(fleet, seen, options, facts))
+
+
+def _changes(source: InventorySource, planned: Planned) -> Changes:
+    """Say what differs where replicas are outdated; a file does not tell."""
+    from fleetctl.cli.outdated import look_up_changes
+    from fleetctl.inventory.read import Live
+
+    return look_up_changes(source.client, planned.fleet, planned.plan.drift) if isinstance(source, Live) else {}
 
 
 def _caught_up(source: InventorySource, seen: Inventory) -> bool:

@@ -21,6 +21,7 @@ from fleetctl.cli.replica_argument import absent
 
 if TYPE_CHECKING:
     from fleetctl.documents.inventory import Inventory, Replica
+    from fleetctl.documents.plan import Drift
     from fleetctl.spec.resolved import ResolvedFleet
 
 EPILOG = epilog(
@@ -46,22 +47,39 @@ def status(
     """Show every replica: how it is, where it stands, its address.
 
     With -f only those that carry the fleet's mark: one that was adopted with --adopt-from carries the old fleet's until
-    it is replaced. `lost` = its node is dead; it is not counted and not removed.
+    it is replaced. `lost` = its node is dead; it is not counted and not removed. `outdated`, with -f = it was started
+    with another spec than the file has now; what differs is told below.
     """
     from fleetctl.cli.connect import fleet_of, inventory_source, refuse_two_readers
+    from fleetctl.cli.outdated import look_up_changes, told
     from fleetctl.documents.fleet import Cluster
-    from fleetctl.inventory.read import read_inventory
+    from fleetctl.inventory.read import Live, read_inventory
 
     refuse_two_readers(files or [], inventory)
     fleet = fleet_of(files)
     with closing(inventory_source(inventory, address, namespace, fleet.cluster if fleet else Cluster())) as source:
         seen = read_inventory(source)
-    ours = [replica for replica in seen.replicas if fleet is None or replica.fleet == fleet.name]
-    chosen = [replica for replica in ours if model in (None, replica.model)]
+        ours = [replica for replica in seen.replicas if fleet is None or replica.fleet == fleet.name]
+        chosen = [replica for replica in ours if model in (None, replica.model)]
+        outdated = _outdated(chosen, seen, fleet) if fleet and output_format is OutputFormat.TABLE else []
+        if fleet and isinstance(source, Live):
+            outdated = told(outdated, look_up_changes(source.client, fleet, outdated))
     if model is not None and not chosen:
         _tell_none(model, fleet, seen, {replica.model for replica in ours})
-    _show(seen, chosen, output_format)
+    _show(seen, chosen, outdated, output_format, fleet)
     return 0 if seen.complete else 1
+
+
+def _outdated(replicas: list[Replica], seen: Inventory, fleet: ResolvedFleet) -> list[Drift]:
+    """Return the replicas that are live with another spec than the file's."""
+    from fleetctl.documents.inventory import dead_node_ids, is_live
+    from fleetctl.planner.drift import spec_drift
+    from fleetctl.planner.live import is_outdated
+
+    models, dead = {model.key: model for model in fleet.models}, dead_node_ids(seen)
+    return [spec_drift(models[replica.model], replica) for replica in replicas
+            if replica.model in models and replica.replica_id is not None and is_live(replica, dead)
+            and is_outdated(replica, models[replica.model].spec_hash)]
 
 
 def _tell_none(model: str, fleet: ResolvedFleet | None, seen: Inventory, running: set[str]) -> None:
@@ -79,7 +97,10 @@ def _tell_none(model: str, fleet: ResolvedFleet | None, seen: Inventory, running
     raise absent(seen, f"there is no replica of {model}{f' in fleet {fleet.name}' if fleet else ''}", hint)
 
 
-def _show(seen: Inventory, chosen: list[Replica], output_format: OutputFormat) -> None:
+def _show(
+    seen: Inventory, chosen: list[Replica], outdated: list[Drift], output_format: OutputFormat,
+    fleet: ResolvedFleet | None,
+) -> None:
     from fleetctl.cli.console import result_console, say, write_result
 
     if output_format is OutputFormat.JSON:
@@ -87,11 +108,16 @@ def _show(seen: Inventory, chosen: list[Replica], output_format: OutputFormat) -
 
         write_result(render_inventory_json(seen.model_copy(update={"replicas": chosen})))
     else:
-        from fleetctl.documents.inventory import dead_node_ids
+        from collections import Counter
+
+        from fleetctl.documents.inventory import dead_node_ids, is_live
         from fleetctl.render.status_table import render_status
 
         names = {node.id: node.name for node in seen.nodes}
-        render_status(chosen, names, dead_node_ids(seen), result_console())
+        dead = dead_node_ids(seen)
+        live = Counter(replica.model for replica in chosen if is_live(replica, dead))
+        surplus = [one.key for one in fleet.models if live[one.key] > one.replicas] if fleet else []
+        render_status(chosen, names, dead, result_console(), outdated, surplus)
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:

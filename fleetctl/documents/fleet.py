@@ -66,6 +66,16 @@ class WorkerGroup(Authored):
     )
 
 
+class Spread(Authored):
+    """Replicas spread over the values of a node label, with a limit that is never broken."""
+
+    label: LabelKey = Field(description="the node label")
+    max_per_value: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
+        description="at most so many replicas of the model touch one value, those that run included; a node without "
+                    "the label takes none"
+    )
+
+
 class Placement(Authored):
     """Where the members of one replica may stand relative to each other."""
 
@@ -73,7 +83,10 @@ class Placement(Authored):
     ranks_per_node: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(
         1, description="how many ranks of one gang may share a node"
     )
-    spread: LabelKey | None = Field(None, description="spread a model's replicas over the values of this label")
+    spread: LabelKey | Spread | None = Field(
+        None, description="spread a model's replicas over the values of this label; with label and maxPerValue also "
+                          "with a limit"
+    )
 
 
 class Restart(Authored):
@@ -118,7 +131,8 @@ class NodePolicy(Authored):
 
     selector: Selector = Field(default_factory=dict, description="no selector = every node")
     max_replicas_per_model: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = Field(
-        None, description="slots per model and node; default: no cap for models that claim GPU or VRAM, 1 for others"
+        None, description="slots per model and node; default: the node's label fleet.io/replica-slots, else no cap for "
+                          "models that claim GPU or VRAM, 1 for others"
     )
     reserve: Reserve | None = Field(None, description="kept free on every card")
     gpu_memory: Bytes | None = Field(None, description="memory of each card, where the cluster cannot report it")

@@ -99,6 +99,7 @@ class Replica(Stored):
     fleet: str | None = Field(None, description="the fleet whose mark it carries; null = unmanaged")
     spec_hash: str | None = None
     actor_id: str | None = None
+    restarts: int = Field(0, description="how often Ray has started it again since it was created")
     members: list[ReplicaMember] = Field(default_factory=list)
     constructed: bool = Field(
         True, description="false = Ray calls its actor ALIVE, but its constructor never returned: it does not serve"
@@ -135,6 +136,11 @@ def is_lost(replica: Replica, dead: Set[str]) -> bool:
     if replica.state not in LIVE_STATES:
         return False
     return not replica.constructed or any(member.node_id in dead for member in replica.members)
+
+
+def is_live(replica: Replica, dead: Set[str]) -> bool:
+    """Tell whether a replica counts toward a target, as far as it itself tells: live, HOT, and not lost."""
+    return replica.level == "HOT" and replica.state in LIVE_STATES and not is_lost(replica, dead)
 
 
 def card_indices(member: ReplicaMember, cards: Sequence[Gpu]) -> list[int]:

@@ -11,12 +11,14 @@ from pydantic import ValidationError
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION, Stored
 from fleetctl.documents.canonical import plan_id
+from fleetctl.documents.newer import what_is_newer
 from fleetctl.documents.plan import MaskedPlan, Plan
 from fleetctl.errors import DocumentError
 
 Document = TypeVar("Document", bound=Stored)
 
 SHOWN_PROBLEMS = 5
+OTHERWISE = "use the fleetctl that wrote it, or write it anew with this one"
 _JSON_START = re.compile(r"[\ufeff \t\r\n]*[{\[]")
 _VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 
@@ -127,8 +129,7 @@ def _check_version(version: object, where: str) -> None:
         found = "has no formatVersion" if version is None else f"has formatVersion {version!r}"
         raise DocumentError(f"{where} {found}", hint=f"this fleetctl reads {known}.x, as \"{FORMAT_VERSION}\"")
     if match[1] != known:
-        raise DocumentError(f"{where} is of formatVersion {version}, and this fleetctl reads {known}.x",
-                            hint="use the fleetctl that wrote it, or write it anew with this one")
+        raise DocumentError(f"{where} is of formatVersion {version}, and this fleetctl reads {known}.x", hint=OTHERWISE)
 
 
 def _validated(raw: dict[str, Any], cls: type[Document], where: str) -> Document:
@@ -137,7 +138,11 @@ def _validated(raw: dict[str, Any], cls: type[Document], where: str) -> Document
     except ValidationError as error:
         problems = [f"{_path(item['loc'])}: {item['msg']}" for item in error.errors(include_url=False)]
         more = f"; and {len(problems) - SHOWN_PROBLEMS} more" if len(problems) > SHOWN_PROBLEMS else ""
-        raise DocumentError(f"{where} is damaged: {'; '.join(problems[:SHOWN_PROBLEMS])}{more}") from None
+        told = f"{'; '.join(problems[:SHOWN_PROBLEMS])}{more}"
+        newer = what_is_newer(raw, told)
+        if newer is not None:
+            raise DocumentError(f"{where} needs a newer fleetctl: {newer}", hint=OTHERWISE) from None
+        raise DocumentError(f"{where} is damaged: {told}") from None
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -58,6 +58,9 @@ class Summary(Stored):
     unmanaged: int = 0
     drift: int = 0
     lost: int = 0
+    starting: int = Field(0, description="of the live ones: not ready yet for the first time")
+    restarting: int = Field(0, description="of the live ones: ended, and being started again by Ray")
+    outdated: int = Field(0, description="of the live ones: started with another spec than the file's")
 
 
 class Certificate(Stored):
@@ -79,7 +82,10 @@ class ModelRow(Stored):
     key: str
     wanted: int
     live: int
-    starting: int
+    starting: int = Field(description="of the live ones: not ready, those that are restarting included")
+    restarting: int = Field(0, description="of those that are starting: ended, and being started again by Ray")
+    current: int = Field(0, description="of the live ones: started with the file's spec")
+    outdated: int = Field(0, description="of the live ones: started with another spec; what one runs may be unknown")
     create: int
     blocked: int
     surplus: int
@@ -218,6 +224,12 @@ class Drift(Stored):
     replica_id: int
     code: Literal["SPEC_CHANGED", "SELECTOR_NO_LONGER_MATCHES", "ABOVE_SLOT_CAP"]
     message: str
+    runs: str | None = Field(None, description="of an outdated one: the spec hash it was started with")
+    wants: str | None = Field(None, description="of an outdated one: the spec hash of the file")
+    changes: list[str] | None = Field(
+        None, description="of an outdated one: what differs, in words, or why that is not known; looked up for plans "
+                          "that are shown, and never in one that can be applied"
+    )
 
 
 class Unmanaged(Stored):
@@ -240,6 +252,16 @@ class Lost(Stored):
     code: Literal["NODE_DEAD", "NEVER_CONSTRUCTED"] = "NODE_DEAD"
     nodes: list[str]
     message: str
+
+
+class Note(Stored):
+    """What a node says of itself that does not count; nothing is blocked by it."""
+
+    code: Literal["SLOTS_LABEL_IGNORED", "SLOTS_LABEL_OVERRULED"]
+    level: Literal["warning", "notice"]
+    message: str
+    node_count: int
+    nodes: list[str] = Field(default_factory=list, description="at most five names")
 
 
 class PolicyFinding(Stored):
@@ -291,6 +313,7 @@ class Plan(Stored):
     drift: list[Drift] = Field(default_factory=list)
     unmanaged: list[Unmanaged] = Field(default_factory=list)
     lost: list[Lost] = Field(default_factory=list)
+    notes: list[Note] = Field(default_factory=list, description="what nodes say of themselves that does not count")
     policy: list[PolicyFinding] = Field(default_factory=list, description="policies this plan would break")
     change: PlanChange | None = Field(None, description="with --base: what the change since that revision causes alone")
     options: PlanFlags = Field(default_factory=PlanFlags, description="the flags that shaped the plan")

@@ -51,6 +51,7 @@ def _replica(actor: LiveActor, name: ReplicaName, planned: Planned | None, *, ou
         fleet=fleet if ours else None,
         spec_hash=spec_hash if ours else None,
         actor_id=actor.actor_id,
+        restarts=actor.restarts,
         members=list(_members(actor, marks, planned)),
         constructed=not (actor.state == "ALIVE" and planned),
         error=_error(actor),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from fleetctl.documents.inventory import Replica
 from fleetctl.documents.plan import Drift
 from fleetctl.documents.selector import matches
-from fleetctl.planner.live import ModelState
+from fleetctl.planner.live import ModelState, is_outdated
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
@@ -46,14 +46,21 @@ def _of_model(
     seats = _seats(model, verdicts)
     for replica in live:
         number = replica.replica_id or 0
-        if replica.spec_hash is not None and replica.spec_hash != model.spec_hash:
-            yield Drift(model=model.key, replica_id=number, code="SPEC_CHANGED", message=(
-                f"runs spec {replica.spec_hash[:12]}, the file has {model.spec_hash[:12]}; kept as it is"))
+        if is_outdated(replica, model.spec_hash):
+            yield spec_drift(model, replica)
         moved = _left_selector(seats, replica, nodes)
         if moved:
             yield Drift(model=model.key, replica_id=number, code="SELECTOR_NO_LONGER_MATCHES", message=moved)
         if number in above:
             yield Drift(model=model.key, replica_id=number, code="ABOVE_SLOT_CAP", message=above[number])
+
+
+def spec_drift(model: ResolvedModel, replica: Replica) -> Drift:
+    """Return the drift of a replica that is outdated."""
+    return Drift(
+        model=model.key, replica_id=replica.replica_id or 0, code="SPEC_CHANGED", runs=replica.spec_hash,
+        wants=model.spec_hash, message=(
+            f"outdated: runs spec {str(replica.spec_hash)[:12]}, the file has {model.spec_hash[:12]}; kept as it is"))
 
 
 def _seats(model: ResolvedModel, verdicts: Verdicts) -> Seats:

@@ -24,19 +24,35 @@ class ModelState:
 
     live: list[Replica] = field(default_factory=list)
     lost: list[Replica] = field(default_factory=list)
+    not_hot: list[Replica] = field(default_factory=list)
+    """Ours on another level: not counted, but their ids are in use."""
     claimed_by: set[str] = field(default_factory=set)
     taken_ids: set[int] = field(default_factory=set)
 
     @property
     def starting(self) -> int:
-        """Number of live replicas that are not serving yet."""
+        """Number of live replicas that are not serving, those that are restarting included."""
         return sum(replica.state in STARTING_STATES for replica in self.live)
 
     @property
+    def restarts(self) -> list[int]:
+        """The number of the restart each live replica that is restarting is in."""
+        return [max(1, replica.restarts) for replica in self.live if replica.state == "RESTARTING"]
+
+    def outdated(self, spec_hash: str) -> int:
+        """Return how many live replicas were started with another spec than the file's."""
+        return sum(is_outdated(replica, spec_hash) for replica in self.live)
+
+    @property
     def highest_id(self) -> int:
-        """Highest id of ours that is not DEAD, lost ones included; -1 if there is none."""
-        return max((replica.replica_id for replica in (*self.live, *self.lost) if replica.replica_id is not None),
-                   default=-1)
+        """Highest id of ours that is not DEAD, lost ones and every level included; -1 if there is none."""
+        return max(self.own_ids, default=-1)
+
+    @property
+    def own_ids(self) -> set[int]:
+        """Ids of ours that are not DEAD."""
+        return {replica.replica_id for replica in (*self.live, *self.lost, *self.not_hot)
+                if replica.replica_id is not None}
 
     def new_ids(self, count: int) -> list[int]:
         """Return ids for new replicas: counting on from the highest, past names that somebody else holds."""
@@ -82,6 +98,11 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
     return state
 
 
+def is_outdated(replica: Replica, spec_hash: str) -> bool:
+    """Tell whether a replica was started with another spec than the file's; what it was started with may be unknown."""
+    return replica.spec_hash is not None and replica.spec_hash != spec_hash
+
+
 def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:
     """Yield replicas by model and id; model by model, as comparing 50,000 names with one another takes its time."""
     by_model: dict[str, list[Replica]] = {}
@@ -115,7 +136,9 @@ def _file(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours:
         model.live.append(replica)
     elif not lost:
         state.unmanaged.append(_unmanaged(replica, names, ours=ours, in_file=model is not None))
-        if model is not None and replica.fleet is not None and not ours:
+        if model is not None and ours:
+            model.not_hot.append(replica)
+        elif model is not None and replica.fleet is not None:
             model.claimed_by.add(replica.fleet)
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
 from fleetctl.planner.live import LiveState
+from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode, Slots
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
 from fleetctl.planner.placement.ledger.stock import Facts, facts_of, offer_from
-from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
+from fleetctl.planner.placement.policies import SLOTS_LABEL, EffectivePolicy, effective_policy
+
+NO_SHAPES: Mapping[str, ReplicaShape] = {}
 
 
-def open_ledger(inventory: Inventory, policies: Sequence[NodePolicy], state: LiveState) -> Ledger:
-    """Open a ledger over all nodes of `inventory`, in order of name and id."""
+def open_ledger(
+    inventory: Inventory, policies: Sequence[NodePolicy], state: LiveState,
+    shapes: Mapping[str, ReplicaShape] = NO_SHAPES,
+) -> Ledger:
+    """Open a ledger over all nodes of `inventory`, in order of name and id; `shapes` tell which models are spread."""
     nodes = sorted(inventory.nodes, key=lambda node: (node.name, node.id))
     facts = _ledger_nodes(nodes, policies)
     places = {node.id: place for place, node in enumerate(nodes)}
@@ -24,7 +31,13 @@ def open_ledger(inventory: Inventory, policies: Sequence[NodePolicy], state: Liv
         live = state.models[key].live if key in state.models else ()
         return {places[node_id]: held for node_id, held in held_slots(live).items() if node_id in places}
 
-    return Ledger.opened(facts, _offers(nodes, facts, state.holding), {}, held_by)
+    def standing(key: str) -> Iterator[set[int]]:
+        for replica in state.models[key].live if key in state.models else ():
+            yield {places[member.node_id] for member in replica.members if member.node_id in places}
+
+    labels = {key: shape.spread.label for key, shape in shapes.items() if shape.spread is not None}
+    crowds = Crowds(facts, labels, standing)
+    return Ledger.opened(facts, _offers(nodes, facts, state.holding), {}, held_by, crowds)
 
 
 def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
@@ -61,8 +74,8 @@ def _settled(slots: list[int | None]) -> Slots:
 
 
 def _ledger_nodes(nodes: Sequence[Node], policies: Sequence[NodePolicy]) -> list[LedgerNode]:
-    """Policies are merged once per set of values of the labels that some policy asks for."""
-    asked = sorted({key for policy in policies for key in policy.selector})
+    """Policies are merged once per set of values of the labels they depend on."""
+    asked = sorted({SLOTS_LABEL, *(key for policy in policies for key in policy.selector)})
     known: dict[tuple[str | None, ...], EffectivePolicy] = {}
     result: list[LedgerNode] = []
     for node in nodes:

@@ -25,6 +25,7 @@ from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.live import LiveState, ModelState, sort_out
+from fleetctl.planner.notes import slot_notes
 from fleetctl.planner.occupants import survey_site
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
@@ -71,7 +72,7 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
 def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Decided:
     shapes = {model.key: replica_shape(model) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
-    ledger = open_ledger(inventory, fleet.policies, state)
+    ledger = open_ledger(inventory, fleet.policies, state, shapes)
     planned = [(place, model) for place, model in enumerate(fleet.models) if options.left_out(model.key) is None]
     demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
     free = [demand for demand in demands if not state.models[demand.shape.key].claimed_by]
@@ -130,6 +131,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes)
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
+    rows = _rows(decided, options)
     policy = policy_findings(fleet, _doing(decided, actions), force=options.force)
     plan = Plan(
         tool_version=facts.tool_version,
@@ -139,9 +141,9 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
             address=facts.address or inventory.cluster.address, session_id=inventory.cluster.session_id,
         ),
         expires_at=facts.expires_at,
-        summary=_summary(decided, holds, drift),
+        summary=_summary(decided, rows, holds, drift),
         certificate=decided.certificate,
-        models=_rows(decided, options),
+        models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
                for model in fleet.models if model.key in acted_on},
         actions=read_actions(actions),
@@ -150,6 +152,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         drift=drift,
         unmanaged=state.unmanaged,
         lost=state.lost,
+        notes=slot_notes(inventory.nodes, fleet.policies),
         policy=policy,
         options=_flags(options),
         observed={key: {"live": len(state.models[key].live), "highestId": state.models[key].highest_id}
@@ -168,13 +171,16 @@ def _doing(decided: _Decided, actions: Sequence[ActionDocument]) -> Doing:
     )
 
 
-def _summary(decided: _Decided, holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
-    states = decided.state.models.values()
+def _summary(
+    decided: _Decided, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]
+) -> Summary:
     return Summary(
-        wanted=sum(model.replicas for model in decided.fleet.models), live=sum(len(model.live) for model in states),
+        wanted=sum(row.wanted for row in rows), live=sum(row.live for row in rows),
         create=len(decided.placed), hold=sum(hold.surplus for hold in holds),
         blocked=sum(one.replicas for one in decided.blocked), unmanaged=len(decided.state.unmanaged),
         drift=len(drift), lost=len(decided.state.lost),
+        starting=sum(row.starting - row.restarting for row in rows), restarting=sum(row.restarting for row in rows),
+        outdated=sum(row.outdated for row in rows),
     )
 
 

@@ -7,7 +7,7 @@ and stand in the demand instead, to be placed before anything new.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from fleetctl.planner.placement.exact.climb import most_replicas
 from fleetctl.planner.placement.exact.linear import InfeasibleError
 from fleetctl.planner.placement.exact.relaxation import relax
 from fleetctl.planner.placement.ledger.cards import Card, Offer
+from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, Slots
 from fleetctl.planner.placement.problem import state_problem
 
@@ -39,10 +40,12 @@ def repacked_bound(
         return None
     have = Counter(one.demand.place for one in placed)
     try:
-        moved = _most(demands, lifted, have, Ledger.opened(lies.ledger.nodes, lifting.offers, lifting.slots))
+        moved = _most(demands, lifted, have, Ledger.opened(
+            lies.ledger.nodes, lifting.offers, lifting.slots, crowds=lifting.crowds(lifting.staying)))
         if moved <= most:
             return None
-        unmoved = Ledger.opened(lies.ledger.nodes, lifting.before, lifting.all_slots)
+        unmoved = Ledger.opened(lies.ledger.nodes, lifting.before, lifting.all_slots,
+                                crowds=lifting.crowds(lifting.standing))
         return moved if moved > _most(demands, Counter(), have, unmoved) else None
     except InfeasibleError:  # something runs where its model's file would not let it
         return None
@@ -79,22 +82,36 @@ class _Lifting:
         self._lifted: dict[int, list[_Grant]] = {}
         self._held: dict[tuple[int, str], int] = {}
         self._gone: Counter[tuple[int, str]] = Counter()
+        self._labels: dict[str, str] = {}
+        self.standing: dict[str, list[set[int]]] = {}
+        """By model: the nodes each live replica touches."""
+        self.staying: dict[str, list[set[int]]] = {}
+        """The same of those that stay where they lie."""
 
     def lift(self, shape: ReplicaShape) -> int:
         """Take the live replicas of a model off their nodes; returns how many could be."""
         wanted = sorted((seat.claim.gpus, seat.claim.cpus, seat.claim.memory) for seat in shape.seats)
         count = 0
+        if shape.spread is not None:
+            self._labels[shape.key] = shape.spread.label
         for live in self._lies.state.models[shape.key].live:
             touched = {self._places[member.node_id] for member in live.members if member.node_id in self._places}
             for place in touched:
                 self._held[place, shape.key] = self._held.get((place, shape.key), 0) + 1
+            self.standing.setdefault(shape.key, []).append(touched)
             grants = self._grants(live, wanted)
-            if grants is not None:
+            if grants is None:
+                self.staying.setdefault(shape.key, []).append(touched)
+            else:
                 count += 1
                 for place, grant in grants:
                     self._lifted.setdefault(place, []).append(grant)
                 self._gone.update((place, shape.key) for place in touched)
         return count
+
+    def crowds(self, standing: Mapping[str, Sequence[set[int]]]) -> Crowds:
+        """Return the crowds of the models that were looked at, where these replicas stand."""
+        return Crowds(self._lies.ledger.nodes, self._labels, lambda key: standing.get(key, ()))
 
     @property
     def before(self) -> list[Offer]:

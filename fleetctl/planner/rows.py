@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fleetctl.documents.plan import Blocked, ModelRow
 from fleetctl.planner.live import ModelState
 from fleetctl.spec.resolved import ResolvedModel
@@ -11,36 +13,43 @@ def model_row(
     model: ResolvedModel, state: ModelState, *, create: int, blocked: Blocked | None, left_out: str | None
 ) -> ModelRow:
     """Return the row of one model; `left_out` = why flags keep it out of this plan."""
-    starting = state.starting
-    return ModelRow(
-        key=model.key, wanted=model.replicas, live=len(state.live), starting=starting, create=create,
-        blocked=blocked.replicas if blocked else 0, surplus=max(0, len(state.live) - model.replicas),
-        startup_timeout=model.startup_timeout_s,
-        reason=left_out or _reason(model, state, starting, create, blocked), source=model.source,
+    row = ModelRow(
+        key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
+        restarting=len(state.restarts), current=sum(replica.spec_hash == model.spec_hash for replica in state.live),
+        outdated=state.outdated(model.spec_hash), create=create, blocked=blocked.replicas if blocked else 0,
+        surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s, reason="-",
+        source=model.source,
     )
+    return row.model_copy(update={"reason": "; ".join(_reason(row, state, blocked, left_out))})
 
 
-def _reason(model: ResolvedModel, state: ModelState, starting: int, create: int, blocked: Blocked | None) -> str:
-    live, wanted = len(state.live), model.replicas
-    notes = _notes(state, starting)
-    if create or blocked:
-        parts = [f"create {create}: {live} of {wanted} live"] if create else []
-        if blocked:
-            parts.append(f"{blocked.replicas} blocked: {blocked.message}")
-        return "; ".join(parts) + notes
-    if live > wanted:
-        return f"held: {live - wanted} beyond the target of {wanted}, kept{notes}"
-    if wanted == 0:
-        return f"no target (replicas: 0){notes}"
-    return f"nothing to do: {live} of {wanted} live{notes}"
+def _reason(row: ModelRow, state: ModelState, blocked: Blocked | None, left_out: str | None) -> Iterator[str]:
+    """Yield what is done and why, and how what is live is doing, once."""
+    notes = list(_notes(row, state))
+    live = ", ".join([f"{row.live} of {row.wanted} live", *notes])
+    if left_out or row.surplus or not row.wanted:
+        yield left_out or (f"held: {row.surplus} beyond the target of {row.wanted}, kept" if row.surplus
+                           else "no target (replicas: 0)")
+        yield from [", ".join(notes)] if notes else []
+    elif row.create or blocked:
+        yield from [f"create {row.create}: {live}"] if row.create else []
+        yield from [f"{blocked.replicas} blocked: {blocked.message}"] if blocked else []
+        yield from [live] if notes and not row.create else []
+    else:
+        yield live if row.starting or row.outdated else f"nothing to do: {live}"
 
 
-def _notes(state: ModelState, starting: int) -> str:
-    notes = [f"{starting} starting"] if starting else []
+def _notes(row: ModelRow, state: ModelState) -> Iterator[str]:
+    if row.starting > row.restarting:
+        yield f"{row.starting - row.restarting} starting"
+    if row.restarting:
+        most = "up to " if row.restarting > 1 else ""
+        yield f"{row.restarting} restarting ({most}restart {max(state.restarts)})"
+    if row.outdated:
+        yield f"{row.outdated} outdated"
     if state.lost:
         unbuilt = sum(not replica.constructed for replica in state.lost)
         if lost := len(state.lost) - unbuilt:
-            notes.append(f"{lost} lost with a dead node")
+            yield f"{lost} lost with a dead node"
         if unbuilt:
-            notes.append(f"{unbuilt} never constructed")
-    return f" ({', '.join(notes)})" if notes else ""
+            yield f"{unbuilt} never constructed"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica, ReplicaMember, card_indices, dead_node_ids
 from fleetctl.documents.quantity import amount_of, count_of, format_bytes
-from fleetctl.render.replica_text import STYLES, replica_name, status_word
+from fleetctl.render.replica_text import STYLES, replica_name, standing_text, status_word
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
 
@@ -93,7 +93,7 @@ def _replica_table(inventory: Inventory) -> Table:
         word = status_word(replica, dead)
         where = "\n".join(_where(member, names, alone=len(replica.members) == 1) for member in replica.members)
         table.add_row(
-            Text(_name(replica), "bold"), Text(word, STYLES[word]),
+            Text(_name(replica), "bold"), Text(standing_text(replica, dead), STYLES[word]),
             Text(visible(replica.fleet or "-")), Text(where),
             *([Text(visible(replica.error or ""), "dim")] if notes else []),
         )

@@ -11,10 +11,11 @@ from fleetctl.render.mask import mask_env
 def render_plan_json(plan: Plan) -> str:
     """Return the plan document with env values masked; `"masked": true` says so, and `apply` refuses such a document.
 
-    Where there was nothing to mask the bytes are those of the saved document.
+    It says so too where the plan tells what was looked up for its reader alone. Otherwise the bytes are those of the
+    saved document.
     """
     shown, masked = mask_env({"specs": plan.specs})
-    if not masked:
+    if not masked and all(drift.changes is None for drift in plan.drift):
         return saved_plan_json(plan)
     return saved_plan_json(MaskedPlan.model_construct(**{**dict(plan), **shown}))
 

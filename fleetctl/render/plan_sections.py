@@ -1,4 +1,4 @@
-"""The parts of a plan below its table, as lines: would create, blocked and why, drift, unmanaged, lost.
+"""The parts of a plan below its table, as lines: would create, blocked and why, drift, unmanaged, lost, notes.
 
 Every section is cut at a limit and says what it left out; the JSON has everything.
 """
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.plan import Blocked, Plan
+from fleetctl.render.drift_text import alike, drift_details, models_with_surplus
 from fleetctl.render.place_text import group_alike, ids_text
 from fleetctl.render.reason_text import reason_text
 from fleetctl.render.remedy_text import remedy_lines
@@ -54,8 +55,12 @@ def blocked_section(plan: Plan) -> Section:
 
 
 def drift_section(plan: Plan) -> Section:
-    """List replicas that run but not as the file says."""
-    lines = [Line(f"{replica_name(drift.model, drift.replica_id)}: {visible(drift.message)}") for drift in plan.drift]
+    """List replicas that run but not as the file says; those that are alike share their lines."""
+    lines: list[Line] = []
+    surplus = models_with_surplus(plan)
+    for replicas, drift in alike(plan.drift):
+        lines.append(Line(f"{visible(replicas)}: {visible(drift.message)}"))
+        lines += [Line(visible(text), indent=4) for text in drift_details(drift, surplus)]
     return Section(f"Drift: {len(plan.drift)} (reported, never acted on)", cut(lines, REPORT_LINES))
 
 
@@ -71,6 +76,12 @@ def lost_section(plan: Plan) -> Section:
     lines = [Line(f"{replica_name(lost.model, lost.replica_id)}: {visible(lost.message)}", "yellow")
              for lost in plan.lost]
     return Section(f"Lost: {len(plan.lost)} (cannot serve; not counted)", cut(lines, REPORT_LINES))
+
+
+def notes_section(plan: Plan) -> Section:
+    """List what nodes say of themselves that does not count."""
+    lines = [Line(visible(note.message), "yellow" if note.level == "warning" else "") for note in plan.notes]
+    return Section("Notes on nodes", cut(lines, REPORT_LINES))
 
 
 def _blocked_lines(blocked: Blocked) -> list[Line]:

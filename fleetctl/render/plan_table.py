@@ -1,8 +1,9 @@
 """The plan at a glance: what policy refuses, a row per model, what a change causes alone, where each new replica would
 stand, what is blocked and why, and the totals.
 
-Symbols: `+` creates, `!` blocked (something may be created too), `~` held, `=` nothing to do. Everything that came from
-a file or a cluster is shown as plain text, never as markup or terminal commands.
+Symbols: `+` creates, `!` blocked (something may be created too), `~` held, `*` all are live, but some are not ready or
+outdated, `=` nothing to do. Everything that came from a file or a cluster is shown as plain text, never as markup or
+terminal commands.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fleetctl.render.plan_sections import (
     create_section,
     drift_section,
     lost_section,
+    notes_section,
     unmanaged_section,
 )
 from fleetctl.render.policy_sections import altered_policy_section, policy_section
@@ -35,7 +37,7 @@ UNCHANGED_SHOWN = 20
 REASON_BESIDE_FROM = 110
 """From this many columns on the reason stands beside the numbers; below, under the model key."""
 
-STYLES = {"+": "green", "!": "red", "~": "yellow", "=": "dim"}
+STYLES = {"+": "green", "!": "red", "~": "yellow", "*": "cyan", "=": "dim"}
 ROW_HEAD = ("", "MODEL", "WANTED", "LIVE", "CREATE", "BLOCKED")
 
 
@@ -55,7 +57,7 @@ def render_plan_table(plan: Plan, console: Console) -> None:
     if folded:
         print_trimmed(Text(f"= {len(unchanged)} models with nothing to do (--format json lists them)", "dim"), console)
     for section in (change_section(plan), create_section(plan), blocked_section(plan), drift_section(plan),
-                    unmanaged_section(plan), lost_section(plan)):
+                    unmanaged_section(plan), lost_section(plan), notes_section(plan)):
         _print_section(section, console)
     console.print()
     if plan.certificate.wanted:
@@ -69,7 +71,9 @@ def symbol(row: ModelRow) -> str:
         return "!"
     if row.create:
         return "+"
-    return "~" if row.surplus else "="
+    if row.surplus:
+        return "~"
+    return "*" if row.starting or row.outdated else "="
 
 
 def certificate_sentence(certificate: Certificate) -> str:
@@ -88,11 +92,13 @@ def certificate_sentence(certificate: Certificate) -> str:
 
 
 def totals_line(plan: Plan) -> str:
-    """Return the last line: the counts that decide the exit code, and the promise."""
+    """Return the last line: the counts that decide the exit code, what is live but not as wanted, and the promise."""
     summary = plan.summary
-    counts = f"{summary.create} to create, {summary.blocked} blocked, {summary.hold} held"
+    counts = [f"{summary.create} to create", f"{summary.blocked} blocked", f"{summary.hold} held"]
+    counts += [f"{count} {word}" for word in ("starting", "restarting", "outdated")
+               if (count := getattr(summary, word))]
     refused = "; refused by policy" if refusing(plan.policy) else ""
-    return f"Plan: {counts}, 0 to remove (fleetctl never removes){refused}"
+    return f"Plan: {', '.join(counts)}, 0 to remove (fleetctl never removes){refused}"
 
 
 def _print_header(plan: Plan, console: Console) -> None:

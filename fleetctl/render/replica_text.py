@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from fleetctl.documents.inventory import Replica, is_lost
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.visible import visible
 
 WORDS = {
@@ -25,6 +26,14 @@ def status_word(replica: Replica, dead: Set[str]) -> str:
     if not replica.constructed:
         return "never constructed"
     return "lost" if is_lost(replica, dead) else WORDS[replica.state]
+
+
+def standing_text(replica: Replica, dead: Set[str]) -> str:
+    """Return the status word with the restarts there were: `ready, 3 restarts`, `restarting (restart 3)`."""
+    word = status_word(replica, dead)
+    if word == "restarting":
+        return f"{word} (restart {max(1, replica.restarts)})"
+    return f"{word}, {count_of(replica.restarts, 'restart')}" if replica.restarts else word
 
 
 def node_text(replica: Replica, names: Mapping[str, str]) -> str:

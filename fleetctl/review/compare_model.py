@@ -5,23 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from fleetctl.documents.difference import Difference
 from fleetctl.documents.mask import MASK
+from fleetctl.documents.position import Position
 from fleetctl.review.meaning import Keyed, Steps, at, full_meaning, meaning, seats
 from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, SAME_MEANING, model_effect
 from fleetctl.review.secret import is_env, masked_at
 from fleetctl.review.spelled import spelled
 from fleetctl.review.structural import changed_ways
-from fleetctl.review.written import WrittenModel
-from fleetctl.spec.problems import path_text
+from fleetctl.spec.problems import Path, path_text
 from fleetctl.spec.resolved import ResolvedModel
 
 _READING_ORDER = ("replicas", "priority", "startupTimeout", "schedulingTimeout", "restart", "placement", "workers")
 
 
-def model_differences(old: WrittenModel, new: WrittenModel) -> Iterator[Difference]:
+class Spelled(Protocol):
+    """A model, and how and where a person wrote it down; see `WrittenModel`."""
+
+    @property
+    def model(self) -> ResolvedModel:
+        """The model as it is meant."""
+
+    def named(self, steps: Steps) -> Path | None:
+        """Return a way as people write it; None where what it leads to is not in this model."""
+
+    def value(self, steps: Steps) -> Any:  # noqa: ANN401  any YAML value
+        """Return the value as written; None where it is not written."""
+
+    def place(self, steps: Steps, item: int | None = None) -> Position:
+        """Return where the value stands."""
+
+
+def model_differences(old: Spelled, new: Spelled) -> Iterator[Difference]:
     """Yield what is different, in the order a model is read in."""
     if _compared_by(old.model) == _compared_by(new.model):
         return
@@ -44,8 +61,8 @@ def _whole_env_value(way: Steps) -> Steps:
 class _Pair:
     """One model on both sides."""
 
-    old: WrittenModel
-    new: WrittenModel
+    old: Spelled
+    new: Spelled
 
     @cached_property
     def full(self) -> tuple[Keyed, Keyed]:

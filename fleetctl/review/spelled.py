@@ -9,13 +9,15 @@ from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.review.meaning import ABSENT, Steps
 
 _BYTES, _SHARES = frozenset({"vram", "memory", "gpuMemory"}), frozenset({"gpus", "cpus", "maxNewGpus"})
+SPREAD = ("placement", "spread")
+"""The one mapping that may stand in place of a text."""
 _SECONDS = frozenset({"startupTimeout", "schedulingTimeout", "backoff", "period", "timeout"})
 
 
 def spelled(value: object, steps: Steps) -> Any:  # noqa: ANN401  what could stand in a file
     """Return `value`, which `steps` lead to, as a file would have it; None for what no single value says."""
     key = steps[-1]
-    if value is ABSENT or isinstance(value, dict):
+    if value is ABSENT or (isinstance(value, dict) and steps != SPREAD):
         return None
     if key in _BYTES and isinstance(value, int):
         return format_bytes(value)

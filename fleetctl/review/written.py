@@ -48,18 +48,7 @@ class WrittenModel:
         return document.place(inner)
 
     def _way(self, steps: Steps) -> tuple[Path, Path | None]:
-        """Return the path below the model to what `steps` lead to, or the nearest above it; and `named`."""
-        if steps[0] != "workers" or len(steps) == 1:
-            return steps, steps
-        group = next((index for index, one in enumerate(self.model.workers) if one.name == steps[1]), None)
-        if group is None:
-            return ("workers",), None
-        if steps[2:3] != ("members",) or len(steps) == 3:
-            return ("workers", group, *steps[2:]), steps
-        member = seats(self.model.workers[group]).get(steps[3])
-        if member is None:
-            return ("workers", group, "members"), None
-        return ("workers", group, "members", member, *steps[4:]), (*steps[:3], member, *steps[4:])
+        return way_in(self.model, steps)
 
     def _in_document(self, path: Path) -> Path:
         return "spec", "models", self.index, *path
@@ -72,6 +61,24 @@ class WrittenModel:
         if self.defaults is not None and path and path[0] in _INHERITED and _has(self.defaults, lying_under):
             return self.defaults, lying_under
         return None
+
+
+def way_in(model: ResolvedModel, steps: Steps) -> tuple[Path, Path | None]:
+    """Return the path below a model to what `steps` lead to, or the nearest above it; and as people write it.
+
+    That names the group, and is None where the group or the member is not in this model.
+    """
+    if steps[0] != "workers" or len(steps) == 1:
+        return steps, steps
+    group = next((index for index, one in enumerate(model.workers) if one.name == steps[1]), None)
+    if group is None:
+        return ("workers",), None
+    if steps[2:3] != ("members",) or len(steps) == 3:
+        return ("workers", group, *steps[2:]), steps
+    member = seats(model.workers[group]).get(steps[3])
+    if member is None:
+        return ("workers", group, "members"), None
+    return ("workers", group, "members", member, *steps[4:]), (*steps[:3], member, *steps[4:])
 
 
 class WrittenFleet:

@@ -112,7 +112,7 @@ def _settle(root: Node, loc: tuple[str | int, ...], kind: str) -> tuple[Path, bo
 
 
 def _is_union(path: list[str | int]) -> bool:
-    return path == ["extends"] or (len(path) >= 3 and path[-2] == "env" and path[-3] == "engine")
+    return path == ["extends"] or path[-2:] == ["placement", "spread"] or path[-3:-1] == ["engine", "env"]
 
 
 def _is_noise(path: Path, branch: str, node: Node | None, kind: str) -> bool:
@@ -120,7 +120,11 @@ def _is_noise(path: Path, branch: str, node: Node | None, kind: str) -> bool:
     if path[0] == "extends":
         listed = len(path) > 1 or (node is not None and isinstance(node.children, list))
         return branch.startswith("list") is not listed
+    if path[-2:] == ("placement", "spread"):
+        return (branch == "Spread") is not (node is not None and isinstance(node.children, dict))
     meant_from_node = node is not None and (kind == "missing" or isinstance(node.children, dict))
     if branch == "FromNode":
         return kind == "model_type"
+    if branch == "Spread":
+        return False
     return meant_from_node

@@ -129,6 +129,8 @@ def _wrong_type(finding: Finding) -> Problem:
     if path[-3:-1] == ("engine", "env"):
         return _env_value(finding)
     expected, suggestion = _EXPECTATIONS[finding.kind](finding)
+    if path[-2:] == ("placement", "spread"):
+        expected, suggestion = "a label key, or a mapping with label and maxPerValue", None
     if node is not None and node.value is None:
         return finding.problem("FL022", f"{finding.name} is empty; give it a value or remove the key", allowed=expected)
     return finding.problem("FL022", f"{finding.name} is {finding.shown}, not {expected}", suggestion=suggestion)

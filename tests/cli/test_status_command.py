@@ -25,7 +25,8 @@ def busy(cluster: ClusterStandIn) -> ClusterStandIn:
 
 
 def rows(out: str) -> dict[str, list[str]]:
-    return {line.split()[0]: line.split()[1:] for line in out.splitlines()[1:] if line and "/" in line.split()[0]}
+    return {line.split()[0]: line.split()[1:] for line in out.splitlines()[1:]
+            if line.strip() and not line.startswith(" ") and "/" in line.split()[0]}
 
 
 def test_every_replica_has_a_row_with_state_place_and_address(cli, busy: ClusterStandIn) -> None:
@@ -33,7 +34,7 @@ def test_every_replica_has_a_row_with_state_place_and_address(cli, busy: Cluster
     assert shown.code == 0
     found = rows(shown.out)
     assert found["org/one/0"] == ["ready", "node-a", "8", "10.0.0.7:7001", "lab"]
-    assert found["org/one/1"][:3] == ["restarting", "node-b", "8"]
+    assert found["org/one/1"][:5] == ["restarting", "(restart", "1)", "node-b", "8"]
     assert found["org/two:x/0"][:3] == ["starting", "node-b", "0.25"]
     assert found["other/7"][-1] == "theirs"
     assert found["odd/0"][-1] == "(unmanaged)"
@@ -41,7 +42,10 @@ def test_every_replica_has_a_row_with_state_place_and_address(cli, busy: Cluster
 
 
 def test_why_a_replica_is_not_up_stands_beside_it(cli, busy: ClusterStandIn) -> None:
-    assert "it ended and is being restarted (restart 1)" in cli("status").out
+    shown = cli("status", "org/one").out
+    assert "NOTE" in shown
+    assert "it ended and is being" in shown
+    assert "NOTE" not in cli("status", "other").out
 
 
 def test_a_replica_on_a_dead_node_is_lost(cli, busy: ClusterStandIn) -> None:

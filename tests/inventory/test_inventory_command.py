@@ -58,6 +58,24 @@ def test_an_incomplete_reading_shows_what_is_known_and_exits_1(inventory, dashbo
     assert "nothing is planned or applied on it" in err
 
 
+def test_a_slot_label_that_does_not_count_is_told(inventory, capfd, tmp_path: Path, fleet_file: Path):
+    nodes = [Node(id=name, name=name, labels={"fleet.io/replica-slots": text})
+             for name, text in (("a", "2"), ("b", "-1"), ("c", "3"))]
+    saved = tmp_path / "snapshot.json"
+    saved.write_text(Inventory(observed_at="2026-03-04T12:00:00Z", source="a test", nodes=nodes)
+                     .model_dump_json(by_alias=True))
+    unreadable = ('warning: b: the label fleet.io/replica-slots is "-1", which is no whole number from 1 on; '
+                  "it is ignored\n")
+    assert inventory("--inventory", saved) == 0
+    assert capfd.readouterr().err == unreadable
+    capped = "spec:\n  nodes: [{maxReplicasPerModel: 3}]\n"
+    fleet_file.write_text(fleet_file.read_text().replace("spec:\n", capped, 1))
+    assert inventory("--inventory", saved, "-f", fleet_file) == 0
+    assert capfd.readouterr().err == (
+        "note: a: the label fleet.io/replica-slots says 2; the fleet file wins (spec.nodes[0].maxReplicasPerModel: 3)\n"
+        + unreadable)
+
+
 def test_standard_input_is_read_once(inventory):
     with pytest.raises(UsageError):
         inventory("-f", "-", "--inventory", "-")

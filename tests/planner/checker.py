@@ -5,6 +5,8 @@ It replays the actions in order on a simulated cluster whose cards are handed ou
 
 from __future__ import annotations
 
+from collections import Counter
+
 from simulated import LIVE, WHOLE, SimNode, live_replicas, selects, simulate
 
 from fleetctl.documents.canonical import canonical_json, sha256_hex
@@ -12,8 +14,11 @@ from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Action, Plan
 from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
 
+Crowds = Counter[tuple[str, "str | None"]]
+"""Replicas by model and value of its spread label."""
+
 CODES = {
-    "NO_NODES", "NODE_SELECTOR_MISMATCH", "CORDONED", "NODE_DRAINING", "SLOTS_FULL", "INSUFFICIENT_GPU",
+    "NO_NODES", "NODE_SELECTOR_MISMATCH", "CORDONED", "NODE_DRAINING", "SLOTS_FULL", "SPREAD_FULL", "INSUFFICIENT_GPU",
     "INSUFFICIENT_VRAM", "CARD_MEMORY_UNKNOWN", "CARD_IN_USE", "INSUFFICIENT_CPU", "INSUFFICIENT_MEMORY",
     "GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET",
 }
@@ -29,16 +34,55 @@ def check_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> None:
     _check_counts(plan, fleet, live)
     _check_ids(plan, inventory, fleet.name, adopt)
     taken_slots: dict[tuple[str, str], set[int]] = {}
+    crowds = crowded_values(fleet, inventory, adopt)
     for action in plan.actions:
         assert action.op == "create"
         _check_geometry(action, models[action.model], nodes)
         _check_slots(action, models[action.model], nodes, taken_slots)
+        _check_spread(action, models[action.model], nodes, crowds)
         for member in action.members:
             node = nodes[member.node_id]
             assert node.takes_new, f"{action.id}: {member.node} takes nothing new"
             cards = node.take(member.gpus, member.vram, member.cpus, member.memory)
             assert cards is not None, f"{action.id}: {member.node} is over-committed"
-    _check_explained(plan, models, nodes)
+    _check_explained(plan, models, nodes, crowds)
+
+
+def spread_of(model: ResolvedModel) -> tuple[str, int | None] | None:
+    """The label a model is spread by, and how many replicas may touch one value; None = no limit."""
+    written = model.placement.spread
+    if written is None or isinstance(written, str):
+        return None if written is None else (written, None)
+    return written.label, written.max_per_value
+
+
+def value_on(node: SimNode, label: str) -> str | None:
+    return {"ray.io/node-id": node.node.id, **node.node.labels}.get(label)
+
+
+def crowded_values(fleet: ResolvedFleet, inventory: Inventory, adopt: str | None) -> Crowds:
+    """How many live replicas of each model touch each value of its spread label."""
+    labels = {node.id: {"ray.io/node-id": node.id, **node.labels} for node in inventory.nodes}
+    spreads = {model.key: spread for model in fleet.models if (spread := spread_of(model))}
+    crowds: Crowds = Counter()
+    for replica in live_replicas(inventory):
+        ours = replica.fleet is not None and replica.fleet in (fleet.name, adopt) and replica.replica_id is not None
+        if ours and replica.level == "HOT" and replica.model in spreads:
+            touched = {member.node_id for member in replica.members if member.node_id in labels}
+            crowds.update({(replica.model, labels[node].get(spreads[replica.model][0])) for node in touched})
+    return crowds
+
+
+def _check_spread(action: Action, model: ResolvedModel, nodes: dict[str, SimNode], crowds: Crowds) -> None:
+    spread = spread_of(model)
+    if spread is None:
+        return
+    touched = {value_on(nodes[member.node_id], spread[0]) for member in action.members}
+    for value in touched:
+        crowds[action.model, value] += 1
+        if spread[1] is not None:
+            assert value is not None, f"{action.id} stands on a node without {spread[0]}"
+            assert crowds[action.model, value] <= spread[1], f"{action.id}: {spread[0]}={value} has too many"
 
 
 def _live_of_ours(inventory: Inventory, fleet: str, adopt: str | None) -> dict[str, int]:
@@ -143,7 +187,9 @@ def _check_slots(
         held.add(slot)
 
 
-def _check_explained(plan: Plan, models: dict[str, ResolvedModel], nodes: dict[str, SimNode]) -> None:
+def _check_explained(
+    plan: Plan, models: dict[str, ResolvedModel], nodes: dict[str, SimNode], crowds: Crowds
+) -> None:
     for blocked in plan.blocked:
         assert blocked.code in CODES
         assert blocked.message
@@ -152,16 +198,20 @@ def _check_explained(plan: Plan, models: dict[str, ResolvedModel], nodes: dict[s
         if blocked.code == "CLAIMED_BY_FLEET":
             continue
         assert blocked.reasons, f"{blocked.model} is blocked without a reason"
-        _check_truly_full(models[blocked.model], nodes)
+        _check_truly_full(models[blocked.model], nodes, crowds)
 
 
-def _check_truly_full(model: ResolvedModel, nodes: dict[str, SimNode]) -> None:
+def _check_truly_full(model: ResolvedModel, nodes: dict[str, SimNode], crowds: Crowds) -> None:
     """A model of one Standalone member is blocked only if it fits nowhere in what the plan leaves."""
     members = [member for group in model.workers for member in group.members]
     if len(members) != 1 or model.workers[0].copies != 1 or (members[0].count or 1) != 1:
         return
-    want = members[0].resources
+    want, spread = members[0].resources, spread_of(model)
     for node in nodes.values():
+        if spread is not None and spread[1] is not None:
+            value = value_on(node, spread[0])
+            if value is None or crowds[model.key, value] >= spread[1]:
+                continue
         cap = node.cap if node.cap is not None else None if want.gpus or want.vram else 1
         if not node.takes_new or not node.exact or (cap is not None and node.slots.get(model.key, 0) >= cap):
             continue

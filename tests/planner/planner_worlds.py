@@ -3,8 +3,8 @@
 Short forms (amounts as in a fleet file): a node has `name`, `gpus` (how many cards), `vram` (memory of each; absent =
 unknown), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `used` {GPU, CPU,
 memory}. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `uuids`, `slot`,
-`state`, `fleet`, `hash`. A model has `key`, `replicas`, and either `workers` in full or `gpus`, `vram`, `cpus`,
-`memory`, `selector`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
+`state`, `fleet`, `hash`, `restarts`. A model has `key`, `replicas`, and either `workers` in full or `gpus`, `vram`,
+`cpus`, `memory`, `selector`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def short_replica(replica: dict[str, Any]) -> Replica:
     return Replica.model_validate({
         "model": replica["model"], "replicaId": replica.get("id"), "foreignId": replica.get("foreign"),
         "state": replica.get("state", "ALIVE"), "fleet": replica.get("fleet", FLEET), "members": members,
-        "specHash": replica.get("hash"), "level": replica.get("level", "HOT"),
+        "specHash": replica.get("hash"), "level": replica.get("level", "HOT"), "restarts": replica.get("restarts", 0),
         "constructed": replica.get("constructed", True),
     })
 

@@ -130,7 +130,9 @@ def simulate(
 def _sim_node(
     node: Node, policies: tuple[NodePolicy, ...], live: list[Replica], fleet: str, adopt: str | None
 ) -> SimNode:
-    cap, reserve, gpu_memory, cordon = None, 0, None, False
+    told = node.labels.get("fleet.io/replica-slots", "")
+    cap = int(told) if told.isascii() and told.isdigit() and told[0] != "0" else None
+    reserve, gpu_memory, cordon = 0, None, False
     for policy in policies:
         if selects(policy.selector, {"ray.io/node-id": node.id, **node.labels}):
             cap = policy.max_replicas_per_model if policy.max_replicas_per_model is not None else cap

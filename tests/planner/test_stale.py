@@ -36,6 +36,21 @@ def test_the_same_world_leaves_a_plan_good() -> None:
     assert moved(made()) == []
 
 
+RACKS: list[dict[str, Any]] = [{"name": name, "gpus": 2, "labels": {"rack": rack}} for name, rack in ("ap", "bq")]
+LIMITED = {"key": "m", "replicas": 3, "gpus": 1, "spread": {"label": "rack", "maxPerValue": 1}}
+
+
+def test_a_relabelled_node_may_break_the_limit_of_a_spread() -> None:
+    plan = made(RACKS, models=[LIMITED])
+    assert [action.members[0].node for action in plan.actions] == ["a", "b"]
+    assert moved(plan, nodes=RACKS) == []
+    assert moved(plan, nodes=[RACKS[0], {**RACKS[1], "labels": {"rack": "p"}}]) == [
+        "m: nodes were relabelled, and more than 1 of it would touch rack=p"]
+    assert moved(plan, nodes=[RACKS[0], {**RACKS[1], "labels": {}}]) == [
+        "m: nodes were relabelled, and one of them has no rack any more"]
+    assert moved(plan, nodes=[RACKS[0], {**RACKS[1], "labels": {"rack": "z"}}]) == []
+
+
 def test_another_session_is_another_cluster() -> None:
     assert moved(made(), session="s2") == ["the cluster is another session: s1 when planned, s2 now"]
 
@@ -95,10 +110,14 @@ def test_the_fleet_that_is_adopted_from_takes_no_model() -> None:
     assert moved(plan, replicas=before) == []
 
 
-@pytest.mark.parametrize("held", [{"fleet": None}, {"level": "WARM"}])
-def test_a_name_the_plan_needs_that_somebody_holds_is_told(held: dict[str, Any]) -> None:
-    assert moved(made(), replicas=[{"model": "m", "id": 1, "node": "b", **held}]) == [
+def test_a_name_the_plan_needs_that_somebody_holds_is_told() -> None:
+    assert moved(made(), replicas=[{"model": "m", "id": 1, "node": "b", "fleet": None}]) == [
         "m: the name ModelActor:m:1 is taken now"]
+
+
+def test_a_replica_of_ours_on_another_level_raises_the_highest_id() -> None:
+    assert moved(made(), replicas=[{"model": "m", "id": 1, "node": "b", "level": "WARM"}]) == [
+        "m: highest id none when planned, 1 now"]
 
 
 def test_a_name_the_plan_counts_past_may_be_held() -> None:

@@ -13,14 +13,16 @@ WHOLE = Claim(gpus=10_000)
 
 
 def ledger() -> Ledger:
-    inventory = short_inventory({"nodes": [{"name": name, "gpus": 1} for name in "abc"],
+    inventory = short_inventory({"nodes": [{"name": name, "gpus": 1, "labels": {"zone": zone}}
+                                           for name, zone in zip("abc", "xyx", strict=True)],
                                  "replicas": [{"model": "m", "id": 0, "nodes": ["a", "b"], "gpus": 1, "slot": 3}]})
-    return World(short_fleet({"models": [{"key": "m", "replicas": 1, "gpus": 1}]}), inventory).ledger()
+    fleet = short_fleet({"models": [{"key": "m", "replicas": 1, "gpus": 1, "spread": "zone"}]})
+    return World(fleet, inventory).ledger()
 
 
 def test_the_dead_node_is_closed_and_the_others_offer_what_they_are_said_to() -> None:
     first = ledger()
-    supposed = first.supposing(dead=0, offers={1: first.offer(2)}, ended=[("m", 1)])
+    supposed = first.supposing(dead=0, offers={1: first.offer(2)}, ended=[("m", (1,))])
     assert [supposed.nodes[place].open for place in range(3)] == [False, True, True]
     assert supposed.selected(()) == (1, 2)
     assert supposed.take(1, WHOLE) is not None
@@ -30,10 +32,12 @@ def test_the_dead_node_is_closed_and_the_others_offer_what_they_are_said_to() ->
 def test_the_first_ledger_does_not_notice() -> None:
     first = ledger()
     before: list[Offer] = [first.offer(place) for place in range(3)]
-    supposed = first.supposing(dead=0, offers={1: first.offer(2)}, ended=[("m", 1)])
+    supposed = first.supposing(dead=0, offers={1: first.offer(2)}, ended=[("m", (0, 1))])
     supposed.take(2, WHOLE)
-    supposed.take_slot(2, "m")
+    assert (dict(supposed.crowd("m")), dict(first.crowd("m"))) == ({}, {"x": 1, "y": 1})
+    supposed.take_slots("m", (2,))
     assert [first.offer(place) for place in range(3)] == before
     assert (first.slots(1, "m"), first.slots(2, "m")) == (frozenset({3}), frozenset())
     assert first.selected(()) == (0, 1, 2)
     assert first.changes == []
+    assert (dict(supposed.crowd("m")), dict(first.crowd("m"))) == ({"x": 1}, {"x": 1, "y": 1})

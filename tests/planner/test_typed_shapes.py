@@ -63,7 +63,7 @@ INVENTORY = short_inventory({"nodes": [
 def test_a_type_the_cluster_has_is_made_like_one_of_its_nodes_but_empty() -> None:
     (node,), words = new_nodes("8xh200", INVENTORY)
     assert words == "8xH200 like big-1"
-    assert node.labels == {"ray.io/accelerator-type": "H200", "pool": "big"}
+    assert node.labels == {"ray.io/accelerator-type": "H200", "pool": "big", "fleet.io/node": "new-2"}
     assert (node.resources.total.cpu, node.resources.used.gpu if node.resources.used else None) == (192, 0)
     assert {(card.memory_total, card.memory_used, card.share) for card in node.gpus} == {(141 * GIB, 0, None)}
 

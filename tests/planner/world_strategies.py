@@ -28,6 +28,9 @@ def _node(draw: st.DrawFn, name: str, exact: bool) -> dict[str, Any]:
         "memory": draw(st.sampled_from(["4Gi", "64Gi"])),
         "labels": draw(st.sampled_from([{}, {"pool": "x"}, {"pool": "y"}, {"pool": "x", "zone": "z"}])),
     }
+    slots = draw(st.sampled_from([None] * 6 + ["1", "2", "none", "0"]))
+    if slots is not None:
+        node["labels"] = {**node["labels"], "fleet.io/replica-slots": slots}
     if draw(st.booleans()):
         node["vram"] = draw(st.sampled_from(["16Gi", "24Gi", "80Gi"]))
         if gpus and draw(st.integers(0, 3)) == 0:
@@ -97,8 +100,10 @@ def _model(draw: st.DrawFn, key: str) -> dict[str, Any]:
                              "members": [_in_full(draw(_member()))]} for number in range(draw(st.integers(1, 2)))]
     else:
         model.update(draw(_member()))
-    if draw(st.integers(0, 3)) == 0:
-        model["spread"] = "pool"
+    spread = draw(st.sampled_from([None] * 5 + ["pool", "ray.io/node-id", "zone"]))
+    if spread is not None:
+        limit = draw(st.sampled_from([None, None, 1, 2]))
+        model["spread"] = spread if limit is None else {"label": spread, "maxPerValue": limit}
     return model
 
 

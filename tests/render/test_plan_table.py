@@ -13,6 +13,7 @@ from fleetctl.documents.plan import (
     Drift,
     GitFacts,
     Lost,
+    Note,
     Plan,
     PlanFleet,
     Reason,
@@ -36,6 +37,8 @@ def test_each_model_has_a_row_with_its_sign_numbers_and_reason() -> None:
 
 @pytest.mark.parametrize(("counts", "sign"), [
     ({}, "="), ({"create": 1}, "+"), ({"surplus": 1}, "~"), ({"blocked": 1}, "!"), ({"blocked": 1, "create": 1}, "!"),
+    ({"starting": 1}, "*"), ({"outdated": 1}, "*"), ({"outdated": 1, "surplus": 1}, "~"),
+    ({"starting": 1, "create": 1}, "+"),
 ])
 def test_the_sign_tells_the_gravest_thing(counts: dict[str, int], sign: str) -> None:
     assert symbol(row("m", 1, 1, **counts)) == sign
@@ -66,6 +69,14 @@ def test_every_replica_to_create_names_its_nodes_and_gpus() -> None:
     assert "+ big/4: 8 GPUs on each of node-a, node-b" in text
     assert "+ small/0: 0.25 GPU on node-c" in text
     assert "+ cpu/1: 2 CPUs on head" in text
+
+
+def test_labels_of_nodes_that_do_not_count_are_told() -> None:
+    notes = [Note(code="SLOTS_LABEL_IGNORED", level="warning", message="c: the label is \x1b[31mred", node_count=1)]
+    text = shown(plan(notes=notes))
+    assert "Notes on nodes\n  c: the label is" in text
+    assert "\x1b" not in text
+    assert "Notes on nodes" not in shown(plan())
 
 
 def test_what_is_blocked_comes_with_its_arithmetic() -> None:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from fleetctl.documents.inventory import Replica, ReplicaState
-from fleetctl.render.replica_text import STYLES, WORDS, node_text, replica_name, status_word
+from fleetctl.render.replica_text import STYLES, WORDS, node_text, replica_name, standing_text, status_word
 
 
 def replica(**more: Any) -> Replica:
@@ -25,6 +25,15 @@ def test_every_state_of_ray_has_a_word_and_every_word_a_colour() -> None:
 ])
 def test_states_are_told_in_words(state: str, word: str) -> None:
     assert status_word(replica(state=state, members=[{"nodeId": "a"}]), frozenset("b")) == word
+
+
+@pytest.mark.parametrize(("state", "restarts", "text"), [
+    ("ALIVE", 0, "ready"), ("ALIVE", 1, "ready, 1 restart"), ("ALIVE", 3, "ready, 3 restarts"),
+    ("RESTARTING", 0, "restarting (restart 1)"), ("RESTARTING", 4, "restarting (restart 4)"),
+    ("PENDING_CREATION", 0, "starting"),
+])
+def test_restarts_are_told_also_once_it_is_up(state: str, restarts: int, text: str) -> None:
+    assert standing_text(replica(state=state, restarts=restarts), frozenset()) == text
 
 
 def test_one_dead_node_makes_a_live_replica_lost_whatever_ray_says() -> None:

@@ -26,6 +26,13 @@ def test_one_dead_node_makes_a_replica_lost_whatever_ray_says() -> None:
     assert "1 lost" in shown(gang, dead=frozenset("b"))
 
 
+def test_restarts_and_the_last_error_stand_beside_one_that_is_up_again() -> None:
+    text = shown(replica(restarts=3, error="out of memory"))
+    assert "ready, 3 restarts" in text
+    assert "out of memory" in text
+    assert text.splitlines()[-1] == "Replicas: 1 ready"
+
+
 def test_a_gang_is_one_row_with_its_nodes_its_gpus_and_its_leaders_address() -> None:
     text = shown(replica(members=[
         {"nodeId": "a", "gpus": 20_000, "address": "10.0.0.1", "port": 7001, "role": "Leader"},

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.spec.resolve import spec_document
+from fleetctl.spec.resolve import hash_of_shape, shape_as_set, spec_document
 
 from .fleets import fleet, loaded, model
 
@@ -66,6 +66,18 @@ def test_the_spec_hash_follows_what_shapes_a_replica(tmp_path: Path, old: str, n
     before, after = fleet(model(workers=GANG)), fleet(model(workers=GANG.replace(old, new)))
     assert before != after
     assert hash_of(tmp_path, before) != hash_of(tmp_path, after)
+
+
+def test_spread_as_text_keeps_its_hash_and_with_a_limit_it_is_a_spec_of_its_own(tmp_path: Path) -> None:
+    text = loaded(tmp_path, fleet(model(placement="{spread: zone}"))).models[0]
+    as_set = shape_as_set(text.workers, text.placement)
+    assert as_set["placement"] == {"spread": "zone"}
+    assert text.spec_hash == hash_of_shape(as_set)
+    limited = [hash_of(tmp_path, fleet(model(placement=placement))) for placement in (
+        "{spread: {label: zone, maxPerValue: 2}}", "{spread: {maxPerValue: 2, label: zone}}",
+        "{spread: {label: zone, maxPerValue: 1}}", "{spread: {label: rack, maxPerValue: 2}}")]
+    assert limited[0] == limited[1]
+    assert len({text.spec_hash, *limited}) == 4
 
 
 def test_the_spec_hash_covers_placement_defaults(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from fleetctl.documents.fleet import Member, WorkerGroup
+from fleetctl.documents.fleet import Member, Placement, WorkerGroup
 from fleetctl.documents.quantity import SHARE
 from fleetctl.spec.resolved import ResolvedModel
 
@@ -38,6 +38,16 @@ class Claim(NamedTuple):
 
 Kind = tuple[Claim, Selector]
 """What tells two members apart for placing them: the claim, and where it may stand."""
+
+
+class Spread(NamedTuple):
+    """Over the values of which label the replicas of a model are spread; `most` may touch one value, None = any number.
+
+    A replica touches every value that one of its members stands on.
+    """
+
+    label: str
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +115,7 @@ class ReplicaShape:
     groups: tuple[GroupShape, ...]
     same_label: str | None = None
     ranks_per_node: int = 1
-    spread: str | None = None
+    spread: Spread | None = None
 
     @cached_property
     def seats(self) -> tuple[Seat, ...]:
@@ -122,6 +132,11 @@ class ReplicaShape:
         """GPU share one replica takes, in 1/10000; members that ask for VRAM alone count nothing here."""
         return sum(g.copies * m.count * m.claim.gpus for g in self.groups for m in g.members)
 
+    @property
+    def most_per_value(self) -> int | None:
+        """How many replicas may touch one value of the spread label; None where there is no limit."""
+        return None if self.spread is None else self.spread.most
+
     @cached_property
     def wants_cards(self) -> bool:
         """Whether any member claims GPU or VRAM: such models have no default slot cap."""
@@ -133,8 +148,15 @@ def replica_shape(model: ResolvedModel) -> ReplicaShape:
     placement = model.placement
     return ReplicaShape(
         model.key, tuple(_group_shape(group) for group in model.workers),
-        placement.same_label, placement.ranks_per_node, placement.spread,
+        placement.same_label, placement.ranks_per_node, _spread(placement),
     )
+
+
+def _spread(placement: Placement) -> Spread | None:
+    written = placement.spread
+    if written is None or isinstance(written, str):
+        return None if written is None else Spread(written)
+    return Spread(written.label, written.max_per_value)
 
 
 def _group_shape(group: WorkerGroup) -> GroupShape:

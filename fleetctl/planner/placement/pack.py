@@ -3,7 +3,8 @@
 Tiers, from cheap to dear, all serving one objective (objective.py), on the slim problem (slim.py). The first greedy
 pass is the answer when it places everything. Otherwise the exact tier says how far one could get, often how, and the
 others go on until that is reached or their work is done: remove and reinsert, the greedy portfolio, patterns. Work is
-counted in steps, so that the answer does not depend on the machine. The result's order is the order of creation.
+counted in steps, so that the answer does not depend on the machine. Last, written spreads have what that leaves them.
+The result's order is the order of creation.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from fleetctl.planner.placement.greedy.greedy import fill, orders, pack_greedily
 from fleetctl.planner.placement.greedy.guided import pack_guided
 from fleetctl.planner.placement.greedy.pressure import node_prices
 from fleetctl.planner.placement.greedy.rearrange import rearrange
+from fleetctl.planner.placement.greedy.spread_out import crowding, spread_out
 from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
@@ -33,6 +35,8 @@ PORTFOLIO_WORK = 60_000
 """Placements the greedy portfolio may try in all: a small fleet gets all orders, one of 50,000 replicas none."""
 REARRANGE_STEPS = 3_000
 """Placements that each round of remove and reinsert may try."""
+SPREAD_STEPS, SPREAD_WORK = 3_000, 2_000_000
+"""Placements that spreading may try; times the number of nodes at most so many."""
 PATTERN_STEPS = 3_000
 """Pricings of a class of nodes."""
 BLENDED_FROM = 500
@@ -73,8 +77,7 @@ def pack(demands: Sequence[Demand], placer: Placer, *, settle: bool = True) -> P
         return packing._replace(placed=placed)
     if ledger.take_all((stand.node, stand.seat.claim) for one in placed for stand in one.stands):
         for one in placed:
-            for node in dict.fromkeys(stand.node for stand in one.stands):
-                ledger.take_slot(node, one.demand.shape.key)
+            ledger.take_slots(one.demand.shape.key, (stand.node for stand in one.stands))
         return packing._replace(placed=placed)
     return _pack(wanted, ledger)
 
@@ -85,12 +88,14 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
     if search.is_nearly_done:
         search.rearrange()
     if search.is_done:
+        search.spread_out()
         return Packing(search.best, search.ceiling, len(search.best))
     examined = search.examine()
     tiers = (search.rearrange, search.try_portfolio, search.try_blended, search.try_patterns, search.rearrange)
     for tier in tiers:
         if not search.is_good_enough:
             tier()
+    search.spread_out()
     search.stand_best()
     have = len(search.best)
     most = have if search.is_done else max(have + 1, bound_replicas(examined, search.levels))
@@ -107,6 +112,8 @@ class _Search:
     levels: Levels = ()
     ceiling: Levels = ()
     placers: list[Placer] = field(default_factory=list)
+    spreading: Placer | None = None
+    """Puts written spreads first; None where there is none."""
     opening: list[int] = field(default_factory=list)
     """Numbers of the nodes' offers at the start."""
     _score: Score | None = None
@@ -119,6 +126,8 @@ class _Search:
         self._start = self.problem.ledger.mark()
         self.opening = list(self.problem.ledger.numbers)
         self.placers = [Placer(self.problem.ledger)]
+        if any(demand.shape.spread is not None for demand in self.wanted):
+            self.spreading = Placer(self.problem.ledger, spread_first=True)
 
     @property
     def is_done(self) -> bool:
@@ -147,7 +156,16 @@ class _Search:
         return sum(demand.missing for demand in self.wanted)
 
     def try_greedily(self) -> None:
-        """One pass over the classes of demand, scarce ones first."""
+        """One pass over the classes of demand, scarce ones first.
+
+        With written spreads first where there are any; that may cost room, so where something is missing then, a second
+        one without.
+        """
+        if self.spreading is not None:
+            self._offer(pack_greedily(self.problem, self.spreading))
+            if self.is_done:
+                return
+            self._clear()
         self._offer(pack_greedily(self.problem, self.placers[0]))
 
     def examine(self) -> Examined:
@@ -200,6 +218,13 @@ class _Search:
             if self.is_done or self._score == before:
                 break
 
+    def spread_out(self) -> None:
+        """Let written spreads have what the best packing leaves them."""
+        if self.spreading is not None:
+            self.stand_best()
+            steps = min(SPREAD_STEPS, SPREAD_WORK // max(1, len(self.problem.ledger.nodes)))
+            self._offer(spread_out(self._by_rank(), self.best, self.spreading, opening=self.opening, steps=steps))
+
     def stand_best(self) -> None:
         """Put the best packing on the ledger, unless it is there."""
         if not self._stands:
@@ -220,7 +245,8 @@ class _Search:
             top_up(self._by_rank(), placed, self.placers[0])
         levels = priorities(self.wanted)
         ledger = self.problem.ledger
-        reached = score(placed, levels, lambda node: ledger.numbered(self.opening[node]).empty)
+        crowds = 0 if self.spreading is None else crowding(self.wanted, ledger)
+        reached = score(placed, levels, crowds, lambda node: ledger.numbered(self.opening[node]).empty)
         if self._score is None or reached > self._score:
             self.best, self._score, self.levels, self._stands = placed, reached, reached[0], True
         else:

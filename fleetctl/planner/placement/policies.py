@@ -1,7 +1,8 @@
-"""Node policies as they hold for one node: entries of the fleet file merged, later ones winning per key."""
+"""Node policies as they hold for one node: its own label, then entries of the file, later ones winning per key."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,12 @@ from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.selector import matches
 
 NO_CAP = 1 << 30
+
+NAME_LABEL = "fleet.io/node"
+"""The label that names a node."""
+SLOTS_LABEL = "fleet.io/replica-slots"
+"""The label by which a node tells its own slot cap."""
+_SLOTS = re.compile("[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,7 @@ class EffectivePolicy:
 
 def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) -> EffectivePolicy:
     """Merge the entries that select a node with `labels`."""
-    cap: SlotCap | None = None
+    cap = labelled_cap(labels)
     reserve, memory, cordon = 0, None, None
     for place, policy in enumerate(policies):
         if not matches(policy.selector, labels):
@@ -55,3 +62,11 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
         if policy.cordon is not None:
             cordon = f"spec.nodes[{place}].cordon" if policy.cordon else None
     return EffectivePolicy(cap, reserve, memory, cordon)
+
+
+def labelled_cap(labels: Mapping[str, str]) -> SlotCap | None:
+    """Return the cap a node's own label tells; None where it has none, or one that is no whole number from 1 on."""
+    text = labels.get(SLOTS_LABEL)
+    if text is None or not _SLOTS.fullmatch(text):
+        return None
+    return SlotCap(int(text), f"node label {SLOTS_LABEL}")

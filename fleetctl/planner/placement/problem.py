@@ -37,6 +37,16 @@ class Gang:
         return sum(count for _, count in self.parts)
 
 
+class SpreadLimit(NamedTuple):
+    """At most so many replicas of a model on one value of a label, `room` of them to come, by value."""
+
+    label: str
+    most: int
+    per_node: bool
+    """Each value is that of one node alone, so that the limit is one of slots."""
+    room: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class DemandClass:
     """Models whose replicas are interchangeable: one shape, one priority, no cap that tells them apart."""
@@ -47,7 +57,8 @@ class DemandClass:
     gpu_units: int
     """GPU share of one replica in 1/10000; VRAM-only members count 0."""
     capped: bool
-    """Some node caps the replicas of a model; such a class is one model."""
+    """Some node caps the replicas of a model, or its spread has a limit; such a class is one model."""
+    limit: SpreadLimit | None = None
 
     @property
     def shape(self) -> ReplicaShape:
@@ -84,7 +95,10 @@ class NodeClass:
     allowed: frozenset[int]
     """Kinds whose selector lets them stand here."""
     domains: tuple[tuple[str, str | None], ...]
-    """(label, value) for every label that some gang is bound to."""
+    """(label, value) for every label that some gang is bound to, or some spread is limited by.
+
+    Where all that matters is whether a node has the label, the value of all that have it is "".
+    """
     caps: tuple[int, int]
     """Slot cap for models without and with GPU or VRAM; NO_CAP = none."""
     held: tuple[tuple[str, int], ...]
@@ -92,8 +106,14 @@ class NodeClass:
 
     def free_slots(self, demand: DemandClass) -> int:
         """Return how many more replicas of a class may touch each of these nodes."""
-        cap = self.caps[demand.shape.wants_cards]
-        return cap if cap >= NO_CAP else max(0, cap - dict(self.held).get(demand.shape.key, 0))
+        cap, limit, held = self.caps[demand.shape.wants_cards], demand.limit, dict(self.held)
+        free = cap if cap >= NO_CAP else max(0, cap - held.get(demand.shape.key, 0))
+        if limit is None:
+            return free
+        value = self.domain(limit.label)
+        if value is None:
+            return 0
+        return min(free, max(0, limit.most - held.get(demand.shape.key, 0)) if limit.per_node else limit.room[value])
 
     def domain(self, label: str) -> str | None:
         """Return the value of a domain label here; None when the nodes do not have it."""
@@ -143,6 +163,7 @@ class _Alike(NamedTuple):
     minus_priority: int
     gangs: tuple[Gang, ...]
     capped_key: str | None
+    """The model, where a cap or the limit of its spread tells it apart."""
 
 
 class _Equal(NamedTuple):
@@ -162,13 +183,30 @@ def _demand_classes(
               for cards in (False, True)]
     together: dict[_Alike, list[Demand]] = {}
     for demand in wanted:
-        key = demand.shape.key if capped[demand.shape.wants_cards] else None
+        told_apart = capped[demand.shape.wants_cards] or demand.shape.most_per_value is not None
+        key = demand.shape.key if told_apart else None
         together.setdefault(_Alike(-demand.priority, _gangs(demand.shape, number_of), key), []).append(demand)
     return tuple(
         DemandClass(tuple(sorted(group, key=lambda one: (one.place, one.shape.key))), group[0].priority,
-                    alike.gangs, group[0].shape.gpu_units, alike.capped_key is not None)
+                    alike.gangs, group[0].shape.gpu_units, alike.capped_key is not None,
+                    _spread_limit(group[0].shape, ledger))
         for alike, group in sorted(together.items(), key=lambda item: _class_order(item[0]))
     )
+
+
+def _spread_limit(shape: ReplicaShape, ledger: Ledger) -> SpreadLimit | None:
+    if shape.spread is None or shape.spread.most is None:
+        return None
+    label, most = shape.spread.label, shape.spread.most
+    nodes: dict[str, list[int]] = {}
+    for place, node in enumerate(ledger.nodes):
+        if node.open and label in node.labels:
+            nodes.setdefault(node.labels[label], []).append(place)
+    crowd = ledger.crowd(shape.key)
+    # a node that is closed may have the same value, and hold some that runs
+    per_node = all(len(places) == 1 and crowd.get(value, 0) == len(ledger.slots(places[0], shape.key))
+                   for value, places in nodes.items())
+    return SpreadLimit(label, most, per_node, {value: max(0, most - crowd.get(value, 0)) for value in nodes})
 
 
 def _class_order(alike: _Alike) -> tuple[object, ...]:
@@ -201,7 +239,10 @@ def _node_classes(
         allows[list(ledger.selected(selector)), number] = True
     packed = np.packbits(allows, axis=1)
     signs, width = packed.tobytes(), packed.shape[1]
-    labels = sorted({gang.domain_label for demand in demands for gang in demand.gangs if gang.domain_label})
+    limits = [demand.limit for demand in demands if demand.limit is not None]
+    labels = sorted({gang.domain_label for demand in demands for gang in demand.gangs if gang.domain_label}
+                    | {limit.label for limit in limits if not limit.per_node})
+    had = sorted({limit.label for limit in limits if limit.per_node}.difference(labels))
     held = _held({demand.shape.key for demand in demands if demand.capped}, ledger)
     caps_of: dict[int, tuple[int, int]] = {}
     together: dict[_Equal, list[int]] = {}
@@ -211,6 +252,7 @@ def _node_classes(
             if caps is None:
                 caps = caps_of[id(node.policy)] = node.policy.cap_for(False).limit, node.policy.cap_for(True).limit
             domains = tuple([(label, node.labels.get(label)) for label in labels]) if labels else ()
+            domains += tuple([(label, "" if label in node.labels else None) for label in had]) if had else ()
             sign = signs[place * width:(place + 1) * width]
             together.setdefault(_Equal(number, sign, domains, caps, held.get(place, ())), []).append(place)
     column = {selector: number for number, selector in enumerate(selectors)}

@@ -83,7 +83,8 @@ class _Counter:
         return self._known[alike]
 
     def _is_capped(self, shape: ReplicaShape) -> bool:
-        return any(node.policy.cap_for(shape.wants_cards).limit < NO_CAP for node in self.ledger.nodes if node.open)
+        return shape.most_per_value is not None or any(
+            node.policy.cap_for(shape.wants_cards).limit < NO_CAP for node in self.ledger.nodes if node.open)
 
     def _count(self, shape: ReplicaShape) -> Room:
         filled = fill(shape, self.ledger, self.limit)

@@ -98,7 +98,7 @@ class _Losses:
         demands = [demand for demand in self._demands(lost) if demand.missing]
         ledger = self.ledger.supposing(
             dead=place, offers={other: self._freed(place, other) for other in self._others(place)},
-            ended=[(stay.model, there) for stay in self.found.on.get(place, ()) for there in set(stay.places)])
+            ended=[(stay.model, stay.places) for stay in self.found.on.get(place, ())])
         placed = _placed(demands, ledger)
         needed = {demand.shape.key: demand.missing for demand in demands}
         return [self._model(key, lost[key], needed.get(key, 0), placed[key], ledger)
@@ -142,7 +142,7 @@ def _labels_asked_for(shapes: Iterable[ReplicaShape]) -> set[str]:
     asked: set[str] = set()
     for shape in shapes:
         asked |= {key for group in shape.groups for member in group.members for key, _ in member.selector}
-        asked |= {label for label in (shape.same_label, shape.spread) if label}
+        asked |= {label for label in (shape.same_label, shape.spread and shape.spread.label) if label}
     return asked
 
 

@@ -1,7 +1,8 @@
 """Fill a ledger with replicas of one shape until no more fits.
 
 Where a replica is one member and its share is the same on every card, this is exact: Ray decides the card, so a node
-takes what it takes, whatever the order, and nodes do not meddle with each other. Everything else goes to the packer.
+takes what it takes, whatever the order, and nodes meddle with each other only by the limit of a spread, which each of
+its values has for itself. Everything else goes to the packer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from fleetctl.planner.placement.exact.bound import upper_bound
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.placement.policies import NO_CAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ def _fill_singly(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
     (seat,) = shape.seats
     members: dict[int, int] = {}
     left = limit
+    allowed = Placer(ledger).allowed(shape)
     for node in ledger.selected(seat.selector):
-        slots = ledger.free_slots(node, shape.key, wants_cards=shape.wants_cards)
-        count, most = 0, min(left, slots)
-        while count < most and ledger.take(node, seat.claim) is not None:
+        count = 0
+        while count < left and (allowed is None or allowed(node)) and ledger.take(node, seat.claim) is not None:
             count += 1
-        for _ in range(count if slots < NO_CAP else 0):  # where there is no cap, nobody asks for slots
-            ledger.take_slot(node, shape.key)
+            if allowed is not None:  # where there is no cap, nobody asks for slots
+                ledger.take_slots(shape.key, (node,))
         if count:
             members[node] = count
             left -= count

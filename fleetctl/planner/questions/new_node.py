@@ -14,6 +14,7 @@ from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeReso
 from fleetctl.documents.quantity import SHARE, format_bytes
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
+from fleetctl.planner.placement.policies import NAME_LABEL
 from fleetctl.planner.questions.hardware import ACCELERATOR_LABEL, hardware
 from fleetctl.planner.questions.nearest import find_node
 from fleetctl.planner.questions.typed import (
@@ -29,7 +30,6 @@ from fleetctl.planner.questions.typed import (
 
 FLAG = "--add-node"
 KEYS = ("gpus", "type", "vram", "cpus", "memory", "label")
-NAME_LABEL = "fleet.io/node"
 MAX_NODES = 10_000
 MAX_CARDS = 64
 MIB = 1 << 20
@@ -123,7 +123,7 @@ def _node(cards: int, memory: int | None, labels: dict[str, str]) -> Node:
 
 def _fresh(model: Node, name: str) -> Node:
     """Return an empty copy of `model`: the same cards and labels, another name, nothing in use."""
-    labels = {key: value for key, value in model.labels.items() if key not in (NODE_ID_LABEL, NAME_LABEL)}
+    labels = {key: name if key == NAME_LABEL else value for key, value in model.labels.items() if key != NODE_ID_LABEL}
     cards = [card.model_copy(update={"uuid": None, "memory_used": 0, "share": None}) for card in model.gpus]
     resources = NodeResources(total=model.resources.total, used=Amounts())
     return Node(id=name, name=name, labels=labels, resources=resources, gpus=cards)

@@ -59,7 +59,7 @@ class World:
 
     def opened(self) -> Ledger:
         """Open a ledger of what is free now, as far as it could be read."""
-        return open_ledger(self.inventory, self.fleet.policies, self.sorted_out())
+        return open_ledger(self.inventory, self.fleet.policies, self.sorted_out(), self.shapes())
 
     def about(self) -> PlanInventory:
         """Return which inventory this is, as answers name it."""
@@ -80,6 +80,5 @@ def take_planned(plan: Plan, ledger: Ledger) -> list[tuple[int, ...]]:
             if taken is None:
                 raise ValueError(f"{action.id} does not fit on {member.node} any more")
             cards.append(taken.indices)
-        for node_id in dict.fromkeys(member.node_id for member in action.members):
-            ledger.take_slot(places[node_id], action.model)
+        ledger.take_slots(action.model, (places[member.node_id] for member in action.members))
     return cards

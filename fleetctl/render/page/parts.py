@@ -12,7 +12,7 @@ from fleetctl.render.report.model import Report, Total
 TONES = {
     **dict.fromkeys(("create", "additive", "ready", "ok"), "good"),
     **dict.fromkeys(("blocked", "failed", "errors", "unknown"), "bad"),
-    **dict.fromkeys(("hold", "held", "drift", "lost", "partial", "warnings"), "warn"),
+    **dict.fromkeys(("hold", "held", "restarting", "outdated", "drift", "lost", "partial", "warnings"), "warn"),
 }
 """The colour of a count that is not zero, by its key; the label says it as well."""
 

@@ -10,7 +10,7 @@ from fleetctl.render.page.picture import planned_alone
 from fleetctl.render.page.report_page import report_page
 from fleetctl.render.report.of_plan import plan_report
 
-BELOW_THE_MAP = frozenset({"lost", "drift", "place", "hold", "unmanaged"})
+BELOW_THE_MAP = frozenset({"lost", "drift", "place", "hold", "unmanaged", "note"})
 
 
 def render_plan_page(plan: Plan, picture: PlacementMap | None) -> str:

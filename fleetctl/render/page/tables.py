@@ -24,9 +24,9 @@ CODES = ("code", "effect", "verdict", "state", "kind", "outcome", "severity", "l
 NAMES = {"policy": "Policy", "effect": "This change", "difference": "Changes", "place": "Places"}
 """What a table is called in the contents, where its title is long."""
 
-TONES = {"+": "good", "!": "bad", "~": "warn", "=": "soft", "additive": "good", "drift": "warn", "held": "warn",
-         "refused": "bad", "error": "bad", "failed": "bad", "unknown": "bad", "blocked": "bad", "warning": "warn",
-         "partial": "warn", "ready": "good", "ok": "good"}
+TONES = {"+": "good", "!": "bad", "~": "warn", "*": "warn", "=": "soft", "additive": "good", "drift": "warn",
+         "held": "warn", "refused": "bad", "error": "bad", "failed": "bad", "unknown": "bad", "blocked": "bad",
+         "warning": "warn", "partial": "warn", "ready": "good", "ok": "good"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ BLOCKED = {
     "CORDONED": "a node policy of the fleet file keeps new replicas away",
     "NODE_DRAINING": "the nodes are going away",
     "SLOTS_FULL": "the nodes hold as many replicas of this model as they may",
+    "SPREAD_FULL": "every value of the spread label holds as many replicas of this model as it may",
     "INSUFFICIENT_GPU": "too few free GPUs on one node",
     "INSUFFICIENT_VRAM": "not enough free memory on a card",
     "INSUFFICIENT_CPU": "too few free CPUs where cards would do",
@@ -32,11 +33,14 @@ SEEN = {
     "SPEC_CHANGED": "a replica runs with an older spec than the file's",
     "SELECTOR_NO_LONGER_MATCHES": "a replica runs where its selector no longer allows",
     "ABOVE_SLOT_CAP": "more replicas run on a node than its cap allows",
+    "RESTARTING": "a replica ended and is being started again",
     "LOST": "a replica is live for Ray and cannot serve",
     "BASE_BROKEN": "the files that a change is measured against have errors",
     "HELD": "more runs than wanted, and all of it is kept",
     "CREATE": "replicas would be created",
     "UNMANAGED": "capacity in use that is not this fleet's",
+    "SLOTS_LABEL_IGNORED": "a node label for the slot cap that is no number",
+    "SLOTS_LABEL_OVERRULED": "a node label for the slot cap where the fleet file sets another",
 }
 DIFFERENCE = {
     "ADDITIVE": "a change by which more may be created",

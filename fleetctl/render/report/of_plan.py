@@ -11,7 +11,8 @@ from fleetctl.render.report.plan_tables import plan_tables
 
 LABELS = (
     ("wanted", "wanted"), ("live", "live"), ("create", "to create"), ("blocked", "blocked"), ("hold", "held"),
-    ("drift", "drifting"), ("lost", "lost"), ("unmanaged", "unmanaged"),
+    ("starting", "starting"), ("restarting", "restarting"), ("outdated", "outdated"), ("drift", "drifting"),
+    ("lost", "lost"), ("unmanaged", "unmanaged"),
 )
 """The counts of `Plan.summary`, as they read after the number."""
 

@@ -8,6 +8,7 @@ from fleetctl.documents.difference import Difference
 from fleetctl.documents.plan import Blocked, Plan, PolicyFinding
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of
+from fleetctl.render.drift_text import drift_details, models_with_surplus
 from fleetctl.render.policy_sections import ALTERED, altered_policy, altered_text
 from fleetctl.render.reason_text import reason_text
 from fleetctl.render.remedy_text import remedy_lines
@@ -15,7 +16,7 @@ from fleetctl.render.report.model import Finding, Level
 
 
 def plan_findings(plan: Plan) -> tuple[Finding, ...]:
-    """Return every finding: policies first, then what is blocked, lost, drifting, held, created and unmanaged."""
+    """Return every finding: policies first, then what is blocked, lost, drifting, held, created, unmanaged, noted."""
     places = {row.key: row.source for row in plan.models}
     return (
         *(_policy(finding) for finding in plan.policy),
@@ -48,12 +49,18 @@ def _blocked(blocked: Blocked, place: Position | None) -> Finding:
 
 
 def _warnings(plan: Plan, places: dict[str, Position | None]) -> Iterator[Finding]:
+    surplus = models_with_surplus(plan)
     for lost in plan.lost:
         yield Finding("warning", "LOST", lost.model, f"replica {lost.replica_id}: {lost.message}",
                       places.get(lost.model))
+    for row in plan.models:
+        if row.restarting:
+            verb = "is" if row.restarting == 1 else "are"
+            yield Finding("warning", "RESTARTING", row.key,
+                          f"{count_of(row.restarting, 'live replica')} {verb} restarting", row.source)
     for drift in plan.drift:
         yield Finding("warning", drift.code, drift.model, f"replica {drift.replica_id}: {drift.message}",
-                      places.get(drift.model))
+                      places.get(drift.model), tuple(drift_details(drift, surplus)))
 
 
 def _notices(plan: Plan, places: dict[str, Position | None]) -> Iterator[Finding]:
@@ -65,3 +72,5 @@ def _notices(plan: Plan, places: dict[str, Position | None]) -> Iterator[Finding
             yield Finding("notice", "CREATE", row.key, f"{count_of(row.create, 'replica')} to create", row.source)
     for item in plan.unmanaged:
         yield Finding("notice", "UNMANAGED", item.model, item.message)
+    for note in plan.notes:
+        yield Finding(note.level, note.code, ", ".join(note.nodes), note.message)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fleetctl.documents.plan import ModelRow, Plan
 from fleetctl.render.difference_text import place_text, values_of
+from fleetctl.render.drift_text import drift_details, models_with_surplus
 from fleetctl.render.place_text import group_alike, ids_text
 from fleetctl.render.plan_table import short_reasons, symbol
 from fleetctl.render.policy_sections import ALTERED, altered_policy
@@ -24,7 +25,7 @@ MODEL_ROW = (Column("sign", "", name=True), Column("key", "model", name=True), *
 def plan_tables(plan: Plan) -> tuple[Table, ...]:
     """Return what the plan refuses, what a change causes alone, the models, and the details that explain them."""
     tables = (_policy(plan), _altered_policy(plan), *change_tables(plan.change), *_models(plan), _blocked(plan),
-              _lost(plan), _drift(plan), _places(plan), _holds(plan), _unmanaged(plan))
+              _lost(plan), _drift(plan), _places(plan), _holds(plan), _unmanaged(plan), _notes(plan))
     return tuple(table for table in tables if table.rows or table.note)
 
 
@@ -78,7 +79,9 @@ def _lost(plan: Plan) -> Table:
 
 
 def _drift(plan: Plan) -> Table:
-    rows = [(replica_name(one.model, one.replica_id), one.code, one.message) for one in plan.drift]
+    surplus = models_with_surplus(plan)
+    rows = [(replica_name(one.model, one.replica_id), one.code, (one.message, *drift_details(one, surplus)))
+            for one in plan.drift]
     columns = (REPLICA, Column("code", "code", name=True), WHY)
     return Table("drift", "Drift: runs, but not as the file says", columns, tuple(rows), folded=True, rank=4)
 
@@ -94,6 +97,12 @@ def _unmanaged(plan: Plan) -> Table:
             for one in plan.unmanaged]
     columns = (REPLICA, Column("state", "state", name=True), WHY)
     return Table("unmanaged", "Unmanaged: capacity in use, left alone", columns, tuple(rows), folded=True, rank=6)
+
+
+def _notes(plan: Plan) -> Table:
+    rows = [(note.level, note.code, note.message) for note in plan.notes]
+    columns = (Column("level", "level", name=True), Column("code", "code", name=True), WHY)
+    return Table("note", "Notes on nodes", columns, tuple(rows), folded=True, rank=6)
 
 
 def _numbers(*keys: str) -> Sequence[Column]:

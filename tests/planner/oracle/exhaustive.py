@@ -13,7 +13,7 @@ from dataclasses import replace
 from simulated import SimNode
 
 from oracle.optimum import Level, Optimum
-from oracle.question import Ask, Gang, Question, Want, allowed, slots_left
+from oracle.question import Ask, Gang, Question, Want, allowed, labels_of, slots_left
 
 MAX_STATES, MAX_MEMBERS = 3_000, 4
 
@@ -79,14 +79,27 @@ def _with_one_more(nodes: Nodes, ask: Ask) -> Iterator[Nodes]:
     seats = [(gang, copy, want) for gang in ask.gangs for copy in range(gang.copies)
              for want, count in gang.parts for _ in range(count)]
     free = {place for place, node in enumerate(nodes)
-            if slots_left(node, ask.keys[0], wants_cards=ask.wants_cards) != 0}
+            if slots_left(node, ask.keys[0], wants_cards=ask.wants_cards) != 0 and _has_room(node, ask)}
     seen = set()
     for after, stands in _seated(nodes, seats, free, ()):
         state = tuple(_state_of(node) for node in after), frozenset(stands)
         if state not in seen:
             seen.add(state)
-            yield tuple(_with_slot(node, ask) if ask.capped and place in stands else node
-                        for place, node in enumerate(after))
+            held = (_with_slot(node, ask.keys[0]) if ask.capped and place in stands else node
+                    for place, node in enumerate(after))
+            values = {labels_of(after[place]).get(ask.label) for place in stands} if ask.label else set()
+            yield tuple(_with_slot(node, _crowd(ask)) if labels_of(node).get(ask.label) in values else node
+                        for node in held)
+
+
+def _crowd(ask: Ask) -> str:
+    """The name under which every node of a value remembers how many new replicas touch that value."""
+    return f"{ask.keys[0]} by {ask.label}"
+
+
+def _has_room(node: SimNode, ask: Ask) -> bool:
+    value = labels_of(node).get(ask.label)
+    return not ask.label or (value is not None and node.slots.get(_crowd(ask), 0) < dict(ask.room)[value])
 
 
 def _seated(
@@ -118,8 +131,8 @@ def _may_join(nodes: Nodes, gang: Gang, mates: list[int], place: int) -> bool:
     return Counter(mates)[place] < gang.per_node and len(domains) == 1 and None not in domains
 
 
-def _with_slot(node: SimNode, ask: Ask) -> SimNode:
-    return replace(node, slots={**node.slots, ask.keys[0]: node.slots.get(ask.keys[0], 0) + 1})
+def _with_slot(node: SimNode, key: str) -> SimNode:
+    return replace(node, slots={**node.slots, key: node.slots.get(key, 0) + 1})
 
 
 def _take(node: SimNode, want: Want) -> list[int] | None:

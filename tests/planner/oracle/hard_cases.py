@@ -193,6 +193,37 @@ def _mixed(random: Random, count: int) -> tuple[Short, Short]:
     return {"models": _models(random, (3, 8), draw), "nodes": policies}, {"nodes": nodes}
 
 
+def _limits(random: Random, count: int) -> tuple[Short, Short]:
+    """Spreads with a limit per value, over labels of single nodes and of several; some replicas run already."""
+    nodes = _nodes(random, count, (8, 4))
+    for node in nodes:
+        node["labels"] = {"rack": random.choice("pqr"), "host": node["name"]}
+        if random.random() < 0.1:
+            del node["labels"][random.choice(["rack", "host"])]
+
+    def draw() -> Short:
+        kind = random.random()
+        model = _gang(random, (1, 2, 4)) if kind < 0.3 else {"gpus": random.choice([0.5, 1, 1, 2, 4, 8])}
+        if kind < 0.3 and random.random() < 0.3:
+            model["sameLabel"] = "rack"
+        if random.random() < 0.7:
+            label = random.choice(["rack", "host", "ray.io/node-id"])
+            model["spread"] = {"label": label, "maxPerValue": random.choice([1, 1, 2, 3])}
+        return model
+
+    models = _models(random, (2, 5), draw)
+    replicas: list[Short] = []
+    singles = [model for model in models if "gang" not in model and model["gpus"] <= 1]
+    for node in nodes if singles else []:
+        if random.random() < 0.3:
+            model = random.choice(singles)
+            number = sum(replica["model"] == model["key"] for replica in replicas)
+            replicas.append({"model": model["key"], "id": number, "node": node["name"], "gpus": model["gpus"],
+                             "cards": [0]})
+    policies: list[Short] = random.choice([[], [], [{"maxReplicasPerModel": 2}]])
+    return {"models": models, "nodes": policies}, {"nodes": nodes, "replicas": replicas}
+
+
 def _blind(random: Random, count: int) -> tuple[Short, Short]:
     """Shares that need memory, dirty and partly used cards: where Ray's blindness to memory makes the truth smaller."""
     nodes = _nodes(random, count, (4, 2))
@@ -211,7 +242,7 @@ def _blind(random: Random, count: int) -> tuple[Short, Short]:
 FAMILIES: dict[str, Callable[[Random, int], tuple[Short, Short]]] = {
     "chain": _chain, "odd": _odd, "shares": _shares, "cpu-bound": _cpu_bound, "selectors": _selectors, "gangs": _gangs,
     "domains": _domains, "live": _live_in_the_way, "slots": _slots, "groups": _groups, "card-sizes": _card_sizes,
-    "mixed": _mixed, "blind": _blind,
+    "mixed": _mixed, "limits": _limits, "blind": _blind,
 }
 BLIND = frozenset({"blind"})
 """Families where the oracle's optimum is only a bound: it may choose cards, and Ray may not be told which."""

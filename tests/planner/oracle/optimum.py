@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from simulated import SimNode
 
 from oracle.cards import CardClass, add_card_rows, card_classes, most_on
-from oracle.question import Ask, Gang, Question, Want, allowed, slots_left
+from oracle.question import Ask, Gang, Question, Want, allowed, labels_of, slots_left
 
 LARGEST_WEIGHT = 1 << 40
 
@@ -130,12 +130,14 @@ def _state(model: Any, question: Question) -> list[_Counted]:
         served = model.new_int_var(0, ask.unserved, "")
         model.add(served <= replicas)
         counted.append(_Counted(ask, replicas, served))
-        if ask.capped and ask.size > 1:
+        if (ask.capped or ask.label) and ask.size > 1:
             _one_by_one(model, question, ask, replicas, standing, cards)
         else:
             where = _place(model, question, ask, ask.missing, replicas, standing, cards)
             if ask.capped:
                 _cap(model, question, ask, where)
+            for value, room in ask.room:
+                model.add(sum(term for place in _on(question, ask, value) for term in where.get(place, ())) <= room)
     for node, members, classes in zip(question.nodes, standing, cards, strict=True):
         _node_rows(model, node, members, classes)
     return counted
@@ -156,6 +158,8 @@ def _place(
             for want, count in gang.parts:
                 members = []
                 for place in nodes:
+                    if ask.label and ask.label not in labels_of(question.nodes[place]):
+                        continue
                     room = _room(want, question.nodes[place], cards[place], most * gang.copies * count)
                     if room > 0:
                         members.append(model.new_int_var(0, room, ""))
@@ -177,6 +181,11 @@ def _domains(question: Question, gang: Gang) -> list[list[int]]:
         if gang.label in node.node.labels:
             values.setdefault(node.node.labels[gang.label], []).append(place)
     return list(values.values())
+
+
+def _on(question: Question, ask: Ask, value: str) -> list[int]:
+    """The nodes of one value of the ask's spread label."""
+    return [place for place, node in enumerate(question.nodes) if labels_of(node).get(ask.label) == value]
 
 
 def _room(want: Want, node: SimNode, classes: Counter[CardClass], most: int) -> int:
@@ -208,12 +217,22 @@ def _one_by_one(
     for earlier, later in pairwise(exists):
         model.add(later <= earlier)
     touched: dict[int, list[Any]] = {}
+    crowded: dict[str, list[Any]] = {value: [] for value, _ in ask.room}
     for one in exists:
-        for place, members in _place(model, question, ask, 1, one, standing, cards).items():
+        here = _place(model, question, ask, 1, one, standing, cards)
+        for place, members in here.items():
             touch = model.new_int_var(0, 1, "")
             model.add(sum(members) <= ask.size * touch)
             touched.setdefault(place, []).append(touch)
-    _cap(model, question, ask, touched)
+        for value, touches in crowded.items():
+            touch = model.new_int_var(0, 1, "")
+            there = sum(term for place in _on(question, ask, value) for term in here.get(place, ()))
+            model.add(there <= ask.size * touch)
+            touches.append(touch)
+    if ask.capped:
+        _cap(model, question, ask, touched)
+    for value, room in ask.room:
+        model.add(sum(crowded[value]) <= room)
 
 
 def _node_rows(model: Any, node: SimNode, members: dict[Want, list[Any]], classes: Counter[CardClass]) -> None:

@@ -10,9 +10,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from checker import Crowds, crowded_values
 from simulated import SimNode, live_replicas, selects, simulate
 
-from fleetctl.documents.fleet import WorkerGroup
+from fleetctl.documents.fleet import Spread, WorkerGroup
 from fleetctl.documents.inventory import Inventory
 from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
 
@@ -52,6 +53,10 @@ class Ask:
     unserved: int
     capped: bool
     """Some node could run out of slots for it; such an ask is one model."""
+    label: str = ""
+    """Its replicas are spread over this label with a limit; such an ask is one model. Empty = they are not."""
+    room: tuple[tuple[str, int], ...] = ()
+    """How many more replicas may touch each value."""
 
     @property
     def units(self) -> int:
@@ -89,15 +94,26 @@ def ask_about(fleet: ResolvedFleet, inventory: Inventory) -> Question:
         if model.replicas > live[model.key]:
             gangs = _gangs(model)
             capped = _capped(model, gangs, nodes, model.replicas - live[model.key])
-            together.setdefault((model.priority, gangs, model.key if capped else ""), []).append(model)
+            own = model.key if capped or isinstance(model.placement.spread, Spread) else ""
+            together.setdefault((model.priority, gangs, own, capped), []).append(model)
+    crowds = crowded_values(fleet, inventory, None)
     asks = []
-    for (priority, gangs, capped_key), models in together.items():
+    for (priority, gangs, _, capped), models in together.items():
+        label, room = _room(models[0], nodes, crowds)
         asks.append(Ask(
             tuple(model.key for model in models), priority, gangs,
             sum(model.replicas - live[model.key] for model in models),
-            sum(live[model.key] == 0 for model in models), bool(capped_key),
+            sum(live[model.key] == 0 for model in models), bool(capped), label, room,
         ))
     return Question(tuple(asks), nodes, live)
+
+
+def _room(model: ResolvedModel, nodes: tuple[SimNode, ...], crowds: Crowds) -> tuple[str, tuple[tuple[str, int], ...]]:
+    spread = model.placement.spread
+    if not isinstance(spread, Spread):
+        return "", ()
+    values = sorted({value for node in nodes if (value := labels_of(node).get(spread.label)) is not None})
+    return spread.label, tuple((value, max(0, spread.max_per_value - crowds[model.key, value])) for value in values)
 
 
 def _live(fleet: ResolvedFleet, inventory: Inventory) -> Counter[str]:

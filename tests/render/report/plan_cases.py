@@ -70,6 +70,10 @@ def cases() -> dict[str, Plan]:
         "no nodes": small_plan(fleet=fleet(("org/one", 2, 1))),
         "hold": small_plan("a", fleet=well, replicas=[live("org/one", number, "a", 1, well) for number in range(3)]),
         "drift": small_plan("a", fleet=well, replicas=[live("org/one", 0, "a", 1)]),
+        "starting": small_plan("a", fleet=fleet(("org/one", 2, 1), ("org/two", 2, 1)), replicas=[
+            live("org/one", 0, "a", 1, well, state="RESTARTING", restarts=3),
+            live("org/one", 1, "a", 1, well, state="PENDING_CREATION"),
+            live("org/two", 0, "a", 1, state="RESTARTING")]),
         "lost": small_plan("a", fleet=well, dead=["gone"], replicas=[live("org/one", 0, "gone", 1, well)]),
         "unmanaged": small_plan("a", fleet=well, replicas=[
             live("org/other", 0, "a", 1), live("org/x", 1, "a", 1, fleet="them")]),

@@ -16,6 +16,7 @@ from fleetctl.documents.plan import (
     GitFacts,
     Hold,
     Lost,
+    Note,
     Plan,
     PlanFleet,
     PlanInventory,
@@ -50,6 +51,7 @@ def hostile(text: str) -> Plan:
         drift=[Drift(model=f"0{text}", replica_id=0, code="SPEC_CHANGED", message=text)],
         unmanaged=[Unmanaged(model=text, state=text, message=text)],
         lost=[Lost(model=f"0{text}", replica_id=1, nodes=[text], message=text)],
+        notes=[Note(code="SLOTS_LABEL_IGNORED", level="notice", message=text, node_count=1, nodes=[text])],
         policy=[PolicyFinding(code="MAX_NEW_GPUS", key="spec.policy.maxNewGpus", message=text, limit=text, found=text,
                               liftable=True, source=place)],
         change=PlanChange(base=Revision(name=text, commit=text), create=1, blocked=0, also_without=0, models=[
@@ -76,8 +78,8 @@ def test_every_format_keeps_its_shape(text: str) -> None:
     assert gfm.shape(markdown) == MARKDOWN
     assert {kind for run in gfm.inlines(markdown) for kind in run.kinds} <= {
         "text", "code_inline", "<br>", "strong_open", "strong_close"}
-    assert len(json.loads(text_of(shown, ReportFormat.SARIF))["runs"][0]["results"]) == 7
+    assert len(json.loads(text_of(shown, ReportFormat.SARIF))["runs"][0]["results"]) == 8
     assert len(list(ElementTree.fromstring(text_of(shown, ReportFormat.JUNIT)).iter("testcase"))) >= 5
     commands = re.split(LINE_ENDS, text_of(shown, ReportFormat.GITHUB).removesuffix("\n"))
-    assert [line.split(" ")[0] for line in commands] == ["::error"] * 2 + ["::warning"] * 2 + ["::notice"] * 4
+    assert [line.split(" ")[0] for line in commands] == ["::error"] * 2 + ["::warning"] * 2 + ["::notice"] * 5
     assert text_of(shown, ReportFormat.JSONL).splitlines()[-1].startswith('{"type": "summary"')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.documents.plan import PlanFleet
+from fleetctl.documents.plan import Note, PlanFleet
 from fleetctl.render.report.model import Report, Table
 from fleetctl.render.report.of_plan import plan_report
 from tests.render.render_plans import plan, row
@@ -26,8 +26,8 @@ def test_what_is_refused_comes_before_what_changes_before_the_models() -> None:
 
 def test_models_with_nothing_to_do_are_counted_not_listed() -> None:
     busy, quiet = (one for one in of("everything").tables if one.key == "model")
-    assert [line[0] for line in busy.rows] == ["!", "+", "~", "+"]
-    assert (quiet.counted, len(quiet.rows), quiet.title) == (True, 2, "models with nothing to do")
+    assert [line[0] for line in busy.rows] == ["!", "+", "~", "*", "+"]
+    assert (quiet.counted, len(quiet.rows), quiet.title) == (True, 1, "model with nothing to do")
     assert [one.title for one in of("nothing to do").tables] == ["model with nothing to do"]
 
 
@@ -51,6 +51,16 @@ def test_findings_are_graded_and_point_at_the_model() -> None:
     assert blocked is not None
     assert (blocked.line, blocked.column) == (7, 5)
     assert found["UNMANAGED", "org/theirs"].place is None
+
+
+def test_labels_of_nodes_that_do_not_count_stand_in_table_and_findings() -> None:
+    notes = [Note(code="SLOTS_LABEL_IGNORED", level="warning", message="a, b: ignored", node_count=2, nodes=["a", "b"]),
+             Note(code="SLOTS_LABEL_OVERRULED", level="notice", message="c: the file wins", node_count=1, nodes=["c"])]
+    report = plan_report(plan(notes=notes))
+    assert table(report, "note").rows == (("warning", "SLOTS_LABEL_IGNORED", "a, b: ignored"),
+                                          ("notice", "SLOTS_LABEL_OVERRULED", "c: the file wins"))
+    assert [(one.level, one.code, one.subject) for one in report.findings] == [
+        ("warning", "SLOTS_LABEL_IGNORED", "a, b"), ("notice", "SLOTS_LABEL_OVERRULED", "c")]
 
 
 def test_a_policy_that_was_lifted_is_a_warning_and_does_not_refuse() -> None:

@@ -21,7 +21,8 @@ from fleetctl.render.report.of_plan import plan_report
 from tests.render.report import gfm
 from tests.render.report.plan_cases import cases
 
-KEYS = ("wanted", "live", "create", "blocked", "hold", "drift", "lost", "unmanaged", "policy")
+BESIDE = ("starting", "restarting", "outdated")
+KEYS = ("wanted", "live", "create", "blocked", "hold", *BESIDE, "drift", "lost", "unmanaged", "policy")
 Counts = dict[str, int]
 
 each_plan = pytest.mark.parametrize("plan", cases().values(), ids=cases())
@@ -32,8 +33,11 @@ def counted(plan: Plan) -> Counts:
     return {
         "wanted": sum(row.wanted for row in plan.models), "live": sum(row.live for row in plan.models),
         "create": len(plan.actions), "blocked": sum(one.replicas for one in plan.blocked),
-        "hold": sum(one.surplus for one in plan.holds), "drift": len(plan.drift), "lost": len(plan.lost),
-        "unmanaged": len(plan.unmanaged), "policy": len(plan.policy),
+        "hold": sum(one.surplus for one in plan.holds),
+        "starting": sum(row.starting - row.restarting for row in plan.models),
+        "restarting": sum(row.restarting for row in plan.models),
+        "outdated": sum(one.code == "SPEC_CHANGED" for one in plan.drift),
+        "drift": len(plan.drift), "lost": len(plan.lost), "unmanaged": len(plan.unmanaged), "policy": len(plan.policy),
     }
 
 
@@ -70,9 +74,11 @@ def test_json(plan: Plan) -> None:
 @each_plan
 def test_table(plan: Plan) -> None:
     shown, told = table_of(plan), counted(plan)
-    last = re.fullmatch(r"Plan: (\d+) to create, (\d+) blocked, (\d+) held, 0 to remove .*", shown.splitlines()[-1])
+    last = re.fullmatch(r"Plan: (\d+) to create, (\d+) blocked, (\d+) held(, .*)?, 0 to remove .*",
+                        shown.splitlines()[-1])
     assert last
-    assert [int(count) for count in last.groups()] == [told["create"], told["blocked"], told["hold"]]
+    assert [int(count) for count in last.groups()[:3]] == [told["create"], told["blocked"], told["hold"]]
+    assert (last[4] or "") == "".join(f", {told[key]} {key}" for key in BESIDE if told[key])
     for key, title in (("drift", "Drift"), ("unmanaged", "Unmanaged"), ("lost", "Lost")):
         assert (f"\n{title}: {told[key]} (" in shown) == bool(told[key])
 
@@ -136,6 +142,8 @@ def test_jsonl(plan: Plan) -> None:
     blocked = [line["replicas"] for line in lines if line["type"] == "blocked"]
     assert {key: sum(line[key] for line in models) for key in KEYS[:4]} | {"blocked": sum(blocked)} | {
         "hold": sum(line["surplus"] for line in lines if line["type"] == "hold"),
+        "outdated": sum(line["type"] == "drift" and line["code"] == "SPEC_CHANGED" for line in lines),
+        **{key: lines[-1]["totals"][key] for key in ("starting", "restarting")},
         **{key: types[key] for key in ("drift", "lost", "unmanaged", "policy")}} == counted(plan)
     assert (lines[-1]["totals"], lines[-1]["exitCode"]) == (counted(plan), code_of(plan))
 
@@ -144,7 +152,8 @@ def findings_by_level(plan: Plan) -> Counter[str]:
     """What there is to be seen, counted from the plan's lists."""
     lifted = sum(one.lifted for one in plan.policy)
     return +Counter(
-        error=len(plan.blocked) + len(plan.policy) - lifted, warning=lifted + len(plan.drift) + len(plan.lost),
+        error=len(plan.blocked) + len(plan.policy) - lifted, warning=lifted + len(plan.drift) + len(plan.lost)
+        + sum(bool(row.restarting) for row in plan.models),
         notice=len(plan.holds) + len(plan.unmanaged) + sum(bool(row.create) for row in plan.models))
 
 

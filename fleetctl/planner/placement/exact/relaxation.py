@@ -23,7 +23,7 @@ from fleetctl.planner.placement.exact.items import Grain, Item, Loose, Pool, mer
 from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.exact.pool_rows import add_sum_rows
 from fleetctl.planner.placement.exact.tally import Tally, count_up
-from fleetctl.planner.placement.problem import DemandClass, Gang, Problem
+from fleetctl.planner.placement.problem import DemandClass, Gang, Problem, SpreadLimit
 
 MAX_COLUMNS = 40_000
 MAX_FINE = 1_500
@@ -69,9 +69,15 @@ class Relaxation:
 
     @property
     def splits_domains(self) -> bool:
-        """Whether a gang bound to a domain may be split over several here."""
+        """Whether a gang bound to a domain may be split over several here, or a spread go beyond its limit."""
         bound = any(gang.domain_label for demand in self.problem.demands for gang in demand.gangs)
-        return bound and not any(pool.domains for pool in self.pools)
+        return (bound or any(limits_values(demand) for demand in self.problem.demands)) and not any(
+            pool.domains for pool in self.pools)
+
+
+def limits_values(demand: DemandClass) -> bool:
+    """Tell whether the spread of a class has a limit that several nodes share."""
+    return demand.limit is not None and not demand.limit.per_node
 
 
 def relax(problem: Problem) -> Relaxation:
@@ -105,6 +111,7 @@ def _pools(problem: Problem, items: Sequence[Item], tally: Tally, grain: Grain) 
     pools = pool_nodes(items, tally, grain)
     gangs = [gang for demand in problem.demands for gang in demand.gangs]
     apart = sum(len(gang.parts) for gang in gangs if gang.domain_label or (gang.size > 1 and grain < Grain.ALIKE))
+    apart += sum(len(gang.parts) for demand in problem.demands if limits_values(demand) for gang in demand.gangs)
     return pools if sum(len(pool.items) for pool in pools) + apart * len(pools) <= limit else None
 
 
@@ -132,6 +139,8 @@ class _Builder:
         for number, demand in enumerate(self.into.problem.demands):
             for place, gang in enumerate(demand.gangs):
                 self._gang_rows(Owner(number, place), demand, gang)
+            if demand.limit is not None and limits_values(demand):
+                self._limit_rows(number, demand, demand.limit)
         for item, uses in sorted(self.shared.items()):
             self._everybody(item, uses)
         terms: list[list[Term]] = [[] for _ in self.into.pools]
@@ -157,7 +166,7 @@ class _Builder:
             return
         if gang.domain_label is not None and any(pool.domains for pool in self.into.pools):
             self._by_domain(owner, demand, gang, gang.domain_label, high)
-        elif gang.domain_label is not None or self._is_crowded(demand, gang, high):
+        elif gang.domain_label is not None or limits_values(demand) or self._is_crowded(demand, gang, high):
             self._own(owner, demand, gang, high)
         else:
             for kind, count in gang.parts:
@@ -238,6 +247,18 @@ class _Builder:
                 self._stand_in(owner, demand, gang, inside[value], (in_domains[-1], 1, most))
         replicas = self.into.replicas[owner.demand]
         self.model.row([*((column, 1) for column in in_domains), (replicas, -gang.copies)], 0, 0)
+
+    def _limit_rows(self, number: int, demand: DemandClass, limit: SpreadLimit) -> None:
+        """On a value stand no more members of a gang than belong to the replicas that may touch it."""
+        by_value: dict[tuple[str, int, int], list[int]] = {}
+        for member, column in self.into.members.items():
+            value = self.into.pools[member.pool].domain(limit.label)
+            if member.owner.demand == number and value is not None:
+                by_value.setdefault((value, member.owner.gang, member.item), []).append(column)
+        for (value, place, item), columns in by_value.items():
+            gang = demand.gangs[place]
+            each = dict(self._parts(gang))[item] * gang.copies
+            self.model.at_most([(column, 1) for column in columns], each * limit.room[value])
 
     def _everybody(self, item: int, uses: list[tuple[int, int]]) -> None:
         wanted = sum(int(self.model.highs[column]) * count for column, count in uses)

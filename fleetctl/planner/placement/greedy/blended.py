@@ -13,7 +13,6 @@ from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.fragmentation import Fragmentation, Target
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer, Stand
-from fleetctl.planner.placement.policies import NO_CAP
 
 
 def pack_blended(demands: Sequence[Demand], ledger: Ledger) -> list[Placed]:
@@ -59,13 +58,8 @@ def _mixed(demands: Sequence[Demand]) -> Iterator[Demand]:
 
 def _single(demand: Demand, score: Fragmentation, placer: Placer) -> tuple[Stand, ...] | None:
     seat, ledger, shape = demand.shape.seats[0], placer.ledger, demand.shape
-
-    def has_slot(node: int) -> bool:
-        cap = ledger.nodes[node].policy.cap_for(shape.wants_cards).limit
-        return cap >= NO_CAP or ledger.free_slots(node, shape.key, wants_cards=shape.wants_cards) > 0
-
-    node = score.best((seat.claim, seat.selector), has_slot, placer.spread_of(shape))
+    node = score.best((seat.claim, seat.selector), placer.allowed(shape), placer.crowded(shape))
     taken = None if node is None else ledger.take(node, seat.claim)
     if node is None or taken is None:
         return None
-    return (Stand(seat, node, taken.gpus, ledger.take_slot(node, shape.key)),)
+    return (Stand(seat, node, taken.gpus, ledger.take_slots(shape.key, (node,))[node]),)

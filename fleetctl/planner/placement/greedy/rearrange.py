@@ -15,14 +15,12 @@ from dataclasses import dataclass, field
 from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import place_some
-from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.greedy.lifts import MOST_LIFTED, Lifts
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Levels, levels_of
 
 FORGET = 16
 """Steps after which the list of nodes with something left over is made anew."""
-MOST_LIFTED = 64
-"""Replicas lifted in one step at most; a step stays cheap however full the nodes are."""
 
 
 def rearrange(
@@ -34,25 +32,10 @@ def rearrange(
     `opening` = numbers of the nodes' offers before the packing; `steps` = placements to try at most; `enough` = levels
     at which nothing can be better.
     """
-    walk = _Walk(demands, placer, {id(one): one for one in placed}, opening)
+    walk = _Walk(demands, placer, Lifts(placer.ledger, opening, {id(one): one for one in placed}))
     while walk.steps < steps and walk.levels != enough and walk.has_missing():
         walk.step()
-    return _slots_closed_up(list(walk.placed.values()), walk.loosened, placer.ledger)
-
-
-def _slots_closed_up(placed: list[Placed], loosened: set[tuple[int, str]], ledger: Ledger) -> list[Placed]:
-    """Give replicas on (node, model) pairs that lost one in between the lowest slots again, in order of creation."""
-    moved = [place for place, one in enumerate(placed)
-             if any((stand.node, one.demand.shape.key) in loosened for stand in one.stands)]
-    for place in moved:
-        for node, slot in {(stand.node, stand.slot) for stand in placed[place].stands}:
-            ledger.lift_slot(node, placed[place].demand.shape.key, slot)
-    for place in moved:
-        demand, stands = placed[place]
-        slots = {node: ledger.take_slot(node, demand.shape.key)
-                 for node in dict.fromkeys(stand.node for stand in stands)}
-        placed[place] = Placed(demand, tuple(stand._replace(slot=slots[stand.node]) for stand in stands))
-    return placed
+    return walk.lifts.closed_up()
 
 
 @dataclass(slots=True)
@@ -61,27 +44,19 @@ class _Walk:
 
     demands: Sequence[Demand]
     placer: Placer
-    placed: dict[int, Placed]
-    """By identity, in order of creation."""
-    opening: Sequence[int]
+    lifts: Lifts
     steps: int = 0
     levels: Levels = ()
     by_place: dict[int, Demand] = field(default_factory=dict)
     counts: Counter[int] = field(default_factory=Counter)
-    on_node: dict[int, list[Placed]] = field(default_factory=dict)
     gaps: dict[Selector, list[int]] = field(default_factory=dict)
     age: int = 0
-    loosened: set[tuple[int, str]] = field(default_factory=set)
-    """(node, model) pairs from which a replica was lifted."""
     state: int = 20_000_303
 
     def __post_init__(self) -> None:
         self.by_place = {demand.place: demand for demand in self.demands}
-        self.counts = Counter(one.demand.place for one in self.placed.values())
+        self.counts = Counter(one.demand.place for one in self.lifts.placed.values())
         self.levels = self._levels()
-        for one in self.placed.values():
-            for node in _nodes(one):
-                self.on_node.setdefault(node, []).append(one)
 
     def has_missing(self) -> bool:
         """Tell whether any model still misses a replica."""
@@ -92,9 +67,9 @@ class _Walk:
         ledger = self.placer.ledger
         mark = ledger.mark()
         target = self._target()
-        lifted = self._lift(self._nodes_to_clear(target))
+        lifted = self._on(self._nodes_to_clear(target))
         self.steps += 1
-        if lifted is None:
+        if not self.lifts.lift(lifted):
             ledger.undo(mark)
             return
         before = self.counts.copy()
@@ -106,15 +81,7 @@ class _Walk:
             ledger.undo(mark)
             return
         self.levels = levels
-        for one in lifted:
-            del self.placed[id(one)]
-            for node in _nodes(one):
-                self.loosened.add((node, one.demand.shape.key))
-                self.on_node[node] = [other for other in self.on_node[node] if other is not one]
-        for one in added:
-            self.placed[id(one)] = one
-            for node in _nodes(one):
-                self.on_node.setdefault(node, []).append(one)
+        self.lifts.accept(lifted, added)
 
     def _levels(self) -> Levels:
         return levels_of(self.by_place, self.counts)
@@ -155,33 +122,14 @@ class _Walk:
             self.gaps[selector] = [node for node in useful if offer(node).free_gpus > 0]
         return useful, self.gaps[selector]
 
-    def _lift(self, nodes: Sequence[int]) -> list[Placed] | None:
-        """Take the new replicas on some nodes off the ledger; None when what stays would land on other cards."""
-        lifted: dict[int, Placed] = {}
+    def _on(self, nodes: Sequence[int]) -> list[Placed]:
+        """Return the new replicas on some nodes, as many as are lifted in one step."""
+        found: dict[int, Placed] = {}
         for node in nodes:
-            for one in self.on_node.get(node, ()):
-                if len(lifted) < MOST_LIFTED:
-                    lifted[id(one)] = one
-        touched = {node for one in lifted.values() for node in _nodes(one)}
-        for node in touched:
-            if not self._replay(node, [one for one in self.on_node[node] if id(one) not in lifted]):
-                return None
-        for one in lifted.values():
-            for node, slot in {(stand.node, stand.slot) for stand in one.stands}:
-                self.placer.ledger.lift_slot(node, one.demand.shape.key, slot)
-        return list(lifted.values())
-
-    def _replay(self, node: int, staying: Sequence[Placed]) -> bool:
-        ledger = self.placer.ledger
-        number: int | None = self.opening[node]
-        for one in staying:
-            for stand in one.stands:
-                if stand.node == node and number is not None:
-                    number = ledger.after(number, stand.seat.claim)
-        if number is None:
-            return False
-        ledger.shift(node, number)
-        return True
+            for one in self.lifts.on_node.get(node, ()):
+                if len(found) < MOST_LIFTED:
+                    found[id(one)] = one
+        return list(found.values())
 
     def _insert(self, target: Demand, lifted: Sequence[Placed]) -> list[Placed]:
         """Place the target, then whatever is missing, in one of a few orders."""
@@ -213,8 +161,4 @@ class _Walk:
 
 def _largest(demand: Demand) -> int:
     return max(member.claim.gpus for group in demand.shape.groups for member in group.members)
-
-
-def _nodes(one: Placed) -> set[int]:
-    return {stand.node for stand in one.stands}
 

@@ -11,6 +11,9 @@ from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, share_of
@@ -48,16 +51,23 @@ class Candidates(ABC):
         """Yield the fitting nodes, good ones first."""
 
     @abstractmethod
-    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
-        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
+    def best(self, allowed: Allowed | None, spread: Spread, least: int = 0) -> int | None:
+        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order.
+
+        `least` = a number below which no node's `spread` is.
+        """
 
     @abstractmethod
     def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
         """Return all nodes that `allowed` accepts, best first."""
 
     @abstractmethod
+    def in_order(self) -> Iterator[tuple[FitKey, int]]:
+        """Yield the fitting nodes as they stand now with how well each fits, best first, then in ledger order."""
+
+    @abstractmethod
     def fit(self, node: int) -> FitKey | None:
-        """Return how well a node fits as it stands; None = not at all. The price of the node is left out."""
+        """Return how well a node fits as it stands; None = not at all."""
 
 
 @dataclass(slots=True)
@@ -102,8 +112,11 @@ class FleetCandidates(Candidates):
         for _, cell in list(self._order):
             yield from self.cells.nodes(cell)
 
-    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
-        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
+    def best(self, allowed: Allowed | None, spread: Spread, least: int = 0) -> int | None:
+        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order.
+
+        `least` = a number below which no node's `spread` is.
+        """
         self._follow()
         order, at = self._order, 0
         while at < len(order):
@@ -115,7 +128,7 @@ class FleetCandidates(Candidates):
                     del order[at]
                     self._listed.discard(cell)
                     continue
-                found = _least_crowded(self.cells.nodes(cell), allowed, spread)
+                found = _least_crowded(self.cells.nodes(cell), allowed, spread, least)
                 if found is not None and (chosen is None or found < chosen):
                     chosen = found
                 at += 1
@@ -130,9 +143,17 @@ class FleetCandidates(Candidates):
                  if allowed(node)]
         return [node for _, _, node in sorted(found)]
 
+    def in_order(self) -> Iterator[tuple[FitKey, int]]:
+        """Yield the fitting nodes as they stand now with how well each fits, best first, then in ledger order."""
+        self._follow()
+        for key, equal in groupby(list(self._order), key=itemgetter(0)):
+            nodes = [self.cells.nodes(cell) for _, cell in equal if self.cells.count(cell)]
+            for node in nodes[0] if len(nodes) == 1 else merge(*nodes):
+                yield key, node
+
     def fit(self, node: int) -> FitKey | None:
-        """Return how well a node fits as it stands; None = not at all. The price of the node is left out."""
-        return self.fits.of(self.cells.ledger.numbers[node])
+        """Return how well a node fits as it stands; None = not at all."""
+        return _priced(self.fits.of(self.cells.ledger.numbers[node]), self.cells.prices, node)
 
     def _follow(self) -> None:
         cells = self.cells
@@ -184,8 +205,11 @@ class DomainCandidates(Candidates):
         numbers = self.ledger.numbers
         return (node for node in self.places if self.fits.of(numbers[node]) is not None)
 
-    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
-        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
+    def best(self, allowed: Allowed | None, spread: Spread, least: int = 0) -> int | None:  # noqa: ARG002
+        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order.
+
+        `least` = a number below which no node's `spread` is.
+        """
         found = min(self._ranked(allowed, spread), default=None)
         return None if found is None else found[2]
 
@@ -193,25 +217,35 @@ class DomainCandidates(Candidates):
         """Return all nodes that `allowed` accepts, best first."""
         return [node for _, _, node in sorted(self._ranked(allowed, spread))]
 
+    def in_order(self) -> Iterator[tuple[FitKey, int]]:
+        """Yield the fitting nodes as they stand now with how well each fits, best first, then in ledger order."""
+        return iter(sorted((key, node) for key, _, node in self._ranked(None, lambda _: 0)))
+
     def fit(self, node: int) -> FitKey | None:
-        """Return how well a node fits as it stands; None = not at all. The price of the node is left out."""
-        return self.fits.of(self.ledger.numbers[node])
+        """Return how well a node fits as it stands; None = not at all."""
+        return _priced(self.fits.of(self.ledger.numbers[node]), self.prices, node)
 
     def _ranked(self, allowed: Allowed | None, spread: Spread) -> Iterator[tuple[FitKey, int, int]]:
         for node in self.places:
-            key = self.fits.of(self.ledger.numbers[node])
+            key = self.fit(node)
             if key is not None and (allowed is None or allowed(node)):
-                price = 0 if self.prices is None else self.prices[node]
-                yield (key[0], price, *key[1:]), spread(node), node
+                yield key, spread(node), node
 
 
-def _least_crowded(nodes: Iterator[int], allowed: Allowed | None, spread: Spread) -> tuple[int, int] | None:
+def _priced(key: FitKey | None, prices: Sequence[int] | None, node: int) -> FitKey | None:
+    """Put the price of a node into the rank of a fit."""
+    return None if key is None else (key[0], 0 if prices is None else prices[node], *key[1:])
+
+
+def _least_crowded(
+    nodes: Iterator[int], allowed: Allowed | None, spread: Spread, least: int
+) -> tuple[int, int] | None:
     best: tuple[int, int] | None = None
     for node in nodes:
         if allowed is not None and not allowed(node):
             continue
         found = spread(node), node
-        if not found[0]:
+        if found[0] <= least:
             return found
         if best is None or found < best:
             best = found

@@ -47,9 +47,10 @@ class Domains:
         self._order = sorted((free, value) for value, free in self._free.items())
         self._cursor = len(self.ledger.changes)
 
-    def of(self, node: int) -> Domain | None:
-        """Return the domain a node is in."""
-        return self._of.get(node)
+    @property
+    def some_without(self) -> bool:
+        """Whether some node is in no domain."""
+        return len(self._of) < len(self.ledger.nodes)
 
     def with_room(self, gpus: int, nodes: int) -> Iterator[Domain]:
         """Yield the domains with so many nodes and so much GPU share free in all, those with least free first."""

@@ -9,13 +9,14 @@ so that 50,000 replicas on 10,000 nodes cost as many dictionary lookups and only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleetctl.documents.inventory import NodeState
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, count_fits, take
+from fleetctl.planner.placement.ledger.crowds import Crowd, Crowds, Value
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
 
 Slots = frozenset[int]
@@ -23,8 +24,9 @@ NO_SLOTS: Slots = frozenset()
 FIRST_SLOT: Slots = frozenset({0})
 HeldBy = Callable[[str], dict[int, Slots]]
 """The slots that live replicas of a model hold, by node."""
-Change = tuple[int, int] | tuple[int, str, Slots]
-"""What undo puts back: (node, number of its offer before), or (node, model key, its slots before)."""
+Change = tuple[int, int] | tuple[int, str, Slots] | tuple[str, Value, int, None]
+"""What undo puts back: (node, number of its offer before), (node, model key, its slots before), or (model key, value of
+its spread label, replicas that touched it before, None)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Ledger:
     _offers: list[Offer] = field(default_factory=list)
     _number_of: dict[Offer, int] = field(default_factory=dict)
     _slots: _HeldSlots = field(default_factory=_HeldSlots)
+    _crowds: Crowds = field(default_factory=lambda: Crowds(()))
     _journal: list[Change] = field(default_factory=list)
     _fits: dict[Claim, dict[int, Taken | None]] = field(default_factory=dict)
     _left: dict[Claim, dict[int, int]] = field(default_factory=dict)
@@ -88,22 +91,23 @@ class Ledger:
     @classmethod
     def opened(
         cls, nodes: Sequence[LedgerNode], offers: Sequence[Offer], slots: Mapping[tuple[int, str], Slots],
-        held_by: HeldBy = held_by_nobody,
+        held_by: HeldBy = held_by_nobody, crowds: Crowds | None = None,
     ) -> Ledger:
         """Open a ledger over `nodes` with their first offers and the slots live replicas hold, by (node, model).
 
         `held_by` tells them for the models that are not in `slots`.
         """
-        ledger = cls(nodes, _slots=_HeldSlots(held_by))
+        ledger = cls(nodes, _slots=_HeldSlots(held_by), _crowds=crowds or Crowds(nodes))
         for (node, key), held in slots.items():
             ledger._slots.setdefault(key, {})[node] = held
         ledger.numbers = [ledger._number(offer) for offer in offers]
         return ledger
 
     def open_anew(self, offers: Sequence[Offer], other: Ledger) -> None:
-        """Let every node offer `offers` instead, with the slots that are held on another ledger."""
+        """Let every node offer `offers` instead, with the slots that are held on another ledger, and its crowds."""
         self.numbers = [self._number(offer) for offer in offers]
         self._slots = other._slots.copied()
+        self._crowds = other._crowds.copied()
 
     def offer(self, node: int) -> Offer:
         """Return what a node still offers."""
@@ -161,11 +165,13 @@ class Ledger:
         self._journal.append((node, self.numbers[node]))
         self._set(node, number)
 
-    def lift_slot(self, node: int, key: str, slot: int) -> None:
-        """Give back a slot that was taken for a new replica; can be undone."""
-        before = self.slots(node, key)
-        self._journal.append((node, key, before))
-        self._put_back(node, key, before - {slot})
+    def lift_slots(self, key: str, slots: Mapping[int, int]) -> None:
+        """Give back what `take_slots` took for one new replica; can be undone."""
+        for node, slot in slots.items():
+            before = self.slots(node, key)
+            self._journal.append((node, key, before))
+            self._put_back(node, key, before - {slot})
+        self._touch(key, slots, -1)
 
     def take_all(self, claims: Iterable[tuple[int, Claim]]) -> bool:
         """Take many claims, (node, claim), in order on each node; False, and no change, when one does not fit."""
@@ -187,14 +193,30 @@ class Ledger:
         """Return the slots that replicas of a model hold, by node; the mapping follows later changes."""
         return self._slots[key]
 
-    def take_slot(self, node: int, key: str) -> int:
-        """Take the lowest free slot of a model on a node and return it."""
-        held = self._slots[key]
-        before = held.get(node, NO_SLOTS)
-        slot = next(index for index in range(len(before) + 1) if index not in before) if before else 0
-        self._journal.append((node, key, before))
-        held[node] = before | {slot} if before else FIRST_SLOT
-        return slot
+    def take_slots(self, key: str, nodes: Iterable[int]) -> dict[int, int]:
+        """Take the lowest free slot of a model on each node one new replica touches; returns the slots by node."""
+        held, taken = self._slots[key], dict[int, int]()
+        for node in nodes:
+            if node in taken:
+                continue
+            before = held.get(node, NO_SLOTS)
+            slot = next(index for index in range(len(before) + 1) if index not in before) if before else 0
+            self._journal.append((node, key, before))
+            held[node] = before | {slot} if before else FIRST_SLOT
+            taken[node] = slot
+        self._touch(key, taken, 1)
+        return taken
+
+    def crowd(self, key: str) -> Crowd:
+        """Return how many replicas of a model touch each value of its spread label; it follows later changes."""
+        return self._crowds.of(key)
+
+    def _touch(self, key: str, nodes: Iterable[int], more: int) -> None:
+        if key not in self._crowds.labels:
+            return
+        for value in self._crowds.values(key, nodes):
+            before = self._crowds.put(key, value, self._crowds.of(key).get(value, 0) + more)
+            self._journal.append((key, value, before, None))
 
     def free_slots(self, node: int, key: str, *, wants_cards: bool) -> int:
         """Return how many more replicas of a model may touch a node."""
@@ -211,24 +233,25 @@ class Ledger:
             change = self._journal.pop()
             if len(change) == 2:
                 self._set(*change)
+            elif len(change) == 3:
+                self._put_back(*change)
             else:
-                node, key, before = change
-                self._put_back(node, key, before)
+                self._crowds.put(*change[:3])
 
     def supposing(
-        self, *, dead: int, offers: Mapping[int, Offer], ended: Iterable[tuple[str, int]]
+        self, *, dead: int, offers: Mapping[int, Offer], ended: Sequence[tuple[str, Collection[int]]]
     ) -> Ledger:
         """Return a ledger of its own in which one node is dead, and some others offer something else.
 
-        `ended` = (model, node) of replicas that hold no slot any more. What is known of single offers is shared.
+        `ended` = (model, its nodes) of replicas that hold no slot any more. What is known of single offers is shared.
         """
         nodes = list(self.nodes)
         nodes[dead] = replace(nodes[dead], state="DEAD")
         other = replace(self, nodes=nodes, changes=[], numbers=list(self.numbers), _journal=[], _selected={},
-                        _by_label={}, _slots=self._slots.copied())
+                        _by_label={}, _slots=self._slots.copied(), _crowds=self._crowds.without(ended))
         for place, offer in offers.items():
             other.numbers[place] = other._number(offer)
-        for key, place in ended:
+        for key, place in ((key, place) for key, places in ended for place in set(places)):
             held = other.slots(place, key)
             if held:
                 other._put_back(place, key, held - {max(held)})

@@ -7,15 +7,17 @@ members are then taken once more in the order in which they will be created: Ray
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, ReplicaShape, Seat, Selector
+from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, ReplicaShape, Seat, Selector, Spread
 from fleetctl.planner.placement.ledger.candidates import Candidates, DomainCandidates, Fits, FleetCandidates
 from fleetctl.planner.placement.ledger.cells import Cells
+from fleetctl.planner.placement.ledger.crowds import Value
 from fleetctl.planner.placement.ledger.domains import Domain, Domains
 from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger
+from fleetctl.planner.placement.ledger.spreading import Crowding, Spreading, ranked_by_crowd
 from fleetctl.planner.placement.policies import NO_CAP
 
 NODE_ID_LABEL = "ray.io/node-id"
@@ -42,14 +44,31 @@ class _Gang:
     seats: list[Seat]
     ranks_per_node: int
     domain: Domain | None
-    has_slot: Callable[[int], bool] | None
-    spread: Callable[[int], int]
+    allowed: Callable[[int], bool] | None
+    count: Callable[[int], int]
+    crowding: Crowding | None
+    """Where a written spread comes before the fit."""
     steps: int = SEARCH_STEPS
     nodes: list[int] = field(default_factory=list)
     ranks: Counter[int] = field(default_factory=Counter)
 
     def accepts(self, node: int) -> bool:
-        return self.ranks[node] < self.ranks_per_node and (self.has_slot is None or self.has_slot(node))
+        return self.ranks[node] < self.ranks_per_node and (self.allowed is None or self.allowed(node))
+
+    def best(self, candidates: Candidates) -> int | None:
+        """Return the best node for one more rank."""
+        if self.crowding is None:
+            return candidates.best(self.accepts, self.count)
+        return Spreading(candidates, self.accepts, self.count, self._crowding(self.crowding)).best()
+
+    def ranked(self, candidates: Candidates) -> list[int]:
+        """Return the nodes for one more rank, the best first."""
+        if self.crowding is None:
+            return candidates.ranked(self.accepts, self.count)
+        return ranked_by_crowd(candidates, self.accepts, self.count, self._crowding(self.crowding))
+
+    def _crowding(self, crowding: Crowding) -> Crowding:
+        return replace(crowding, mine=crowding.mine | {crowding.value_of(node) for node in self.nodes})
 
     def stand(self, node: int) -> None:
         self.nodes.append(node)
@@ -66,6 +85,8 @@ class Placer:
     ledger: Ledger
     prices: Sequence[int] | None = None
     """By node: how contested it is; the cheap ones are taken first."""
+    spread_first: bool = False
+    """A written spread comes before the fit; else it only decides between equal fits."""
     _cells: Cells | None = None
     _candidates: dict[tuple[Kind, Domain | None], Candidates] = field(default_factory=dict)
     _fits: dict[Claim, Fits] = field(default_factory=dict)
@@ -112,25 +133,42 @@ class Placer:
 
     def place_singles(self, shape: ReplicaShape, count: int) -> Iterator[tuple[Stand, ...]]:
         """Take up to `count` replicas of a shape with one member, one after the other, each at its best node."""
+        if self.spread_first and shape.spread is not None:
+            yield from self._spread_singles(shape, shape.spread, count)
+            return
         seat, ledger = shape.seats[0], self.ledger
         candidates = self.candidates(_kind(seat))
-        has_slot = self._has_slot(shape, frozenset())
-        spread = self.spread_of(shape)
+        allowed = self.allowed(shape)
+        crowded = self.crowded(shape)
         left = count
         while left:
-            node = candidates.best(has_slot, spread)
+            node = candidates.best(allowed, crowded, self._least_crowded(shape))
             while node is not None and left:
-                fit = None if has_slot else candidates.fit(node)
+                fit = None if allowed else candidates.fit(node)
                 taken = ledger.take(node, seat.claim)
                 if taken is None:
                     return
-                yield (Stand(seat, node, taken.gpus, ledger.take_slot(node, shape.key)),)
+                yield (Stand(seat, node, taken.gpus, ledger.take_slots(shape.key, (node,))[node]),)
                 left -= 1
                 again = None if fit is None else candidates.fit(node)
                 if fit is None or again is None or again >= fit:
                     break  # another node may be as good now
             if node is None:
                 return
+
+    def _spread_singles(self, shape: ReplicaShape, spread: Spread, count: int) -> Iterator[tuple[Stand, ...]]:
+        seat, ledger = shape.seats[0], self.ledger
+        held = ledger.slots_of(shape.key)
+        nodes = Spreading(self.candidates(_kind(seat)), self.allowed(shape),
+                          lambda node: len(held.get(node, NO_SLOTS)), self._crowding(shape, spread))
+        for _ in range(count):
+            node = nodes.best()
+            taken = None if node is None else ledger.take(node, seat.claim)
+            if node is None or taken is None:
+                return
+            stand = Stand(seat, node, taken.gpus, ledger.take_slots(shape.key, (node,))[node])
+            nodes.took(node)
+            yield (stand,)
 
     def retake(self, shape: ReplicaShape, stands: Sequence[Stand]) -> None:
         """Take a replica again where it was placed before, after an undo to the same state."""
@@ -142,25 +180,53 @@ class Placer:
             self._domains[label] = Domains(self.ledger, label)
         return self._domains[label]
 
-    def spread_of(self, shape: ReplicaShape) -> Callable[[int], int]:
+    def crowded(self, shape: ReplicaShape) -> Callable[[int], int]:
         """Return how crowded a node is with replicas of this model, by its spread label first."""
         held = self.ledger.slots_of(shape.key)
-        if shape.spread is None or shape.spread == NODE_ID_LABEL:
+        if shape.spread is None or shape.spread.label == NODE_ID_LABEL:
             return lambda node: len(held.get(node, NO_SLOTS))
-        domain_of = self.domains(shape.spread).of
-        crowd: Counter[Domain | None] = Counter()
-        for node, slots in held.items():
-            crowd[domain_of(node)] += len(slots)
-        return lambda node: crowd[domain_of(node)] * 1_000_000 + len(held.get(node, NO_SLOTS))
+        crowd, value_of = self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
+        return lambda node: crowd.get(value_of(node), 0) * 1_000_000 + len(held.get(node, NO_SLOTS))
 
-    def _has_slot(self, shape: ReplicaShape, touched: frozenset[int]) -> Callable[[int], bool] | None:
-        """Return which nodes a replica may touch; None where no policy caps anything."""
+    def _least_crowded(self, shape: ReplicaShape) -> int:
+        """Return a number below which `crowded` is for no node."""
+        if shape.spread is None or shape.spread.label == NODE_ID_LABEL:
+            return 0
+        return (self._crowding(shape, shape.spread).least - 1) * 1_000_000
+
+    def _value_of(self, label: str) -> Callable[[int], Value]:
+        nodes = self.ledger.nodes
+        return lambda node: nodes[node].labels.get(label)
+
+    def _crowding(self, shape: ReplicaShape, spread: Spread) -> Crowding:
+        domains = self.domains(spread.label)
+        return Crowding(self.ledger.crowd(shape.key), self._value_of(spread.label),
+                        len(domains.by_value) + domains.some_without)
+
+    def allowed(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Callable[[int], bool] | None:
+        """Return which nodes a replica may touch, by slots and its spread's limit; None where any will do.
+
+        `touched` = nodes it stands on already.
+        """
+        has_slot, has_room = self._has_slot(shape, touched), self._has_room(shape)
+        if has_slot is None or has_room is None:
+            return has_slot or has_room
+        return lambda node: has_slot(node) and has_room(node)
+
+    def _has_slot(self, shape: ReplicaShape, touched: Set[int]) -> Callable[[int], bool] | None:
         cards = shape.wants_cards
         if cards not in self._capped:
             self._capped[cards] = any(node.policy.cap_for(cards).limit < NO_CAP for node in self.ledger.nodes)
         if not self._capped[cards]:
             return None
         return lambda node: node in touched or self.ledger.free_slots(node, shape.key, wants_cards=cards) > 0
+
+    def _has_room(self, shape: ReplicaShape) -> Callable[[int], bool] | None:
+        """Return on which nodes the value of the spread label may be touched by one more; without a limit None."""
+        if shape.spread is None or shape.spread.most is None:
+            return None
+        most, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
+        return lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < most
 
     def _may_fit(self, shape: ReplicaShape, group: GroupShape) -> bool:
         for kind, count in group.classes().items():
@@ -179,11 +245,14 @@ class Placer:
 
     def place_gang(self, shape: ReplicaShape, seats: list[Seat], touched: frozenset[int]) -> SeatNodes | None:
         """Take one gang (or one Standalone) from the ledger; `touched` = nodes this replica already stands on."""
-        has_slot, spread = self._has_slot(shape, touched), self.spread_of(shape)
+        allowed, crowded, crowding = self.allowed(shape, touched), self.crowded(shape), None
+        if self.spread_first and shape.spread is not None:
+            crowding = self._crowding(shape, shape.spread)
+            crowding = replace(crowding, mine={crowding.value_of(node) for node in touched})
         ordered = sorted(seats, key=lambda seat: (len(self.candidates(_kind(seat))), -seat.claim.gpus, seat.rank))
         per_node = shape.ranks_per_node if len(seats) > 1 else 1
-        for domain in self._domains_for(shape, seats):
-            gang = _Gang(ordered, per_node, domain, has_slot, spread)
+        for domain in self._domains_for(shape, seats, crowding):
+            gang = _Gang(ordered, per_node, domain, allowed, crowded, crowding)
             if self._greedy(gang) or (1 < len(seats) <= SEARCH_SEATS and self._search(gang)):
                 return {(seat.group, seat.copy, seat.rank): node
                         for seat, node in zip(ordered, gang.nodes, strict=True)}
@@ -202,21 +271,31 @@ class Placer:
         self.ledger.undo(mark)
         return nodes
 
-    def _domains_for(self, shape: ReplicaShape, seats: list[Seat]) -> Iterable[Domain | None]:
-        """Return the domains a gang may use, tightest first; one None where any node will do."""
+    def _domains_for(
+        self, shape: ReplicaShape, seats: list[Seat], crowding: Crowding | None
+    ) -> Iterable[Domain | None]:
+        """Return the domains a gang may use, the least crowded and of those the tightest first.
+
+        One None where any node will do.
+        """
         if shape.same_label is None or len(seats) == 1:
             return [None]
-        return self._domains_with_room(shape, shape.same_label, seats)
+        slots_matter = self.allowed(shape) is not None
+        if crowding is None:
+            return self._domains_with_room(shape, shape.same_label, seats, ask_again=slots_matter)
+        found = self._domains_with_room(shape, shape.same_label, seats, ask_again=True)
+        return sorted(found, key=lambda domain: min(map(crowding.at, domain.nodes)))
 
-    def _domains_with_room(self, shape: ReplicaShape, label: str, seats: list[Seat]) -> Iterator[Domain]:
+    def _domains_with_room(
+        self, shape: ReplicaShape, label: str, seats: list[Seat], *, ask_again: bool
+    ) -> Iterator[Domain]:
         """Yield domains that may hold a gang; one that refused it and has not changed since is not asked again."""
         domains = self.domains(label)
         kinds = Counter(_kind(seat) for seat in seats)
-        slots_matter = self._has_slot(shape, frozenset()) is not None
         fewest = -(-len(seats) // shape.ranks_per_node)
         for domain in domains.with_room(sum(seat.claim.gpus for seat in seats), fewest):
             memo, version = (shape.key, seats[0].group, domain.value), domains.versions[domain.value]
-            if not slots_matter and self._refused.get(memo) == version:
+            if not ask_again and self._refused.get(memo) == version:
                 continue
             if all(len(self.candidates(kind, domain)) * shape.ranks_per_node >= count for kind, count in kinds.items()):
                 yield domain
@@ -225,7 +304,7 @@ class Placer:
     def _greedy(self, gang: _Gang) -> bool:
         mark = self.ledger.mark()
         for seat in gang.seats:
-            node = self.candidates(_kind(seat), gang.domain).best(gang.accepts, gang.spread)
+            node = gang.best(self.candidates(_kind(seat), gang.domain))
             if node is None or self.ledger.take(node, seat.claim) is None:
                 self.ledger.undo(mark)
                 while gang.nodes:
@@ -238,7 +317,7 @@ class Placer:
         if len(gang.nodes) == len(gang.seats):
             return True
         seat = gang.seats[len(gang.nodes)]
-        for node in self.candidates(_kind(seat), gang.domain).ranked(gang.accepts, gang.spread):
+        for node in gang.ranked(self.candidates(_kind(seat), gang.domain)):
             gang.steps -= 1
             if gang.steps < 0:
                 return False
@@ -253,20 +332,17 @@ class Placer:
 
     def take_at(self, shape: ReplicaShape, nodes: SeatNodes) -> tuple[Stand, ...] | None:
         """Take one replica at given nodes, members in order of creation; None, and no change, when one does not fit."""
-        mark, slots = self.ledger.mark(), dict[int, int]()
-        has_slot = self._has_slot(shape, frozenset())
-        stands: list[Stand] = []
+        mark, allowed = self.ledger.mark(), self.allowed(shape)
+        taken: list[tuple[Seat, int, int]] = []
         for seat in shape.seats:
             node = nodes[seat.group, seat.copy, seat.rank]
-            full = has_slot is not None and node not in slots and not has_slot(node)
-            taken = None if full else self.ledger.take(node, seat.claim)
-            if taken is None:
+            took = None if allowed is not None and not allowed(node) else self.ledger.take(node, seat.claim)
+            if took is None:
                 self.ledger.undo(mark)
                 return None
-            if node not in slots:
-                slots[node] = self.ledger.take_slot(node, shape.key)
-            stands.append(Stand(seat, node, taken.gpus, slots[node]))
-        return tuple(stands)
+            taken.append((seat, node, took.gpus))
+        slots = self.ledger.take_slots(shape.key, (node for _, node, _ in taken))
+        return tuple([Stand(seat, node, gpus, slots[node]) for seat, node, gpus in taken])
 
 
 def _kind(seat: Seat) -> Kind:

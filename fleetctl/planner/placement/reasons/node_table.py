@@ -14,10 +14,10 @@ import numpy as np
 
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Flags, Ints
-from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
-from fleetctl.planner.placement.reasons.codes import CORDONED, DRAINING, FITS, MISMATCH, NO_NODES, SLOTS
+from fleetctl.planner.placement.reasons.codes import CORDONED, DRAINING, FITS, MISMATCH, NO_NODES, SLOTS, SPREAD
 from fleetctl.planner.placement.reasons.offer_table import OfferTable
 from fleetctl.planner.placement.reasons.verdict import Verdicts, judge_offers
 
@@ -120,18 +120,29 @@ class NodeTable:
         """Tell whether any node caps the replicas of such models, so that it matters which model asks."""
         return bool((self._caps[int(wants_cards)] < NO_CAP).any())
 
+    def spread_full(self, shape: ReplicaShape) -> Flags | None:
+        """Return which nodes' values of its spread label no more replica of a shape may touch; None without a limit."""
+        if shape.spread is None or shape.spread.most is None:
+            return None
+        column, crowd = self.column(shape.spread.label), self.ledger.crowd(shape.key)
+        # the last place answers for -1: a node without the label
+        full = [crowd.get(value, 0) >= shape.spread.most for value in column.values]
+        return np.array([*full, True], dtype=bool)[column.codes]
+
     def verdicts(
-        self, claim: Claim, selector: Selector, key: str, *, wants_cards: bool, touched: Iterable[int] = ()
+        self, claim: Claim, selector: Selector, shape: ReplicaShape, touched: Iterable[int] = ()
     ) -> Verdicts:
-        """Return what every node says to one more member; `touched` = nodes whose offer changed since."""
+        """Return what every node says to one more member of a shape; `touched` = nodes whose offer changed since."""
         places = self.candidates(selector)
         found = Verdicts.stopped(np.where(self.alive, MISMATCH, NO_NODES))
         found.put(places, self.judged(claim).at(self.rows[places]))
         changed = np.intersect1d(np.array(sorted(touched), dtype=np.int64), places)
         if len(changed):
             found.put(changed, judge_offers(OfferTable.of([self.ledger.offer(int(at)) for at in changed]), claim))
-        if self.capped(wants_cards=wants_cards):
-            full = self.free_slots(key, wants_cards=wants_cards)[places] == 0
+        if (beyond := self.spread_full(shape)) is not None:
+            found.overrule(places[beyond[places]], SPREAD, need=1)
+        if self.capped(wants_cards=shape.wants_cards):
+            full = self.free_slots(shape.key, wants_cards=shape.wants_cards)[places] == 0
             found.overrule(places[full], SLOTS, need=1)
         closed = self.closed[places]
         for code in (CORDONED, DRAINING):

@@ -18,6 +18,7 @@ from fleetctl.planner.placement.reasons.codes import (
     MISMATCH,
     NO_NODES,
     SLOTS,
+    SPREAD,
 )
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.verdict import Verdicts
@@ -66,6 +67,9 @@ class Shortfall:
         """Let the node that misses by least speak for all of one code."""
         found, code = self.verdicts, CLOSEST_FIRST[number]
         places = np.flatnonzero(found.code == number)
+        if number == SPREAD and self.shape.spread is not None:
+            codes = self.table.column(self.shape.spread.label).codes[places]
+            places = places[np.argsort(codes < 0, kind="stable")]  # those that have the label speak for the others
         place = int(places[(found.need - found.have)[places].argmin()])
         need, have, card = (int(array[place]) for array in (found.need, found.have, found.card))
         name = self.table.ledger.nodes[place].name
@@ -80,10 +84,12 @@ class Shortfall:
         if number == SLOTS:
             cap = policy.cap_for(self.shape.wants_cards)
             return f"1 free slot (cap {cap.limit}: {cap.source})"
-        if number == CORDONED:
-            return f"a node that is not cordoned ({policy.cordoned_by})"
-        if number == DRAINING:
-            return "a node that is not draining"
+        if number == SPREAD and self.shape.spread is not None:
+            label, most = self.shape.spread
+            has_it = label in self.table.ledger.nodes[place].labels
+            return f"room on a value of {label} (at most {most} each)" if has_it else f"a node with the label {label}"
+        if number in (CORDONED, DRAINING):
+            return f"a node that is not {'draining' if number == DRAINING else f'cordoned ({policy.cordoned_by})'}"
         if number == MISMATCH:
             return f"a node with {', '.join(f'{key}={value}' for key, value in self.selector)}"
         return need_text(CLOSEST_FIRST[number], need, self.claim, card)
@@ -94,8 +100,7 @@ def hardest_member(
 ) -> Shortfall:
     """Return the kind of member of a group with the fewest nodes to spare; `touched` = nodes changed in a trial."""
     shortfalls = [
-        Shortfall(shape, group, claim, selector, count, table, table.verdicts(
-            claim, selector, shape.key, wants_cards=shape.wants_cards, touched=touched))
+        Shortfall(shape, group, claim, selector, count, table, table.verdicts(claim, selector, shape, touched))
         for (claim, selector), count in group.classes().items()
     ]
     return min(shortfalls, key=lambda one: len(one.fitting) - one.nodes_needed)

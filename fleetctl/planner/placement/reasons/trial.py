@@ -8,6 +8,7 @@ import numpy as np
 
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.codes import FITS
@@ -26,10 +27,12 @@ def count_placed(
 ) -> int:
     """Return how many of `replicas` fit on the nodes at `places`, whose `offers` may differ, and on `fresh` ones."""
     ledger, offers = table.ledger, offers or {}
+    nodes = [*(ledger.nodes[place] for place in places), *(node for node, _ in fresh)]
     trial = Ledger.opened(
-        [*(ledger.nodes[place] for place in places), *(node for node, _ in fresh)],
-        [*(offers.get(place) or ledger.offer(place) for place in places), *(offer for _, offer in fresh)],
+        nodes, [*(offers.get(place) or ledger.offer(place) for place in places), *(offer for _, offer in fresh)],
         {(number, shape.key): ledger.slots(place, shape.key) for number, place in enumerate(places)},
+        crowds=Crowds(nodes, {shape.key: shape.spread.label}, _known={shape.key: dict(ledger.crowd(shape.key))})
+        if shape.spread is not None else None,
     )
     placer = Placer(trial)
     for placed in range(replicas):
@@ -49,7 +52,7 @@ def helpful_places(
         inside = column.codes == (column.values.index(value) if value in column.values else len(column.values))
     for group in shape.groups:
         for (claim, selector), count in group.classes().items():
-            found = table.verdicts(claim, selector, shape.key, wants_cards=shape.wants_cards)
+            found = table.verdicts(claim, selector, shape)
             fitting = np.flatnonzero(found.code == FITS)
             first = fitting[np.argsort(~inside[fitting], kind="stable")]
             chosen.update(first[: max(64, 4 * count * group.copies)].tolist())

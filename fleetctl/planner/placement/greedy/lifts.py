@@ -1,0 +1,87 @@
+"""A packing that stands on the ledger, with the new replicas of some nodes lifted off and put back.
+
+Only replicas of this plan are lifted; what runs is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fleetctl.planner.placement.demand import Placed
+from fleetctl.planner.placement.ledger.ledger import Ledger
+
+MOST_LIFTED = 64
+"""Replicas that are lifted at once at most; a step stays cheap however full the nodes are."""
+
+
+@dataclass(slots=True)
+class Lifts:
+    """New replicas by identity, in order of creation, and by node."""
+
+    ledger: Ledger
+    opening: Sequence[int]
+    """Numbers of the nodes' offers before any of them stood."""
+    placed: dict[int, Placed]
+    on_node: dict[int, list[Placed]] = field(default_factory=dict)
+    _loosened: set[tuple[int, str]] = field(default_factory=set)
+    """(node, model) pairs from which a replica was lifted for good."""
+
+    def __post_init__(self) -> None:
+        for one in self.placed.values():
+            self._enter(one)
+
+    def lift(self, chosen: Iterable[Placed]) -> bool:
+        """Take some replicas off the ledger; False when what stays would then land on other cards."""
+        lifted = {id(one): one for one in chosen}
+        for node in {node for one in lifted.values() for node in nodes_of(one)}:
+            if not self._replay(node, [one for one in self.on_node[node] if id(one) not in lifted]):
+                return False
+        for one in lifted.values():
+            self.ledger.lift_slots(one.demand.shape.key, {stand.node: stand.slot for stand in one.stands})
+        return True
+
+    def accept(self, lifted: Iterable[Placed], added: Iterable[Placed]) -> None:
+        """Let `added`, which stand on the ledger, take the place of what was lifted."""
+        for one in lifted:
+            del self.placed[id(one)]
+            for node in nodes_of(one):
+                self._loosened.add((node, one.demand.shape.key))
+                self.on_node[node] = [other for other in self.on_node[node] if other is not one]
+        for one in added:
+            self.placed[id(one)] = one
+            self._enter(one)
+
+    def closed_up(self) -> list[Placed]:
+        """Return the packing; replicas on (node, model) pairs that lost one in between get the lowest slots again."""
+        placed = list(self.placed.values())
+        moved = [place for place, one in enumerate(placed)
+                 if any((stand.node, one.demand.shape.key) in self._loosened for stand in one.stands)]
+        for place in moved:
+            key = placed[place].demand.shape.key
+            self.ledger.lift_slots(key, {stand.node: stand.slot for stand in placed[place].stands})
+        for place in moved:
+            demand, stands = placed[place]
+            slots = self.ledger.take_slots(demand.shape.key, (stand.node for stand in stands))
+            placed[place] = Placed(demand, tuple(stand._replace(slot=slots[stand.node]) for stand in stands))
+        return placed
+
+    def _enter(self, one: Placed) -> None:
+        for node in nodes_of(one):
+            self.on_node.setdefault(node, []).append(one)
+
+    def _replay(self, node: int, staying: Sequence[Placed]) -> bool:
+        number: int | None = self.opening[node]
+        for one in staying:
+            for stand in one.stands:
+                if stand.node == node and number is not None:
+                    number = self.ledger.after(number, stand.seat.claim)
+        if number is None:
+            return False
+        self.ledger.shift(node, number)
+        return True
+
+
+def nodes_of(one: Placed) -> set[int]:
+    """Return the nodes a replica touches."""
+    return {stand.node for stand in one.stands}

@@ -1,0 +1,121 @@
+"""Spread out: new replicas of models with a written spread move to less crowded values, at no cost to anything else.
+
+A replica is lifted and placed anew, alone or together with what stands on one node of a less crowded value. A move is
+kept when all that was lifted has a place again and the crowds are smaller: the sum, over values, of the squared number
+of replicas. What runs never moves, and how many of each model are placed does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.greedy.greedy import place_some
+from fleetctl.planner.placement.greedy.lifts import MOST_LIFTED, Lifts, nodes_of
+from fleetctl.planner.placement.ledger.crowds import Value
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.replica import Placer
+
+SWAPS = 24
+"""Nodes that are tried for one replica."""
+
+
+def crowding(demands: Iterable[Demand], ledger: Ledger) -> int:
+    """Return how crowded the values of all written spreads are; 0 where there is none."""
+    return sum(count * count for demand in demands if demand.shape.spread is not None
+               for count in ledger.crowd(demand.shape.key).values())
+
+
+def spread_out(
+    demands: Sequence[Demand], placed: Sequence[Placed], placer: Placer, *, opening: Sequence[int], steps: int
+) -> list[Placed]:
+    """Spread a packing that stands on the ledger; the result stands there instead, in order of creation.
+
+    `placer` puts a written spread first; `opening` = numbers of the nodes' offers before the packing; `steps` =
+    placements to try at most.
+    """
+    mover = _Mover(placer, Lifts(placer.ledger, opening, {id(one): one for one in placed}), steps)
+    spread = [demand for demand in demands if demand.shape.spread is not None]
+    while mover.steps > 0 and any(mover.spread(demand) for demand in spread):
+        pass
+    return mover.lifts.closed_up()
+
+
+@dataclass(slots=True)
+class _Mover:
+    """The packing as it stands; `steps` = placements that may still be tried."""
+
+    placer: Placer
+    lifts: Lifts
+    steps: int
+
+    def spread(self, demand: Demand) -> bool:
+        """Move replicas of one model for as long as that helps; tell whether it did."""
+        moved = False
+        while self.steps > 0 and self._move_one(demand):
+            moved = True
+        return moved
+
+    def _move_one(self, demand: Demand) -> bool:
+        crowd = self.placer.ledger.crowd(demand.shape.key)
+        mine = [one for one in self.lifts.placed.values() if one.demand.place == demand.place]
+        worst = {id(one): max(crowd[value] for value in self._values(one)) for one in mine}
+        least = self._least(demand)
+        crowded = sorted((one for one in mine if worst[id(one)] > least + 1), key=lambda one: -worst[id(one)])
+        return any(self._moves(one, ()) for one in crowded) or any(
+            self._moves(one, beside) for one in crowded for beside in self._beside(one, worst[id(one)]))
+
+    def _moves(self, one: Placed, beside: Sequence[Placed]) -> bool:
+        """Place a replica anew, and then those beside it; keep that if all find a place and it is less crowded."""
+        if self.steps <= 0:
+            return False
+        ledger, lifted = self.placer.ledger, [one, *beside]
+        demands = {other.demand.place: other.demand for other in lifted}.values()
+        mark, before = ledger.mark(), crowding(demands, ledger)
+        added: list[Placed] = []
+        if self.lifts.lift(lifted):
+            for other in (one, *sorted(beside, key=_largest_first)):
+                self.steps -= 1
+                found = next(place_some(other.demand, 1, self.placer), None)
+                if found is None:
+                    break
+                added.append(found)
+        if len(added) == len(lifted) and crowding(demands, ledger) < before:
+            self.lifts.accept(lifted, added)
+            return True
+        ledger.undo(mark)
+        return False
+
+    def _beside(self, one: Placed, crowded: int) -> Iterator[list[Placed]]:
+        """Yield what stands on single nodes of less crowded values, alone and with what stands beside the replica."""
+        ledger, shape = self.placer.ledger, one.demand.shape
+        crowd, selectors = ledger.crowd(shape.key), {seat.selector for seat in shape.seats}
+        mine = nodes_of(one)
+        nodes = {node for selector in selectors for node in ledger.selected(selector) if node not in mine}
+        ranked = sorted((count, node) for node in nodes if self.lifts.on_node.get(node)
+                        and (count := crowd.get(self._value(one.demand, node), 0)) + 1 < crowded)
+        here = {id(other): other for node in sorted(mine) for other in self.lifts.on_node[node] if other is not one}
+        for own in ({}, here) if here else ({},):
+            for _, node in ranked[:SWAPS]:
+                beside = own | {id(other): other for other in self.lifts.on_node[node] if other is not one}
+                if 0 < len(beside) <= MOST_LIFTED:
+                    yield list(beside.values())
+
+    def _least(self, demand: Demand) -> int:
+        """Return how many replicas stand on the least crowded value that a member may stand on."""
+        ledger = self.placer.ledger
+        crowd = ledger.crowd(demand.shape.key)
+        values = {self._value(demand, node) for seat in demand.shape.seats for node in ledger.selected(seat.selector)}
+        return min((crowd.get(value, 0) for value in values), default=0)
+
+    def _values(self, one: Placed) -> set[Value]:
+        return {self._value(one.demand, node) for node in nodes_of(one)}
+
+    def _value(self, demand: Demand, node: int) -> Value:
+        spread = demand.shape.spread
+        return None if spread is None else self.placer.ledger.nodes[node].labels.get(spread.label)
+
+
+def _largest_first(one: Placed) -> tuple[int, ...]:
+    return (-max(stand.gpus for stand in one.stands), -one.demand.priority, one.demand.place)

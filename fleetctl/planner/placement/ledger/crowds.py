@@ -1,0 +1,71 @@
+"""Crowds: how many replicas of a model touch each value of its spread label, those that run and new ones alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetctl.planner.placement.ledger.ledger import LedgerNode
+
+Value = str | None
+"""A value of a label; None stands for all nodes without it."""
+Crowd = dict[Value, int]
+"""Replicas by value; a value that none touches is not in it."""
+Standing = Callable[[str], Iterable[Iterable[int]]]
+"""The nodes that each live replica of a model touches."""
+
+
+def nobody_stands(_key: str) -> Iterable[Iterable[int]]:
+    """Return no replicas: nothing of any model runs."""
+    return ()
+
+
+@dataclass(slots=True)
+class Crowds:
+    """The crowds of the models with a spread; what runs of a model is looked at when it is first asked about."""
+
+    nodes: Sequence[LedgerNode]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The spread label by model key; other models are not counted."""
+    standing: Standing = nobody_stands
+    _known: dict[str, Crowd] = field(default_factory=dict)
+
+    def of(self, key: str) -> Crowd:
+        """Return the crowd of a model, which follows later changes; empty where it has no spread."""
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = {}
+            for nodes in self.standing(key) if key in self.labels else ():
+                for value in self.values(key, nodes):
+                    known[value] = known.get(value, 0) + 1
+        return known
+
+    def values(self, key: str, nodes: Iterable[int]) -> set[Value]:
+        """Return the values that a replica on `nodes` touches."""
+        label = self.labels[key]
+        return {self.nodes[node].labels.get(label) for node in nodes}
+
+    def put(self, key: str, value: Value, count: int) -> int:
+        """Let so many replicas touch a value; returns how many did before."""
+        crowd = self.of(key)
+        before = crowd.get(value, 0)
+        if count:
+            crowd[value] = count
+        elif before:
+            del crowd[value]
+        return before
+
+    def copied(self) -> Crowds:
+        """Return crowds that change on their own from now on."""
+        return Crowds(self.nodes, self.labels, self.standing, {key: dict(crowd) for key, crowd in self._known.items()})
+
+    def without(self, ended: Iterable[tuple[str, Iterable[int]]]) -> Crowds:
+        """Return crowds of their own without some replicas: (model, the nodes it touches)."""
+        other = self.copied()
+        for key, nodes in ended:
+            if key in other.labels:
+                for value in other.values(key, nodes):
+                    other.put(key, value, max(0, other.of(key).get(value, 0) - 1))
+        return other

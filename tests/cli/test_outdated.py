@@ -1,0 +1,173 @@
+"""What outdated replicas run differently, from the logs of the applies that created them: shown, and never saved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_stand_in import ClusterStandIn, event
+
+from fleetctl.apply.record import apply_record
+from fleetctl.documents.canonical import plan_id
+from fleetctl.documents.inventory import Inventory
+from fleetctl.planner.options import PlanFacts, PlanOptions
+from fleetctl.planner.plan import make_plan
+from fleetctl.spec.load import load_fleet
+
+FLEET = """\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  models:
+  - key: org/one
+    replicas: 2
+    workers:
+    - name: main
+      members: [{resources: {gpus: 1}, engine: {command: [serve], args: [--len, "8192"]}}]
+"""
+DIFFERS = "workers.main.members[0].engine.args: --len 4096 -> --len 8192"
+OLD = FLEET.replace("8192", "4096")
+WAY_ON = "to replace it: fleetctl evict org/one/0, then fleetctl apply starts one with the file's spec"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "one.yaml"
+    path.write_text(FLEET)
+    return path
+
+
+def hash_of(text: str) -> str:
+    return load_fleet(["-"], stdin=text.encode).models[0].spec_hash
+
+
+def recorded(cluster: ClusterStandIn, text: str, **changes: Any) -> None:
+    """An apply of the fleet in `text` that created a replica, and its log."""
+    fleet = load_fleet(["-"], stdin=text.encode)
+    nodes = [{"id": "a", "name": "a", "resources": {"total": {"GPU": 8, "CPU": 8, "memory": 1 << 40}}}]
+    seen = Inventory.model_validate({"observedAt": "2026-03-04T12:00:00Z", "source": "x", "nodes": nodes})
+    plan = make_plan(fleet, seen, PlanOptions(), PlanFacts(tool_version="0"))
+    job = cluster.add_job("then", verb="apply", fleet="lab", create="2")
+    job.status, job.log, job.steps = "SUCCEEDED", event(0, "planAccepted", **{**apply_record(plan), **changes}), []
+
+
+def running(cluster: ClusterStandIn, *hashes: str, **more: Any) -> None:
+    for number, spec_hash in enumerate(hashes):
+        cluster.add_replica("org/one", number, cluster.nodes[0]["node_id"], gpus=10_000, spec_hash=spec_hash, **more)
+
+
+def test_a_plan_says_what_differs_in_the_words_of_diff_and_the_way_on(cli, cluster: ClusterStandIn, file: Path) -> None:
+    running(cluster, hash_of(OLD), hash_of(OLD))
+    recorded(cluster, OLD)
+    shown = cli("plan", "-f", file)
+    assert shown.code == 0
+    assert "* org/one 2 2 - - 2 of 2 live, 2 outdated" in " ".join(shown.out.split())
+    drift = shown.out[shown.out.index("\nDrift: 2"):].splitlines()[2:5]
+    assert drift[0].startswith("  org/one/0-1: outdated: runs spec ")
+    assert [line.strip() for line in drift[1:]] == [DIFFERS, WAY_ON]
+    assert shown.out.splitlines()[-1] == (
+        "Plan: 0 to create, 0 blocked, 0 held, 2 outdated, 0 to remove (fleetctl never removes)")
+    assert cluster.writes() == []
+
+
+def test_what_was_looked_up_is_in_what_is_shown_and_not_in_what_is_saved(
+    cli, cluster: ClusterStandIn, file: Path, tmp_path: Path
+) -> None:
+    running(cluster, hash_of(OLD))
+    saved, again = tmp_path / "a.fleetplan", tmp_path / "b.fleetplan"
+    snapshot = tmp_path / "snapshot.json"
+    snapshot.write_text(cli("inventory", "--format", "json").out)
+    recorded(cluster, OLD)
+    report = tmp_path / "plan.md"
+    printed = json.loads(cli("plan", "-f", file, "--format", "json", "--out", saved,
+                             "--report", f"markdown={report}").out)
+    assert printed["drift"][0]["changes"] == [DIFFERS]
+    assert printed["masked"] is True
+    whole = json.loads(saved.read_text())
+    assert whole["drift"][0]["changes"] is None
+    assert whole["planId"] == plan_id(whole) == printed["planId"]
+    assert "8192" in report.read_text()
+    bare = json.loads(cli("plan", "-f", file, "--inventory", snapshot, "--format", "json", "--out", again).out)
+    assert bare["drift"][0]["changes"] is None
+    assert "masked" not in bare
+    assert {**json.loads(again.read_text()), "inventory": 0, "expiresAt": 0, "planId": 0} == {
+        **whole, "inventory": 0, "expiresAt": 0, "planId": 0}
+
+
+def test_where_the_record_is_gone_that_is_said(cli, cluster: ClusterStandIn, file: Path) -> None:
+    running(cluster, hash_of(OLD))
+    recorded(cluster, FLEET.replace("8192", "1024"))
+    assert "what it was started with is no longer recorded" in cli("plan", "-f", file).out
+    cluster.jobs.clear()
+    assert "what it was started with is no longer recorded" in cli("plan", "-f", file).out
+
+
+def test_where_the_list_of_applies_cannot_be_read_the_plan_stands_and_says_so(
+    cli, cluster: ClusterStandIn, file: Path
+) -> None:
+    running(cluster, hash_of(OLD))
+    cluster.refusals["GET", "/api/jobs/"] = [(500, "")] * 10
+    shown = cli("plan", "-f", file, "--detailed-exitcode")
+    assert shown.code == 2
+    assert "what it was started with could not be looked up: " in shown.out
+
+
+def test_a_masked_value_that_changed_is_told_without_it(cli, cluster: ClusterStandIn, file: Path) -> None:
+    secret = FLEET.replace("command: [serve]", 'command: [serve], env: {TOKEN: "hush-1"}')
+    file.write_text(secret.replace("hush-1", "hush-2"))
+    running(cluster, hash_of(secret))
+    recorded(cluster, secret)
+    out = cli("plan", "-f", file).out
+    assert "engine.env: a value is another one (values are not recorded)" in out
+    assert "hush" not in out
+
+
+def test_nothing_is_looked_up_where_nothing_is_outdated(cli, cluster: ClusterStandIn, file: Path) -> None:
+    running(cluster, hash_of(FLEET))
+    cli("plan", "-f", file)
+    assert not [path for _, path in cluster.requests if path.startswith("/api/jobs")]
+
+
+def test_an_apply_shows_it_before_it_begins(cli, cluster: ClusterStandIn, file: Path) -> None:
+    running(cluster, hash_of(OLD))
+    recorded(cluster, OLD)
+    shown = cli("apply", "-f", file, "--yes")
+    assert shown.code == 0
+    assert DIFFERS in shown.out
+    assert [job for job in cluster.jobs if job != "then"]
+
+
+def test_status_of_a_fleet_names_the_outdated_ones_and_what_differs(cli, cluster: ClusterStandIn, file: Path) -> None:
+    running(cluster, hash_of(FLEET), hash_of(OLD))
+    cluster.actors[1]["num_restarts"] = "3"
+    recorded(cluster, OLD)
+    shown = cli("status", "-f", file)
+    assert shown.code == 0
+    rows = {line.split()[0]: line for line in shown.out.splitlines() if line.startswith("org/one/")}
+    assert "ready, 3 restarts, outdated" in rows["org/one/1"]
+    assert "outdated" not in rows["org/one/0"]
+    assert DIFFERS in shown.out
+    assert "fleetctl evict org/one/1, then fleetctl apply" in shown.out
+    assert shown.out.splitlines()[-1] == "Replicas: 2 ready; 1 outdated"
+    assert cluster.writes() == []
+
+
+def test_status_without_a_file_knows_no_spec_to_compare_with(cli, cluster: ClusterStandIn, file: Path) -> None:
+    running(cluster, hash_of(OLD))
+    assert "outdated" not in cli("status").out
+
+
+def test_status_of_a_surplus_does_not_promise_a_new_one(cli, cluster: ClusterStandIn, file: Path) -> None:
+    running(cluster, hash_of(OLD), hash_of(OLD), hash_of(OLD))
+    out = cli("status", "-f", file).out
+    assert "3 outdated" in out
+    assert "to replace it" not in out
+
+
+def test_a_lost_one_is_not_called_outdated(cli, cluster: ClusterStandIn, file: Path) -> None:
+    running(cluster, hash_of(OLD))
+    cluster.nodes[0]["state"] = "DEAD"
+    assert "outdated" not in cli("status", "-f", file).out

@@ -1,0 +1,98 @@
+"""What a replica was started with against what the file says now: an apply's record, masked, beside the fleet file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fleet_texts import SECRET, engine, fleet, group, member, model
+
+from fleetctl.documents.mask import masked
+from fleetctl.render.difference_text import change_text
+from fleetctl.review.running import Since, changed_since
+from fleetctl.spec.load import load_fleet
+from fleetctl.spec.resolve import shape_as_set
+from fleetctl.spec.resolved import ResolvedModel
+
+
+def of(*groups: dict[str, Any], **more: Any) -> ResolvedModel:
+    text = fleet(model(workers=list(groups) or [group("main", member())], **more))
+    return load_fleet(["-"], stdin=text.encode).models[0]
+
+
+def since(old: ResolvedModel, new: ResolvedModel) -> Since:
+    found = changed_since(masked(shape_as_set(old.workers, old.placement)), old.spec_hash, new)
+    assert found is not None
+    return found
+
+
+def words(old: ResolvedModel, new: ResolvedModel) -> list[str]:
+    found = since(old, new)
+    assert not found.hidden
+    return [change_text(one) for one in found.differences]
+
+
+def with_engine(**more: Any) -> ResolvedModel:
+    return of(group("main", member(engine=engine(**more))))
+
+
+def test_a_changed_argument_is_told_as_diff_tells_it() -> None:
+    assert words(with_engine(args=["--a", "1", "--b"]), with_engine(args=["--a", "2", "--b"])) == [
+        "workers.main.members[0].engine.args: --a 1 … -> --a 2 …"]
+
+
+def test_amounts_placement_and_what_is_only_spelled_out() -> None:
+    small = member(resources={"gpus": 0.5, "vram": "8Gi", "cpus": "500m"})
+    old = of(group("main", small), placement={"spread": "zone"})
+    new = of(group("main", member(resources={"gpus": 1, "vram": "16Gi", "cpus": "500m"}), copies=1))
+    assert words(old, new) == [
+        "placement.spread: zone -> not set",
+        "workers.main.copies: written in another way, which means the same",
+        "workers.main.members[0].resources.gpus: 0.5 -> 1", "workers.main.members[0].resources.vram: 8Gi -> 16Gi",
+    ]
+
+
+def test_what_is_not_in_the_spec_is_no_difference() -> None:
+    assert words(of(startupTimeout="5m"), of(startupTimeout="9m", replicas=7, priority=3)) == []
+
+
+def test_equal_env_values_are_proven_by_the_hash_although_they_are_masked() -> None:
+    old, new = with_engine(env={"TOKEN": SECRET}, args=["a"]), with_engine(env={"TOKEN": SECRET}, args=["b"])
+    assert words(old, new) == ["workers.main.members[0].engine.args: a -> b"]
+
+
+def test_another_env_value_is_told_without_it() -> None:
+    found = since(with_engine(env={"TOKEN": "old-" + SECRET}), with_engine(env={"TOKEN": SECRET}))
+    assert found == Since([], hidden=True)
+
+
+def test_names_of_env_that_came_or_went_are_told_and_no_values() -> None:
+    found = since(with_engine(env={"GONE": SECRET}), with_engine(env={"NEW": SECRET}))
+    told = " ".join(change_text(one) for one in found.differences)
+    assert "engine.env" in told
+    assert "GONE" in told
+    assert "NEW" in told
+    assert SECRET not in str(found)
+    assert found.hidden
+
+
+def test_a_value_that_now_comes_from_the_node_is_a_difference() -> None:
+    found = since(with_engine(env={"T": SECRET}), with_engine(env={"T": {"fromNode": "T"}}))
+    assert [one.path for one in found.differences] == ["workers.main.members[0].engine.env.T"]
+    assert SECRET not in str(found)
+
+
+def test_a_group_that_is_not_in_the_file_any_more_is_told() -> None:
+    found = since(of(group("old", member())), of(group("new", member())))
+    assert {one.path for one in found.differences} == {"workers.old", "workers.new"}
+
+
+@pytest.mark.parametrize("shape", [
+    {}, {"workers": 3}, {"workers": [{"name": "main"}]}, {"workers": [{"name": "main", "members": [{}]}]},
+    {"workers": [], "placement": {"odd": 1}}, {"workers": [{"members": []}]},
+    {"workers": [{"name": "main", "members": 1}]},
+    {"workers": [{"name": "main", "members": [{"engine": {"command": ["x"], "env": []}}]}]},
+])
+def test_a_damaged_record_says_nothing(shape: dict[str, Any]) -> None:
+    found = changed_since(shape, "0" * 16, of())
+    assert found is None or found.hidden
