@@ -82,7 +82,7 @@ class World:
     def run_with(self, fault: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """Run `fleetctl ...` with a fault in the agent it ships."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("fleetctl.apply.run.job_package", faulty_package(fault))
+            patch.setattr("fleetctl.apply.jobs.agent_package", faulty_package(fault))
             return self.run(*arguments)
 
     def apply(self, *flags: str) -> subprocess.CompletedProcess[str]:

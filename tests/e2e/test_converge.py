@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 from cluster import RayCluster, eventually, running_cluster
 from conftest import World, member, model
-from test_crash import faulty
 
 pytestmark = pytest.mark.ray
 
@@ -119,7 +118,7 @@ def test_a_saved_plan_for_a_draining_node_is_refused_once_that_is_known(own: Wor
 
 def test_a_node_that_fills_up_at_the_last_moment_is_planned_around(own: World) -> None:
     own.write(one(own, 1, gpus=2, schedulingTimeout="2s"))
-    done = faulty(own, "the node is taken at the last moment", "apply", "-f", str(own.file), "--yes")
+    done = own.run_with("the node is taken at the last moment", "apply", "-f", str(own.file), "--yes")
     assert done.returncode == 0, done.stderr
     assert "taken back: planning again for 1 replica" in done.stderr
     assert len(own.engines()) == 1
