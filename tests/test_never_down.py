@@ -260,7 +260,7 @@ def test_a_plan_knows_no_operation_but_create() -> None:
     schema = json.loads((ROOT / "schemas" / "plan.schema.json").read_text())
     assert schema["$defs"]["Action"]["properties"]["op"]["const"] == "create"
     lists = {name for name, field in Plan.model_fields.items() if "list[" in str(field.annotation)}
-    assert lists == {"models", "actions", "holds", "blocked", "drift", "unmanaged", "lost", "policy"}
+    assert lists == {"models", "actions", "holds", "blocked", "drift", "unmanaged", "lost", "policy", "notes"}
 
 
 def requests(folder: str) -> set[tuple[str, str]]:

@@ -109,7 +109,7 @@ def test_on_a_wide_window_before_stands_beside_after(open_page: OpenPage, small_
 
 def test_print_is_light_shows_folds_and_leaves_out_the_controls(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html, color_scheme="dark")
-    assert page.get_by_text("Qwen/Qwen3-8B", exact=True).first.is_visible()
+    assert page.get_by_text("google/gemma-3-27b-it", exact=True).first.is_visible()
     page.emulate_media(media="print")
     assert page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator("#bar").is_hidden()

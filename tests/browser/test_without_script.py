@@ -9,7 +9,7 @@ from tests.browser.page_worlds import Drawn
 def test_the_essentials_are_in_the_html(open_page: OpenPage, small: Drawn, small_html: str) -> None:
     page = open_page(small_html, java_script_enabled=False)
     text = page.locator("main").inner_text()
-    assert "8 to create, 2 blocked, 1 held, 0 to remove" in text
+    assert "8 to create, 2 blocked, 1 held, 1 outdated, 0 to remove" in text
     for row in small.plan.models:
         assert row.key in text
     for part in ("needs 4 free GPUs", "Where the new replicas go", "Placement map", "This change alone", "Made from"):

@@ -161,7 +161,7 @@ def test_a_terminal_is_given_nothing_to_obey(running: ClusterStandIn, tmp_path: 
     assert b"\x1b" not in shown
 
 
-def test_a_pipe_gets_what_an_engine_wrote_byte_for_byte(run_cli, running: ClusterStandIn) -> None:
+def test_a_pipe_gets_what_an_engine_wrote_byte_for_byte(run_process, running: ClusterStandIn) -> None:
     running.log_files = dict.fromkeys(running.log_files, HOSTILE)
-    done = run_cli("logs", f"{MODEL}/3", "--address", running.url)
+    done = run_process("logs", f"{MODEL}/3", "--address", running.url)
     assert done.stdout == HOSTILE.replace("\r\n", "\n") + "\n"  # as this pipe is read: its line ends become one kind

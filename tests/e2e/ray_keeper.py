@@ -15,7 +15,7 @@ import time
 import ray
 from ray._private import state
 from ray.cluster_utils import Cluster
-from ray.util.placement_group import placement_group_table
+from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 OBJECT_STORE_BYTES = 80 << 20
@@ -50,6 +50,7 @@ class Keeper:
         ray.init(address=self.cluster.address, namespace="keeper", log_to_driver=False, logging_level="ERROR")
         self.nodes = {"head": self.cluster.head_node}
         self.tasks = []
+        self.foreign_groups = []
 
     def address(self) -> str:
         return f"http://{self.cluster.webui_url}"
@@ -128,6 +129,62 @@ class Keeper:
     def kill_node(self, name: str) -> None:
         """Kill a node's raylet; Ray notices after a while."""
         self.cluster.remove_node(self.nodes.pop(name), allow_graceful=False)
+
+    def process(self, node: str, kind: str) -> int:
+        """The pid of a node's raylet, or of the head's gcs_server or dashboard."""
+        return self.nodes[node].all_processes[kind][0].process.pid
+
+    def restart_dashboard(self) -> str:
+        """Kill the dashboard and start another; return its address."""
+        head = self.nodes["head"]
+        head.kill_dashboard(check_alive=False)
+        head.start_api_server(include_dashboard=True, raise_on_failure=True)
+        self.cluster.webui_url = head.webui_url
+        return self.address()
+
+    def revive_dashboard(self) -> str:
+        """Start another dashboard where it has ended, as it does when the GCS is away for long; return its address."""
+        ended = self.nodes["head"].all_processes["dashboard"][0].process.poll() is not None
+        return self.restart_dashboard() if ended else self.address()
+
+    def foreign_task(self, node: str, gpus: float) -> None:
+        """Ask for cards with a plain Ray task; whether and when it gets them is Ray's."""
+        self.tasks.append(ray.remote(sleep_long).options(
+            num_cpus=0, num_gpus=gpus, scheduling_strategy=self._on(node)).remote())
+
+    def foreign_group(self, node: str, gpus: float) -> None:
+        """Ask for cards with a placement group of somebody else."""
+        self.foreign_groups.append(placement_group(
+            [{"GPU": gpus}], bundle_label_selector=[{"ray.io/node-id": self.nodes[node].node_id}]))
+
+    def end_foreign(self) -> str:
+        """End them all; say how many there were."""
+        gone = f"{len(self.tasks)} tasks, {len(self.foreign_groups)} groups"
+        was = bool(self.tasks or self.foreign_groups)
+        self.end_tasks()
+        for group in self.foreign_groups:
+            remove_placement_group(group)
+        self.foreign_groups.clear()
+        return gone if was else ""
+
+    def free_cards(self) -> dict:
+        """Free cards by node that takes new work, once Ray's books have been the same for some seconds."""
+        seen, since = None, time.monotonic()
+        while True:
+            draining = state.state.get_draining_nodes()
+            books = {node: found.get("GPU", 0.0) for node, found in state.available_resources_per_node().items()
+                     if node not in draining}
+            if books != seen:
+                seen, since = books, time.monotonic()
+            elif time.monotonic() - since >= 2:
+                return books
+            time.sleep(0.1)
+
+    def running_jobs(self) -> list:
+        """Submission ids of the jobs that run."""
+        from ray.job_submission import JobSubmissionClient
+
+        return [job.submission_id for job in JobSubmissionClient(self.address()).list_jobs() if job.status == "RUNNING"]
 
     def node_id(self, name: str) -> str:
         return self.nodes[name].node_id

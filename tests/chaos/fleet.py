@@ -1,0 +1,198 @@
+"""The fleet of an epoch, what of it runs by Ray's and the kernel's word, and what may never be true of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.e2e.cluster import MARK, RayCluster, engine_pids
+
+ENGINE = str(Path(__file__).parent.parent / "e2e" / "engine.py")
+Name = tuple[str, int]
+"""A replica: model key and id."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One main process of an engine, by what its environment says."""
+
+    pid: int
+    replica: Name
+    seat: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Actor:
+    """One replica's actor by Ray's word."""
+
+    actor_id: str
+    pid: int
+    state: str
+    restarts: int
+
+
+@dataclass
+class Fleet:
+    """A fleet file in a namespace of its own. `wanted` only grows."""
+
+    name: str
+    folder: Path
+    shapes: dict[str, list[float]]
+    wanted: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def file(self) -> Path:
+        return self.folder / f"{self.name}.yaml"
+
+    def grow(self, rng: random.Random, most_cards: float) -> None:
+        """Want more, up to about one replica more than there is room for."""
+        for _ in range(rng.randint(1, 4)):
+            key = rng.choice(sorted(self.shapes))
+            if sum(sum(self.shapes[one]) * count for one, count in self.wanted.items()) <= most_cards:
+                self.wanted[key] += 1
+        self.file.write_text(yaml.safe_dump({
+            "apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": self.name},
+            "spec": {"models": [self._model(key, count) for key, count in sorted(self.wanted.items())]}}))
+
+    def _model(self, key: str, replicas: int) -> dict[str, Any]:
+        cards = self.shapes[key]
+        roles: list[str | None] = ["Leader", *["Worker"] * (len(cards) - 1)] if len(cards) > 1 else [None]
+        members = [self._member(*one) for one in zip(cards, roles, strict=True)]
+        return {"key": key, "replicas": replicas, "startupTimeout": "60s", "restart": {"max": 3, "backoff": "100ms"},
+                "workers": [{"name": "main", "members": members}]}
+
+    def _member(self, cards: float, role: str | None) -> dict[str, Any]:
+        probe = {"http": {"path": "/health"}, "period": "300ms"}
+        engine = {"command": [sys.executable, ENGINE], "args": ["$(FLEETCTL_PORT)", "--plain"], "readiness": probe,
+                  "liveness": {**probe, "period": "1s"}, "env": {MARK: self.name}}
+        resources = {"gpus": cards} if cards else {"cpus": 0.1}
+        return {"resources": resources, "engine": engine, **({"role": role} if role else {})}
+
+
+class Watched:
+    """One fleet on a cluster: run commands on it, and look at what is there."""
+
+    def __init__(self, cluster: RayCluster, fleet: Fleet, address: str, env_more: dict[str, str] | None = None) -> None:
+        self.cluster, self.fleet = cluster, fleet
+        home = str(fleet.folder)
+        self.env = {"PATH": os.environ["PATH"], "HOME": home, "TMPDIR": home, "FLEETCTL_ADDRESS": address,
+                    "FLEETCTL_NAMESPACE": fleet.name, **(env_more or {})}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Run `fleetctl ...` beside the driver."""
+        return subprocess.Popen([sys.executable, "-m", "fleetctl", *arguments], env=self.env, text=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def run(self, *arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+        """Run `fleetctl ...` to its end."""
+        return subprocess.run([sys.executable, "-m", "fleetctl", *arguments], env=self.env, text=True, check=False,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
+
+    def answer(self, *arguments: str) -> dict[str, Any]:
+        """Run `fleetctl ... --format json` and return what it says."""
+        done = self.run(*arguments, "--format", "json")
+        if not done.stdout:
+            raise AssertionError(f"{arguments} said nothing: {done.stderr}")
+        told: dict[str, Any] = json.loads(done.stdout)
+        return told
+
+    def actors(self) -> dict[Name, Actor]:
+        return {name_of(row["name"]): Actor(row["id"], row["pid"], row["state"], row["restarts"])
+                for row in self.cluster.actors(namespace=self.fleet.name)}
+
+    def engines(self) -> list[Engine]:
+        return [engine for pid in engine_pids(self.fleet.name) if (engine := read_engine(pid))]
+
+    def groups(self) -> list[Name]:
+        return [name_of(name) for name in self.cluster.groups() if name.startswith("ModelActor:")]
+
+
+def name_of(actor: str) -> Name:
+    """Take the replica out of `ModelActor:<key>:<id>`."""
+    _, key, number = actor.split(":")
+    return key, int(number)
+
+
+def read_engine(pid: int) -> Engine | None:
+    """Return the engine a process says it is; None when it has just gone."""
+    try:
+        pairs = (Path("/proc") / str(pid) / "environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return None
+    env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    seat = tuple(env.get(f"FLEETCTL_{part}", "") for part in ("GROUP", "COPY", "RANK"))
+    return Engine(pid, (env["FLEETCTL_MODEL"], int(env["FLEETCTL_REPLICA_ID"])), seat)
+
+
+def wrong_now(watched: Watched) -> Iterator[str]:
+    """Yield what is doubled or leaked at this moment; what is just going shows, too, so ask again."""
+    actors, engines = watched.actors(), watched.engines()
+    for replica, count in Counter((engine.replica, engine.seat) for engine in engines).items():
+        if count > 1:
+            yield f"doubled: {count} engines for {replica}"
+    for engine in engines:
+        if engine.replica not in actors:
+            yield f"leaked: an engine of {engine.replica}, which has no actor (pid {engine.pid})"
+    for group in watched.groups():
+        if group not in actors and group[0] in watched.fleet.shapes:
+            yield f"leaked: a placement group of {group}, which has no actor"
+    alive = Counter(key for (key, _), actor in actors.items() if actor.state == "ALIVE")
+    for key, count in alive.items():
+        if count > watched.fleet.wanted[key]:
+            yield f"doubled: {count} replicas of {key} live, {watched.fleet.wanted[key]} wanted"
+
+
+def wrongly_ready(watched: Watched) -> Iterator[str]:
+    """Yield the replicas that are called ready and whose engines do not all answer or run."""
+    engines = Counter(engine.replica for engine in watched.engines())
+    for row in watched.answer("inventory")["replicas"]:
+        if row.get("fleet") != watched.fleet.name or row["state"] != "ALIVE" or not row["constructed"]:
+            continue
+        replica, members = (row["model"], row["replicaId"]), row["members"]
+        if engines[replica] != len(members):
+            yield f"wrongly ready: {replica} has {engines[replica]} engines for {len(members)} members"
+        said = _asked(f"http://{members[0]['address']}:{members[0]['port']}/health")
+        if said != (watched.fleet.name, *replica):
+            yield f"wrongly ready: {replica} answers as {said}"
+
+
+def _asked(url: str) -> tuple[str, str, int] | str:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            env = json.load(answer)
+        return env[MARK], env["FLEETCTL_MODEL"], int(env["FLEETCTL_REPLICA_ID"])
+    except (OSError, ValueError, KeyError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def left_out(watched: Watched) -> Iterator[str]:
+    """Yield what a plan would still create, and what it calls blocked although Ray has room for it."""
+    plan = watched.answer("plan", "-f", str(watched.fleet.file))
+    for action in plan["actions"]:
+        yield f"not placed: a plan would create {action['id']}"
+    free = watched.cluster.free_cards()
+    for blocked in plan["blocked"]:
+        if has_room(watched.fleet, blocked["model"], free):
+            yield f"not placed: {blocked['model']} is blocked ({blocked['message']}), and Ray has free {free}"
+
+
+def has_room(fleet: Fleet, key: str, free: dict[str, float]) -> bool:
+    """Tell whether Ray's free cards are surely enough. Where cards are shared, one free card may be two halves."""
+    claims = fleet.shapes[key]
+    if max(claims) < 1:
+        return max(free.values(), default=0) >= max(claims)
+    shared = any(0 < claim < 1 for shape in fleet.shapes.values() for claim in shape)
+    whole = [amount if amount == 2 else math.floor(amount - 0.5 * shared) for amount in free.values()]
+    return sum(max(0, int(cards)) for cards in whole) >= sum(claims)
