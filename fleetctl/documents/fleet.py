@@ -101,7 +101,7 @@ class ModelDefaults(Authored):
 
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = Field(0, description="higher is placed first")
     startup_timeout: Seconds = Field(1800, description="time an engine may take to become ready; default 30m")
-    scheduling_timeout: Seconds = Field(30, description="time Ray may take to grant what was planned; default 30s")
+    scheduling_timeout: Seconds = Field(60, description="time Ray may take to grant what was planned; default 60s")
     restart: Restart = Field(default_factory=Restart, description="what happens when a ready engine ends")
     placement: Placement = Field(
         default_factory=Placement, description="where the members of one replica may stand"

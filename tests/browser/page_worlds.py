@@ -93,8 +93,8 @@ CHANGE = PlanChange(
                    message="2 more replicas may be created"),
         Difference(model="google/gemma-3-27b-it", path="replicas", kind="changed", effect="held", old=2, new=1,
                    message="the target is lower than what runs: nothing is removed"),
-        Difference(model="google/gemma-3-27b-it", path="workers.main.members[0].engine.args", kind="changed", effect="drift",
-                   old=["--max-model-len", "8192"], new=["--max-model-len", "32768"],
+        Difference(model="google/gemma-3-27b-it", path="workers.main.members[0].engine.args", kind="changed",
+                   effect="drift", old=["--max-model-len", "8192"], new=["--max-model-len", "32768"],
                    message="running replicas keep the old spec"),
     ],
     models=[

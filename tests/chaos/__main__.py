@@ -1,4 +1,4 @@
-"""Faults of every kind on a real Ray of this machine, as `python -m tests.chaos --faults 500`; exit code 1 if it shows."""
+"""Faults of every kind on a real Ray of this machine: `python -m tests.chaos --faults 500`. Exit code 1: it showed."""
 
 from __future__ import annotations
 

@@ -36,12 +36,14 @@ class Storm:
     timers: list[threading.Timer] = field(default_factory=list)
     numbers: Callable[[], int] = lambda: 0
 
-    def freeze(self, pid: int, seconds: float) -> None:
-        """Stop a process for a while."""
-        os.kill(pid, signal.SIGSTOP)
+    def freeze(self, pid: int, seconds: float) -> bool:
+        """Stop a process for a while; False when it has gone."""
+        if not send(pid, signal.SIGSTOP):
+            return False
         timer = threading.Timer(seconds, send, (pid, signal.SIGCONT))
         timer.start()
         self.timers.append(timer)
+        return True
 
     def calm(self) -> None:
         """End what still goes on, and wait for it; dead things stay dead."""
@@ -95,9 +97,7 @@ def agent_gets(number: signal.Signals) -> Kind:
 
 def agent_freezes(storm: Storm) -> str | None:
     agent = _agent(storm)
-    if agent:
-        storm.freeze(agent, storm.rng.uniform(1, 8))
-    return f"agent {agent}" if agent else None
+    return f"agent {agent}" if agent and storm.freeze(agent, storm.rng.uniform(1, 8)) else None
 
 
 def job_stops(storm: Storm) -> str | None:
@@ -128,8 +128,7 @@ def actor_freezes(storm: Storm) -> str | None:
     if not living:
         return None
     name, pid = storm.rng.choice(living)
-    storm.freeze(pid, storm.rng.uniform(1, 4))
-    return f"{name}"
+    return f"{name}" if storm.freeze(pid, storm.rng.uniform(1, 4)) else None
 
 
 def member_dies(storm: Storm) -> str | None:
@@ -201,8 +200,8 @@ def node_drains(storm: Storm) -> str | None:
 def process_freezes(process: str, longest_s: float) -> Kind:
     def fault(storm: Storm) -> str | None:
         node = storm.rng.choice(storm.nodes) if process == "raylet" else "head"
-        storm.freeze(storm.watched.cluster.process(node=node, kind=process), storm.rng.uniform(1, longest_s))
-        return node
+        pid = storm.watched.cluster.process(node=node, kind=process)
+        return node if storm.freeze(pid, storm.rng.uniform(1, longest_s)) else None
     return fault
 
 

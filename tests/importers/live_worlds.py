@@ -52,7 +52,7 @@ def _members(draw: st.DrawFn) -> list[dict[str, Any]]:
 def _model(draw: st.DrawFn, key: str) -> dict[str, Any]:
     optional = draw(st.fixed_dictionaries({}, optional={
         "priority": st.sampled_from([0, 5, -3]), "startupTimeout": st.sampled_from(["30m", "90s", "1h1s"]),
-        "schedulingTimeout": st.sampled_from(["30s", "1.5s"]),
+        "schedulingTimeout": st.sampled_from(["1m", "1.5s"]),
         "restart": st.sampled_from([{}, {"max": 0}, {"backoff": "100ms"}, {"max": 5, "backoff": "10s"}]),
         "placement": st.sampled_from([{}, {"ranksPerNode": 3}, {"sameLabel": "pool", "ranksPerNode": 4},
                                       {"spread": "ray.io/node-id"}])}))

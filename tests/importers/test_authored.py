@@ -53,7 +53,7 @@ def test_cards_come_first_among_resources() -> None:
 
 
 def test_what_is_the_default_is_not_written() -> None:
-    usual = Lifecycle(startup_timeout=1800, scheduling_timeout=30, restart_max=5, restart_backoff=10)
+    usual = Lifecycle(startup_timeout=1800, scheduling_timeout=60, restart_max=5, restart_backoff=10)
     assert authored_lifecycle(usual, 0) == {}
     other = usual.model_copy(update={"restart_max": 0, "scheduling_timeout": 1.5})
     assert authored_lifecycle(other, -3) == {"priority": -3, "schedulingTimeout": "1.5s", "restart": {"max": 0}}

@@ -57,7 +57,7 @@ def _model(key: str) -> st.SearchStrategy[Json]:
 
 FLEETS: st.SearchStrategy[Json] = st.builds(
     lambda models, nodes: {"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "lab"},
-                           "spec": {"defaults": {"schedulingTimeout": "1m"}, "nodes": nodes, "models": models}},
+                           "spec": {"defaults": {"schedulingTimeout": "2m"}, "nodes": nodes, "models": models}},
     st.lists(st.sampled_from(["org/a", "org/b:1", "c{d}#e", "é/日本"]), min_size=1, max_size=3, unique=True).flatmap(
         lambda keys: st.tuples(*(_model(key) for key in keys)).map(list)),
     st.lists(st.fixed_dictionaries({"maxReplicasPerModel": st.integers(1, 5)},
@@ -98,7 +98,7 @@ CHANGES: dict[str, tuple[Callable[[Json], None], str]] = {
     "replicas down": (_set("replicas", to=lambda old: old - 1), "held"),
     "priority": (_set("priority", to=lambda old: (old or 0) + 1), "none"),
     "startupTimeout": (_set("startupTimeout", to=lambda old: "2h"), "none"),
-    "schedulingTimeout": (_set("schedulingTimeout", to=lambda old: "2m"), "none"),
+    "schedulingTimeout": (_set("schedulingTimeout", to=lambda old: "3m"), "none"),
     "restart.max": (_set("restart", "max", to=lambda old: 9), "none"),
     "restart.backoff": (_set("restart", "backoff", to=lambda old: "1m"), "none"),
     "spread": (_set("placement", "spread", to=lambda old: "rack"), "drift"),

@@ -21,7 +21,7 @@ def test_defaults_lie_under_every_model_and_its_own_values_win(tmp_path: Path) -
     plain, own = loaded(tmp_path, fleet(
         model("plain"), model("own", priority="0", restart="{max: 9}", placement="{sameLabel: rack}"), spec=spec,
     )).models
-    assert (plain.priority, plain.startup_timeout_s, plain.scheduling_timeout_s) == (5, 900, 30)
+    assert (plain.priority, plain.startup_timeout_s, plain.scheduling_timeout_s) == (5, 900, 60)
     assert (plain.restart.max, plain.restart.backoff, plain.placement.spread) == (1, 60, "zone")
     assert (own.priority, own.restart.max, own.restart.backoff) == (0, 9, 60)
     assert (own.placement.same_label, own.placement.spread) == ("rack", "zone")
