@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+import urllib.request
 
 import ray
 from ray._private import state
@@ -44,7 +45,7 @@ class Keeper:
         self.cluster = Cluster(initialize_head=True, head_node_args={
             "num_cpus": 2, "num_gpus": 0, "object_store_memory": OBJECT_STORE_BYTES, "node_name": "head",
             "labels": {"fleet.io/node": "head"}, "include_dashboard": True, "dashboard_host": "127.0.0.1",
-            "dashboard_port": 0, "dashboard_agent_listen_port": free_port(),
+            "dashboard_port": free_port(), "dashboard_agent_listen_port": free_port(),
             "include_log_monitor": False,  # it reads every log over and over, for drivers that want them: here is none
         })
         ray.init(address=self.cluster.address, namespace="keeper", log_to_driver=False, logging_level="ERROR")
@@ -134,18 +135,21 @@ class Keeper:
         """The pid of a node's raylet, or of the head's gcs_server or dashboard."""
         return self.nodes[node].all_processes[kind][0].process.pid
 
-    def restart_dashboard(self) -> str:
-        """Kill the dashboard and start another; return its address."""
+    def restart_dashboard(self) -> None:
+        """Kill the dashboard, start another at the same address, and wait until it answers."""
         head = self.nodes["head"]
         head.kill_dashboard(check_alive=False)
         head.start_api_server(include_dashboard=True, raise_on_failure=True)
-        self.cluster.webui_url = head.webui_url
-        return self.address()
+        while True:
+            try:
+                return urllib.request.urlopen(f"{self.address()}/api/version", timeout=5).close()
+            except OSError:
+                time.sleep(0.1)
 
-    def revive_dashboard(self) -> str:
-        """Start another dashboard where it has ended, as it does when the GCS is away for long; return its address."""
-        ended = self.nodes["head"].all_processes["dashboard"][0].process.poll() is not None
-        return self.restart_dashboard() if ended else self.address()
+    def revive_dashboard(self) -> None:
+        """Start another dashboard where it has ended, as it does when the GCS is away for long."""
+        if self.nodes["head"].all_processes["dashboard"][0].process.poll() is not None:
+            self.restart_dashboard()
 
     def foreign_task(self, node: str, gpus: float) -> None:
         """Ask for cards with a plain Ray task; whether and when it gets them is Ray's."""
