@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-units test-ray lint bench bench-placement schemas requirements clean
+.PHONY: help setup demo test test-units test-ray lint bench bench-placement chaos schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -43,6 +43,12 @@ bench: setup ## what loading, planning and starting up cost; the last line of ea
 	@for bench in tests/benchmarks/[a-z]*.py; do \
 		echo "== $$bench"; $(BIN)/python -m "$$(echo "$${bench%.py}" | tr / .)" --json || exit 1; \
 	done
+
+FAULTS ?= 500
+SEED ?= 1
+
+chaos: setup ## faults of every kind on a real Ray, repaired by applies: FAULTS=500 SEED=1 takes about half an hour
+	@$(BIN)/python -m tests.chaos --faults $(FAULTS) --seed $(SEED)
 
 SEEDS ?= 42-44
 
