@@ -59,7 +59,8 @@ class _Gang:
         """Return the best node for one more rank."""
         if self.crowding is None:
             return candidates.best(self.accepts, self.count)
-        mine = self.crowding.mine | {self.crowding.value_of(node) for node in self.nodes}
+        full = self.crowding.apart and self.ranks_per_node == 1  # no other rank can join one on its value
+        mine = self.crowding.mine | {self.crowding.value_of(node) for node in (() if full else self.nodes)}
         return Spreading(candidates, self.accepts, self.count, replace(self.crowding, mine=mine)).best()
 
     def stand(self, node: int) -> None:
@@ -182,8 +183,9 @@ class Placer:
 
     def _crowding(self, shape: ReplicaShape, spread: Spread) -> Crowding:
         domains = self.domains(spread.label)
-        return Crowding(self.ledger.crowd(shape.key), self._value_of(spread.label),
-                        len(domains.by_value) + domains.some_without)
+        values = len(domains.by_value) + domains.some_without
+        return Crowding(self.ledger.crowd(shape.key), self._value_of(spread.label), values,
+                        apart=values == len(self.ledger.nodes))
 
     def allowed(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Callable[[int], bool] | None:
         """Return which nodes a replica may touch, by slots and its spread's limit; None where any will do.

@@ -27,6 +27,8 @@ class Crowding:
     value_of: Callable[[int], Value]
     values: int
     """How many values there are."""
+    apart: bool
+    """Every node has a value of its own."""
     mine: Set[Value] = frozenset()
 
     def of(self, value: Value) -> int:
