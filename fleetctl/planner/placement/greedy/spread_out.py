@@ -7,6 +7,7 @@ of replicas. What runs never moves, and how many of each model are placed does n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,13 @@ def crowding(demands: Iterable[Demand], ledger: Ledger) -> int:
     """Return how crowded the values of all written spreads are; 0 where there is none."""
     return sum(count * count for demand in demands if demand.shape.spread is not None
                for count in ledger.crowd(demand.shape.key).values())
+
+
+def pack_anew(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
+    """Place as many of each model again, members with many GPUs first, with a `placer` that puts a spread first."""
+    counts = Counter(one.demand.place for one in placed)
+    demands = {one.demand.place: one.demand for one in sorted(placed, key=_largest_first)}
+    return [one for demand in demands.values() for one in place_some(demand, counts[demand.place], placer)]
 
 
 def spread_out(
