@@ -71,7 +71,7 @@ class Spread(Authored):
 
     label: LabelKey = Field(description="the node label")
     max_per_value: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
-        description="at most so many replicas of the model touch one value, those that run included; a node without "
+        description="at most so many replicas of the model touch one value, those that run counted; a node without "
                     "the label takes none"
     )
 
@@ -84,8 +84,8 @@ class Placement(Authored):
         1, description="how many ranks of one gang may share a node"
     )
     spread: LabelKey | Spread | None = Field(
-        None, description="spread a model's replicas over the values of this label; with label and maxPerValue also "
-                          "with a limit"
+        None, description="spread a model's replicas over the values of this node label, before the tightest fit; as a "
+                          "mapping also with a limit"
     )
 
 

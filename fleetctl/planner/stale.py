@@ -1,17 +1,16 @@
 """Whether a saved plan still holds: what of what it relies on has moved, and only that.
 
 It relies on: the cluster session; the live count and highest id of each model it acts on, no other fleet running that
-model, and the names of its new replicas being free; each node it places on being alive, labelled as its members ask and
-as the limits of spreads need it, and having free what the plan's members claim there together.
+model, and the names of its new replicas being free; each node it places on being alive, labelled as its members ask,
+and having free what the plan's members claim there together.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from fleetctl.documents.inventory import Inventory, ReplicaMember
+from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.selector import matches
 from fleetctl.planner.live import LiveState, ModelState, sort_out
@@ -25,7 +24,7 @@ def moved_since(plan: Plan, inventory: Inventory) -> list[str]:
     """Return one sentence for each thing `plan` relies on that is different in `inventory`; empty = still good."""
     state = sort_out(inventory, plan.fleet.name, set(plan.observed), plan.options.adopt_from)
     ledger = open_ledger(inventory, (), state)
-    return [*_session(plan, inventory), *_models(plan, state), *_nodes(plan, ledger), *_spreads(plan, state, ledger)]
+    return [*_session(plan, inventory), *_models(plan, state), *_nodes(plan, ledger)]
 
 
 def _session(plan: Plan, inventory: Inventory) -> Iterator[str]:
@@ -94,28 +93,6 @@ def _member(plan: Plan, action: Action, member: ActionMember, place: int | None,
         return f"less is free than {action.id} claims: needs {refused[0]}, has {refused[1]}"
     ledger.take(place, claim)
     return None
-
-
-def _spreads(plan: Plan, state: LiveState, ledger: Ledger) -> Iterator[str]:
-    """Tell of which models more replicas would touch one value of a label than may: their nodes were relabelled."""
-    labels = {node.id: node.labels for node in ledger.nodes}
-    limits = {action.model: spread for action in plan.actions
-              if isinstance(spread := plan.specs.get(action.spec_hash, {}).get("placement", {}).get("spread"), dict)}
-    for key, spread in limits.items():
-        label, most = spread["label"], spread["maxPerValue"]
-        replicas: list[Sequence[ReplicaMember | ActionMember]] = [live.members for live in state.models[key].live]
-        planned = len(replicas)
-        replicas += [action.members for action in plan.actions if action.model == key]
-        crowd: Counter[str | None] = Counter()
-        for number, members in enumerate(replicas):
-            touched = {labels[m.node_id].get(label) for m in members if m.node_id in labels}
-            crowd.update(touched)
-            if number < planned or (None not in touched and all(crowd[value] <= most for value in touched)):
-                continue
-            value = next((value for value in sorted(filter(None, touched)) if crowd[value] > most), None)
-            too_many = f"more than {most} of it would touch {label}={value}"
-            yield f"{key}: nodes were relabelled, and {too_many if value else f'one of them has no {label} any more'}"
-            break
 
 
 def _selector(spec: dict[str, Any], member: ActionMember) -> dict[str, str]:

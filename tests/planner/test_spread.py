@@ -84,6 +84,14 @@ def test_a_fleet_that_is_short_of_room_keeps_the_spread_that_costs_nothing() -> 
     assert nodes_used(plan) == {f"n{number}": 1 for number in range(6)}
 
 
+def test_a_full_fleet_is_spread_beyond_single_moves() -> None:
+    """More is wanted than there is, and no node has room to move one of its replicas to."""
+    models = [{"key": f"m{number}", "replicas": 12, "gpus": 1 + number % 2, "spread": NODE} for number in range(24)]
+    plan = planned(models, hosts(**{f"n{number}": 8 for number in range(48)}))
+    assert plan.blocked
+    assert max(count for model in models for count in nodes_used(plan, model["key"]).values()) <= 2
+
+
 def test_what_runs_is_counted_and_never_moved() -> None:
     live = [{"model": "m", "id": number, "node": "a"} for number in range(3)]
     plan = planned([{"key": "m", "replicas": 6, "gpus": 1, "spread": NODE}], hosts(a=8, b=8, c=2), replicas=live)

@@ -36,21 +36,6 @@ def test_the_same_world_leaves_a_plan_good() -> None:
     assert moved(made()) == []
 
 
-RACKS: list[dict[str, Any]] = [{"name": name, "gpus": 2, "labels": {"rack": rack}} for name, rack in ("ap", "bq")]
-LIMITED = {"key": "m", "replicas": 3, "gpus": 1, "spread": {"label": "rack", "maxPerValue": 1}}
-
-
-def test_a_relabelled_node_may_break_the_limit_of_a_spread() -> None:
-    plan = made(RACKS, models=[LIMITED])
-    assert [action.members[0].node for action in plan.actions] == ["a", "b"]
-    assert moved(plan, nodes=RACKS) == []
-    assert moved(plan, nodes=[RACKS[0], {**RACKS[1], "labels": {"rack": "p"}}]) == [
-        "m: nodes were relabelled, and more than 1 of it would touch rack=p"]
-    assert moved(plan, nodes=[RACKS[0], {**RACKS[1], "labels": {}}]) == [
-        "m: nodes were relabelled, and one of them has no rack any more"]
-    assert moved(plan, nodes=[RACKS[0], {**RACKS[1], "labels": {"rack": "z"}}]) == []
-
-
 def test_another_session_is_another_cluster() -> None:
     assert moved(made(), session="s2") == ["the cluster is another session: s1 when planned, s2 now"]
 

@@ -21,7 +21,7 @@ from fleetctl.planner.placement.greedy.greedy import fill, orders, pack_greedily
 from fleetctl.planner.placement.greedy.guided import pack_guided
 from fleetctl.planner.placement.greedy.pressure import node_prices
 from fleetctl.planner.placement.greedy.rearrange import rearrange
-from fleetctl.planner.placement.greedy.spread_out import crowding, spread_out
+from fleetctl.planner.placement.greedy.spread_out import crowding, pack_anew, spread_out
 from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
@@ -221,6 +221,9 @@ class _Search:
     def spread_out(self) -> None:
         """Let written spreads have what the best packing leaves them."""
         if self.spreading is not None:
+            if len(self.best) < self.count:
+                self._clear()
+                self._offer(pack_anew(self.best, self.spreading))
             self.stand_best()
             steps = min(SPREAD_STEPS, SPREAD_WORK // max(1, len(self.problem.ledger.nodes)))
             self._offer(spread_out(self._by_rank(), self.best, self.spreading, opening=self.opening, steps=steps))

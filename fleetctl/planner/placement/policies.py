@@ -11,8 +11,6 @@ from fleetctl.documents.selector import matches
 
 NO_CAP = 1 << 30
 
-NAME_LABEL = "fleet.io/node"
-"""The label that names a node."""
 SLOTS_LABEL = "fleet.io/replica-slots"
 """The label by which a node tells its own slot cap."""
 _SLOTS = re.compile("[1-9][0-9]{0,8}")

@@ -14,7 +14,6 @@ from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeReso
 from fleetctl.documents.quantity import SHARE, format_bytes
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
-from fleetctl.planner.placement.policies import NAME_LABEL
 from fleetctl.planner.questions.hardware import ACCELERATOR_LABEL, hardware
 from fleetctl.planner.questions.nearest import find_node
 from fleetctl.planner.questions.typed import (
@@ -30,6 +29,7 @@ from fleetctl.planner.questions.typed import (
 
 FLAG = "--add-node"
 KEYS = ("gpus", "type", "vram", "cpus", "memory", "label")
+NAME_LABEL = "fleet.io/node"
 MAX_NODES = 10_000
 MAX_CARDS = 64
 MIB = 1 << 20

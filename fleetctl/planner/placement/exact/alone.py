@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.exact.tally import Tally
-from fleetctl.planner.placement.problem import DemandClass, Gang
+from fleetctl.planner.placement.problem import DemandClass, Gang, SpreadLimit
 
 
 def replicas_alone(tally: Tally) -> tuple[int, ...]:
@@ -15,34 +17,17 @@ def replicas_alone(tally: Tally) -> tuple[int, ...]:
 
 
 def _replicas(demand: DemandClass, tally: Tally) -> int:
-    most = demand.missing if demand.limit is None else min(demand.missing, _by_limit(demand, tally))
+    most = demand.missing if demand.limit is None else min(demand.missing, _by_limit(demand.limit, demand.gangs))
     for gang in demand.gangs:
         if most:
             most = min(most, int(sum(gangs_by_domain(demand, gang, most * gang.copies, tally).values())) // gang.copies)
     return most
 
 
-def _by_limit(demand: DemandClass, tally: Tally) -> int:
-    """Bound the replicas by the limit of their spread, whose values each touches as few of as its gangs' nodes lie on.
-
-    Of each kind of member, a value holds no more than its nodes do, and no more than its replicas have.
-    """
-    limit = demand.limit
-    if limit is None:
-        return demand.missing
-    apart = max(-(-gang.size // gang.per_node) for gang in demand.gangs)
-    if limit.per_node:
-        return sum(limit.room.values()) // apart
-    number = {value: place for place, value in enumerate(limit.room)}
-    values = [node.domain(limit.label) for node in tally.problem.nodes]
-    of = np.array([-1 if value is None else number[value] for value in values], dtype=np.int64)
-    room = np.array([*limit.room.values()], dtype=np.int64)
-    nodes = np.bincount(of[of >= 0], weights=tally.nodes[of >= 0], minlength=len(room))
-    most = int(room.sum()) // max(1, -(-apart // int(nodes.max(initial=1))))
-    for kind, count in demand.members().items():
-        fits = np.bincount(of[of >= 0], weights=(tally.nodes * tally.most(kind))[of >= 0], minlength=len(room))
-        most = min(most, int(np.minimum(fits, room * count).sum()) // count)
-    return most
+def _by_limit(limit: SpreadLimit, gangs: Sequence[Gang]) -> int:
+    """Bound the replicas by the limit of their spread; where nodes share no value, a gang touches several."""
+    apart = max(-(-gang.size // gang.per_node) for gang in gangs) if limit.per_node else 1
+    return sum(limit.room.values()) // apart
 
 
 def gangs_by_domain(demand: DemandClass, gang: Gang, wanted: int, tally: Tally) -> dict[str | None, int]:

@@ -7,9 +7,11 @@ of replicas. What runs never moves, and how many of each model are placed does n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fleetctl.planner.placement.claims import Selector, Spread
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import place_some
 from fleetctl.planner.placement.greedy.lifts import MOST_LIFTED, Lifts, nodes_of
@@ -25,6 +27,13 @@ def crowding(demands: Iterable[Demand], ledger: Ledger) -> int:
     """Return how crowded the values of all written spreads are; 0 where there is none."""
     return sum(count * count for demand in demands if demand.shape.spread is not None
                for count in ledger.crowd(demand.shape.key).values())
+
+
+def pack_anew(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
+    """Place as many of each model again, members with many GPUs first, with a `placer` that puts a spread first."""
+    counts = Counter(one.demand.place for one in placed)
+    demands = {one.demand.place: one.demand for one in sorted(placed, key=_largest_first)}
+    return [one for demand in demands.values() for one in place_some(demand, counts[demand.place], placer)]
 
 
 def spread_out(
@@ -49,6 +58,8 @@ class _Mover:
     placer: Placer
     lifts: Lifts
     steps: int
+    _values_of: dict[tuple[Spread | None, frozenset[Selector]], set[Value]] = field(default_factory=dict)
+    """By spread and selectors: the values that members of a replica may stand on."""
 
     def spread(self, demand: Demand) -> bool:
         """Move replicas of one model for as long as that helps; tell whether it did."""
@@ -58,10 +69,11 @@ class _Mover:
         return moved
 
     def _move_one(self, demand: Demand) -> bool:
-        crowd = self.placer.ledger.crowd(demand.shape.key)
+        crowd, least = self.placer.ledger.crowd(demand.shape.key), self._least(demand)
+        if max(crowd.values(), default=0) <= least + 1:
+            return False
         mine = [one for one in self.lifts.placed.values() if one.demand.place == demand.place]
         worst = {id(one): max(crowd[value] for value in self._values(one)) for one in mine}
-        least = self._least(demand)
         crowded = sorted((one for one in mine if worst[id(one)] > least + 1), key=lambda one: -worst[id(one)])
         return any(self._moves(one, ()) for one in crowded) or any(
             self._moves(one, beside) for one in crowded for beside in self._beside(one, worst[id(one)]))
@@ -104,10 +116,13 @@ class _Mover:
 
     def _least(self, demand: Demand) -> int:
         """Return how many replicas stand on the least crowded value that a member may stand on."""
-        ledger = self.placer.ledger
+        ledger, spread = self.placer.ledger, demand.shape.spread
+        reach = spread, frozenset(seat.selector for seat in demand.shape.seats)
+        if reach not in self._values_of:
+            nodes = {node for selector in reach[1] for node in ledger.selected(selector)}
+            self._values_of[reach] = {self._value(demand, node) for node in nodes}
         crowd = ledger.crowd(demand.shape.key)
-        values = {self._value(demand, node) for seat in demand.shape.seats for node in ledger.selected(seat.selector)}
-        return min((crowd.get(value, 0) for value in values), default=0)
+        return min((crowd.get(value, 0) for value in self._values_of[reach]), default=0)
 
     def _values(self, one: Placed) -> set[Value]:
         return {self._value(one.demand, node) for node in nodes_of(one)}

@@ -51,11 +51,8 @@ class Candidates(ABC):
         """Yield the fitting nodes, good ones first."""
 
     @abstractmethod
-    def best(self, allowed: Allowed | None, spread: Spread, least: int = 0) -> int | None:
-        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order.
-
-        `least` = a number below which no node's `spread` is.
-        """
+    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
+        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
 
     @abstractmethod
     def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
@@ -112,11 +109,8 @@ class FleetCandidates(Candidates):
         for _, cell in list(self._order):
             yield from self.cells.nodes(cell)
 
-    def best(self, allowed: Allowed | None, spread: Spread, least: int = 0) -> int | None:
-        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order.
-
-        `least` = a number below which no node's `spread` is.
-        """
+    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
+        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
         self._follow()
         order, at = self._order, 0
         while at < len(order):
@@ -128,7 +122,7 @@ class FleetCandidates(Candidates):
                     del order[at]
                     self._listed.discard(cell)
                     continue
-                found = _least_crowded(self.cells.nodes(cell), allowed, spread, least)
+                found = _least_crowded(self.cells.nodes(cell), allowed, spread)
                 if found is not None and (chosen is None or found < chosen):
                     chosen = found
                 at += 1
@@ -205,11 +199,8 @@ class DomainCandidates(Candidates):
         numbers = self.ledger.numbers
         return (node for node in self.places if self.fits.of(numbers[node]) is not None)
 
-    def best(self, allowed: Allowed | None, spread: Spread, least: int = 0) -> int | None:  # noqa: ARG002
-        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order.
-
-        `least` = a number below which no node's `spread` is.
-        """
+    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
+        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
         found = min(self._ranked(allowed, spread), default=None)
         return None if found is None else found[2]
 
@@ -237,15 +228,13 @@ def _priced(key: FitKey | None, prices: Sequence[int] | None, node: int) -> FitK
     return None if key is None else (key[0], 0 if prices is None else prices[node], *key[1:])
 
 
-def _least_crowded(
-    nodes: Iterator[int], allowed: Allowed | None, spread: Spread, least: int
-) -> tuple[int, int] | None:
+def _least_crowded(nodes: Iterator[int], allowed: Allowed | None, spread: Spread) -> tuple[int, int] | None:
     best: tuple[int, int] | None = None
     for node in nodes:
         if allowed is not None and not allowed(node):
             continue
         found = spread(node), node
-        if found[0] <= least:
+        if not found[0]:
             return found
         if best is None or found < best:
             best = found

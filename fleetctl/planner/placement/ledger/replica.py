@@ -17,7 +17,7 @@ from fleetctl.planner.placement.ledger.cells import Cells
 from fleetctl.planner.placement.ledger.crowds import Value
 from fleetctl.planner.placement.ledger.domains import Domain, Domains
 from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger
-from fleetctl.planner.placement.ledger.spreading import Crowding, Spreading, ranked_by_crowd
+from fleetctl.planner.placement.ledger.spreading import Crowding, Spreading
 from fleetctl.planner.placement.policies import NO_CAP
 
 NODE_ID_LABEL = "ray.io/node-id"
@@ -59,16 +59,9 @@ class _Gang:
         """Return the best node for one more rank."""
         if self.crowding is None:
             return candidates.best(self.accepts, self.count)
-        return Spreading(candidates, self.accepts, self.count, self._crowding(self.crowding)).best()
-
-    def ranked(self, candidates: Candidates) -> list[int]:
-        """Return the nodes for one more rank, the best first."""
-        if self.crowding is None:
-            return candidates.ranked(self.accepts, self.count)
-        return ranked_by_crowd(candidates, self.accepts, self.count, self._crowding(self.crowding))
-
-    def _crowding(self, crowding: Crowding) -> Crowding:
-        return replace(crowding, mine=crowding.mine | {crowding.value_of(node) for node in self.nodes})
+        full = self.crowding.apart and self.ranks_per_node == 1  # no other rank can join one on its value
+        mine = self.crowding.mine | {self.crowding.value_of(node) for node in (() if full else self.nodes)}
+        return Spreading(candidates, self.accepts, self.count, replace(self.crowding, mine=mine)).best()
 
     def stand(self, node: int) -> None:
         self.nodes.append(node)
@@ -86,7 +79,7 @@ class Placer:
     prices: Sequence[int] | None = None
     """By node: how contested it is; the cheap ones are taken first."""
     spread_first: bool = False
-    """A written spread comes before the fit; else it only decides between equal fits."""
+    """A written spread comes before the fit; else only its limit counts."""
     _cells: Cells | None = None
     _candidates: dict[tuple[Kind, Domain | None], Candidates] = field(default_factory=dict)
     _fits: dict[Claim, Fits] = field(default_factory=dict)
@@ -142,7 +135,7 @@ class Placer:
         crowded = self.crowded(shape)
         left = count
         while left:
-            node = candidates.best(allowed, crowded, self._least_crowded(shape))
+            node = candidates.best(allowed, crowded)
             while node is not None and left:
                 fit = None if allowed else candidates.fit(node)
                 taken = ledger.take(node, seat.claim)
@@ -158,9 +151,8 @@ class Placer:
 
     def _spread_singles(self, shape: ReplicaShape, spread: Spread, count: int) -> Iterator[tuple[Stand, ...]]:
         seat, ledger = shape.seats[0], self.ledger
-        held = ledger.slots_of(shape.key)
-        nodes = Spreading(self.candidates(_kind(seat)), self.allowed(shape),
-                          lambda node: len(held.get(node, NO_SLOTS)), self._crowding(shape, spread))
+        nodes = Spreading(self.candidates(_kind(seat)), self.allowed(shape), self.crowded(shape),
+                          self._crowding(shape, spread))
         for _ in range(count):
             node = nodes.best()
             taken = None if node is None else ledger.take(node, seat.claim)
@@ -181,18 +173,9 @@ class Placer:
         return self._domains[label]
 
     def crowded(self, shape: ReplicaShape) -> Callable[[int], int]:
-        """Return how crowded a node is with replicas of this model, by its spread label first."""
+        """Return how many replicas of this model touch a node."""
         held = self.ledger.slots_of(shape.key)
-        if shape.spread is None or shape.spread.label == NODE_ID_LABEL:
-            return lambda node: len(held.get(node, NO_SLOTS))
-        crowd, value_of = self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
-        return lambda node: crowd.get(value_of(node), 0) * 1_000_000 + len(held.get(node, NO_SLOTS))
-
-    def _least_crowded(self, shape: ReplicaShape) -> int:
-        """Return a number below which `crowded` is for no node."""
-        if shape.spread is None or shape.spread.label == NODE_ID_LABEL:
-            return 0
-        return (self._crowding(shape, shape.spread).least - 1) * 1_000_000
+        return lambda node: len(held.get(node, NO_SLOTS))
 
     def _value_of(self, label: str) -> Callable[[int], Value]:
         nodes = self.ledger.nodes
@@ -200,8 +183,9 @@ class Placer:
 
     def _crowding(self, shape: ReplicaShape, spread: Spread) -> Crowding:
         domains = self.domains(spread.label)
-        return Crowding(self.ledger.crowd(shape.key), self._value_of(spread.label),
-                        len(domains.by_value) + domains.some_without)
+        values = len(domains.by_value) + domains.some_without
+        return Crowding(self.ledger.crowd(shape.key), self._value_of(spread.label), values,
+                        apart=values == len(self.ledger.nodes))
 
     def allowed(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Callable[[int], bool] | None:
         """Return which nodes a replica may touch, by slots and its spread's limit; None where any will do.
@@ -317,7 +301,7 @@ class Placer:
         if len(gang.nodes) == len(gang.seats):
             return True
         seat = gang.seats[len(gang.nodes)]
-        for node in gang.ranked(self.candidates(_kind(seat), gang.domain)):
+        for node in self.candidates(_kind(seat), gang.domain).ranked(gang.accepts, gang.count):
             gang.steps -= 1
             if gang.steps < 0:
                 return False

@@ -27,6 +27,8 @@ class Crowding:
     value_of: Callable[[int], Value]
     values: int
     """How many values there are."""
+    apart: bool
+    """Every node has a value of its own."""
     mine: Set[Value] = frozenset()
 
     def of(self, value: Value) -> int:
@@ -43,13 +45,6 @@ class Crowding:
         if self.mine:
             return 0
         return 1 if len(self.crowd) < self.values else 1 + min(self.crowd.values(), default=0)
-
-
-def ranked_by_crowd(candidates: Candidates, allowed: Allowed, count: Count, crowding: Crowding) -> list[int]:
-    """Return all fitting nodes that `allowed` accepts, the best first."""
-    found = [(key[0], crowding.at(node), key, count(node), node) for key, node in candidates.in_order()
-             if allowed(node)]
-    return [node for *_, node in sorted(found)]
 
 
 @dataclass(slots=True)

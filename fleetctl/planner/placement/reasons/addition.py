@@ -14,7 +14,7 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Kind, ReplicaShape
 from fleetctl.planner.placement.ledger.cards import take
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
-from fleetctl.planner.placement.policies import NAME_LABEL, NO_CAP
+from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.gang import fitting_by_value
 from fleetctl.planner.placement.reasons.node_shapes import NodeShape, NodeShapes, names_a_node
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
@@ -22,11 +22,6 @@ from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, Fresh, count_p
 
 MAX_TRIED_TOGETHER = 200
 """For more members than this in all, the nodes of one replica are multiplied instead of being tried."""
-
-
-OF_EVERY_NODE = (NODE_ID_LABEL, NAME_LABEL)
-"""Labels of which every node has a value of its own anyway."""
-NEW_VALUE = "(a new value)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +70,7 @@ class _Seeker:
         def enough(counts: Sequence[int]) -> bool:
             fresh: list[Fresh] = []
             for part, count in zip(parts, counts, strict=True):
-                fresh += part.shape.fresh(count, self.shapes.policies, self.label, len(fresh), limited_by(self.shape))
+                fresh += part.shape.fresh(count, self.shapes.policies, self.label, start=len(fresh))
             return count_placed(self.shape, self.shapes.table, places, fresh=fresh, replicas=replicas) == replicas
 
         if not enough(counts):
@@ -90,7 +85,9 @@ class _Seeker:
 
 def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
     """Return the nodes that make one more replica of the shape fit, and how many make all `blocked` fit; or nothing."""
-    shape = missing.shape
+    shape, spread = missing.shape, missing.shape.spread
+    if spread is not None and spread.most is not None and spread.label != NODE_ID_LABEL:
+        return []  # what value a new node will have is not known
     if shape.size == 1:
         return _for_one_member(missing, blocked, shapes)
     if shape.size > MAX_MEMBERS:
@@ -127,7 +124,7 @@ def _try(seeker: _Seeker, parts: Sequence[_Part], blocked: int) -> list[Addition
     for_all = first if blocked == 1 else _for_all(seeker, parts, places, blocked, first)
     if for_all is None:
         return []
-    return [_addition(part.shape, count, everything, seeker.label, limited_by(seeker.shape))
+    return [_addition(part.shape, count, everything, seeker.label)
             for part, count, everything in zip(parts, first, for_all, strict=True) if everything]
 
 
@@ -150,7 +147,7 @@ def _for_one_member(missing: Shortfall, blocked: int, shapes: NodeShapes) -> lis
     for shape in (shapes.smallest([kind]), shapes.derived(*kind)):
         each = 0 if shape is None else _replicas_on(shape, missing, blocked, shapes)
         if shape is not None and each:
-            return [_addition(shape, 1, -(-blocked // each), None, limited_by(missing.shape))]
+            return [_addition(shape, 1, -(-blocked // each), None)]
     return []
 
 
@@ -178,19 +175,10 @@ def _least(low: int, high: int, enough: Callable[[int], bool]) -> int:
     return high
 
 
-def limited_by(shape: ReplicaShape) -> str | None:
-    """Return the label of which new nodes must have values that nobody has, so that a limited spread has room there."""
-    return shape.spread.label if shape.spread is not None and shape.spread.most is not None else None
-
-
-def _addition(
-    shape: NodeShape, count: int, for_all: int, label: tuple[str, str] | None, own: str | None
-) -> Addition:
+def _addition(shape: NodeShape, count: int, for_all: int, label: tuple[str, str] | None) -> Addition:
     total, cards = shape.node.resources.total, shape.node.gpus
     known = [card.memory_total for card in cards if card.memory_total]
-    labels = dict(shape.node.labels) if shape.like is None else {}
-    if own is not None and own not in OF_EVERY_NODE:
-        labels[own] = NEW_VALUE
+    labels = shape.node.labels if shape.like is None else {}
     return Addition(
         nodes=count, nodes_for_all=for_all, shape=shape.words, like=shape.like,
         gpus=round(total.gpu * SHARE), vram=min(known) if known and len(known) == len(cards) else None,

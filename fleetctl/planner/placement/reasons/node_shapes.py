@@ -52,18 +52,13 @@ class NodeShape:
         return ", ".join(parts) or "any kind"
 
     def fresh(
-        self, count: int, policies: Sequence[NodePolicy], label: tuple[str, str] | None = None, start: int = 0,
-        own: str | None = None,
+        self, count: int, policies: Sequence[NodePolicy], label: tuple[str, str] | None = None, start: int = 0
     ) -> list[Fresh]:
-        """Return so many new nodes, numbered from `start`, and what they offer; `label` is put on top of their own.
-
-        `own` = a label of which each has a value of its own.
-        """
+        """Return so many new nodes, numbered from `start`, and what they offer; `label` is put on top of their own."""
         labels = {**self.node.labels, **(dict([label]) if label else {})}
         policy = effective_policy(policies, labels)
         offer = offer_of(self.node, (), policy)
-        return [(LedgerNode(name, name, "ALIVE", {**labels, NODE_ID_LABEL: name, **({own: name} if own else {})},
-                            policy), offer)
+        return [(LedgerNode(name, name, "ALIVE", {**labels, NODE_ID_LABEL: name}, policy), offer)
                 for name in (f"added-{number}" for number in range(start, start + count))]
 
 

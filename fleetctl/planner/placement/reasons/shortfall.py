@@ -67,9 +67,6 @@ class Shortfall:
         """Let the node that misses by least speak for all of one code."""
         found, code = self.verdicts, CLOSEST_FIRST[number]
         places = np.flatnonzero(found.code == number)
-        if number == SPREAD and self.shape.spread is not None:
-            codes = self.table.column(self.shape.spread.label).codes[places]
-            places = places[np.argsort(codes < 0, kind="stable")]  # those that have the label speak for the others
         place = int(places[(found.need - found.have)[places].argmin()])
         need, have, card = (int(array[place]) for array in (found.need, found.have, found.card))
         name = self.table.ledger.nodes[place].name
@@ -86,10 +83,11 @@ class Shortfall:
             return f"1 free slot (cap {cap.limit}: {cap.source})"
         if number == SPREAD and self.shape.spread is not None:
             label, most = self.shape.spread
-            has_it = label in self.table.ledger.nodes[place].labels
-            return f"room on a value of {label} (at most {most} each)" if has_it else f"a node with the label {label}"
-        if number in (CORDONED, DRAINING):
-            return f"a node that is not {'draining' if number == DRAINING else f'cordoned ({policy.cordoned_by})'}"
+            return f"room for 1 more on a value of {label} (at most {most} each, none without the label)"
+        if number == CORDONED:
+            return f"a node that is not cordoned ({policy.cordoned_by})"
+        if number == DRAINING:
+            return "a node that is not draining"
         if number == MISMATCH:
             return f"a node with {', '.join(f'{key}={value}' for key, value in self.selector)}"
         return need_text(CLOSEST_FIRST[number], need, self.claim, card)
