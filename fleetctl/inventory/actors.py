@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fleetctl.documents.inventory import LIVE_STATES
-from fleetctl.errors import InventoryError
 from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.marks import read_marks
@@ -22,8 +21,8 @@ QUERY_ORDER = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING", "ALIVE"
 is met again by a later one. RESTARTING comes twice, as an actor may fall from ALIVE back to it."""
 
 LOGICAL_PATH, LOGICAL_KEYS = "/logical/actors", ("data", "actors")
-LOOKED_UP = 200
-"""The most replicas that are looked up one by one because the long list does not say in which namespace they are."""
+NO_NODE = "f" * 56
+"""What the dashboard's own list says for the node of an actor that has none yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +31,12 @@ class LiveActor:
 
     `node_id` is None until it runs; while RESTARTING it is the node it ran on. `repr_name` is what its `__repr__` last
     said, possibly before a restart; empty until its constructor has returned. `job_id` is the job that created it.
+    `namespace` None = not known: the dashboard's own list says it of nobody, and this one says nothing of itself.
     """
 
     actor_id: str
     name: str
-    namespace: str
+    namespace: str | None
     state: str
     class_name: str
     job_id: str
@@ -78,22 +78,11 @@ def list_live_actors(client: DashboardClient) -> LiveActors:
 
 def _missing_replicas(client: DashboardClient, known: Mapping[str, Row]) -> Iterator[Row]:
     """Yield the rows of live replicas that are not among the `known` ones; raises InventoryError if it cannot."""
-    unsaid = []
     for actor_id, entry in client.stream_entries(LOGICAL_PATH, LOGICAL_KEYS, {"nocache": "1"}):
         if actor_id in known or not isinstance(entry, dict) or entry.get("state") not in LIVE_STATES:
             continue
-        if parse_actor_name(_text(entry.get("name"))) is None:
-            continue
-        row = _row_of(actor_id, entry)
-        if row["ray_namespace"]:
-            yield row
-        else:
-            unsaid.append(actor_id)
-    if len(unsaid) > LOOKED_UP:
-        raise InventoryError(f"the list of actors was cut, and {len(unsaid)} replicas beyond it do not say in which "
-                             "namespace they are")
-    for actor_id in unsaid:
-        yield from list_rows(client, "actors", where=("actor_id", "=", actor_id)).rows
+        if parse_actor_name(_text(entry.get("name"))) is not None:
+            yield _row_of(actor_id, entry)
 
 
 def _row_of(actor_id: str, entry: Mapping[str, object]) -> Row:
@@ -104,7 +93,7 @@ def _row_of(actor_id: str, entry: Mapping[str, object]) -> Row:
     return {
         "actor_id": actor_id, "name": entry.get("name"), "state": entry.get("state"), "job_id": entry.get("jobId"),
         "class_name": entry.get("actorClass"), "repr_name": repr_name, "num_restarts": entry.get("numRestarts"),
-        "ray_namespace": read_marks(repr_name).namespace or "", "node_id": node_id or None,
+        "ray_namespace": read_marks(repr_name).namespace, "node_id": None if node_id == NO_NODE else node_id or None,
         "placement_group_id": entry.get("placementGroupId") or None,
         "required_resources": entry.get("requiredResources"),
     }
@@ -115,18 +104,17 @@ def read_actor(row: Row) -> LiveActor | None:
     state = str(row.get("state"))
     if state not in LIVE_STATES or not row.get("actor_id"):
         return None
-    group = _text(row.get("placement_group_id")) or None
     resources = row.get("required_resources")
     return LiveActor(
         actor_id=str(row["actor_id"]),
         name=_text(row.get("name")),
-        namespace=_text(row.get("ray_namespace")),
+        namespace=_text(row.get("ray_namespace")) if row.get("ray_namespace") is not None else None,
         state=state,
         class_name=_text(row.get("class_name")),
         job_id=_text(row.get("job_id")),
         node_id=_text(row.get("node_id")) or None,
-        placement_group_id=group,
-        claim=read_claim_in_group(resources) if group else read_claim(resources),
+        placement_group_id=_text(row.get("placement_group_id")) or None,
+        claim=read_claim(resources) + read_claim_in_group(resources),  # the long list has both under plain names
         repr_name=_text(row.get("repr_name")),
         restarts=_whole(row.get("num_restarts")),
         last_words=_last_words(row.get("death_cause")),

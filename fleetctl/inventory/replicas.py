@@ -26,15 +26,18 @@ def find_replicas(
 ) -> list[FoundReplica]:
     """Return the replicas among `actors`, ordered by model, id and name; `planned` by actor id.
 
-    Only in `namespace` can a replica be ours; elsewhere, and under foreign schemes, it is capacity in use. What it says
-    of its members is believed everywhere: where it is, or will be, is no question of whose it is.
+    Only in `namespace` can a replica be ours; elsewhere, and under foreign schemes, it is capacity in use. One that may
+    be anywhere holds its id here, so that nobody else gets it. What a replica says of its members is believed
+    everywhere: where it is, or will be, is no question of whose it is.
     """
     found = []
     for actor in actors:
         name = parse_actor_name(actor.name) if actor.name else None
         if name is not None:
-            ours = actor.namespace == namespace and name.replica_id is not None
-            found.append(_replica(actor, name, planned.get(actor.actor_id), ours=ours))
+            plan = planned.get(actor.actor_id)
+            told = plan.namespace if plan and actor.namespace is None else actor.namespace
+            ours = told in (namespace, None) and name.replica_id is not None
+            found.append(_replica(actor, name, plan, ours=ours))
     return sorted(found, key=lambda one: (one.replica.model, one.replica.replica_id is None,
                                           one.replica.replica_id or 0, one.actor.name, one.actor.actor_id))
 
