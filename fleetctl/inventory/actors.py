@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from fleetctl.documents.inventory import LIVE_STATES
 from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.marks import read_marks
 from fleetctl.inventory.names import parse_actor_name
 from fleetctl.inventory.state_api import Row, list_rows
 
@@ -31,7 +30,7 @@ class LiveActor:
 
     `node_id` is None until it runs; while RESTARTING it is the node it ran on. `repr_name` is what its `__repr__` last
     said, possibly before a restart; empty until its constructor has returned. `job_id` is the job that created it.
-    `namespace` None = not known: the dashboard's own list says it of nobody, and this one says nothing of itself.
+    `namespace` None = not known: the dashboard's own list does not say it.
     """
 
     actor_id: str
@@ -86,14 +85,13 @@ def _missing_replicas(client: DashboardClient, known: Mapping[str, Row]) -> Iter
 
 
 def _row_of(actor_id: str, entry: Mapping[str, object]) -> Row:
-    """Return an entry of the dashboard's list as a row of the state API; only a repr of ours knows the namespace."""
+    """Return an entry of the dashboard's list as a row of the state API, without a namespace."""
     address = entry.get("address")
     node_id = address.get("nodeId") if isinstance(address, dict) else None
-    repr_name = _text(entry.get("reprName"))
     return {
         "actor_id": actor_id, "name": entry.get("name"), "state": entry.get("state"), "job_id": entry.get("jobId"),
-        "class_name": entry.get("actorClass"), "repr_name": repr_name, "num_restarts": entry.get("numRestarts"),
-        "ray_namespace": read_marks(repr_name).namespace, "node_id": None if node_id == NO_NODE else node_id or None,
+        "class_name": entry.get("actorClass"), "repr_name": entry.get("reprName"),
+        "num_restarts": entry.get("numRestarts"), "node_id": None if node_id == NO_NODE else node_id or None,
         "placement_group_id": entry.get("placementGroupId") or None,
         "required_resources": entry.get("requiredResources"),
     }
@@ -104,6 +102,7 @@ def read_actor(row: Row) -> LiveActor | None:
     state = str(row.get("state"))
     if state not in LIVE_STATES or not row.get("actor_id"):
         return None
+    group = _text(row.get("placement_group_id")) or None
     resources = row.get("required_resources")
     return LiveActor(
         actor_id=str(row["actor_id"]),
@@ -113,8 +112,8 @@ def read_actor(row: Row) -> LiveActor | None:
         class_name=_text(row.get("class_name")),
         job_id=_text(row.get("job_id")),
         node_id=_text(row.get("node_id")) or None,
-        placement_group_id=_text(row.get("placement_group_id")) or None,
-        claim=read_claim(resources) + read_claim_in_group(resources),  # the long list has both under plain names
+        placement_group_id=group,
+        claim=read_claim_in_group(resources) if group else read_claim(resources),
         repr_name=_text(row.get("repr_name")),
         restarts=_whole(row.get("num_restarts")),
         last_words=_last_words(row.get("death_cause")),

@@ -34,16 +34,23 @@ def find_replicas(
     for actor in actors:
         name = parse_actor_name(actor.name) if actor.name else None
         if name is not None:
-            plan = planned.get(actor.actor_id)
-            told = plan.namespace if plan and actor.namespace is None else actor.namespace
-            ours = told in (namespace, None) and name.replica_id is not None
-            found.append(_replica(actor, name, plan, ours=ours))
+            marks, plan = read_marks(actor.repr_name), planned.get(actor.actor_id)
+            ours = name.replica_id is not None and _namespace(actor, marks, plan) in (namespace, None)
+            found.append(_replica(actor, name, marks, plan, ours=ours))
     return sorted(found, key=lambda one: (one.replica.model, one.replica.replica_id is None,
                                           one.replica.replica_id or 0, one.actor.name, one.actor.actor_id))
 
 
-def _replica(actor: LiveActor, name: ReplicaName, planned: Planned | None, *, ours: bool) -> FoundReplica:
-    marks = read_marks(actor.repr_name)
+def _namespace(actor: LiveActor, marks: Marks, planned: Planned | None) -> str | None:
+    """Return where it is, from Ray, from itself, or from the apply that created it; None = nobody says."""
+    if actor.namespace is not None:
+        return actor.namespace
+    return marks.namespace or (planned.namespace if planned else None)
+
+
+def _replica(
+    actor: LiveActor, name: ReplicaName, marks: Marks, planned: Planned | None, *, ours: bool
+) -> FoundReplica:
     fleet = marks.fleet or (planned.fleet if planned else None)
     spec_hash = marks.spec_hash or (planned.spec_hash if planned else None)
     replica = Replica(

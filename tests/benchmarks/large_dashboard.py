@@ -116,6 +116,7 @@ class Rendered:
                         f"ModelActor:org/theirs:{unique_id(number, digits=32)}")
             row |= {"name": name, "ray_namespace": "theirs", "job_id": THEIR_JOB, "required_resources": {"CPU": 0.01}}
             self._granted[node].cpus += 0.01
+            self._granted[node].workers.append(worker_stats(row, {"CPU": ("0", 0.01)}))
             yield row
 
     def _row(self, class_name: str, what: str, number: int, node: int) -> Row:
@@ -132,10 +133,7 @@ class Rendered:
         granted.cards[seat.card] += gpus
         slots = {"GPU": (str(seat.card), gpus), "CPU": ("0", 1.0), "memory": ("0", float(MEMORY))}
         suffix = f"Group{row['placement_group_id']}" if bundled else ""
-        granted.workers.append({
-            "actorId": row["actor_id"], "jobId": row["job_id"], "pid": row["pid"], "workerType": "WORKER",
-            "usedResources": {f"{what}{suffix}": {"resourceSlots": [{"slot": slot, "allocation": amount}]}
-                              for what, (slot, amount) in slots.items()}})
+        granted.workers.append(worker_stats(row, {f"{what}{suffix}": slot for what, slot in slots.items()}))
 
     def _told(self, replica: Placed) -> Row:
         gpus = KINDS[replica.kind][1]
@@ -165,7 +163,7 @@ class Rendered:
         cards = [{"index": card, "uuid": _card_uuid(Seat(number, card)), "name": "NVIDIA H100 80GB HBM3",
                   "utilizationGpu": 0, "memoryUsed": int(4 + 0.8 * CARD_MIB * granted.cards[card]),
                   "memoryTotal": CARD_MIB, "processesPids": None} for card in range(CARDS)]
-        return {**entry, "hostname": f"gpu-{number:04}", "ip": _ip(number), "gpus": cards, "raylet": raylet}
+        return {**entry, **physical_stats(), "hostname": f"gpu-{number:04}", "ip": _ip(number), "gpus": cards, "raylet": raylet}
 
     def _sum(self, number: int) -> str:
         granted = self._granted[number]
@@ -188,6 +186,31 @@ class Rendered:
         log = "".join(json.dumps({**line, "replicas": starting} if "replicas" in line else line,
                                  separators=(",", ":")) + "\n" for line in lines)
         return {f"fleetctl-apply-{LATE_JOB}": json.dumps({"logs": log}).encode()}
+
+
+def worker_stats(row: Row, slots: Mapping[str, tuple[str, float]]) -> Row:
+    """What the node summary says of the worker of an actor."""
+    counts = ("numPendingTasks", "numRunningTasks", "numObjectRefsInScope", "numLocalObjects", "numOwnedObjects",
+              "numOwnedActors", "numInPlasma", "usedObjectStoreMemory", "numExecutedTasks", "taskQueueLength")
+    return {
+        "actorId": row["actor_id"], "jobId": row["job_id"], "pid": row["pid"], "workerType": "WORKER",
+        "workerId": unique_id("worker", row["actor_id"], digits=56), "ipAddress": "10.1.0.1", "port": 10_002,
+        "language": "PYTHON", "currentTaskName": "", "currentTaskFuncDesc": "", "objectRefs": [], "webuiDisplay": {},
+        "actorTitle": "", "memoryStoreStats": {}, "isDebuggerPaused": False, **dict.fromkeys(counts, "0"),
+        "usedResources": {what: {"resourceSlots": [{"slot": slot, "allocation": amount}]}
+                          for what, (slot, amount) in slots.items()}}
+
+
+def physical_stats() -> Row:
+    """What the agent of a node says of the machine, as far as it is of no use to us."""
+    disk = {"total": 1 << 41, "used": 1 << 40, "free": 1 << 40, "percent": 50.0}
+    process = {"memoryInfo": {"rss": 1 << 27, "vms": 1 << 33, "shared": 1 << 24, "text": 1 << 20, "lib": 0,
+                              "data": 1 << 30, "dirty": 0}, "cpuPercent": 0.5, "pid": 77, "createTime": 1.7e9,
+               "cpuTimes": {"user": 1.0, "system": 1.0, "childrenUser": 0.0, "childrenSystem": 0.0, "iowait": 0.0}}
+    return {"cpu": 12.5, "cpus": [128, 64], "mem": [1 << 40, 1 << 39, 50.0, 1 << 39], "swap": {"total": 0, "used": 0},
+            "shm": 1 << 33, "hostMem": {}, "bootTime": 1.7e9, "loadAvg": [[1.0, 1.0, 1.0], [0.1, 0.1, 0.1]],
+            "disk": {"/": disk, "/tmp": disk}, "diskIo": [1, 2, 3, 4], "diskIoSpeed": [0.1, 0.2, 0.3, 0.4],
+            "network": [1, 2], "networkSpeed": [0.1, 0.2], "agent": process, "cmdline": ["raylet", "--flag=" + 900 * "x"]}
 
 
 def as_logical(row: Row) -> Row:
