@@ -7,7 +7,7 @@ GETs only, so it works through a proxy that lets nothing else pass. No answer ta
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.access import Access, tls_context
 from fleetctl.inventory.bounds import Bounds
-from fleetctl.inventory.json_entries import entries_within
+from fleetctl.inventory.json_entries import NotTheAnswer, entries_within, few_values, items_within
 from fleetctl.inventory.patience import Contact, Overdue, Patience
 from fleetctl.inventory.refused import raise_if_refused
 from fleetctl.version import __version__
@@ -119,7 +119,24 @@ class DashboardClient:
         Memory does not depend on the size of the answer; the bounds of streams hold, and that of one entry. Raises as
         `get_json` does, at any point: only an iteration that ends by itself has seen all entries.
         """
-        patience = Patience(self._contact, self._bounds, self._bounds.stream_s)
+        bounds = self._bounds
+        return self._stream(path, params, bounds.stream_s, lambda parts: entries_within(
+            self._limited(path, parts, bounds.stream_bytes), within, bounds.entry_bytes))
+
+    def stream_items(self, path: str, within: Sequence[str], params: Mapping[str, str] | None,
+                     beside: MutableMapping[str, object]) -> Iterator[object]:
+        """Yield the items of the one list at the keys `within` of a JSON answer, while it comes in.
+
+        What stands beside the list is put into `beside`. The bounds of a whole answer hold, so that the items may be
+        kept. Raises as `stream_entries` does.
+        """
+        bounds = self._bounds
+        return self._stream(path, params, bounds.total_s, lambda parts: items_within(
+            few_values(self._limited(path, parts, bounds.answer_bytes)), within, bounds.entry_bytes, beside))
+
+    def _stream(self, path: str, params: Mapping[str, str] | None, limit_s: float,
+                read: Callable[[Iterator[bytes]], Iterator[Result]]) -> Iterator[Result]:
+        patience = Patience(self._contact, self._bounds, limit_s)
         send = self._sender(patience, "GET", path, {"params": params})
         with ExitStack() as stack, self._explained(path):
             head, parts = self._tried("GET", lambda: stack.enter_context(patience.answer(send)))
@@ -128,8 +145,9 @@ class DashboardClient:
                 raise_if_refused(self.base_url, path, answer, self._access)
                 self._require_ok(path, answer)
             try:
-                yield from entries_within(self._limited(path, parts, self._bounds.stream_bytes), within,
-                                          self._bounds.entry_bytes)
+                yield from read(parts)
+            except NotTheAnswer as error:
+                raise InventoryError(f"{path} {error}") from None
             except ValueError as error:
                 raise InventoryError(f"{path} answered 200, but not with whole JSON: {error}", hint=NOT_JSON) from None
 

@@ -18,6 +18,7 @@ from fleetctl.inventory.nodes import FoundNode, read_node
 from fleetctl.inventory.placement_groups import list_placement_groups, read_placement_group
 from fleetctl.inventory.planned import draining_nodes, find_planned
 from fleetctl.inventory.replicas import find_replicas
+from fleetctl.inventory.shares import holds_cards
 from fleetctl.inventory.state_api import NOTHING, Listing, list_rows
 from fleetctl.inventory.sums import RaySum, read_sums
 
@@ -139,14 +140,21 @@ def _without_sums(client: DashboardClient, parts: Parts, answers: _Answers) -> P
 
 def _read_summary(client: DashboardClient) -> Summary:
     """Return the dashboard's node summary."""
-    body = client.get_json(SUMMARY_PATH, SUMMARY_PARAMS)
-    data = body.get("data") if isinstance(body, dict) and body.get("result") is not False else None
-    entries = data.get("summary") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not isinstance(entries, list):
-        raise InventoryError(f"{SUMMARY_PATH}?view=summary answered without a list of nodes")
-    named = [(_raylet(entry).get("nodeId"), entry) for entry in entries if isinstance(entry, dict)]
-    return Summary({node_id: entry for node_id, entry in named if isinstance(node_id, str)},
-                   read_sums(data.get("nodeLogicalResources")))
+    beside: dict[str, object] = {}
+    entries = {}
+    for entry in client.stream_items(SUMMARY_PATH, ("data", "summary"), SUMMARY_PARAMS, beside):
+        if isinstance(entry, dict) and isinstance(node_id := _raylet(entry).get("nodeId"), str):
+            entries[node_id] = _of_use(entry)
+    return Summary(entries, read_sums(beside.get("nodeLogicalResources")))
+
+
+def _of_use(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what is read of a node's entry: a tenth of it."""
+    raylet = _raylet(entry)
+    kept = {key: raylet.get(key) for key in ("state", "stateSnapshot", "nodeManagerHostname")}
+    workers = raylet.get("coreWorkersStats")
+    return {"gpus": entry.get("gpus"), "raylet": {**kept, "coreWorkersStats": list(filter(
+        holds_cards, workers if isinstance(workers, list) else []))}}
 
 
 def _read_version(client: DashboardClient) -> Mapping[str, Any]:
