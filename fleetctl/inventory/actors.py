@@ -49,39 +49,41 @@ class LiveActor:
 
 @dataclass(frozen=True, slots=True)
 class LiveActors:
-    """Rows of live actors. `failures` = replicas may be missing; `cut` = only actors that are no replicas may be."""
+    """The live actors. `failures` = replicas may be missing; `cut` = only actors that are no replicas may be."""
 
-    rows: tuple[Row, ...] = ()
+    actors: tuple[LiveActor, ...] = ()
     failures: tuple[str, ...] = ()
     cut: str | None = None
 
 
 def list_live_actors(client: DashboardClient) -> LiveActors:
-    """Return the rows of all live actors, each once, as last seen; raises InventoryError when a query fails.
+    """Return all live actors, each once, as last seen; raises InventoryError when a query fails.
 
     Detail is needed: without it there is no claim, placement group or repr.
     """
-    rows: dict[str, Row] = {}
+    found: dict[str, LiveActor] = {}
     failures: list[str] = []
     cut: list[str] = []
     for state in QUERY_ORDER:
-        listing = list_rows(client, "actors", where=("state", "=", state))
-        rows |= {str(row.get("actor_id")): row for row in listing.rows}
+        listing = list_rows(client, "actors", read_actor, where=("state", "=", state))
+        found |= {actor.actor_id: actor for actor in listing.rows}
         failures += [f"{problem} ({state})" for problem in listing.problems]
+        failures += [f"{listing.unread} rows of actors cannot be read ({state})"] if listing.unread else []
         cut += [f"{listing.cut} ({state})"] if listing.cut else []
     if cut:
-        rows |= {str(row["actor_id"]): row for row in _missing_replicas(client, rows)}
-    return LiveActors(tuple(rows[actor_id] for actor_id in sorted(rows)), tuple(dict.fromkeys(failures)),
+        found |= {actor.actor_id: actor for actor in _missing_replicas(client, found)}
+    return LiveActors(tuple(found[actor_id] for actor_id in sorted(found)), tuple(dict.fromkeys(failures)),
                       "; ".join(dict.fromkeys(cut)) or None)
 
 
-def _missing_replicas(client: DashboardClient, known: Mapping[str, Row]) -> Iterator[Row]:
-    """Yield the rows of live replicas that are not among the `known` ones; raises InventoryError if it cannot."""
+def _missing_replicas(client: DashboardClient, known: Mapping[str, LiveActor]) -> Iterator[LiveActor]:
+    """Yield the live replicas that are not among the `known` ones; raises InventoryError if it cannot."""
     for actor_id, entry in client.stream_entries(LOGICAL_PATH, LOGICAL_KEYS, {"nocache": "1"}):
-        if actor_id in known or not isinstance(entry, dict) or entry.get("state") not in LIVE_STATES:
+        if actor_id in known or not isinstance(entry, dict) or parse_actor_name(_text(entry.get("name"))) is None:
             continue
-        if parse_actor_name(_text(entry.get("name"))) is not None:
-            yield _row_of(actor_id, entry)
+        actor = read_actor(_row_of(actor_id, entry))
+        if actor is not None:
+            yield actor
 
 
 def _row_of(actor_id: str, entry: Mapping[str, object]) -> Row:

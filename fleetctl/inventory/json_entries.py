@@ -22,7 +22,7 @@ _CUT_SHORT = 16
 """An error within as many characters of the end may come of what is still on its way: half a literal or escape."""
 
 
-class NotTheAnswer(ValueError):  # noqa: N818  it is what an answer turns out to be
+class NotTheAnswer(ValueError):
     """Whole JSON, as far as it was read, but not what was asked for. The message goes on from the name of the path."""
 
 

@@ -47,7 +47,8 @@ def dashboard(world: World) -> Iterator[str]:
     """Run the stand-in in a process of its own."""
     command = [sys.executable, "-m", "tests.benchmarks.large_dashboard", json.dumps(asdict(world))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as process:
-        assert process.stdin and process.stdout
+        assert process.stdin
+        assert process.stdout
         try:
             yield process.stdout.readline().strip()
         finally:
@@ -133,7 +134,7 @@ def main() -> None:
         results[name] = {command: told(costs) for command, costs in measure(WORLDS[name], flags.rounds).items()}
         for command, cost in results[name].items():
             seconds, processor, peak = (cost[part]["median"] for part in ("seconds", "processor", "peak_mib"))
-            print(f"{name:8} {command:9} {seconds:6.2f} s  {processor:6.2f} s of processor  {peak:5.0f} MiB", flush=True)
+            print(f"{name:8} {command:9} {seconds:6.2f} s  {processor:6.2f} s of processor  {peak:5.0f} MiB")
     if flags.json:
         print(json.dumps({
             "benchmark": "large_cluster", "rounds": flags.rounds, "seeds": "none: nothing is random",

@@ -163,7 +163,8 @@ class Rendered:
         cards = [{"index": card, "uuid": _card_uuid(Seat(number, card)), "name": "NVIDIA H100 80GB HBM3",
                   "utilizationGpu": 0, "memoryUsed": int(4 + 0.8 * CARD_MIB * granted.cards[card]),
                   "memoryTotal": CARD_MIB, "processesPids": None} for card in range(CARDS)]
-        return {**entry, **physical_stats(), "hostname": f"gpu-{number:04}", "ip": _ip(number), "gpus": cards, "raylet": raylet}
+        return {**entry, **physical_stats(), "hostname": f"gpu-{number:04}", "ip": _ip(number), "gpus": cards,
+                "raylet": raylet}
 
     def _sum(self, number: int) -> str:
         granted = self._granted[number]
@@ -210,7 +211,8 @@ def physical_stats() -> Row:
     return {"cpu": 12.5, "cpus": [128, 64], "mem": [1 << 40, 1 << 39, 50.0, 1 << 39], "swap": {"total": 0, "used": 0},
             "shm": 1 << 33, "hostMem": {}, "bootTime": 1.7e9, "loadAvg": [[1.0, 1.0, 1.0], [0.1, 0.1, 0.1]],
             "disk": {"/": disk, "/tmp": disk}, "diskIo": [1, 2, 3, 4], "diskIoSpeed": [0.1, 0.2, 0.3, 0.4],
-            "network": [1, 2], "networkSpeed": [0.1, 0.2], "agent": process, "cmdline": ["raylet", "--flag=" + 900 * "x"]}
+            "network": [1, 2], "networkSpeed": [0.1, 0.2], "agent": process,
+            "cmdline": ["raylet", "--flag=" + 900 * "x"]}
 
 
 def as_logical(row: Row) -> Row:
@@ -219,7 +221,8 @@ def as_logical(row: Row) -> Row:
     return {
         "actorId": row["actor_id"], "jobId": row["job_id"], "pid": row["pid"], "state": row["state"],
         "name": row["name"], "numRestarts": row["num_restarts"], "timestamp": 0.0, "className": row["class_name"],
-        "address": {"nodeId": row["node_id"] or NO_NODE, "ipAddress": "10.0.0.1", "port": 10_002, "workerId": "ab" * 28},
+        "address": {"nodeId": row["node_id"] or NO_NODE, "ipAddress": "10.0.0.1", "port": 10_002,
+                    "workerId": "ab" * 28},
         "startTime": 1_795_230_900_000, "endTime": 0, "reprName": row["repr_name"], "callSite": "",
         **({"placementGroupId": row["placement_group_id"]} if row["placement_group_id"] else {}),
         "labelSelector": {}, "fallbackStrategy": [], "actorClass": row["class_name"], "exitDetail": "-",
