@@ -23,7 +23,7 @@ from typing import Any
 
 from fleetctl.spec.load import load_fleet
 from fleetctl.version import __version__
-from tests.benchmarks.large_world import World
+from tests.benchmarks.large.world import World
 
 WORLDS = {
     "small": World(nodes=20, models=10, starting=10),
@@ -45,7 +45,7 @@ class Cost:
 @contextmanager
 def dashboard(world: World) -> Iterator[str]:
     """Run the stand-in in a process of its own."""
-    command = [sys.executable, "-m", "tests.benchmarks.large_dashboard", json.dumps(asdict(world))]
+    command = [sys.executable, "-m", "tests.benchmarks.large.dashboard", json.dumps(asdict(world))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as process:
         assert process.stdin
         assert process.stdout

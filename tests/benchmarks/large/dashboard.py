@@ -1,4 +1,4 @@
-"""A stand-in for the dashboard of a large cluster: `python -m tests.benchmarks.large_dashboard '{"nodes": 20, ...}'`.
+"""A stand-in for the dashboard of a large cluster: `python -m tests.benchmarks.large.dashboard '{"nodes": 20, ...}'`.
 
 A process of its own, so that nobody counts its memory: it prints its address, and serves until its input ends. Rows are
 what Ray 2.60 was recorded to answer, filled in; lists are cut as Ray cuts them. Everything is rendered before the
@@ -20,9 +20,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fleetctl.agent.mark import actor_name, describe
-from tests.benchmarks.large_world import KINDS, MEMORY, SHARE, Placed, Seat, World, unique_id
+from tests.benchmarks.large.world import KINDS, MEMORY, SHARE, Placed, Seat, World, unique_id
 
-RECORDED = Path(__file__).parents[1] / "inventory" / "recorded"
+RECORDED = Path(__file__).parents[2] / "inventory" / "recorded"
 NAMESPACE, OUR_JOB, LATE_JOB, THEIR_JOB = "fleet", "17000000", "18000000", "08000000"
 CARDS, CPUS, NODE_MEMORY, CARD_MIB = 8, 128.0, 1 << 40, 81_559
 NO_NODE = "f" * 56
