@@ -7,7 +7,7 @@ GETs only, so it works through a proxy that lets nothing else pass. No answer ta
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -119,37 +119,41 @@ class DashboardClient:
         Memory does not depend on the size of the answer; the bounds of streams hold, and that of one entry. Raises as
         `get_json` does, at any point: only an iteration that ends by itself has seen all entries.
         """
-        bounds = self._bounds
-        return self._stream(path, params, bounds.stream_s, lambda parts: entries_within(
-            self._limited(path, parts, bounds.stream_bytes), within, bounds.entry_bytes))
-
-    def stream_items(self, path: str, within: Sequence[str], params: Mapping[str, str] | None,
-                     beside: MutableMapping[str, object]) -> Iterator[object]:
-        """Yield the items of the one list at the keys `within` of a JSON answer, while it comes in.
-
-        What stands beside the list is put into `beside`. The bounds of a whole answer hold, so that the items may be
-        kept. Raises as `stream_entries` does.
-        """
-        bounds = self._bounds
-        return self._stream(path, params, bounds.total_s, lambda parts: items_within(
-            few_values(self._limited(path, parts, bounds.answer_bytes)), within, bounds.entry_bytes, beside))
-
-    def _stream(self, path: str, params: Mapping[str, str] | None, limit_s: float,
-                read: Callable[[Iterator[bytes]], Iterator[Result]]) -> Iterator[Result]:
-        patience = Patience(self._contact, self._bounds, limit_s)
+        patience = Patience(self._contact, self._bounds, self._bounds.stream_s)
         send = self._sender(patience, "GET", path, {"params": params})
         with ExitStack() as stack, self._explained(path):
             head, parts = self._tried("GET", lambda: stack.enter_context(patience.answer(send)))
-            if head.status_code != 200:
-                answer = self._whole(path, head, parts)
-                raise_if_refused(self.base_url, path, answer, self._access)
-                self._require_ok(path, answer)
-            try:
-                yield from read(parts)
-            except NotTheAnswer as error:
-                raise InventoryError(f"{path} {error}") from None
-            except ValueError as error:
-                raise InventoryError(f"{path} answered 200, but not with whole JSON: {error}", hint=NOT_JSON) from None
+            self._require_stream(path, head, parts)
+            with _json_of(path):
+                yield from entries_within(self._limited(path, parts, self._bounds.stream_bytes), within,
+                                          self._bounds.entry_bytes)
+
+    def read_items(self, path: str, within: Sequence[str], params: Mapping[str, str], read: Callable[[object], Result]
+                   ) -> tuple[list[Result], Mapping[str, Any]]:
+        """Return what `read` makes of each item of the list at the keys `within`, and what stands beside the list.
+
+        Items are read while they come in. The bounds of a whole answer hold, and that of one entry. Raises as
+        `get_json` does.
+        """
+        patience = Patience(self._contact, self._bounds, self._bounds.total_s)
+        send = self._sender(patience, "GET", path, {"params": params})
+
+        def attempt() -> tuple[list[Result], Mapping[str, Any]]:
+            beside: dict[str, Any] = {}
+            with patience.answer(send) as (head, parts):
+                self._require_stream(path, head, parts)
+                kept = few_values(self._limited(path, parts, self._bounds.answer_bytes))
+                with _json_of(path):
+                    return list(map(read, items_within(kept, within, self._bounds.entry_bytes, beside))), beside
+
+        with self._explained(path):
+            return self._tried("GET", attempt)
+
+    def _require_stream(self, path: str, head: httpx.Response, parts: Iterator[bytes]) -> None:
+        if head.status_code != 200:
+            answer = self._whole(path, head, parts)
+            raise_if_refused(self.base_url, path, answer, self._access)
+            self._require_ok(path, answer)
 
     def _sender(self, patience: Patience, method: str, path: str, sent: Mapping[str, Any]) -> Open:
         return partial(self._http.stream, method, self.base_url + path, extensions={"trace": patience.trace}, **sent)
@@ -206,6 +210,17 @@ class DashboardClient:
             )
         if answer.status_code != 200:
             raise InventoryError(f"{path} answered {answer.status_code}{said(answer)}")
+
+
+@contextmanager
+def _json_of(path: str) -> Iterator[None]:
+    """Turn what is wrong with a document into a message about the answer."""
+    try:
+        yield
+    except NotTheAnswer as error:
+        raise InventoryError(f"{path} {error}") from None
+    except ValueError as error:
+        raise InventoryError(f"{path} answered 200, but not with whole JSON: {error}", hint=NOT_JSON) from None
 
 
 def _headers(access: Access) -> dict[str, str]:

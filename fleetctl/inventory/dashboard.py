@@ -144,18 +144,17 @@ def _without_sums(client: DashboardClient, parts: Parts, answers: _Answers) -> P
 
 def _read_summary(client: DashboardClient) -> Summary:
     """Return the dashboard's node summary."""
-    beside: dict[str, object] = {}
-    entries = {}
-    for entry in client.stream_items(SUMMARY_PATH, ("data", "summary"), SUMMARY_PARAMS, beside):
-        if isinstance(entry, dict) and isinstance(node_id := _raylet(entry).get("nodeId"), str):
-            entries[node_id] = _of_use(entry)
-    return Summary(entries, read_sums(beside.get("nodeLogicalResources")))
+    entries, beside = client.read_items(SUMMARY_PATH, ("data", "summary"), SUMMARY_PARAMS, _of_use)
+    return Summary({node_id: entry for entry in entries if isinstance(node_id := _raylet(entry).get("nodeId"), str)},
+                   read_sums(beside.get("nodeLogicalResources")))
 
 
-def _of_use(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what is read of a node's entry: a tenth of it."""
+def _of_use(entry: object) -> Mapping[str, Any]:
+    """Return what is used of a node's entry: a tenth of it."""
+    if not isinstance(entry, dict):
+        return {}
     raylet = _raylet(entry)
-    kept = {key: raylet.get(key) for key in ("state", "stateSnapshot", "nodeManagerHostname")}
+    kept = {key: raylet.get(key) for key in ("nodeId", "state", "stateSnapshot", "nodeManagerHostname")}
     workers = raylet.get("coreWorkersStats")
     return {"gpus": entry.get("gpus"), "raylet": {**kept, "coreWorkersStats": list(filter(
         holds_cards, workers if isinstance(workers, list) else []))}}

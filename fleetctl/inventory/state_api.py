@@ -40,12 +40,13 @@ def list_rows(client: DashboardClient, what: str, read: Callable[[Row], Read | N
     params = {"limit": str(LIMIT), "detail": "true"}
     if where is not None:
         params |= dict(zip(("filter_keys", "filter_predicates", "filter_values"), where, strict=True))
-    listing: dict[str, Any] = {}
-    found: list[Read | None] = []
-    for row in client.stream_items(path, ("data", "result", "result"), params, listing):
+
+    def read_row(row: object) -> Read | None:
         if not isinstance(row, dict):
             raise InventoryError(f"{path} answered without a list of rows")
-        found.append(read(row))
+        return read(row)
+
+    found, listing = client.read_items(path, ("data", "result", "result"), params, read_row)
     usable = tuple(row for row in found if row is not None)
     return Listing(usable, len(found) - len(usable), tuple(_problems(path, listing)), _cut(path, listing, len(found)))
 

@@ -197,16 +197,18 @@ def test_a_list_of_something_else_makes_the_reading_incomplete(read, dashboard: 
     assert any("without a list of rows" in warning for warning in inventory.warnings)
 
 
-def test_a_failed_try_is_repeated_and_forgotten(read, dashboard: FakeDashboard):
+@pytest.mark.parametrize("fail", [hang_up, cut_off])
+@pytest.mark.parametrize("part", ["nodes", "summary"])
+def test_a_failed_try_is_repeated_and_forgotten(read, dashboard: FakeDashboard, part: str, fail):
     tries = []
 
     def fail_once(handler) -> None:
         tries.append(1)
         if len(tries) == 1:
-            hang_up(handler)
+            fail(handler)
         else:
-            del dashboard.behaviours["nodes"]
+            del dashboard.behaviours[part]
             handler.do_GET()
 
-    dashboard.behaviours["nodes"] = fail_once
+    dashboard.behaviours[part] = fail_once
     assert read().complete
