@@ -10,10 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fleetctl.documents.inventory import LIVE_STATES
-from fleetctl.errors import InventoryError
 from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.marks import read_marks
 from fleetctl.inventory.names import parse_actor_name
 from fleetctl.inventory.state_api import Row, list_rows
 
@@ -22,8 +20,8 @@ QUERY_ORDER = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING", "ALIVE"
 is met again by a later one. RESTARTING comes twice, as an actor may fall from ALIVE back to it."""
 
 LOGICAL_PATH, LOGICAL_KEYS = "/logical/actors", ("data", "actors")
-LOOKED_UP = 200
-"""The most replicas that are looked up one by one because the long list does not say in which namespace they are."""
+NO_NODE = "f" * 56
+"""What the dashboard's own list says for the node of an actor that has none yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +30,12 @@ class LiveActor:
 
     `node_id` is None until it runs; while RESTARTING it is the node it ran on. `repr_name` is what its `__repr__` last
     said, possibly before a restart; empty until its constructor has returned. `job_id` is the job that created it.
+    `namespace` None = not known: the dashboard's own list does not say it.
     """
 
     actor_id: str
     name: str
-    namespace: str
+    namespace: str | None
     state: str
     class_name: str
     job_id: str
@@ -50,61 +49,51 @@ class LiveActor:
 
 @dataclass(frozen=True, slots=True)
 class LiveActors:
-    """Rows of live actors. `failures` = replicas may be missing; `cut` = only actors that are no replicas may be."""
+    """The live actors. `failures` = replicas may be missing; `cut` = only actors that are no replicas may be."""
 
-    rows: tuple[Row, ...] = ()
+    actors: tuple[LiveActor, ...] = ()
     failures: tuple[str, ...] = ()
     cut: str | None = None
 
 
 def list_live_actors(client: DashboardClient) -> LiveActors:
-    """Return the rows of all live actors, each once, as last seen; raises InventoryError when a query fails.
+    """Return all live actors, each once, as last seen; raises InventoryError when a query fails.
 
     Detail is needed: without it there is no claim, placement group or repr.
     """
-    rows: dict[str, Row] = {}
+    found: dict[str, LiveActor] = {}
     failures: list[str] = []
     cut: list[str] = []
     for state in QUERY_ORDER:
-        listing = list_rows(client, "actors", where=("state", "=", state))
-        rows |= {str(row.get("actor_id")): row for row in listing.rows}
+        listing = list_rows(client, "actors", read_actor, where=("state", "=", state))
+        found |= {actor.actor_id: actor for actor in listing.rows}
         failures += [f"{problem} ({state})" for problem in listing.problems]
+        failures += [f"{listing.unread} rows of actors cannot be read ({state})"] if listing.unread else []
         cut += [f"{listing.cut} ({state})"] if listing.cut else []
     if cut:
-        rows |= {str(row["actor_id"]): row for row in _missing_replicas(client, rows)}
-    return LiveActors(tuple(rows[actor_id] for actor_id in sorted(rows)), tuple(dict.fromkeys(failures)),
+        found |= {actor.actor_id: actor for actor in _missing_replicas(client, found)}
+    return LiveActors(tuple(found[actor_id] for actor_id in sorted(found)), tuple(dict.fromkeys(failures)),
                       "; ".join(dict.fromkeys(cut)) or None)
 
 
-def _missing_replicas(client: DashboardClient, known: Mapping[str, Row]) -> Iterator[Row]:
-    """Yield the rows of live replicas that are not among the `known` ones; raises InventoryError if it cannot."""
-    unsaid = []
+def _missing_replicas(client: DashboardClient, known: Mapping[str, LiveActor]) -> Iterator[LiveActor]:
+    """Yield the live replicas that are not among the `known` ones; raises InventoryError if it cannot."""
     for actor_id, entry in client.stream_entries(LOGICAL_PATH, LOGICAL_KEYS, {"nocache": "1"}):
-        if actor_id in known or not isinstance(entry, dict) or entry.get("state") not in LIVE_STATES:
+        if actor_id in known or not isinstance(entry, dict) or parse_actor_name(_text(entry.get("name"))) is None:
             continue
-        if parse_actor_name(_text(entry.get("name"))) is None:
-            continue
-        row = _row_of(actor_id, entry)
-        if row["ray_namespace"]:
-            yield row
-        else:
-            unsaid.append(actor_id)
-    if len(unsaid) > LOOKED_UP:
-        raise InventoryError(f"the list of actors was cut, and {len(unsaid)} replicas beyond it do not say in which "
-                             "namespace they are")
-    for actor_id in unsaid:
-        yield from list_rows(client, "actors", where=("actor_id", "=", actor_id)).rows
+        actor = read_actor(_row_of(actor_id, entry))
+        if actor is not None:
+            yield actor
 
 
 def _row_of(actor_id: str, entry: Mapping[str, object]) -> Row:
-    """Return an entry of the dashboard's list as a row of the state API; only a repr of ours knows the namespace."""
+    """Return an entry of the dashboard's list as a row of the state API, without a namespace."""
     address = entry.get("address")
     node_id = address.get("nodeId") if isinstance(address, dict) else None
-    repr_name = _text(entry.get("reprName"))
     return {
         "actor_id": actor_id, "name": entry.get("name"), "state": entry.get("state"), "job_id": entry.get("jobId"),
-        "class_name": entry.get("actorClass"), "repr_name": repr_name, "num_restarts": entry.get("numRestarts"),
-        "ray_namespace": read_marks(repr_name).namespace or "", "node_id": node_id or None,
+        "class_name": entry.get("actorClass"), "repr_name": entry.get("reprName"),
+        "num_restarts": entry.get("numRestarts"), "node_id": None if node_id == NO_NODE else node_id or None,
         "placement_group_id": entry.get("placementGroupId") or None,
         "required_resources": entry.get("requiredResources"),
     }
@@ -120,7 +109,7 @@ def read_actor(row: Row) -> LiveActor | None:
     return LiveActor(
         actor_id=str(row["actor_id"]),
         name=_text(row.get("name")),
-        namespace=_text(row.get("ray_namespace")),
+        namespace=_text(row.get("ray_namespace")) if row.get("ray_namespace") is not None else None,
         state=state,
         class_name=_text(row.get("class_name")),
         job_id=_text(row.get("job_id")),

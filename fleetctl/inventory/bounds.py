@@ -20,6 +20,6 @@ class Bounds:
     total_s: float = 120.0
     stream_bytes: int = 2 << 30
     stream_s: float = 600.0
-    entry_bytes: int = 4 << 20
+    entry_bytes: int = 16 << 20
     silent_s: float = 20.0
     waiting_s: float = 3.0

@@ -47,11 +47,14 @@ def read_claim(resources: object) -> Claim:
 
 
 def read_claim_in_group(resources: object) -> Claim:
-    """Return what an actor takes out of its placement group, whose bundles hold it already."""
+    """Return what an actor takes out of its placement group, whose bundles hold it already.
+
+    The dashboard's own list has it under plain names, as if it were the node's.
+    """
     if not isinstance(resources, Mapping):
         return Claim()
-    plain = {match[1]: amount for name, amount in resources.items() if (match := _IN_GROUP.fullmatch(str(name)))}
-    return read_claim(plain)
+    grouped = {match[1]: amount for name, amount in resources.items() if (match := _IN_GROUP.fullmatch(str(name)))}
+    return read_claim(grouped or resources)
 
 
 def _share(value: object) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.access import Access, tls_context
 from fleetctl.inventory.bounds import Bounds
-from fleetctl.inventory.json_entries import entries_within
+from fleetctl.inventory.json_entries import NotTheAnswer, entries_within, few_values, items_within
 from fleetctl.inventory.patience import Contact, Overdue, Patience
 from fleetctl.inventory.refused import raise_if_refused
 from fleetctl.version import __version__
@@ -123,15 +123,37 @@ class DashboardClient:
         send = self._sender(patience, "GET", path, {"params": params})
         with ExitStack() as stack, self._explained(path):
             head, parts = self._tried("GET", lambda: stack.enter_context(patience.answer(send)))
-            if head.status_code != 200:
-                answer = self._whole(path, head, parts)
-                raise_if_refused(self.base_url, path, answer, self._access)
-                self._require_ok(path, answer)
-            try:
+            self._require_stream(path, head, parts)
+            with _json_of(path):
                 yield from entries_within(self._limited(path, parts, self._bounds.stream_bytes), within,
                                           self._bounds.entry_bytes)
-            except ValueError as error:
-                raise InventoryError(f"{path} answered 200, but not with whole JSON: {error}", hint=NOT_JSON) from None
+
+    def read_items(self, path: str, within: Sequence[str], params: Mapping[str, str], read: Callable[[object], Result]
+                   ) -> tuple[list[Result], Mapping[str, Any]]:
+        """Return what `read` makes of each item of the list at the keys `within`, and what stands beside the list.
+
+        Items are read while they come in. The bounds of a whole answer hold, and that of one entry. Raises as
+        `get_json` does.
+        """
+        patience = Patience(self._contact, self._bounds, self._bounds.total_s)
+        send = self._sender(patience, "GET", path, {"params": params})
+
+        def attempt() -> tuple[list[Result], Mapping[str, Any]]:
+            beside: dict[str, Any] = {}
+            with patience.answer(send) as (head, parts):
+                self._require_stream(path, head, parts)
+                kept = few_values(self._limited(path, parts, self._bounds.answer_bytes))
+                with _json_of(path):
+                    return list(map(read, items_within(kept, within, self._bounds.entry_bytes, beside))), beside
+
+        with self._explained(path):
+            return self._tried("GET", attempt)
+
+    def _require_stream(self, path: str, head: httpx.Response, parts: Iterator[bytes]) -> None:
+        if head.status_code != 200:
+            answer = self._whole(path, head, parts)
+            raise_if_refused(self.base_url, path, answer, self._access)
+            self._require_ok(path, answer)
 
     def _sender(self, patience: Patience, method: str, path: str, sent: Mapping[str, Any]) -> Open:
         return partial(self._http.stream, method, self.base_url + path, extensions={"trace": patience.trace}, **sent)
@@ -188,6 +210,17 @@ class DashboardClient:
             )
         if answer.status_code != 200:
             raise InventoryError(f"{path} answered {answer.status_code}{said(answer)}")
+
+
+@contextmanager
+def _json_of(path: str) -> Iterator[None]:
+    """Turn what is wrong with a document into a message about the answer."""
+    try:
+        yield
+    except NotTheAnswer as error:
+        raise InventoryError(f"{path} {error}") from None
+    except ValueError as error:
+        raise InventoryError(f"{path} answered 200, but not with whole JSON: {error}", hint=NOT_JSON) from None
 
 
 def _headers(access: Access) -> dict[str, str]:

@@ -9,16 +9,17 @@ from typing import Any, TypeVar
 
 from fleetctl.documents.inventory import ClusterIdentity, Inventory
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError
-from fleetctl.inventory.actors import LiveActor, LiveActors, list_live_actors, read_actor
+from fleetctl.inventory.actors import LiveActors, list_live_actors
 from fleetctl.inventory.agent_view import AgentView
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job, ours
 from fleetctl.inventory.nodes import FoundNode, read_node
-from fleetctl.inventory.placement_groups import list_placement_groups, read_placement_group
+from fleetctl.inventory.placement_groups import list_placement_groups
 from fleetctl.inventory.planned import draining_nodes, find_planned
 from fleetctl.inventory.replicas import find_replicas
-from fleetctl.inventory.state_api import NOTHING, Listing, list_rows
+from fleetctl.inventory.shares import holds_cards
+from fleetctl.inventory.state_api import Listing, Row, list_rows
 from fleetctl.inventory.sums import RaySum, read_sums
 
 SUMMARY_PATH = "/nodes"
@@ -40,7 +41,7 @@ class Summary:
 class _Answers:
     """What came back, part by part; `failures` collects why a part, or some of it, did not."""
 
-    nodes: Listing = NOTHING
+    nodes: Listing[Row] = field(default_factory=Listing)
     actors: LiveActors = field(default_factory=LiveActors)
     jobs: Sequence[Job] | None = None
     summary: Summary = field(default_factory=Summary)
@@ -59,7 +60,7 @@ def read_dashboard(
     up for it. Raises ClusterUnreachable or ClusterRefused when the nodes could not even be asked for.
     """
     answers = _ask(client)
-    actors = [actor for row in answers.actors.rows if (actor := read_actor(row)) is not None]
+    actors = answers.actors.actors
     nodes = _nodes(answers, agent)
     planned = find_planned(client, answers.jobs or (), actors)
     sums = {**answers.summary.sums, **(agent.sums({node.node_id: node.total for node in nodes}) if agent else {})}
@@ -68,7 +69,7 @@ def read_dashboard(
         parts = _without_sums(client, parts, answers)
     elif answers.actors.cut:
         answers.notes.append(f"{answers.actors.cut}: who holds what is not known of all actors")
-    failures = [*answers.failures, *_unusable(answers, nodes, actors), *_unknown(answers, parts),
+    failures = [*answers.failures, *_unusable(answers, nodes), *_unknown(answers, parts),
                 *contradictions(parts)]
     return Inventory(
         observed_at=observed_at,
@@ -86,14 +87,14 @@ def _ask(client: DashboardClient) -> _Answers:
     """Send all requests at once and wait for all of them; a failed part stays empty and is named."""
     answers = _Answers()
     with ThreadPoolExecutor(max_workers=5, thread_name_prefix="inventory") as pool:
-        nodes = pool.submit(list_rows, client, "nodes")
+        nodes = pool.submit(_list_nodes, client)
         actors = pool.submit(list_live_actors, client)
         jobs: Future[Sequence[Job] | None] = pool.submit(ours, client)
         summary = pool.submit(_read_summary, client)
         version = pool.submit(_read_version, client)
     if isinstance(error := nodes.exception(), (ClusterUnreachable, ClusterRefused)):
         raise error
-    answers.nodes = _taken("the nodes", nodes, NOTHING, answers.failures)
+    answers.nodes = _taken("the nodes", nodes, Listing(), answers.failures)
     answers.actors = _taken("the actors", actors, LiveActors(), answers.failures)
     answers.jobs = _taken("the jobs", jobs, None, answers.notes)
     answers.summary = _taken("the cards", summary, Summary(), answers.failures)
@@ -110,7 +111,11 @@ def _taken(what: str, pending: Future[Answer], empty: Answer, failures: list[str
         return empty
 
 
-def _whole(listing: Listing) -> list[str]:
+def _list_nodes(client: DashboardClient) -> Listing[Row]:
+    return list_rows(client, "nodes", lambda row: row)
+
+
+def _whole(listing: Listing[Any]) -> list[str]:
     """Return why a list may lack rows."""
     return [*([listing.cut] if listing.cut else []), *listing.problems]
 
@@ -134,19 +139,25 @@ def _without_sums(client: DashboardClient, parts: Parts, answers: _Answers) -> P
     cut = [*_whole(groups), *([answers.actors.cut] if answers.actors.cut else [])]
     answers.failures += [f"{problem}, and Ray gives no sums of what is in use" for problem in cut]
     answers.notes.append("Ray gives no sums of what is in use: cards that Ray tasks hold are not known")
-    return replace(parts, groups=[group for row in groups.rows if (group := read_placement_group(row)) is not None])
+    return replace(parts, groups=groups.rows)
 
 
 def _read_summary(client: DashboardClient) -> Summary:
     """Return the dashboard's node summary."""
-    body = client.get_json(SUMMARY_PATH, SUMMARY_PARAMS)
-    data = body.get("data") if isinstance(body, dict) and body.get("result") is not False else None
-    entries = data.get("summary") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not isinstance(entries, list):
-        raise InventoryError(f"{SUMMARY_PATH}?view=summary answered without a list of nodes")
-    named = [(_raylet(entry).get("nodeId"), entry) for entry in entries if isinstance(entry, dict)]
-    return Summary({node_id: entry for node_id, entry in named if isinstance(node_id, str)},
-                   read_sums(data.get("nodeLogicalResources")))
+    entries, beside = client.read_items(SUMMARY_PATH, ("data", "summary"), SUMMARY_PARAMS, _of_use)
+    return Summary({node_id: entry for entry in entries if isinstance(node_id := _raylet(entry).get("nodeId"), str)},
+                   read_sums(beside.get("nodeLogicalResources")))
+
+
+def _of_use(entry: object) -> Mapping[str, Any]:
+    """Return what is used of a node's entry: a tenth of it."""
+    if not isinstance(entry, dict):
+        return {}
+    raylet = _raylet(entry)
+    kept = {key: raylet.get(key) for key in ("nodeId", "state", "stateSnapshot", "nodeManagerHostname")}
+    workers = raylet.get("coreWorkersStats")
+    return {"gpus": entry.get("gpus"), "raylet": {**kept, "coreWorkersStats": list(filter(
+        holds_cards, workers if isinstance(workers, list) else []))}}
 
 
 def _read_version(client: DashboardClient) -> Mapping[str, Any]:
@@ -156,13 +167,12 @@ def _read_version(client: DashboardClient) -> Mapping[str, Any]:
     return body
 
 
-def _unusable(answers: _Answers, nodes: list[FoundNode], actors: list[LiveActor]) -> Iterator[str]:
+def _unusable(answers: _Answers, nodes: Sequence[FoundNode]) -> Iterator[str]:
     """Name rows that came but say nothing usable; no nodes at all is no picture of a cluster either."""
     if not answers.nodes.rows and not answers.failures:
         yield "the cluster lists no nodes at all"
-    for what, rows, read in (("nodes", answers.nodes.rows, nodes), ("actors", answers.actors.rows, actors)):
-        if len(read) < len(rows):
-            yield f"{len(rows) - len(read)} of {len(rows)} rows of {what} cannot be read"
+    if unread := len(answers.nodes.rows) - len(nodes):
+        yield f"{unread} of {len(answers.nodes.rows)} rows of nodes cannot be read"
 
 
 def _unknown(answers: _Answers, parts: Parts) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""The entries of one JSON object inside a large document, one after another, while the document comes in.
+"""The entries of one JSON object or list inside a large document, one after another, while the document comes in.
 
-Only one entry is in memory at a time. What stands beside the object is read and dropped; `result: false` beside it, as
-Ray's dashboard says that it failed, is an error.
+Only one entry is in memory at a time. `result: false` on the way to it, as Ray's dashboard says that it failed, is an
+error.
 """
 
 from __future__ import annotations
@@ -9,7 +9,12 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import TypeVar
+
+from fleetctl.inventory.bounds import MAX_VALUES
+
+Entry = TypeVar("Entry")
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _ENDS, _FOLLOW = frozenset('"}]'), frozenset(",}] \t\n\r")
@@ -17,33 +22,62 @@ _CUT_SHORT = 16
 """An error within as many characters of the end may come of what is still on its way: half a literal or escape."""
 
 
+class NotTheAnswer(ValueError):
+    """Whole JSON, as far as it was read, but not what was asked for. The message goes on from the name of the path."""
+
+
 def entries_within(parts: Iterator[bytes], within: Sequence[str], entry_chars: int) -> Iterator[tuple[str, object]]:
     """Yield the keys and values of the object at the keys `within`.
 
-    Raises ValueError for what is no JSON, is cut off, has no such object, or a value of more than `entry_chars`.
+    Raises ValueError for what is no JSON, is cut off or has a value of more than `entry_chars`, NotTheAnswer for what
+    has no such object.
     """
     text = _Text(parts, entry_chars)
-    yield from _entries(text, tuple(within))
+    yield from _within(text, tuple(within), _Text.entries, {})
     text.end()
 
 
-def _entries(text: _Text, within: tuple[str, ...]) -> Iterator[tuple[str, object]]:
-    """Yield what is in the object that begins here, or in the one that `within` leads to from here."""
-    found = not within
+def items_within(parts: Iterator[bytes], within: Sequence[str], entry_chars: int,
+                 beside: MutableMapping[str, object]) -> Iterator[object]:
+    """Yield the values of the list at the keys `within`; raises as `entries_within` does.
+
+    What stands beside the list, and beside what it is in, is put into `beside`.
+    """
+    text = _Text(parts, entry_chars)
+    yield from _within(text, tuple(within), _Text.items, beside)
+    text.end()
+
+
+def _within(text: _Text, within: tuple[str, ...], take: Callable[[_Text], Iterator[Entry]],
+            beside: MutableMapping[str, object]) -> Iterator[Entry]:
+    """Yield what `take` does where `within` leads to from here."""
+    if not within:
+        yield from take(text)
+        return
+    found = failed = False
     for key in text.keys_of_object():
-        if within and key == within[0]:
-            if found:
-                raise ValueError(f"it has {key} twice")
-            found = True
-            yield from _entries(text, within[1:])
-        elif within:
-            value = text.value()
-            if key == "result" and value is False:
-                raise ValueError("the cluster says that it failed")
+        if key != within[0] or failed:
+            beside[key] = text.value()
+            failed |= key == "result" and beside[key] is False
+        elif found:
+            raise ValueError(f"it has {key} twice")
         else:
-            yield key, text.value()
+            found = True
+            yield from _within(text, within[1:], take, beside)
+    if failed:
+        raise NotTheAnswer(f"failed in the cluster: {beside.get('msg') or 'no reason given'}")
     if not found:
-        raise ValueError(f"it has no {within[0]}")
+        raise NotTheAnswer(f"answered without {within[0]}")
+
+
+def few_values(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the same parts; raises ValueError once they hold more values than may be kept."""
+    values = 0
+    for part in parts:
+        values += sum(map(part.count, (b",", b"[", b"{")))
+        if values > MAX_VALUES:
+            raise ValueError("too many values")
+        yield part
 
 
 class _Text:
@@ -75,6 +109,25 @@ class _Text:
                 return
             if sign != ",":
                 raise ValueError("an object that does not go on as one")
+
+    def entries(self) -> Iterator[tuple[str, object]]:
+        """Yield the keys and values of the object that begins here."""
+        return ((key, self.value()) for key in self.keys_of_object())
+
+    def items(self) -> Iterator[object]:
+        """Yield the values of the list that begins here."""
+        self._expect("[")
+        if self._next_sign() == "]":
+            self._at += 1
+            return
+        while True:
+            yield self.value()
+            sign = self._next_sign()
+            self._at += 1
+            if sign == "]":
+                return
+            if sign != ",":
+                raise ValueError("a list that does not go on as one")
 
     def value(self) -> object:
         """Return the value that begins here."""

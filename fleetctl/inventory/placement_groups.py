@@ -23,9 +23,9 @@ class PlacementGroup:
     held: tuple[tuple[str, Claim], ...]
 
 
-def list_placement_groups(client: DashboardClient) -> Listing:
-    """Return the rows of the groups that hold or await something; Ray keeps removed ones on its list."""
-    return list_rows(client, "placement_groups", where=("state", "!=", "REMOVED"))
+def list_placement_groups(client: DashboardClient) -> Listing[PlacementGroup]:
+    """Return the groups that hold or await something; Ray keeps removed ones on its list."""
+    return list_rows(client, "placement_groups", read_placement_group, where=("state", "!=", "REMOVED"))
 
 
 def read_placement_group(row: Row) -> PlacementGroup | None:

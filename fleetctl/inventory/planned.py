@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.documents.record import ApplyRecord
@@ -25,11 +25,15 @@ ACCEPTED = '"type":"planAccepted"'
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What the apply that created a replica planned for it; `members` empty = its log does not tell."""
+    """What the apply that created a replica planned for it; `members` empty = its log does not tell.
+
+    `namespace` is where that apply creates its replicas.
+    """
 
     fleet: str
     spec_hash: str | None = None
     members: tuple[ReplicaMember, ...] = ()
+    namespace: str | None = None
 
 
 def draining_nodes(jobs: Sequence[Job]) -> frozenset[str]:
@@ -54,7 +58,7 @@ def find_planned(
                         pool.map(lambda job: dict(_records(client, job)), needed), strict=True))
     names = {actor.actor_id: actor.name for actor in actors}
     return {
-        actor_id: logs[job.submission_id].get(names[actor_id]) or Planned(job.metadata.get("fleet", ""))
+        actor_id: logs[job.submission_id].get(names[actor_id]) or _planned_by(job)
         for actor_id, job in silent.items()
     }
 
@@ -67,8 +71,12 @@ def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Planned]]
         return
     for record in read_records(log):
         for replica in record.replicas:
-            yield f"ModelActor:{replica.model}:{replica.replica_id}", Planned(
-                job.metadata.get("fleet", ""), replica.spec_hash, tuple(replica.members))
+            yield f"ModelActor:{replica.model}:{replica.replica_id}", replace(
+                _planned_by(job), spec_hash=replica.spec_hash, members=tuple(replica.members))
+
+
+def _planned_by(job: Job) -> Planned:
+    return Planned(job.metadata.get("fleet", ""), namespace=job.metadata.get("namespace"))
 
 
 def read_records(log: str) -> Iterator[ApplyRecord]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fleetctl.collector import collector_paused
 from fleetctl.documents.inventory import Inventory
 from fleetctl.inventory.agent_view import AgentView
 from fleetctl.inventory.client import DashboardClient
@@ -51,4 +52,5 @@ def read_inventory(where: InventorySource) -> Inventory:
     """
     if isinstance(where, Snapshot):
         return load_snapshot(where.path, stdin=where.stdin)
-    return read_dashboard(where.client, observed_at=where.observed_at, namespace=where.namespace, agent=where.agent)
+    with collector_paused(lasting=True):
+        return read_dashboard(where.client, observed_at=where.observed_at, namespace=where.namespace, agent=where.agent)

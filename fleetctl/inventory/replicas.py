@@ -26,21 +26,31 @@ def find_replicas(
 ) -> list[FoundReplica]:
     """Return the replicas among `actors`, ordered by model, id and name; `planned` by actor id.
 
-    Only in `namespace` can a replica be ours; elsewhere, and under foreign schemes, it is capacity in use. What it says
-    of its members is believed everywhere: where it is, or will be, is no question of whose it is.
+    Only in `namespace` can a replica be ours; elsewhere, and under foreign schemes, it is capacity in use. One that may
+    be anywhere holds its id here, so that nobody else gets it. What a replica says of its members is believed
+    everywhere: where it is, or will be, is no question of whose it is.
     """
     found = []
     for actor in actors:
         name = parse_actor_name(actor.name) if actor.name else None
         if name is not None:
-            ours = actor.namespace == namespace and name.replica_id is not None
-            found.append(_replica(actor, name, planned.get(actor.actor_id), ours=ours))
+            marks, plan = read_marks(actor.repr_name), planned.get(actor.actor_id)
+            ours = name.replica_id is not None and _namespace(actor, marks, plan) in (namespace, None)
+            found.append(_replica(actor, name, marks, plan, ours=ours))
     return sorted(found, key=lambda one: (one.replica.model, one.replica.replica_id is None,
                                           one.replica.replica_id or 0, one.actor.name, one.actor.actor_id))
 
 
-def _replica(actor: LiveActor, name: ReplicaName, planned: Planned | None, *, ours: bool) -> FoundReplica:
-    marks = read_marks(actor.repr_name)
+def _namespace(actor: LiveActor, marks: Marks, planned: Planned | None) -> str | None:
+    """Return where it is, from Ray, from itself, or from the apply that created it; None = nobody says."""
+    if actor.namespace is not None:
+        return actor.namespace
+    return marks.namespace or (planned.namespace if planned else None)
+
+
+def _replica(
+    actor: LiveActor, name: ReplicaName, marks: Marks, planned: Planned | None, *, ours: bool
+) -> FoundReplica:
     fleet = marks.fleet or (planned.fleet if planned else None)
     spec_hash = marks.spec_hash or (planned.spec_hash if planned else None)
     replica = Replica(

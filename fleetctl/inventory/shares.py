@@ -57,6 +57,12 @@ def reports_its_cards(replica: Replica) -> bool:
     return all(not member.gpus or member.gpu_uuids or member.gpu_indices for member in replica.members)
 
 
+def holds_cards(worker: object) -> bool:
+    """Return whether the statistics of a worker speak of GPUs."""
+    used = worker.get("usedResources") if isinstance(worker, dict) else None
+    return isinstance(used, dict) and any(map(_GPU_SLOTS.fullmatch, used))
+
+
 def _slots(workers: Sequence[Any], live_actors: frozenset[str]) -> Iterator[tuple[int, int]]:
     for worker in workers:
         used = worker.get("usedResources") if isinstance(worker, dict) else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.client import DashboardClient
@@ -13,46 +13,42 @@ LIMIT = 10_000
 """The most rows Ray gives in one answer; without a limit it gives 100."""
 
 Row = Mapping[str, Any]
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """The rows of one list. `cut` = Ray left rows out because there are too many; `problems` = some may be missing."""
+class Listing(Generic[Read]):
+    """What was read of the rows of one list; `unread` = how many rows there was nothing to read of.
 
-    rows: tuple[Row, ...]
+    `cut` = Ray left rows out because there are too many; `problems` = some may be missing.
+    """
+
+    rows: tuple[Read, ...] = ()
+    unread: int = 0
     problems: tuple[str, ...] = ()
     cut: str | None = None
 
 
-NOTHING = Listing(())
+def list_rows(client: DashboardClient, what: str, read: Callable[[Row], Read | None], *,
+              where: tuple[str, str, str] | None = None) -> Listing[Read]:
+    """Return what `read` makes of each row of /api/v0/<what>, filtered by `where` = (column, predicate, value).
 
-
-def list_rows(client: DashboardClient, what: str, *, where: tuple[str, str, str] | None = None,
-              detail: bool = True) -> Listing:
-    """Return the rows of /api/v0/<what>, filtered by `where` = (column, predicate, value).
-
-    Ray looks up `state = X` at the source, so dead actors cost nothing; other filters run after reading.
-    Raises InventoryError when there is no list at all in the answer.
+    Ray looks up `state = X` at the source, so dead actors cost nothing; other filters run after reading. Rows are read
+    while they come in. Raises InventoryError when there is no list of rows in the answer.
     """
     path = f"/api/v0/{what}"
-    params = {"limit": str(LIMIT), "detail": "true" if detail else "false"}
+    params = {"limit": str(LIMIT), "detail": "true"}
     if where is not None:
         params |= dict(zip(("filter_keys", "filter_predicates", "filter_values"), where, strict=True))
-    return checked_listing(path, client.get_json(path, params))
 
+    def read_row(row: object) -> Read | None:
+        if not isinstance(row, dict):
+            raise InventoryError(f"{path} answered without a list of rows")
+        return read(row)
 
-def checked_listing(path: str, body: object) -> Listing:
-    """Take a list out of what the state API answered; see `list_rows`."""
-    if not isinstance(body, dict):
-        raise InventoryError(f"{path} answered something that is not from Ray's state API")
-    if body.get("result") is False:
-        raise InventoryError(f"{path} failed in the cluster: {body.get('msg') or 'no reason given'}")
-    data = body.get("data")
-    listing = data.get("result") if isinstance(data, dict) else None
-    rows = listing.get("result") if isinstance(listing, dict) else None
-    if not isinstance(listing, dict) or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InventoryError(f"{path} answered without a list")
-    return Listing(tuple(rows), tuple(_problems(path, listing)), _cut(path, listing, len(rows)))
+    found, listing = client.read_items(path, ("data", "result", "result"), params, read_row)
+    usable = tuple(row for row in found if row is not None)
+    return Listing(usable, len(found) - len(usable), tuple(_problems(path, listing)), _cut(path, listing, len(found)))
 
 
 def _cut(path: str, listing: Mapping[str, Any], count: int) -> str | None:

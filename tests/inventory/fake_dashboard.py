@@ -59,11 +59,6 @@ class FakeDashboard:
         """The dashboard's own list of actors: all of them, in its own words, and without namespaces."""
         return {"result": True, "data": {"actors": {row["actor_id"]: _as_dashboard(row) for row in self._all_actors()}}}
 
-    def actor(self, actor_id: str) -> dict[str, Any]:
-        """The list of the state API of one actor."""
-        rows = [row for row in self._all_actors() if row["actor_id"] == actor_id]
-        return {"result": True, "data": {"result": {"result": rows, "total": len(rows)}}}
-
     def _all_actors(self) -> list[dict[str, Any]]:
         return [*(row for part in PARTS if part.startswith("actors_") for row in self.rows(part)), *self.beyond]
 
@@ -74,10 +69,12 @@ def recorded_bodies() -> dict[str, Any]:
 
 
 def _as_dashboard(row: dict[str, Any]) -> dict[str, Any]:
+    """Ray says a node of nothing but f for none, and gives the resources of bundles their plain names."""
+    resources = {name.partition("_group_")[0]: amount for name, amount in row["required_resources"].items()}
     return {"actorId": row["actor_id"], "name": row["name"], "state": row["state"], "jobId": row["job_id"],
             "actorClass": row["class_name"], "reprName": row["repr_name"], "numRestarts": row["num_restarts"],
-            "address": {"nodeId": row["node_id"] or ""}, "placementGroupId": row["placement_group_id"],
-            "requiredResources": row["required_resources"]}
+            "address": {"nodeId": row["node_id"] or "f" * 56}, "placementGroupId": row["placement_group_id"],
+            "requiredResources": resources}
 
 
 @contextmanager
@@ -98,8 +95,6 @@ def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
                 fake.behaviours[part](self)
             elif part == LOGICAL and part not in fake.bodies:
                 answer(self, 200, json.dumps(fake.logical_actors()).encode())
-            elif query.get("filter_keys") == "actor_id":
-                answer(self, 200, json.dumps(fake.actor(query["filter_values"])).encode())
             elif part in fake.bodies:
                 answer(self, 200, json.dumps(fake.bodies[part]).encode())
             else:

@@ -109,11 +109,46 @@ def test_a_list_of_actors_that_is_cut_is_told_and_loses_no_replica(read, dashboa
     assert any(words in note for note in inventory.warnings)
 
 
-def test_a_replica_beyond_the_cut_without_a_namespace_of_its_own_is_looked_up(read, dashboard: FakeDashboard):
-    row = dashboard.rows("actors_alive")[0] | {"actor_id": "beyond", "name": "ModelActor:org/far:3", "repr_name": ""}
-    dashboard.beyond.append(row)
+def beyond_the_cut(dashboard: FakeDashboard, number: int = 3, **fields: object) -> None:
+    """Add an actor that only the dashboard's own list has, and that has not said anything yet."""
+    dashboard.beyond.append(dashboard.rows("actors_pending_creation")[0] | {
+        "actor_id": f"beyond-{number}", "name": f"ModelActor:org/far:{number}", "repr_name": "", **fields})
     dashboard.listing("actors_alive").update(CUTS[0][0])
-    assert "org/far" in {replica.model for replica in read().replicas}
+
+
+@pytest.mark.parametrize(("namespace", "fleet"), [("invfleet", "lab"), ("elsewhere", None)])
+def test_a_starting_replica_beyond_the_cut_is_where_the_apply_that_made_it_is(
+        read, dashboard: FakeDashboard, namespace: str, fleet: str | None):
+    dashboard.bodies["jobs"][0]["metadata"]["namespace"] = namespace
+    beyond_the_cut(dashboard, name="ModelActor:org/slow:0", node_id=None)
+    dashboard.rows("actors_pending_creation").clear()
+    inventory = read()
+    assert inventory.complete, inventory.warnings
+    [slow] = [replica for replica in inventory.replicas if replica.model == "org/slow"]
+    assert (slow.fleet, slow.replica_id) == (fleet, 0 if fleet else None)
+    planned = "8184334e3588e8311b4f3d36354966dc0ae0f0d6f4ba180f7e8e426e"
+    assert [member.node_id for member in slow.members] == [planned]
+
+
+def test_what_may_be_in_our_namespace_beyond_the_cut_holds_its_id_however_many(read, dashboard: FakeDashboard):
+    for number in range(300):
+        beyond_the_cut(dashboard, number, state="ALIVE", job_id="08000000", ray_namespace="theirs")
+    inventory = read()
+    assert inventory.complete, inventory.warnings
+    far = [replica for replica in inventory.replicas if replica.model == "org/far"]
+    assert {(replica.replica_id, replica.fleet) for replica in far} == {(number, None) for number in range(300)}
+    assert not [heard for heard in dashboard.heard if heard.query.get("filter_keys") == "actor_id"]
+
+
+def test_what_a_foreign_replica_takes_of_its_group_is_read_of_both_lists(read, dashboard: FakeDashboard):
+    group = "9690ca3677668088d0dcb743c6de17000000"
+    row = dashboard.rows("actors_alive")[0] | {
+        "name": "ModelActor:org/far:3", "repr_name": "", "placement_group_id": group, "job_id": "08000000",
+        "required_resources": {f"GPU_group_{group}": 1.0, f"GPU_group_0_{group}": 1.0, f"bundle_group_{group}": 0.001}}
+    dashboard.rows("actors_alive").append(row | {"actor_id": "listed"})
+    beyond_the_cut(dashboard, **(row | {"actor_id": "beyond"}))
+    far = [replica for replica in read().replicas if replica.model == "org/far"]
+    assert [member.gpus for replica in far for member in replica.members] == [10_000, 10_000]
 
 
 @pytest.mark.parametrize("failure", [name for name in FAILURES if name not in ("no list", "a list")])
@@ -154,16 +189,26 @@ def test_rows_that_say_nothing_make_the_reading_incomplete(read, dashboard: Fake
     assert any("cannot be read" in warning for warning in inventory.warnings)
 
 
-def test_a_failed_try_is_repeated_and_forgotten(read, dashboard: FakeDashboard):
+@pytest.mark.parametrize("part", ["nodes", "actors_alive"])
+def test_a_list_of_something_else_makes_the_reading_incomplete(read, dashboard: FakeDashboard, part: str):
+    dashboard.listing(part)["result"] = ["a", "b"]
+    inventory = read()
+    assert not inventory.complete
+    assert any("without a list of rows" in warning for warning in inventory.warnings)
+
+
+@pytest.mark.parametrize("fail", [hang_up, cut_off])
+@pytest.mark.parametrize("part", ["nodes", "summary"])
+def test_a_failed_try_is_repeated_and_forgotten(read, dashboard: FakeDashboard, part: str, fail):
     tries = []
 
     def fail_once(handler) -> None:
         tries.append(1)
         if len(tries) == 1:
-            hang_up(handler)
+            fail(handler)
         else:
-            del dashboard.behaviours["nodes"]
+            del dashboard.behaviours[part]
             handler.do_GET()
 
-    dashboard.behaviours["nodes"] = fail_once
+    dashboard.behaviours[part] = fail_once
     assert read().complete

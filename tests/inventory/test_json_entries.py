@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.errors import ClusterRefused, InventoryError
-from fleetctl.inventory.bounds import Bounds
+from fleetctl.inventory.bounds import MAX_VALUES, Bounds
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.json_entries import entries_within
+from fleetctl.inventory.json_entries import entries_within, few_values, items_within
 
 WITHIN = ("data", "actors")
 PATH = "/logical/actors"
@@ -26,8 +26,11 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_
 
 
 def read(body: bytes, *, step: int = 3, within: Sequence[str] = WITHIN, entry_chars: int = 1 << 20) -> list[object]:
-    parts = (body[at:at + step] for at in range(0, len(body), step))
-    return list(entries_within(parts, within, entry_chars))
+    return list(entries_within(in_steps(body, step), within, entry_chars))
+
+
+def in_steps(body: bytes, step: int) -> Iterator[bytes]:
+    return (body[at:at + step] for at in range(0, len(body), step))
 
 
 def answered(entries: object, **beside: object) -> dict[str, object]:
@@ -55,10 +58,10 @@ def test_what_is_cut_off_anywhere_is_an_error(step: int, data: st.DataObject):
     (b"", "ends too early"),
     (b"[1, 2]", "no {"),
     (b'{"data": {"actors": [1]}}', "no {"),
-    (b'{"data": {}}', "it has no actors"),
-    (b"{}", "it has no data"),
+    (b'{"data": {}}', "answered without actors"),
+    (b"{}", "answered without data"),
     (b'{"data": {"actors": {}}, "data": {}}', "data twice"),
-    (b'{"result": false, "msg": "no", "data": {}}', "says that it failed"),
+    (b'{"result": false, "msg": "no", "data": {}}', "failed in the cluster: no"),
     (b'{"data": {"actors": {"a": 1 "b": 2}}}', "does not go on"),
     (b'{"data": {"actors": {"a" 1}}}', "no : where"),
     (b'{"data": {"actors": {1: 1}}}', "no text"),
@@ -74,6 +77,41 @@ def test_what_is_cut_off_anywhere_is_an_error(step: int, data: st.DataObject):
 def test_what_is_not_such_a_document_is_an_error_that_says_why(body: bytes, words: str):
     with pytest.raises(ValueError, match=words):
         read(body, step=64 << 10)
+
+
+@given(items=st.lists(JSON, max_size=6), step=st.integers(1, 40), indent=st.none() | st.integers(0, 3))
+def test_the_items_of_a_list_are_those_of_the_whole_document_and_what_is_beside_is_kept(
+    items: list[object], step: int, indent: int | None
+):
+    body = json.dumps(answered(items, total=7), indent=indent).encode()
+    beside: dict[str, object] = {}
+    assert list(items_within(in_steps(body, step), WITHIN, 1 << 20, beside)) == items
+    assert beside == {"result": True, "msg": "", "total": 7, "before": [1, {"x": "}"}], "after": 1.5}
+
+
+@given(step=st.integers(1, 12), data=st.data())
+def test_a_list_that_is_cut_off_anywhere_is_an_error(step: int, data: st.DataObject):
+    body = json.dumps(answered([{"n": 1}, 2, "ü"]), ensure_ascii=False).encode()
+    with pytest.raises(ValueError):  # noqa: PT011
+        list(items_within(in_steps(body[:data.draw(st.integers(0, len(body) - 1))], step), WITHIN, 1 << 20, {}))
+
+
+@pytest.mark.parametrize(("body", "words"), [
+    (b'{"data": {"actors": {"a": 1}}}', r"no \["),
+    (b'{"data": {"actors": [1 2]}}', "does not go on"),
+    (b'{"data": {"actors": [1,], "and": "much more behind it"}}', "Expecting value"),
+    (b'{"data": {}}', "answered without actors"),
+    (b'{"result": false, "data": {"actors": [1]}, "msg": "GCS is down"}', "failed in the cluster: GCS is down"),
+])
+def test_what_is_not_such_a_list_is_an_error_that_says_why(body: bytes, words: str):
+    with pytest.raises(ValueError, match=words):
+        list(items_within(in_steps(body, 5), WITHIN, 1 << 20, {}))
+
+
+def test_more_values_than_may_be_kept_are_an_error():
+    parts = [b"[" * (1 << 20)] * (MAX_VALUES // (1 << 20) + 2)
+    with pytest.raises(ValueError, match="too many"):
+        list(few_values(iter(parts)))
 
 
 def test_a_damaged_entry_ends_the_reading_without_reading_on():

@@ -38,7 +38,7 @@ def test_only_what_ray_calls_dead_is_dead_and_an_unknown_state_offers_nothing():
 def test_a_bare_row_of_an_actor_is_read():
     actor = read_actor({"actor_id": "x", "state": "ALIVE"})
     assert actor is not None
-    assert (actor.name, actor.namespace, actor.node_id, actor.placement_group_id) == ("", "", None, None)
+    assert (actor.name, actor.namespace, actor.node_id, actor.placement_group_id) == ("", None, None, None)
     assert (actor.repr_name, actor.job_id, actor.restarts, actor.last_words) == ("", "", 0, None)
 
 

@@ -1,0 +1,58 @@
+"""A cluster with more actors than one list gives: inventory and plan are whole, and cost little more than without."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_dashboard import recorded_bodies
+
+from tests.benchmarks.large.dashboard import Rendered, serve
+from tests.benchmarks.large.world import World
+from tests.benchmarks.large_cluster import WORLDS, check_inventory, check_plan, dashboard, measured, with_hashes
+
+CUT = replace(WORLDS["small"], foreign=300, named=150, groups=120, limit=100)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "FLEETCTL_ADDRESS", "FLEETCTL_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_where_lists_are_cut_inventory_and_plan_are_whole(tmp_path: Path):
+    fleet = tmp_path / "fleet.yaml"
+    world = with_hashes(CUT, fleet)
+    with serve(world) as (url, heard):
+        _, seen = measured(["inventory", "--address", url, "--format", "json"], tmp_path)
+        check_inventory(world, seen)
+        assert any("was cut: " in warning for warning in seen["warnings"])
+        _, plan = measured(["plan", "--address", url, "-f", str(fleet), "--format", "json"], tmp_path)
+        check_plan(world, plan)
+    assert "/logical/actors" in heard
+    assert "/api/v0/placement_groups" not in heard, "what others ever created costs nothing"
+
+
+def test_actors_of_others_cost_little_memory(tmp_path: Path):
+    peaks = []
+    for world in (WORLDS["small"], replace(WORLDS["small"], foreign=12_000)):
+        with dashboard(world) as url:
+            cost, seen = measured(["inventory", "--address", url, "--format", "json"], tmp_path)
+        check_inventory(world, seen)
+        peaks.append(cost.peak_mib)
+    assert peaks[1] - peaks[0] < 40
+
+
+@pytest.mark.parametrize(("path", "query", "part"), [
+    ("/api/v0/nodes", {}, "nodes"),
+    ("/api/v0/actors", {"filter_values": "ALIVE"}, "actors_alive"),
+    ("/api/v0/actors", {"filter_values": "PENDING_CREATION"}, "actors_pending_creation"),
+])
+def test_the_stand_in_answers_with_the_fields_that_ray_was_recorded_to_give(path: str, query, part: str):
+    body = Rendered(World(nodes=2, models=1, foreign=3, starting=2)).answer(path, query)
+    assert body is not None
+    ours, theirs = json.loads(body)["data"]["result"], recorded_bodies()[part]["data"]["result"]
+    assert ours.keys() == theirs.keys()
+    assert {frozenset(row) for row in ours["result"]} == {frozenset(row) for row in theirs["result"]}
