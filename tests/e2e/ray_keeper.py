@@ -56,6 +56,10 @@ class Keeper:
     def address(self) -> str:
         return f"http://{self.cluster.webui_url}"
 
+    def gcs(self) -> str:
+        """The address for drivers."""
+        return self.cluster.address
+
     def add(self, names: list, gpus: int = 2, cpus: int = 1, labels: dict | None = None) -> dict:
         for name in names:
             self.nodes[name] = self.cluster.add_node(
