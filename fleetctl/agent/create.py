@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 from typing import Any, Dict, List, Mapping, NamedTuple, Set
 
 import ray
@@ -59,6 +60,12 @@ def check(replica: Mapping[str, Any], not_counted: Set[int]) -> None:
         raise NotCreated("NODE_TAKEN", "; ".join(short))
 
 
+@lru_cache(maxsize=None)
+def remote_class(plain: type) -> Any:
+    """Return a class as Ray wants it, one for all replicas: each other one would be packed and sent anew."""
+    return ray.remote(plain)
+
+
 def create(replica: Dict[str, Any]) -> CreatedHere:
     """Create the replica's detached actor and return it; raises NotCreated when the name was taken meanwhile.
 
@@ -70,7 +77,7 @@ def create(replica: Dict[str, Any]) -> CreatedHere:
     options: Dict[str, Any] = member_options(members[0]) if single else {"num_cpus": 0, "num_gpus": 0}
     free, now_ms = cluster.free_by_node(), int(time.time() * 1000)
     try:
-        handle = ray.remote(ModelActor if single else GangCoordinator).options(
+        handle = remote_class(ModelActor if single else GangCoordinator).options(
             name=name,
             lifetime="detached",
             max_restarts=int(replica["lifecycle"]["restartMax"]),

@@ -170,8 +170,9 @@ class GangCoordinator:
 
     def _seat_members(self, group: PlacementGroup) -> None:
         self._await_grant(group)
+        remote_class = ray.remote(GangMember)
         for index, member in enumerate(self._replica["members"]):
-            self._members.append(ray.remote(GangMember).options(
+            self._members.append(remote_class.options(
                 max_restarts=0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
                 **member_options(member),

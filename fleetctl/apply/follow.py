@@ -15,7 +15,8 @@ from fleetctl.errors import ApplyError, InventoryError, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import log_of, look
 
-QUICK_S, SLOW_S = 0.4, 1.0
+FIRST_S, QUICK_S, SLOW_S = 0.2, 0.3, 1.0
+"""Pauses until the first event, after an event, and at most."""
 UNREACHABLE_S = 60.0
 """How long the dashboard may be away before following gives up; the run itself does not depend on it."""
 
@@ -68,7 +69,8 @@ class Follower:
         self._sleep = sleep
         self._seen_chars = 0
         self._unread: deque[Event] = deque()
-        self._pause_s = QUICK_S
+        self._pause_s = FIRST_S
+        self._begun = False
         self.wait_at_most(wait_timeout_s)
 
     def wait_at_most(self, wait_timeout_s: float | None) -> None:
@@ -93,7 +95,9 @@ class Follower:
                 self._wait(SLOW_S)
                 continue
             unreachable_since = None
-            self._pause_s = QUICK_S if self._unread else min(SLOW_S, self._pause_s * 1.3)
+            self._begun = self._begun or bool(self._unread)
+            if self._begun:
+                self._pause_s = QUICK_S if self._unread else min(SLOW_S, self._pause_s * 1.3)
             while self._unread:
                 event = self._unread.popleft()
                 yield event

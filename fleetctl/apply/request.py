@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.apply.prepare import awaited
 from fleetctl.apply.record import apply_record
 from fleetctl.documents.plan import Plan
 from fleetctl.inventory.log_name import log_name
@@ -24,6 +23,8 @@ class ApplyOptions:
 
 def apply_request(plan: Plan, job: str, who: str, options: ApplyOptions, *, may_replan: bool) -> dict[str, Any]:
     """Return the request for `apply`; `may_replan` = a client stands by to plan around what the agent finds."""
+    from fleetctl.apply.prepare import awaited
+
     return {
         **plan_request(plan),
         "namespace": plan.fleet.namespace,
