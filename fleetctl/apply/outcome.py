@@ -6,11 +6,13 @@ The agent reports facts. What they come to is decided here and nowhere else in t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from fleetctl.apply.used import used_by
 from fleetctl.documents.events import ReplicaOutcome, RunSummary
-from fleetctl.documents.plan import Plan
 from fleetctl.errors import ApplyError, LockHeld, PlanUsed
+
+if TYPE_CHECKING:
+    from fleetctl.documents.plan import Plan
 
 FINE, PARTIAL, INTERRUPTED = 0, 3, 130
 
@@ -54,6 +56,8 @@ def raise_if_refused(summary: RunSummary) -> None:
     if summary.exit_code == LockHeld.exit_code:
         raise _lock_held(summary.message, extra.get("holder") or {})
     if summary.exit_code == PlanUsed.exit_code:
+        from fleetctl.apply.used import used_by
+
         raise used_by(str(extra.get("usedBy", "unknown")))
     if summary.exit_code == ApplyError.exit_code:
         raise ApplyError(summary.message)

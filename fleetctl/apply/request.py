@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.apply.record import apply_record
-from fleetctl.documents.plan import Plan
 from fleetctl.inventory.log_name import log_name
 from fleetctl.version import __version__
+
+if TYPE_CHECKING:
+    from fleetctl.documents.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

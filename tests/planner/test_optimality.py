@@ -14,8 +14,8 @@ from oracle.families import BLIND, FAMILIES, Size, draw_world
 from oracle.judge import Judged, judge
 from oracle.question import ask_about
 
-SMALL, BIG = 163, 5
-BLIND_SMALL, BLIND_BIG, BLIND_TINY = 30, 2, 60
+SMALL, BIG = 90, 5
+BLIND_SMALL, BLIND_BIG, BLIND_TINY = 20, 2, 40
 
 
 def complaints(judged: list[Judged]) -> list[str]:

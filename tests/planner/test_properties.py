@@ -18,7 +18,7 @@ from fleetctl.planner.stale import moved_since
 from fleetctl.spec.resolved import ResolvedFleet
 
 World = tuple[ResolvedFleet, Inventory]
-many = settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 some = settings(many, max_examples=60)
 
 

@@ -52,7 +52,7 @@ def crowded(draw: st.DrawFn) -> World:
 
 
 crowded_or_not = st.one_of(worlds(exact=True), crowded(), crowded())
-many = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def _told(plan: Plan, fleet: ResolvedFleet) -> list[tuple[Blocked, ResolvedModel]]:
