@@ -20,8 +20,8 @@ settings.register_profile("same everywhere", deadline=None, derandomize=True,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same everywhere")
 
-# The run keeps a lot (parsed sources, recorded answers) and makes little garbage in circles: looking for it each time some
-# hundred objects more are there is a tenth of the whole run.
+# The run keeps a lot (parsed sources, recorded answers) and makes little garbage in circles: looking for it each time
+# some hundred objects more are there is a tenth of the whole run.
 gc.set_threshold(100_000, 50, 100)
 
 # A runner that a shell started in the background ignores Ctrl-C, and so would every command a test starts.

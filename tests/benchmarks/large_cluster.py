@@ -27,6 +27,7 @@ from tests.benchmarks.large.world import World
 
 WORLDS = {
     "small": World(nodes=20, models=10, starting=10),
+    "groups": World(nodes=20, models=10, starting=10, groups=10_200),
     "crowded": World(nodes=20, models=10, starting=10, foreign=12_000, named=5_000, groups=10_200),
     "large": World(nodes=2_000, models=100, starting=300),
 }

@@ -117,17 +117,20 @@ def test_a_change_from_its_pull_request_to_its_apply(pipeline: Pipeline) -> None
 
 def test_a_saved_plan_is_refused_when_what_it_relies_on_has_moved_and_only_then(pipeline: Pipeline) -> None:
     world, desk = pipeline.world, pipeline.remote.desk
-    file = world.write(model("one", 2, member("--plain", node="a")), model("two", 1, member("--plain", node="b")))
+    names = {world.cluster.node_id(name=name): name for name in "abc"}
+    here = names[world.actors()["ModelActor:one:0"]["node"]]
+    other = min(set(names.values()) - {here})
+    file = world.write(model("one", 2, member("--plain", node=here)), model("two", 1, member("--plain", node=other)))
     for name, only in (("filled", "two"), ("joined", "one"), ("appeared", "one")):
         # other bytes, so another plan: two of the same second would be one and the same
         (desk / "fleet.yaml").write_text(f"{file.read_text()}# {name}\n")
         saved = pipeline.run(desk, "plan", "-f", "fleet.yaml", "--target", only, "--out", f"{name}.fleetplan")
         assert saved.returncode == 0, saved.stderr
 
-    world.cluster.hold(namespace=world.fleet, name="somebody", node="b", gpus=2)
+    world.cluster.hold(namespace=world.fleet, name="somebody", node=other, gpus=2)
     filled = pipeline.run(desk, "apply", "filled.fleetplan", "--yes")
     assert filled.returncode == 6
-    assert "moved: node b: less is free than two/0 claims" in filled.stderr
+    assert f"moved: node {other}: less is free than two/0 claims" in filled.stderr
 
     world.cluster.add(names=["g"])
     try:

@@ -204,7 +204,7 @@ def least_crowding(fleet: ResolvedFleet, inventory: Inventory, wanted: Counts) -
 
 def test_no_packing_of_as_many_replicas_is_less_crowded() -> None:
     compared = short_of_room = 0
-    for seed in range(50):
+    for seed in range(90):
         fleet, inventory = small_world(Random(seed))
         plan = plan_for(fleet, inventory)
         check_plan(plan, fleet, inventory)
