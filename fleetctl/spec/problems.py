@@ -72,6 +72,7 @@ CODES: dict[str, str] = {
     "FL062": "a shell variable where no shell will expand it",
     "FL063": "a $(FLEETCTL_...) reference in an environment value, where nothing is expanded",
     "FL064": "a protected model that is not in the fleet",
+    "FL065": "a fixed port that replicas on one node cannot share",
 }
 
 

@@ -21,6 +21,7 @@ def check_model(model: Raw) -> Iterator[Problem]:
         for member in group.items("members"):
             yield from check_references(member)
             yield from _unused_probes(member)
+            yield from _fixed_ports(model, group, member)
     yield from _size(model, groups)
     yield from _placement(model, groups)
 
@@ -70,3 +71,17 @@ def _unused_probes(member: Raw) -> Iterator[Problem]:
     if role_of(member) == "Worker" and member.child("engine").get("readiness") is not None:
         yield member.child("engine").problem("FL060", "a gang is ready when its Leader is; no one asks a Worker",
                                              key="readiness", on_key=True)
+
+
+def _fixed_ports(model: Raw, group: Raw, member: Raw) -> Iterator[Problem]:
+    """Warn where a probe asks a port that is the same for every replica; it is not known which of them share a node."""
+    if max(whole(model.get("replicas")), whole(group.get("copies"))) < 2:
+        return
+    for kind in ("readiness", "liveness"):
+        for way in ("http", "tcp"):
+            asked = member.child("engine").child(kind).child(way)
+            if isinstance(port := asked.get("port"), int) and 0 < port < 65536:
+                yield asked.problem("FL065", f"of two replicas on one node only one can have port {port}; the other "
+                                             "fails with PORT_IN_USE", key="port",
+                                    allowed="no port here and $(FLEETCTL_PORT) for the engine, or one replica a node "
+                                            "(maxReplicasPerModel: 1)")
