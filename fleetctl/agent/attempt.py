@@ -238,7 +238,7 @@ class EarlierAttempt(Attempt):
 
     def _await_worker(self) -> None:
         record = cluster.actor_record(self._handle._actor_id.hex())
-        if record.placed or record.state != "PENDING_CREATION":
+        if record.placed or record.state not in ("PENDING_CREATION", "RESTARTING"):
             self._go_on(self._await_ready)
         elif self._passed() >= NO_WORKER_S:
             self._no_worker()

@@ -11,7 +11,7 @@ import pytest
 from fleetctl.agent import attempt as attempt_module
 from fleetctl.agent import cluster
 from fleetctl.agent import create as create_module
-from fleetctl.agent.attempt import CONSTRUCTED_S, WORKER_S, Attempt, Context, EarlierAttempt
+from fleetctl.agent.attempt import CONSTRUCTED_S, NO_WORKER_S, WORKER_S, Attempt, Context, EarlierAttempt
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.create import CreatedHere, NotCreated, check
 from fleetctl.agent.failure import encode_failure
@@ -29,6 +29,7 @@ class Here:
         self.trouble: dict[str, tuple[str, str]] = {}
         self.short: list[str] = []
         self.placed = True
+        self.waits_as = "PENDING_CREATION"
         self.states: list[str] = ["ALIVE"]
         self.fleet = "lab"
         self.place: dict[str, object] = {"ip": "10.0.0.7", "port": 7001}
@@ -60,7 +61,7 @@ class Here:
     def record(self) -> ActorRecord:
         """The actor's record; its states follow one another, one a look, and the last one stays."""
         if not self.placed:
-            return ActorRecord("PENDING_CREATION", False, "", "")
+            return ActorRecord(self.waits_as, False, "", "")
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         report = {"fleet": self.fleet, "members": [self.place]}
         told = json.dumps(report) if state == "ALIVE" and self.constructed else ""
@@ -318,6 +319,13 @@ def test_one_that_was_starting_before_is_never_taken_back(here: Here) -> None:
     assert (told["outcome"], told["code"]) == ("starting", "NO_WORKER")
     assert "fleetctl evict m/2" in told["message"]
     assert here.killed == []
+
+
+def test_one_that_restarts_and_whose_card_somebody_took_is_not_waited_for_until_its_timeout(here: Here) -> None:
+    here.placed, here.waits_as = False, "RESTARTING"
+    told = here.run(EarlierAttempt(dict(REPLICA), here.context()))
+    assert (told["outcome"], told["code"]) == ("starting", "NO_WORKER")
+    assert here.now < 2 * NO_WORKER_S
 
 
 def test_one_that_was_starting_before_is_awaited(here: Here) -> None:
