@@ -11,14 +11,13 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 import ray
 
 from . import cluster, mailbox
+from .attempt import Outcome
 from .events import EventStream
 
 MOST_TIMES = 3
 PATIENCE_S = 60.0
 NODE_CODES = ("NODE_TAKEN", "NODE_GONE", "NODE_DRAINING")
 """The refusals that another node may cure."""
-
-Outcome = Dict[str, Any]
 
 
 class Replanning:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from engine_run import Run, engine_runs
 from left_behind import end, eventually, marked
 from servers import Serve, Server
 
@@ -31,3 +33,10 @@ def mark() -> Iterator[str]:
     finally:
         for pid in marked(value):
             end(pid)
+
+
+@pytest.fixture
+def run(tmp_path: Path, mark: str) -> Iterator[Run]:
+    """Start an actor stand-in whose engine is `command`; keywords are keys of the engine, `order` is the rest."""
+    with engine_runs(tmp_path, mark) as runs:
+        yield runs

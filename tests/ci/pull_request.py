@@ -47,3 +47,10 @@ class PullRequest:
                         "GITHUB_OUTPUT": str(self.tmp_path / f"output-{self.pushes}"),
                         "GITHUB_STEP_SUMMARY": str(self.tmp_path / f"summary-{self.pushes}")}
         return place
+
+    def merge(self, text: str) -> None:
+        """Push to main, as after the merge: the job's event names no pull request any more."""
+        self.push(text)
+        event = self.tmp_path / "push.json"
+        event.write_text("{}")
+        self.environ.update(GITHUB_EVENT_PATH=str(event), GITHUB_REF="refs/heads/main")

@@ -21,12 +21,10 @@ def cluster() -> Iterator[ClusterStandIn]:
 
 
 @pytest.fixture
-def merged(pull: PullRequest, cluster: ClusterStandIn, tmp_path: Path) -> PullRequest:
+def merged(pull: PullRequest, cluster: ClusterStandIn) -> PullRequest:
     """The push to main that follows the merge: no pull request any more."""
-    pull.push(FLEET + "# merged\n")
-    event = tmp_path / "push.json"
-    event.write_text("{}")
-    pull.environ.update(GITHUB_EVENT_PATH=str(event), GITHUB_REF="refs/heads/main", FLEETCTL_ADDRESS=cluster.url)
+    pull.merge(FLEET + "# merged\n")
+    pull.environ.update(FLEETCTL_ADDRESS=cluster.url)
     return pull
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from cluster_stand_in import ClusterStandIn, all_ready, serve
@@ -29,12 +28,9 @@ def named(pull: PullRequest, cluster: ClusterStandIn) -> str:
 
 
 @pytest.fixture
-def merged(pull: PullRequest, named: str, tmp_path: Path) -> PullRequest:
+def merged(pull: PullRequest, named: str) -> PullRequest:
     """The push to main that follows the merge."""
-    pull.push(named + "# merged\n")
-    event = tmp_path / "push.json"
-    event.write_text("{}")
-    pull.environ.update(GITHUB_EVENT_PATH=str(event), GITHUB_REF="refs/heads/main")
+    pull.merge(named + "# merged\n")
     return pull
 
 

@@ -123,10 +123,10 @@ def test_nor_a_folder_that_is_a_link_itself(repository: Path, tmp_path: Path, mo
 
 
 def test_links_that_stay_in_the_checkout_are_followed(repository: Path) -> None:
-    for folder in ("shared", "fleets"):
+    for folder in ("common", "fleets"):
         (repository / folder).mkdir()
-    (repository / "shared" / "lab.yaml").write_text(fleet())
-    (repository / "fleets" / "lab.yaml").symlink_to("../shared/lab.yaml")
+    (repository / "common" / "lab.yaml").write_text(fleet())
+    (repository / "fleets" / "lab.yaml").symlink_to("../common/lab.yaml")
     (repository / "also").symlink_to("fleets")
     for given in ("fleets", "fleets/lab.yaml", "also", "also/lab.yaml"):
         assert load_fleet([str(repository / given)]).name == "lab"

@@ -1,0 +1,107 @@
+"""Run an engine as an actor does, in a process that stands in for the actor."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from left_behind import MARK, children
+
+from fleetctl.agent import supervisor
+
+STAND_IN = Path(__file__).with_name("actor_stand_in.py")
+SOURCE = Path(supervisor.__file__).read_text(encoding="utf-8")
+RAYLET = ("sh", "-c", '"$@"; exit $?', "raylet")
+DUMP_ENV = (sys.executable, "-I", "-S", "-c", "import json, os; print(json.dumps(dict(os.environ)))")
+INJECTED = {"CUDA_VISIBLE_DEVICES": "0,3", "FLEETCTL_RANK": "0"}
+
+
+class Actor:
+    """A running stand-in: `hear` returns what it says next."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path, temp: Path) -> None:
+        self.process = process
+        self.log = log
+        self.temp = temp
+
+    def hear(self, *kinds: str) -> Any:
+        """Return what the next line of one of `kinds` says; lines of other kinds are passed over."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            said = json.loads(line)
+            if set(kinds) & set(said):
+                return said if len(said) > 1 else next(iter(said.values()))
+        raise AssertionError(f"the stand-in ended without {kinds}")
+
+    def written(self) -> str:
+        """Return what the engine wrote: its log without our lines."""
+        text = self.log.read_text() if self.log.exists() else ""
+        return "".join(line for line in text.splitlines(True) if not line.startswith("fleetctl: "))
+
+    def fresh_folders(self) -> list[str]:
+        """Return the working directories that were made for engines and still exist."""
+        return sorted(path.name for path in self.temp.glob("fleetctl-engine-*"))
+
+
+Run = Callable[..., Actor]
+
+
+@contextlib.contextmanager
+def engine_runs(tmp_path: Path, mark: str) -> Iterator[Run]:
+    """Start an actor stand-in whose engine is `command`; keywords are keys of the engine, `order` is the rest."""
+    started: list[Actor] = []
+    temp = tmp_path / "temp"
+    temp.mkdir()
+
+    def running(*command: str, node: dict[str, str] | None = None, order: dict[str, Any] | None = None,
+                **engine: Any) -> Actor:
+        env = {"PATH": os.environ["PATH"], "TMPDIR": str(temp), "PYTHONPATH": os.pathsep.join(sys.path),
+               "RAY_ADDRESS": "10.0.0.1:6379", "FLEETCTL_FLEET": "another", MARK: mark, **(node or {})}
+        log = tmp_path / "engine.log"
+        member = {"supervisor": SOURCE, "engine": {"command": list(command), **engine}, "node": "node-a",
+                  "group": "main", "copy": 0, "rank": 0}
+        process = subprocess.Popen([*RAYLET, sys.executable, str(STAND_IN)], env=env, text=True, start_new_session=True,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin is not None
+        with process.stdin as stdin:
+            stdin.write(json.dumps({
+                "member": member, "injected": INJECTED, "log": str(log), "startupTimeout": 60, "aliveFor": 1.0,
+                **(order or {})}) + "\n")
+        started.append(Actor(process, log, temp))
+        return started[-1]
+
+    yield running
+    for actor in started:
+        for pid in [*children(actor.process.pid), actor.process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        actor.process.wait(30)
+        assert actor.process.stdout is not None
+        actor.process.stdout.close()
+
+
+SERVER = """\
+import http.server, os, socketserver, sys
+class Health(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(204 if self.path == "/health" and os.path.exists("healthy") else 503)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = "--share" in sys.argv
+print("loading", flush=True)
+Server((sys.argv[1], int(sys.argv[2])), Health).serve_forever()
+"""
+"""Serves at host and port of its arguments; healthy once there is a file of that name in its folder."""
+
+
+def server(host: str = "127.0.0.1", port: str = "$(FLEETCTL_PORT)", *flags: str) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", "-c", SERVER, host, port, *(flags or ("--share",)))

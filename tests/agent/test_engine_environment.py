@@ -1,0 +1,70 @@
+"""What an engine sees: its environment, and its arguments with our references expanded."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from engine_run import DUMP_ENV, Actor, Run
+
+
+def env_seen(actor: Actor) -> dict[str, str]:
+    actor.hear("failed", "down")
+    seen: dict[str, str] = json.loads(actor.written())
+    return seen
+
+
+def test_an_engine_sees_the_nodes_environment_its_own_and_what_is_injected(run: Run) -> None:
+    actor = run(*DUMP_ENV, node={"HF_TOKEN": "secret", "LANG": "C.UTF-8", "MODE": "node", "RAY_TMPDIR": "/x"},
+                env={"MODE": "fast", "TOKEN": {"fromNode": "HF_TOKEN"}, "EMPTY": "", "DOLLAR": "$(FLEETCTL_PORT)"})
+    port, seen = actor.hear("created"), env_seen(actor)
+    assert {name: seen.get(name) for name in ("HF_TOKEN", "LANG", "MODE", "TOKEN", "EMPTY", "DOLLAR")} == {
+        "HF_TOKEN": "secret", "LANG": "C.UTF-8", "MODE": "fast", "TOKEN": "secret", "EMPTY": "",
+        "DOLLAR": "$(FLEETCTL_PORT)",
+    }
+    injected = {name: value for name, value in seen.items() if name.startswith("FLEETCTL_")}
+    assert injected == {"FLEETCTL_PORT": str(port), "FLEETCTL_RANK": "0",
+                        "FLEETCTL_LEADER_PORT": seen["FLEETCTL_LEADER_PORT"]}
+    assert not [name for name in seen if name == "PYTHONPATH" or name.startswith("RAY_")]
+    assert "SET_BY_RAY" not in seen
+
+
+def test_what_is_injected_beats_the_engines_own_and_that_the_nodes(run: Run) -> None:
+    actor = run(*DUMP_ENV, node={"CUDA_VISIBLE_DEVICES": "5"}, env={"CUDA_VISIBLE_DEVICES": "6"})
+    assert env_seen(actor)["CUDA_VISIBLE_DEVICES"] == "0,3"
+
+
+@pytest.mark.parametrize(("own", "seen"), [
+    ({}, "PCI_BUS_ID"), ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "FASTEST_FIRST"),
+])
+def test_cards_are_numbered_as_the_driver_does_unless_the_engine_says_otherwise(
+    run: Run, own: dict[str, str], seen: str
+) -> None:
+    assert env_seen(run(*DUMP_ENV, node={"CUDA_DEVICE_ORDER": "x"}, env=own))["CUDA_DEVICE_ORDER"] == seen
+
+
+def test_a_variable_the_node_does_not_have_stops_the_start(run: Run) -> None:
+    actor = run("sleep", "1000", env={"HF_TOKEN": {"fromNode": "HF_TOKEN_FILE"}})
+    assert actor.hear("failed") == {
+        "failed": "ENV_MISSING", "message": "HF_TOKEN: the node has no variable HF_TOKEN_FILE"}
+    assert actor.fresh_folders() == []
+
+
+def test_what_ray_sets_for_its_workers_is_no_variable_of_the_node(run: Run) -> None:
+    actor = run("true", env={"X": {"fromNode": "SET_BY_RAY"}})
+    assert actor.hear("failed")["failed"] == "ENV_MISSING"
+
+
+def test_references_in_command_and_args_are_expanded_and_all_else_is_verbatim(run: Run) -> None:
+    actor = run("printf", "%s\n", "--port=$(FLEETCTL_PORT)", env={"MODE": "fast"},
+                args=["$(MODE)", "$$(MODE)", "$(NOBODY)", "$MODE", "a  b", "*"])
+    port = actor.hear("created")
+    actor.hear("failed")
+    assert actor.written().splitlines() == [f"--port={port}", "fast", "$(MODE)", "$(NOBODY)", "$MODE", "a  b", "*"]
+
+
+def test_an_unknown_reference_of_ours_stops_the_start(run: Run) -> None:
+    actor = run("sleep", "1000", args=["$(FLEETCTL_PROT)"])
+    assert actor.hear("failed") == {
+        "failed": "UNRESOLVED_VARIABLE", "message": "$(FLEETCTL_PROT) is not a variable of fleetctl"}
+    assert actor.fresh_folders() == [], "nothing is left of a start that never was"

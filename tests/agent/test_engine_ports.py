@@ -1,0 +1,126 @@
+"""The ports of an engine: whose answer counts, which are taken, and under which one it is found."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engine_run import Run, server
+from left_behind import eventually
+
+from fleetctl.agent.engine import ADVICE
+
+
+def test_an_engine_for_ipv6_alone_is_ready_and_found(run: Run) -> None:
+    serves = "import socket, sys; socket.create_server(('::1', int(sys.argv[1])), family=socket.AF_INET6).accept()"
+    run(sys.executable, "-I", "-S", "-c", serves, "$(FLEETCTL_PORT)", readiness={"tcp": {}}).hear("ready")
+
+
+@pytest.fixture
+def other() -> Iterator[socket.socket]:
+    """Somebody else's server: this very process listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+def me() -> str:
+    return f"{Path('/proc/self/comm').read_text().strip()} (process {os.getpid()})"
+
+
+@pytest.mark.parametrize("kind", ["readiness", "liveness"])
+def test_a_fixed_port_that_is_taken_stops_the_start(run: Run, other: socket.socket, kind: str) -> None:
+    """Two replicas on one node with one port: the second was called ready by the answers of the first."""
+    port = other.getsockname()[1]
+    actor = run("echo", "started", **{kind: {"tcp": {"port": port}}})
+    assert actor.hear("failed", "ready") == {
+        "failed": "PORT_IN_USE", "message": f"port {port} of the {kind} probe is in use by {me()}, on node-a; {ADVICE}"}
+    assert actor.written() == ""
+    assert actor.fresh_folders() == []
+
+
+def test_a_port_that_an_earlier_engine_is_about_to_leave_is_waited_for(run: Run, other: socket.socket) -> None:
+    port = other.getsockname()[1]
+    actor = run(*server(port=str(port)), readiness={"tcp": {"port": port}, "period": 0.05}, order={"patience": 60})
+    actor.hear("created")
+    other.close()
+    actor.hear("ready")
+
+
+def test_an_answer_by_somebody_elses_server_is_no_readiness(run: Run, free_port: int) -> None:
+    """It listens when the engine has been started, as the other of two replicas that are started at once does."""
+    actor = run("sh", "-c", "echo up; exec sleep 1000", readiness={"tcp": {"port": free_port}, "period": 0.05})
+    eventually(lambda: "up" in actor.written(), "the engine is up")
+    with socket.create_server(("127.0.0.1", free_port)):
+        assert actor.hear("failed", "ready") == {
+            "failed": "PORT_IN_USE", "message": f"port {free_port} is served by {me()}, which is not of this engine, on"
+                                                f" node-a; {ADVICE}"}
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def test_an_engine_whose_port_somebody_else_serves_is_not_alive(run: Run, free_port: int) -> None:
+    serves = ("import os, socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1])));\n"
+              "while not os.path.exists('close'): time.sleep(0.02)\n"
+              "s.close(); print('closed', flush=True); time.sleep(1000)")
+    probe = {"tcp": {"port": free_port}, "period": 0.05}
+    actor = run(sys.executable, "-I", "-S", "-c", serves, str(free_port), readiness=probe,
+                liveness={**probe, "failureThreshold": 40})
+    assert (actor.hear("ready") is not None, actor.hear("serves")) == (True, free_port)
+    (actor.temp / actor.fresh_folders()[0] / "close").touch()
+    eventually(lambda: "closed" in actor.written(), "the engine has given up its port")
+    with socket.create_server(("127.0.0.1", free_port)):
+        down = actor.hear("down")
+    assert down.startswith("liveness failed 40 times in a row (port ")
+    assert f"served by {me()}" in down
+
+
+def test_an_engine_that_says_nothing_of_its_port_is_found_where_it_listens(run: Run, free_port: int) -> None:
+    listens = f":{free_port:04X} 00000000:0000 0A"
+    actor = run(*server(port=str(free_port)), readiness={"exec": {"command": ["grep", "-q", listens, "/proc/net/tcp"]}})
+    actor.hear("ready")
+    assert actor.hear("serves") == free_port
+
+
+def test_an_engine_that_listens_nowhere_is_told_by_its_own_port(run: Run) -> None:
+    actor = run("sleep", "1000")
+    assert actor.hear("created") == actor.hear("serves")
+
+
+@pytest.mark.parametrize("port", ["FLEETCTL_PORT", "FLEETCTL_LEADER_PORT"])
+def test_an_engine_that_cannot_share_a_port_is_started_once_more_with_the_port_released(run: Run, port: str) -> None:
+    listens = f'grep -q ":$(printf %04X "${port}") 00000000:0000 0A" /proc/net/tcp'
+    actor = run(*server("0.0.0.0", f"$({port})", "--alone"), readiness={"exec": {"command": ["sh", "-c", listens]}})
+    actor.hear("ready")
+    log = actor.log.read_text()
+    assert log.count("fleetctl: starting main/0 rank 0 at ") == 2
+    assert "fleetctl: the engine exited with code 1: it cannot share its port with the socket that keeps it" in log
+    assert len(actor.fresh_folders()) == 1
+
+
+def test_a_rank_that_is_not_asked_for_readiness_is_started_once_more_too(run: Run) -> None:
+    actor = run(*server("0.0.0.0", "$(FLEETCTL_PORT)", "--alone"), order={"probed": False})
+    listens = f":{actor.hear('created'):04X} 00000000:0000 0A"
+    eventually(lambda: listens in Path("/proc/net/tcp").read_text(), "it listens")
+    assert actor.written().count("loading") == 2
+
+
+def test_an_engine_is_started_a_second_time_but_not_a_third(run: Run) -> None:
+    actor = run("sh", "-c", "echo try; echo 'bind: Address already in use'; exit 7")
+    failed = actor.hear("failed")
+    assert failed["failed"] == "ENGINE_EXITED"
+    assert failed["message"].endswith("last words: try\nbind: Address already in use")
+    assert actor.written().count("try\n") == 2
+
+
+def test_an_engine_that_ends_for_another_reason_is_not_started_again(run: Run) -> None:
+    actor = run("sh", "-c", "echo try; exit 7")
+    actor.hear("failed")
+    assert actor.written() == "try\n"
