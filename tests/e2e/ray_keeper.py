@@ -124,12 +124,18 @@ class Keeper:
         return state.available_resources_per_node().get(self.nodes[node].node_id, {}).get(resource, 0.0)
 
     def drain(self, node: str, deadline_s: float = 900) -> None:
-        """Take a node out of service: what runs there goes on until the deadline, nothing new is taken."""
-        gcs = ray._private.worker.global_worker.gcs_client
-        accepted, why = gcs.drain_node(self.nodes[node].node_id, 2, "a test", int((time.time() + deadline_s) * 1000))
+        """Take a node out of service: what runs there goes on until the deadline, nothing new is taken.
+
+        A node that dies meanwhile, because its raylet stood still for too long, never drains.
+        """
+        gcs, node_id = ray._private.worker.global_worker.gcs_client, self.nodes[node].node_id
+        accepted, why = gcs.drain_node(node_id, 2, "a test", int((time.time() + deadline_s) * 1000))
         assert accepted, why
-        while self.nodes[node].node_id not in state.state.get_draining_nodes():
+        while node_id not in state.state.get_draining_nodes() and self._lives(node_id):
             time.sleep(0.05)
+
+    def _lives(self, node_id: str) -> bool:
+        return any(node["Alive"] for node in ray.nodes() if node["NodeID"] == node_id)
 
     def kill_node(self, name: str) -> None:
         """Kill a node's raylet; Ray notices after a while."""
