@@ -24,6 +24,7 @@ from fleetctl.documents.plan import (
 from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.drift import find_drift
+from fleetctl.planner.expectation import expect
 from fleetctl.planner.live import LiveState, ModelState, sort_out
 from fleetctl.planner.notes import slot_notes
 from fleetctl.planner.occupants import survey_site
@@ -77,7 +78,7 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
     free = [demand for demand in demands if not state.models[demand.shape.key].claimed_by]
     placer, opening = Placer(ledger), list(ledger.numbers)
-    packing = pack(free, placer, settle=False)
+    packing = pack(free, placer, expected=expect(fleet, inventory, state, shapes), settle=False)
     placed = packing.placed
     all_placed = len(placed) == sum(demand.missing for demand in free)
     repacked = None if all_placed else repacked_bound(

@@ -1,13 +1,14 @@
 """What makes one packing better than another, in the order a fleet wants it.
 
 For every priority, high to low: models with at least one live or placed replica, GPU units placed, replicas placed;
-over all of them: written spreads least crowded, then fewest empty nodes broken. Python compares tuples just so.
+over all of them: written spreads least crowded, then least cost to what else is expected. Python
+compares tuples just so.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
@@ -26,8 +27,8 @@ Levels = tuple[Level, ...]
 """One per priority at which something is missing, high to low."""
 
 Score = tuple[Levels, int, int]
-"""A level per priority, high to low; then minus how crowded the values of written spreads are, and minus the number of
-empty nodes broken."""
+"""A level per priority, high to low; then minus how crowded the values of written spreads are, and minus what it costs
+what else is expected; where nothing is, the number of empty nodes broken."""
 
 
 def priorities(demands: Sequence[Demand]) -> tuple[int, ...]:
@@ -47,12 +48,9 @@ def placed_levels(placed: Sequence[Placed], levels: Sequence[int]) -> Levels:
     return _levels(demands, Counter(one.demand.place for one in placed), levels)
 
 
-def score(
-    placed: Sequence[Placed], levels: Sequence[int], crowding: int, was_empty: Callable[[int], bool]
-) -> Score:
-    """Rate a packing; `crowding` see greedy/spread_out.py; `was_empty` tells whether a node was empty before it."""
-    nodes = {stand.node for one in placed for stand in one.stands}
-    return placed_levels(placed, levels), -crowding, -sum(was_empty(node) for node in nodes)
+def score(placed: Sequence[Placed], levels: Sequence[int], crowding: int, cost: int) -> Score:
+    """Rate a packing; `crowding` see greedy/spread_out.py."""
+    return placed_levels(placed, levels), -crowding, -cost
 
 
 def levels_of(demands: Mapping[int, Demand], counts: Mapping[int, int]) -> Levels:

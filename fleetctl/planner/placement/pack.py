@@ -16,10 +16,8 @@ from typing import NamedTuple
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact.certificate import argument_for
 from fleetctl.planner.placement.exact.exact import Examined, bound_replicas, examine
-from fleetctl.planner.placement.greedy.blended import pack_blended
 from fleetctl.planner.placement.greedy.greedy import fill, orders, pack_greedily, take_again, top_up
 from fleetctl.planner.placement.greedy.guided import pack_guided
-from fleetctl.planner.placement.greedy.pressure import node_prices
 from fleetctl.planner.placement.greedy.rearrange import rearrange
 from fleetctl.planner.placement.greedy.spread_out import crowding, pack_anew, spread_out
 from fleetctl.planner.placement.layout import Layout
@@ -30,6 +28,8 @@ from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
 from fleetctl.planner.placement.problem import Problem, state_problem
 from fleetctl.planner.placement.realize import layout_of, realize
 from fleetctl.planner.placement.slim import slim_down
+from fleetctl.planner.placement.worth.expected import Expected
+from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
 PORTFOLIO_WORK = 60_000
 """Placements the greedy portfolio may try in all: a small fleet gets all orders, one of 50,000 replicas none."""
@@ -39,8 +39,6 @@ SPREAD_STEPS, SPREAD_WORK = 3_000, 2_000_000
 """Placements that spreading may try; times the number of nodes at most so many."""
 PATTERN_STEPS = 3_000
 """Pricings of a class of nodes."""
-BLENDED_FROM = 500
-"""Replicas wanted from which on the blended pass is worth its price."""
 FEW = 1_000
 """Replicas wanted up to which all tiers are tried for the last one."""
 ROUNDS = 5
@@ -61,8 +59,10 @@ class Packing(NamedTuple):
     """The argument for that."""
 
 
-def pack(demands: Sequence[Demand], placer: Placer, *, settle: bool = True) -> Packing:
-    """Place as much as fits, on the placer's ledger.
+def pack(
+    demands: Sequence[Demand], placer: Placer, *, expected: Sequence[Expected] = (), settle: bool = True
+) -> Packing:
+    """Place as much as fits, on the placer's ledger, where it leaves most room for what else is `expected`.
 
     Not to `settle` leaves the ledger as it is when everything is placed: nobody will ask why something does not fit.
     """
@@ -70,8 +70,10 @@ def pack(demands: Sequence[Demand], placer: Placer, *, settle: bool = True) -> P
     if not wanted:
         return Packing([], (), 0)
     ledger = placer.ledger
+    if sum(demand.missing for demand in wanted) <= MANY:
+        return _pack(wanted, ledger, RoomWorth(ledger, expected) if expected else None)
     slim = slim_down(state_problem(wanted, ledger), wanted)
-    packing = _pack(slim.demands, slim.ledger)
+    packing = _pack(slim.demands, slim.ledger, None)
     placed = slim.restored(packing.placed)
     if not settle and len(placed) == sum(demand.missing for demand in wanted):
         return packing._replace(placed=placed)
@@ -79,11 +81,11 @@ def pack(demands: Sequence[Demand], placer: Placer, *, settle: bool = True) -> P
         for one in placed:
             ledger.take_slots(one.demand.shape.key, (stand.node for stand in one.stands))
         return packing._replace(placed=placed)
-    return _pack(wanted, ledger)
+    return _pack(wanted, ledger, None)
 
 
-def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
-    search = _Search(state_problem(wanted, ledger), wanted)
+def _pack(wanted: Sequence[Demand], ledger: Ledger, worth: RoomWorth | None) -> Packing:
+    search = _Search(state_problem(wanted, ledger), wanted, worth)
     search.try_greedily()
     if search.is_nearly_done:
         search.rearrange()
@@ -91,7 +93,7 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
         search.spread_out()
         return Packing(search.best, search.ceiling, len(search.best))
     examined = search.examine()
-    tiers = (search.rearrange, search.try_portfolio, search.try_blended, search.try_patterns, search.rearrange)
+    tiers = (search.rearrange, search.try_portfolio, search.try_patterns, search.rearrange)
     for tier in tiers:
         if not search.is_good_enough:
             tier()
@@ -108,6 +110,7 @@ class _Search:
 
     problem: Problem
     wanted: Sequence[Demand]
+    worth: RoomWorth | None
     best: list[Placed] = field(default_factory=list)
     levels: Levels = ()
     ceiling: Levels = ()
@@ -125,9 +128,9 @@ class _Search:
         self.ceiling = wanted_levels(self.wanted)
         self._start = self.problem.ledger.mark()
         self.opening = list(self.problem.ledger.numbers)
-        self.placers = [Placer(self.problem.ledger)]
+        self.placers = [Placer(self.problem.ledger, self.worth)]
         if any(demand.shape.spread is not None for demand in self.wanted):
-            self.spreading = Placer(self.problem.ledger, spread_first=True)
+            self.spreading = Placer(self.problem.ledger, self.worth, spread_first=True)
 
     @property
     def is_done(self) -> bool:
@@ -183,7 +186,6 @@ class _Search:
 
     def try_portfolio(self) -> None:
         """Try the other greedy orders, with and without a price on contested nodes."""
-        self.placers.append(Placer(self.problem.ledger, node_prices(self.problem)))
         work = PORTFOLIO_WORK
         for placer in self.placers:
             for first, rest in orders(self.problem, placer):
@@ -192,12 +194,6 @@ class _Search:
                     return
                 self._clear()
                 self._offer(fill(self.problem, first, rest, placer))
-
-    def try_blended(self) -> None:
-        """Try the greedy pass that values what a node could still hold; it pays where sizes are many."""
-        if BLENDED_FROM <= self.count <= MANY:
-            self._clear()
-            self._offer(pack_blended(self.wanted, self.problem.ledger))
 
     def try_patterns(self) -> None:
         """Try column generation, from the best packing so far."""
@@ -246,14 +242,20 @@ class _Search:
         """Compare a packing that stands on the ledger with the best one; the better one is kept."""
         if len(placed) < self.count:
             top_up(self._by_rank(), placed, self.placers[0])
-        levels = priorities(self.wanted)
-        ledger = self.problem.ledger
-        crowds = 0 if self.spreading is None else crowding(self.wanted, ledger)
-        reached = score(placed, levels, crowds, lambda node: ledger.numbered(self.opening[node]).empty)
+        crowds = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
+        reached = score(placed, priorities(self.wanted), crowds, self._cost(placed))
         if self._score is None or reached > self._score:
             self.best, self._score, self.levels, self._stands = placed, reached, reached[0], True
         else:
             self._clear()
+
+    def _cost(self, placed: Sequence[Placed]) -> int:
+        """Return what a packing that stands on the ledger costs what else is expected, or the empty nodes it breaks."""
+        ledger, worth = self.problem.ledger, self.worth
+        nodes = {stand.node for one in placed for stand in one.stands}
+        if worth is None:
+            return sum(ledger.numbered(self.opening[node]).empty for node in nodes)
+        return sum(worth.harm(self.opening[node], ledger.numbers[node], worth.area_of[node]) for node in nodes)
 
     def _by_rank(self) -> list[Demand]:
         return [demand for one in self.problem.demands for demand in one.demands]

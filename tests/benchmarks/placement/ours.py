@@ -1,4 +1,4 @@
-"""The product on a trace: tasks one by one by its online score, or all of them at once by its packer.
+"""The product on a trace: small plans one after another, or one plan for all of it.
 
 Cards are those Ray would hand out (the protocol leaves that choice free; the product does not have it).
 """
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Demand
-from fleetctl.planner.placement.greedy.fragmentation import Fragmentation
 from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
+from fleetctl.planner.placement.worth.expected import Expected
 from tests.benchmarks.placement.check import Stay
 from tests.benchmarks.placement.trace import Host, Task, Trace
 
@@ -41,18 +41,46 @@ def kind_of(task: Task) -> tuple[Claim, Selector]:
     return claim, (((MODEL, f"in({', '.join(task.models)})"),) if task.models else ())
 
 
-def online(trace: Trace, arrivals: Sequence[Task]) -> list[Stay | None]:
-    """Place tasks as they come, each on the node that the product's score names, if any holds it."""
-    ledger = ledger_of(trace.hosts)
-    score = Fragmentation(ledger, [(*kind_of(task), count) for task, count in trace.target().items()])
-    kinds = {task: kind_of(task) for task in set(arrivals)}
+def merge_by_merge(trace: Trace, arrivals: Sequence[Task], size: int, *, known: bool) -> list[Stay | None]:
+    """Plan as a team does that adds `size` tasks with each merge, on a fleet that fills up.
+
+    `known` = the file says from the start what it wants in all, as with `--target`; else only what it has so far.
+    """
+    ledger, laid = ledger_of(trace.hosts), ledger_of(trace.hosts)
+    shapes = {task: shape_of(task, place) for place, task in enumerate(sorted(set(arrivals)))}
+    rest, total, live = Counter(arrivals), Counter(arrivals) if known else Counter[Task](), Counter[Task]()
     answers: list[Stay | None] = []
-    for task in arrivals:
-        kind = kinds[task]
-        node = score.best(kind, lambda _: True, lambda _: 0)
-        taken = None if node is None else ledger.take(node, kind[0])
-        answers.append(None if node is None or taken is None else Stay(task, node, taken.indices))
+    for start in range(0, len(arrivals), size):
+        asked = Counter(arrivals[start:start + size])
+        if not known:
+            total += asked
+        demands = [Demand(shapes[task], count, live[task], priority_of(task), place)
+                   for place, (task, count) in enumerate(asked.items())]
+        expected = [Expected(shapes[task], rest[task] if known else asked[task], count)
+                    for task, count in total.items()]
+        stays = Counter[Task]()
+        task_of = {shapes[task].key: task for task in asked}
+        for placed in pack(demands, Placer(ledger), expected=expected).placed:
+            task, stand = task_of[placed.demand.shape.key], placed.stands[0]
+            taken = laid.take(stand.node, stand.seat.claim)  # in order of creation: the cards Ray would hand out
+            if taken is not None:
+                answers.append(Stay(task, stand.node, taken.indices))
+                stays[task] += 1
+        answers += [None] * (asked - stays).total()
+        live += stays
+        rest -= asked
     return answers
+
+
+def shape_of(task: Task, place: int) -> ReplicaShape:
+    """Return a replica that is one such task."""
+    claim, selector = kind_of(task)
+    return ReplicaShape(f"shape-{place}", (GroupShape("main", 1, (MemberShape("Standalone", 1, claim, selector),)),))
+
+
+def priority_of(task: Task) -> int:
+    """Tasks without a GPU come first, as they do not count in what is measured."""
+    return 100 if task.cards else 200
 
 
 def batch(trace: Trace, arrivals: Sequence[Task]) -> list[Stay]:
@@ -60,10 +88,8 @@ def batch(trace: Trace, arrivals: Sequence[Task]) -> list[Stay]:
     ledger = ledger_of(trace.hosts)
     demands, task_of = [], {}
     for place, (task, count) in enumerate(sorted(Counter(arrivals).items())):
-        claim, selector = kind_of(task)
-        member = MemberShape("Standalone", 1, claim, selector)
-        shape = ReplicaShape(f"shape-{place}", (GroupShape("main", 1, (member,)),))
-        demands.append(Demand(shape, count, 0, 100 if task.cards else 200, place))
+        shape = shape_of(task, place)
+        demands.append(Demand(shape, count, 0, priority_of(task), place))
         task_of[shape.key] = task
     laid = ledger_of(trace.hosts)
     stays = []

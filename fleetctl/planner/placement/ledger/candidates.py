@@ -1,19 +1,21 @@
 """The nodes that can take one kind of member, best first; follows the ledger instead of being rebuilt.
 
-Best first means: the card Ray will pick is certain; the node is not contested; a share takes no more of a card's memory
-than of the card; no empty node is broken; the smallest card that does; the tightest fit. Over all nodes the search goes
-by cells of equal nodes; inside one domain, which is small, by nodes.
+Best first means: the card Ray will pick is certain; what is left is worth most to everything else that is expected,
+where that is known (`worth/`); a share takes no more of a card's memory than of the card; no empty node is broken; the
+smallest card that does; the tightest fit. Over all nodes the search goes by cells of equal nodes; inside one domain,
+which is small, by nodes.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
+from typing import Protocol
 
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, share_of
@@ -23,6 +25,23 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 FitKey = tuple[int, ...]
 Allowed = Callable[[int], bool]
 Spread = Callable[[int], int]
+
+
+class Worth(Protocol):
+    """What the free room of nodes is worth to what is still expected; `area_of` = the area of each node."""
+
+    area_of: list[int]
+
+    def harm(self, before: int, after: int, area: int) -> int:
+        """Return what it costs the rest when an offer becomes another one, both by number."""
+        ...
+
+    def look_at(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Work out the worth of many (number of an offer, area) at once."""
+        ...
+
+
+NOT_KNOWN: FitKey = (-1,)
 
 
 def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
@@ -69,20 +88,38 @@ class Candidates(ABC):
 
 @dataclass(slots=True)
 class Fits:
-    """How well one claim fits each numbered offer; None = not at all. Worked out once per offer."""
+    """How well one claim fits each numbered offer in each area; None = not at all. Worked out once per offer."""
 
     ledger: Ledger
     claim: Claim
-    _known: dict[int, FitKey | None] = field(default_factory=dict)
+    worth: Worth | None = None
+    _known: dict[tuple[int, int], FitKey | None] = field(default_factory=dict)
 
-    def of(self, number: int) -> FitKey | None:
+    def of(self, number: int, area: int) -> FitKey | None:
         """Return the rank of a fit on the offer with a number."""
-        known = self._known
-        if number not in known:
-            taken = self.ledger.peek_number(number, self.claim)
-            offer = self.ledger.numbered(number)
-            known[number] = None if taken is None else fit_key(offer, taken, self.claim)
-        return known[number]
+        known = self._known.get((number, area), NOT_KNOWN)
+        if known is NOT_KNOWN:
+            known = self._known[number, area] = self._look_up(number, area)
+        return known
+
+    def on(self, node: int) -> FitKey | None:
+        """Return the rank of a fit on a node as it stands."""
+        return self.of(self.ledger.numbers[node], 0 if self.worth is None else self.worth.area_of[node])
+
+    def look_at(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Prepare for many (number of an offer, area): their worth is worked out at once."""
+        if self.worth is not None:
+            after = ((self.ledger.after(number, self.claim), area) for number, area in pairs)
+            self.worth.look_at([*pairs, *((number, area) for number, area in after if number is not None)])
+
+    def _look_up(self, number: int, area: int) -> FitKey | None:
+        taken = self.ledger.peek_number(number, self.claim)
+        if taken is None:
+            return None
+        risky, *rest = fit_key(self.ledger.numbered(number), taken, self.claim)
+        after = self.ledger.after(number, self.claim)
+        harm = 0 if self.worth is None or after is None else self.worth.harm(number, after, area)
+        return (risky, harm, *rest)
 
 
 @dataclass(slots=True)
@@ -147,7 +184,7 @@ class FleetCandidates(Candidates):
 
     def fit(self, node: int) -> FitKey | None:
         """Return how well a node fits as it stands; None = not at all."""
-        return _priced(self.fits.of(self.cells.ledger.numbers[node]), self.cells.prices, node)
+        return self.fits.on(node)
 
     def _follow(self) -> None:
         cells = self.cells
@@ -157,47 +194,50 @@ class FleetCandidates(Candidates):
         if self._age != cells.age or len(cells.awake) - self._cursor > len(cells.alive):
             self._build()
         else:
-            for cell in cells.awake[self._cursor:]:
-                if cell not in self._listed and cells.allows(self.selector, cell):
-                    self._list(cell)
+            new = [cell for cell in dict.fromkeys(cells.awake[self._cursor:])
+                   if cell not in self._listed and cells.allows(self.selector, cell)]
+            self._look_at(new)
+            for cell in new:
+                self._list(cell)
         self._cursor = len(cells.awake)
 
     def _build(self) -> None:
         self._age = self.cells.age
-        found = []
-        for cell in self.cells.holding(self.claim, self.selector):
-            key = self.fits.of(self.cells.number[cell])
+        cells, found = self.cells.holding(self.claim, self.selector), []
+        self._look_at(cells)
+        for cell in cells:
+            key = self._fit(cell)
             if key is not None:
-                found.append((self._priced(key, cell), cell))
+                found.append((key, cell))
         self._order = sorted(found)
         self._listed = {cell for _, cell in found}
 
     def _list(self, cell: int) -> None:
-        key = self.fits.of(self.cells.number[cell])
+        key = self._fit(cell)
         if key is not None:
-            insort(self._order, (self._priced(key, cell), cell))
+            insort(self._order, (key, cell))
             self._listed.add(cell)
 
-    def _priced(self, key: FitKey, cell: int) -> FitKey:
-        return (key[0], self.cells.price[cell], *key[1:])
+    def _look_at(self, cells: Sequence[int]) -> None:
+        self.fits.look_at([(self.cells.number[cell], self.cells.area[cell]) for cell in cells])
+
+    def _fit(self, cell: int) -> FitKey | None:
+        return self.fits.of(self.cells.number[cell], self.cells.area[cell])
 
 
 @dataclass(slots=True)
 class DomainCandidates(Candidates):
     """Candidates among a few nodes: those of one domain that a selector allows, ascending."""
 
-    ledger: Ledger
     places: Sequence[int]
     fits: Fits
-    prices: Sequence[int] | None = None
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[int]:
         """Yield the fitting nodes in ledger order."""
-        numbers = self.ledger.numbers
-        return (node for node in self.places if self.fits.of(numbers[node]) is not None)
+        return (node for node in self.places if self.fits.on(node) is not None)
 
     def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
         """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
@@ -214,18 +254,13 @@ class DomainCandidates(Candidates):
 
     def fit(self, node: int) -> FitKey | None:
         """Return how well a node fits as it stands; None = not at all."""
-        return _priced(self.fits.of(self.ledger.numbers[node]), self.prices, node)
+        return self.fits.on(node)
 
     def _ranked(self, allowed: Allowed | None, spread: Spread) -> Iterator[tuple[FitKey, int, int]]:
         for node in self.places:
             key = self.fit(node)
             if key is not None and (allowed is None or allowed(node)):
                 yield key, spread(node), node
-
-
-def _priced(key: FitKey | None, prices: Sequence[int] | None, node: int) -> FitKey | None:
-    """Put the price of a node into the rank of a fit."""
-    return None if key is None else (key[0], 0 if prices is None else prices[node], *key[1:])
 
 
 def _least_crowded(nodes: Iterator[int], allowed: Allowed | None, spread: Spread) -> tuple[int, int] | None:

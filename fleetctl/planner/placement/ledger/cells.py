@@ -1,4 +1,4 @@
-"""Cells: nodes that are alike while a plan is made, kept up to date; equal offer, same selectors match, same price.
+"""Cells: nodes that are alike while a plan is made, kept up to date; equal offer, same selectors match, same area.
 
 On 10,000 nodes there are a few hundred cells, most of them full. What a kind of member asks is asked of cells: a row of
 numbers per cell tells at once which cannot hold it. A node that moves from cell to cell costs one dictionary lookup.
@@ -33,23 +33,24 @@ def most_of(offer: Offer) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class Cells:
-    """The open nodes of a ledger by cell. `prices` = by node, or None."""
+    """The open nodes of a ledger by cell. `areas` = by node, what else tells nodes apart; None = nothing."""
 
     ledger: Ledger
-    prices: Sequence[int] | None = None
+    areas: Sequence[int] | None = None
     awake: list[int] = field(default_factory=list)
     """Every cell that got its first node, in order: readers keep a cursor into it."""
     alive: set[int] = field(default_factory=set)
     """Cells with at least one node."""
     number: list[int] = field(default_factory=list)
     """By cell: the number of its offer."""
-    price: list[int] = field(default_factory=list)
+    area: list[int] = field(default_factory=list)
+    """By cell: the area of its nodes."""
     age: int = 0
     """Counts how often all was told apart anew; readers start over."""
     _selectors: dict[Selector, Flags] = field(default_factory=dict)
     """By selector: which tags it allows."""
     _tag_of: list[int] = field(default_factory=list)
-    _price_of_tag: list[int] = field(default_factory=list)
+    _area_of_tag: list[int] = field(default_factory=list)
     _tags: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _rows: Ints = field(default_factory=lambda: np.zeros((0, 6), dtype=np.int64))
     _ids: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -140,11 +141,11 @@ class Cells:
         self._nodes.append([])
         self._count.append(0)
         self.number.append(number)
-        self.price.append(self._price_of_tag[tag])
+        self.area.append(self._area_of_tag[tag])
         return cell
 
     def _tell_apart(self, selectors: list[Selector]) -> None:
-        """Tag every open node by the selectors that match and its price, and file all nodes anew."""
+        """Tag every open node by the selectors that match and its area, and file all nodes anew."""
         nodes = self.ledger.nodes
         matches = np.zeros((len(nodes), len(selectors)), dtype=bool)
         for column, selector in enumerate(selectors):
@@ -155,18 +156,18 @@ class Cells:
         self._tag_of = [NOWHERE] * len(nodes)
         for place, node in enumerate(nodes):
             if node.open:
-                sign = packed[place].tobytes(), self.prices[place] if self.prices is not None else 0
+                sign = packed[place].tobytes(), self.areas[place] if self.areas is not None else 0
                 if sign not in tags:
                     tags[sign] = len(tags)
                     first.append(place)
                 self._tag_of[place] = tags[sign]
-        self._price_of_tag = [price for _, price in tags]
+        self._area_of_tag = [area for _, area in tags]
         self._selectors = {selector: matches[first, column] for column, selector in enumerate(selectors)}
         self._file_all()
 
     def _file_all(self) -> None:
         self.age += 1
-        self.awake, self.alive, self.number, self.price = [], set(), [], []
+        self.awake, self.alive, self.number, self.area = [], set(), [], []
         self._ids, self._nodes, self._count = {}, [], []
         self._cell_of = [NOWHERE] * len(self.ledger.nodes)
         for node in reversed(range(len(self.ledger.nodes))):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, ReplicaShape, Seat, Selector, Spread
-from fleetctl.planner.placement.ledger.candidates import Candidates, DomainCandidates, Fits, FleetCandidates
+from fleetctl.planner.placement.ledger.candidates import Candidates, DomainCandidates, Fits, FleetCandidates, Worth
 from fleetctl.planner.placement.ledger.cells import Cells
 from fleetctl.planner.placement.ledger.crowds import Value
 from fleetctl.planner.placement.ledger.domains import Domain, Domains
@@ -76,8 +76,8 @@ class Placer:
     """Places replicas on one ledger, and keeps what is known about fitting nodes between them."""
 
     ledger: Ledger
-    prices: Sequence[int] | None = None
-    """By node: how contested it is; the cheap ones are taken first."""
+    worth: Worth | None = None
+    """What free room is worth to what else is expected; None = that is not asked."""
     spread_first: bool = False
     """A written spread comes before the fit; else only its limit counts."""
     _cells: Cells | None = None
@@ -98,15 +98,15 @@ class Placer:
     def expect(self, selectors: Sequence[Selector]) -> Cells:
         """Prepare for members with these selectors; saves telling the nodes apart anew for each."""
         if self._cells is None:
-            self._cells = Cells(self.ledger, self.prices)
+            self._cells = Cells(self.ledger, None if self.worth is None else self.worth.area_of)
         self._cells.expect(selectors)
         return self._cells
 
     def _look(self, claim: Claim, selector: Selector, domain: Domain | None) -> Candidates:
-        fits = self._fits.setdefault(claim, Fits(self.ledger, claim))
+        fits = self._fits.setdefault(claim, Fits(self.ledger, claim, self.worth))
         if domain is not None:
             places = sorted(domain.nodes.intersection(self.ledger.selected(selector)))
-            return DomainCandidates(self.ledger, places, fits, self.prices)
+            return DomainCandidates(places, fits)
         return FleetCandidates(self.expect([selector]), claim, selector, fits)
 
     def place(self, shape: ReplicaShape) -> tuple[Stand, ...] | None:

@@ -16,14 +16,14 @@ import numpy as np
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Floats, Ints
 from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
-from fleetctl.planner.placement.greedy.central_path import Programme, balanced_prices
+from fleetctl.planner.placement.worth.central_path import Programme, balanced_prices
 
 MICRO = 1_000_000
 """Worth is counted in millionths of a card."""
 GAP = 0.05
 """How far from the best the prices are taken, as a part of it: the nearer, the less a nearly scarce thing costs."""
-MOST_PATTERNS = 2_500
-MOST_SIZES = 20
+MOST_PATTERNS = 300
+MOST_SIZES = 8
 
 
 @dataclass(frozen=True, slots=True)

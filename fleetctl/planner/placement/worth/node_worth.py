@@ -32,7 +32,7 @@ MIB = 1 << 20
 class Room:
     """Free room of some nodes, one row each."""
 
-    ground: Ints
+    area: Ints
     """Which kinds are allowed there: number of the table."""
     shares: Ints
     """Free share of each card, 0 for a card that is not there or not clean; shape (nodes, cards)."""
@@ -51,7 +51,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class NodeWorth:
-    """Tables of the best filling of a card, and of several whole cards, per ground, CPU left, and prices."""
+    """Tables of the best filling of a card, and of several whole cards, per area, CPU left, and prices."""
 
     step: int
     """Share of one level in 1/10000."""
@@ -61,9 +61,9 @@ class NodeWorth:
     """Millionths of a card per 1024 MiB, shape (prices,)."""
     cpu_steps: Ints
     card: npt.NDArray[np.int32]
-    """Shape (grounds, CPU steps, levels + 1, prices)."""
+    """Shape (areas, CPU steps, levels + 1, prices)."""
     whole: npt.NDArray[np.int32]
-    """Shape (grounds, CPU steps, cards + 1, prices)."""
+    """Shape (areas, CPU steps, cards + 1, prices)."""
 
     def of(self, room: Room) -> Ints:
         """Return the worth of each row of `room` in millionths of a card, shape (nodes,)."""
@@ -71,16 +71,16 @@ class NodeWorth:
         free = room.shares == SHARE
         level = np.where(free, 0, room.shares // self.step)
         total = room.cpus[:, None] * self.cpu_prices // SHARE + room.mib[:, None] * self.mib_prices // 1024
-        total += self.whole[room.ground, step, free.sum(axis=1)]
-        total += self.card[room.ground[:, None], step[:, None], level].sum(axis=1, dtype=np.int64)
+        total += self.whole[room.area, step, free.sum(axis=1)]
+        total += self.card[room.area[:, None], step[:, None], level].sum(axis=1, dtype=np.int64)
         worth: Ints = total.min(axis=1)
         return worth
 
 
 def node_worth(members: Members, shares: Sequence[Ints], cards: int, cpu_price: int, mib_price: int) -> NodeWorth:
-    """Return the tables for the grounds `shares` describes.
+    """Return the tables for the areas `shares` describes.
 
-    `shares` per ground: GPU share by kind in 1/10000, 0 = takes no card, -1 = not allowed there. `cards` = most cards
+    `shares` per area: GPU share by kind in 1/10000, 0 = takes no card, -1 = not allowed there. `cards` = most cards
     of a node; the prices are those at which all CPUs (per CPU) or all memory (per 1024 MiB) cost as much as all cards.
     """
     sizes = sorted({int(share) for one in shares for share in one if 0 < share < SHARE})

@@ -1,0 +1,84 @@
+"""What the free room of each node is worth to what a fleet still expects, and so what a placement costs the rest.
+
+In the line of Fragmentation Gradient Descent (Weng et al., USENIX ATC 2023), which goes where the expected share of
+GPU that no typical task could use grows least. Two things differ: a node's room is worth the best use that *all* that
+is expected could make of it together (`node_worth`), not what each member alone could use; and members count at their
+bid price (`bid_prices`), so that room for what is plentiful is not kept at the cost of what is scarce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.ledger.cards import Card
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.worth.bid_prices import MICRO, Wanted, bid_prices
+from fleetctl.planner.placement.worth.expected import Expected, expected_kinds
+from fleetctl.planner.placement.worth.groups import find_areas, find_groups
+from fleetctl.planner.placement.worth.node_worth import MIB, Members, Room, node_worth
+
+FULLER = 3 * MICRO // 100
+"""An empty node costs 0.03 cards more than a full one: it decides only between nearly equal nodes."""
+
+
+class RoomWorth:
+    """The worth of free room, by offer and area, in millionths of a card; `area_of` = the area of each node.
+
+    Prices are set once, on the ledger as it stands.
+    """
+
+    def __init__(self, ledger: Ledger, expected: Sequence[Expected]) -> None:
+        self._ledger = ledger
+        open_nodes = [place for place, node in enumerate(ledger.nodes) if node.open]
+        offers = [ledger.offer(place) for place in open_nodes]
+        share = sum(card.free_share for offer in offers for card in offer.cards if not card.dirty)
+        wanted = expected_kinds(expected, share)
+        kinds = [kind for kind, _ in wanted]
+        areas = find_areas(ledger, kinds)
+        worth = bid_prices([Wanted(count, claim.cpus, claim.memory) for (claim, _), count in wanted],
+                           find_groups(ledger, kinds, areas))
+        members = Members(np.array([claim.cpus for claim, _ in kinds], np.int64),
+                          np.array([-(-claim.memory // MIB) for claim, _ in kinds], np.int64), worth)
+        cards, cpus = share // SHARE, sum(offer.free_cpus for offer in offers) // SHARE
+        mib = sum(offer.free_memory for offer in offers) // MIB
+        self._most_cards = max((len(offer.cards) for offer in offers), default=0)
+        self._by_vram = any(claim.vram for claim, _ in kinds)
+        self._tables = node_worth(members, areas.shares, self._most_cards, cards * MICRO // cpus if cpus else 0,
+                                  cards * MICRO * 1024 // mib if mib else 0)
+        self._known: dict[tuple[int, int], tuple[int, int]] = {}
+        self.area_of: list[int] = areas.of_node.tolist()
+
+    def harm(self, before: int, after: int, area: int) -> int:
+        """Return what it costs the rest when an offer becomes another one, both by number."""
+        if (before, area) not in self._known or (after, area) not in self._known:
+            self.look_at([(before, area), (after, area)])
+        worth, emptiness = self._known[before, area]
+        return worth - self._known[after, area][0] + emptiness
+
+    def look_at(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Work out the worth of many (number of an offer, area) at once."""
+        new = [pair for pair in dict.fromkeys(pairs) if pair not in self._known]
+        if not new:
+            return
+        offers = [self._ledger.numbered(number) for number, _ in new]
+        shares = np.zeros((len(new), self._most_cards), np.int64)
+        for row, offer in enumerate(offers):
+            shares[row, :len(offer.cards)] = [self._usable(card) for card in offer.cards]
+        room = Room(np.array([area for _, area in new], np.int64), shares,
+                    np.array([max(0, offer.free_cpus) for offer in offers], np.int64),
+                    np.array([max(0, offer.free_memory) // MIB for offer in offers], np.int64))
+        size = np.array([max(1, len(offer.cards)) for offer in offers], np.int64)
+        emptiness = FULLER * shares.sum(axis=1) // (SHARE * size)
+        self._known.update(zip(new, zip(self._tables.of(room).tolist(), emptiness.tolist(), strict=True), strict=True))
+
+    def _usable(self, card: Card) -> int:
+        """Return the share of a card that the fleet could still use; of its memory too where that is claimed."""
+        if card.dirty:
+            return 0
+        share = max(0, card.free_share)
+        if self._by_vram and share < SHARE and card.memory and card.free_vram is not None:
+            share = min(share, card.free_vram // max(card.memory // SHARE, 1))
+        return share
