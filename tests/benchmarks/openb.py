@@ -1,10 +1,11 @@
 """Placement on Alibaba's GPU cluster trace: `python -m tests.benchmarks.openb --nodes CSV --pods CSV --seed 42 --json`.
 
-`--mode online`: tasks come one by one, and only what is typical of the trace is known (`placement/trace.py` has the
-protocol). `--mode batch`: all tasks that arrive up to `--load` are planned as one fleet by the product's packer. One
-JSON line per peer, then ours as the last one; every placement is checked by code that shares nothing with the planner,
-and a violation ends with exit code 1. The trace's licence does not cover shipping it: without --nodes and --pods it is
-looked for in $FLEETCTL_BENCH_DATA/openb, and without that a small made-up one is taken, under the name "synthetic".
+`--mode online`: tasks come one by one (`placement/trace.py` has the protocol); peers know what is typical of the trace,
+the product plans `--policy`: 1, 10 or 100 tasks at a time, with what the file has so far, or with all it will have
+(", demand known"). `--mode batch`: all tasks that arrive up to `--load` are planned as one fleet by the product's packer.
+One JSON line per peer, then ours as the last one; every placement is checked by code that shares nothing with the
+planner, and a violation ends with exit code 1. The trace's licence does not cover shipping it: without --nodes and
+--pods it is looked for in $FLEETCTL_BENCH_DATA/openb, and without that a small made-up one is taken, "synthetic".
 `make bench-placement` runs all traces over several seeds (`placement/suite.py`); `docs/benchmarks.md` has the results.
 """
 
@@ -16,7 +17,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.benchmarks.placement.measure import Run, about_machine, measure, peer_names, published_fgd
+from tests.benchmarks.placement.measure import Run, about_machine, measure, our_names, peer_names, published_fgd
 from tests.benchmarks.placement.trace import Trace, made_up_trace, read_trace
 
 NODES = "openb_node_list_gpu_node.csv"
@@ -34,7 +35,7 @@ def main() -> None:
         wrong += line["violations"]
         quoted = published if name == "fgd" and run.mode == "online" else None
         print(json.dumps({**line, **({"published": quoted} if quoted else {})}), flush=True)
-    ours = measure("fleetctl", run)
+    ours = measure(flags.policy or our_names(run.mode)[-1], run)
     wrong += ours["violations"] + ours.get("needlesslyRefused", 0)
     if flags.json:
         print(json.dumps({**ours, **({"publishedFgd": published} if published else {}), **about_machine()}))
@@ -49,6 +50,7 @@ def _flags() -> argparse.Namespace:
     parser.add_argument("--pods", type=Path, help="pod list of the trace")
     parser.add_argument("--seed", type=int, default=42, help="of the order of arrival; published runs have 42 to 51")
     parser.add_argument("--mode", choices=("online", "batch"), default="online")
+    parser.add_argument("--policy", help="how the product plans, such as 'fleetctl, 10 a plan'")
     parser.add_argument("--load", type=float, default=1.0, help="GPU demand that arrives, as a part of the capacity")
     parser.add_argument("--no-peers", action="store_true", help="ours alone")
     parser.add_argument("--ray-hosts", type=int, default=75,

@@ -23,6 +23,9 @@ from tests.benchmarks.placement.trace import Task, Trace
 
 RAY = "ray-autoscaler-v2"
 OURS = "fleetctl"
+MERGES = {f"{OURS}, {size} a plan" + (", demand known" if known else ""): (size, known)
+          for known in (False, True) for size in (1, 10, 100)}
+"""So many tasks a plan, and whether the file says from the start what it wants in all."""
 PEERS: dict[str, Callable[[Trace], Policy]] = {
     "random": lambda _: AnyFit(),
     "first-fit": lambda _: FirstFit(),
@@ -51,25 +54,35 @@ def peer_names(mode: str) -> list[str]:
     return [*PEERS, RAY] if mode == "batch" else list(PEERS)
 
 
+def our_names(mode: str) -> list[str]:
+    """Return the ways in which the product places the tasks of a run."""
+    return [OURS] if mode == "batch" else list(MERGES)
+
+
 def measure(name: str, what: Run, ray_hosts: int = 75) -> dict[str, Any]:
     """Let one policy place the tasks of a run, and return what it reached."""
     if name == RAY:
         return _ray(what, ray_hosts)
     arrivals = what.arrivals()
     began, busy = time.perf_counter(), time.process_time()
-    answers = _place(name, what, arrivals)
+    asked, answers = _place(name, what, arrivals)
     seconds, busy = time.perf_counter() - began, time.process_time() - busy
     line = _line(name, what, arrivals, [stay for stay in answers if stay is not None], seconds)
     line["cpuSeconds"] = round(busy, 3)
     if what.mode == "online":
-        line["needlesslyRefused"] = needlessly_refused(what.trace.hosts, arrivals, answers)
+        line["needlesslyRefused"] = needlessly_refused(what.trace.hosts, asked, answers)
     return line
 
 
-def _place(name: str, what: Run, arrivals: Sequence[Task]) -> Sequence[Stay | None]:
-    if name != OURS:
-        return run(PEERS[name](what.trace), what.trace.hosts, arrivals, what.seed)
-    return ours.online(what.trace, arrivals) if what.mode == "online" else ours.batch(what.trace, arrivals)
+def _place(name: str, what: Run, arrivals: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Stay | None]]:
+    """Return the tasks in the order in which they were dealt with, and what each got."""
+    if name in PEERS:
+        return arrivals, run(PEERS[name](what.trace), what.trace.hosts, arrivals, what.seed)
+    if name == OURS:
+        return arrivals, ours.batch(what.trace, arrivals)
+    size, known = MERGES[name]
+    answers = ours.merge_by_merge(what.trace, arrivals, size, known=known)
+    return [task for task, _ in answers], [stay for _, stay in answers]
 
 
 def _line(name: str, what: Run, arrivals: Sequence[Task], stays: Sequence[Stay], seconds: float) -> dict[str, Any]:

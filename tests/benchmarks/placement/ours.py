@@ -41,15 +41,15 @@ def kind_of(task: Task) -> tuple[Claim, Selector]:
     return claim, (((MODEL, f"in({', '.join(task.models)})"),) if task.models else ())
 
 
-def merge_by_merge(trace: Trace, arrivals: Sequence[Task], size: int, *, known: bool) -> list[Stay | None]:
-    """Plan as a team does that adds `size` tasks with each merge, on a fleet that fills up.
+def merge_by_merge(trace: Trace, arrivals: Sequence[Task], size: int, *, known: bool) -> list[tuple[Task, Stay | None]]:
+    """Plan as a team does that adds `size` tasks with each merge, on a fleet that fills up; what each task got.
 
     `known` = the file says from the start what it wants in all, as with `--target`; else only what it has so far.
     """
     ledger, laid = ledger_of(trace.hosts), ledger_of(trace.hosts)
     shapes = {task: shape_of(task, place) for place, task in enumerate(sorted(set(arrivals)))}
     rest, total, live = Counter(arrivals), Counter(arrivals) if known else Counter[Task](), Counter[Task]()
-    answers: list[Stay | None] = []
+    answers: list[tuple[Task, Stay | None]] = []
     for start in range(0, len(arrivals), size):
         asked = Counter(arrivals[start:start + size])
         if not known:
@@ -64,9 +64,9 @@ def merge_by_merge(trace: Trace, arrivals: Sequence[Task], size: int, *, known: 
             task, stand = task_of[placed.demand.shape.key], placed.stands[0]
             taken = laid.take(stand.node, stand.seat.claim)  # in order of creation: the cards Ray would hand out
             if taken is not None:
-                answers.append(Stay(task, stand.node, taken.indices))
+                answers.append((task, Stay(task, stand.node, taken.indices)))
                 stays[task] += 1
-        answers += [None] * (asked - stays).total()
+        answers += [(task, None) for task in (asked - stays).elements()]
         live += stays
         rest -= asked
     return answers

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.openb import DATA, NODES
-from tests.benchmarks.placement.measure import OURS, Run, about_machine, measure, peer_names, published_fgd
+from tests.benchmarks.placement.measure import Run, about_machine, measure, our_names, peer_names, published_fgd
 from tests.benchmarks.placement.trace import Trace, made_up_trace, read_trace
 
 AVERAGED = ("gpuAllocPct", "seconds", "cpuSeconds", "promisedPct", "fleetctlGpuAllocPct", "fleetctlSeconds")
@@ -28,7 +28,7 @@ def main() -> None:
     wrong = 0
     for trace, published in _traces(flags.traces):
         for mode in flags.modes:
-            for name in [*([] if flags.no_peers else peer_names(mode)), OURS]:
+            for name in flags.only or [*([] if flags.no_peers else peer_names(mode)), *our_names(mode)]:
                 lines = [measure(name, Run(trace, seed, mode, flags.load)) for seed in flags.seeds]
                 wrong += sum(line["violations"] + line.get("needlesslyRefused", 0) for line in lines)
                 print(json.dumps(_summary(lines, flags.seeds, published)), flush=True)
@@ -42,6 +42,7 @@ def _flags() -> argparse.Namespace:
     parser.add_argument("--traces", nargs="*", help="default, gpushare100 ...; all by default")
     parser.add_argument("--load", type=float, default=1.0)
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--only", nargs="*", help="these policies alone, such as 'fleetctl, 10 a plan'")
     return parser.parse_args()
 
 

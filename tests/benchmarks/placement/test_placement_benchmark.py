@@ -94,22 +94,22 @@ def test_packing_scores_prefer_the_fuller_host() -> None:
         assert scores[1] < scores[0]
 
 
-@pytest.mark.parametrize("mode", ["online", "batch"])
-def test_ours_breaks_no_rule_and_starves_nobody_without_a_gpu(mode: str) -> None:
-    ours = measure("fleetctl", Run(small_trace(), 42, mode, 1.0))
+@pytest.mark.parametrize(("policy", "mode"), [("fleetctl", "batch"), ("fleetctl, 10 a plan", "online")])
+def test_ours_breaks_no_rule_and_starves_nobody_without_a_gpu(policy: str, mode: str) -> None:
+    ours = measure(policy, Run(small_trace(), 42, mode, 1.0))
     assert ours["violations"] == 0
     assert ours.get("needlesslyRefused", 0) == 0
     assert ours["cpuOnlyPlaced"] == ours["cpuOnlyArrived"] > 0
 
 
-def test_online_it_places_more_than_the_peers_do() -> None:
+def test_merge_by_merge_it_places_more_than_the_peers_do() -> None:
     def mean(policy: str) -> float:
         lines = [measure(policy, Run(small_trace(), seed, "online", 1.0)) for seed in range(42, 46)]
         return sum(line["gpuAllocPct"] for line in lines) / len(lines)
 
-    ours = mean("fleetctl")
-    for policy in ("random", "first-fit", "fgd"):
-        assert ours > mean(policy)
+    peers = max(map(mean, ("random", "first-fit", "fgd")))
+    assert mean("fleetctl, 10 a plan") > peers
+    assert mean("fleetctl, 10 a plan, demand known") > peers
 
 
 def test_the_last_line_is_one_object_and_peers_come_before(
@@ -117,10 +117,10 @@ def test_the_last_line_is_one_object_and_peers_come_before(
 ) -> None:
     monkeypatch.delenv(openb.DATA, raising=False)
     monkeypatch.setattr("tests.benchmarks.openb.made_up_trace", small_trace)
-    monkeypatch.setattr("sys.argv", ["openb", "--seed", "1", "--json"])
+    monkeypatch.setattr("sys.argv", ["openb", "--seed", "1", "--json", "--policy", "fleetctl, 100 a plan"])
     with pytest.raises(SystemExit) as ended:
         openb.main()
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert ended.value.code == 0
-    assert [line["policy"] for line in lines][-2:] == ["fgd", "fleetctl"]
+    assert [line["policy"] for line in lines][-2:] == ["fgd", "fleetctl, 100 a plan"]
     assert {"gpuAllocPct", "cpuOnlyPlaced", "cpuOnlyArrived", "seconds", "machine", "versions"} <= lines[-1].keys()

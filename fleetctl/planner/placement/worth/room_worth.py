@@ -19,6 +19,7 @@ from fleetctl.planner.placement.worth.bid_prices import MICRO, Wanted, bid_price
 from fleetctl.planner.placement.worth.expected import Expected, expected_kinds
 from fleetctl.planner.placement.worth.groups import find_areas, find_groups
 from fleetctl.planner.placement.worth.node_worth import MIB, Members, Room, node_worth
+from fleetctl.planner.placement.worth.rarity import STEPS, rarities
 
 FULLER = 3 * MICRO // 100
 """An empty node costs 0.03 cards more than a full one: it decides only between nearly equal nodes."""
@@ -27,7 +28,8 @@ FULLER = 3 * MICRO // 100
 class RoomWorth:
     """The worth of free room, by offer and area, in millionths of a card; `area_of` = the area of each node.
 
-    Prices are set once, on the ledger as it stands.
+    Prices are set once, on the ledger as it stands. Where nothing runs yet, an area is also how rare a node is; later
+    what runs is the better guess: with rarity among it, the openb trace lost two points of its GPUs.
     """
 
     def __init__(self, ledger: Ledger, expected: Sequence[Expected]) -> None:
@@ -49,7 +51,9 @@ class RoomWorth:
         self._tables = node_worth(members, areas.shares, self._most_cards, cards * MICRO // cpus if cpus else 0,
                                   cards * MICRO * 1024 // mib if mib else 0)
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
-        self.area_of: list[int] = areas.of_node.tolist()
+        nothing_runs = all(one.total == one.missing for one in expected)
+        rare = rarities(ledger) if nothing_runs else [0] * len(ledger.nodes)
+        self.area_of = [area * (STEPS + 1) + rarity for area, rarity in zip(areas.of_node.tolist(), rare, strict=True)]
 
     def harm(self, before: int, after: int, area: int) -> int:
         """Return what it costs the rest when an offer becomes another one, both by number."""
@@ -67,12 +71,15 @@ class RoomWorth:
         shares = np.zeros((len(new), self._most_cards), np.int64)
         for row, offer in enumerate(offers):
             shares[row, :len(offer.cards)] = [self._usable(card) for card in offer.cards]
-        room = Room(np.array([area for _, area in new], np.int64), shares,
+        area, rarity = np.divmod(np.array([area for _, area in new], np.int64), STEPS + 1)
+        room = Room(area, shares,
                     np.array([max(0, offer.free_cpus) for offer in offers], np.int64),
                     np.array([max(0, offer.free_memory) // MIB for offer in offers], np.int64))
         size = np.array([max(1, len(offer.cards)) for offer in offers], np.int64)
-        emptiness = FULLER * shares.sum(axis=1) // (SHARE * size)
-        self._known.update(zip(new, zip(self._tables.of(room).tolist(), emptiness.tolist(), strict=True), strict=True))
+        free = shares.sum(axis=1)
+        worth = self._tables.of(room) + rarity * free // SHARE
+        emptiness = FULLER * free // (SHARE * size)
+        self._known.update(zip(new, zip(worth.tolist(), emptiness.tolist(), strict=True), strict=True))
 
     def _usable(self, card: Card) -> int:
         """Return the share of a card that the fleet could still use; of its memory too where that is claimed."""

@@ -1,9 +1,10 @@
-"""The online score: it follows the ledger, never misses a fit, and keeps room for what is still to come."""
+"""What room is worth: it follows the ledger, never hides a fit, and keeps room for what is still to come."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -11,15 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.greedy.bid_prices import MICRO, Group, Wanted, bid_prices
-from fleetctl.planner.placement.greedy.card_field import CardField
-from fleetctl.planner.placement.greedy.central_path import Programme, balanced_prices
-from fleetctl.planner.placement.greedy.fragmentation import Fragmentation, Target
-from fleetctl.planner.placement.greedy.node_worth import Members, Room, node_worth
-from fleetctl.planner.placement.ledger.cards import Card, Offer, take
+from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector
+from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
+from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
+from fleetctl.planner.placement.worth.bid_prices import MICRO, Group, Wanted, bid_prices
+from fleetctl.planner.placement.worth.central_path import Programme, balanced_prices
+from fleetctl.planner.placement.worth.expected import Expected, expected_kinds
+from fleetctl.planner.placement.worth.node_worth import Members, Room, node_worth
+from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
 GIB = 1 << 30
 POLICY = EffectivePolicy(SlotCap(NO_CAP, "test"))
@@ -35,8 +37,16 @@ def ledger(*offers: Offer, labels: Sequence[dict[str, str]] = ()) -> Ledger:
     return Ledger.opened(nodes, list(offers), {})
 
 
-def best(score: Fragmentation, claim: Claim) -> int | None:
-    return score.best((claim, ()), None, lambda _: 0)
+def shape(claim: Claim, selector: Selector = (), count: int = 1) -> ReplicaShape:
+    return ReplicaShape("m", (GroupShape("main", 1, (MemberShape("Worker", count, claim, selector),)),))
+
+
+def expecting(book: Ledger, *members: tuple[Claim, Selector, int]) -> Placer:
+    return Placer(book, RoomWorth(book, [Expected(shape(*kind), count, count) for *kind, count in members]))
+
+
+def best(placer: Placer, claim: Claim, selector: Selector = ()) -> int | None:
+    return placer.candidates((claim, selector)).best(None, lambda _: 0)
 
 
 def gpus(share: float, cpus: int = 0) -> Claim:
@@ -62,35 +72,19 @@ claims = st.builds(
 )
 
 
-@settings(deadline=None)
-@given(st.lists(offers, min_size=1, max_size=6), claims)
-def test_arrays_choose_the_cards_that_ray_would(some: list[Offer], claim: Claim) -> None:
-    left, fits, risky = CardField.of(ledger(*some)).after(claim)
-    for node, one in enumerate(some):
-        taken = take(one, claim)
-        assert fits[node] == (taken is not None)
-        if taken is not None:
-            assert risky[node] == taken.risky
-            assert left.shares[node, : len(one.cards)].tolist() == [card.free_share for card in taken.left.cards]
-            assert left.vram[node, : len(one.cards)].tolist() == [
-                -1 if card.free_vram is None else card.free_vram for card in taken.left.cards]
-            assert (left.gpus[node], left.cpus[node], left.bytes[node]) == (
-                taken.left.free_gpus, taken.left.free_cpus, taken.left.free_memory)
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.lists(offers, min_size=1, max_size=5), st.lists(claims, min_size=1, max_size=12), st.data())
 def test_it_names_a_node_exactly_when_one_holds_the_member(
     some: list[Offer], asked: list[Claim], data: st.DataObject
 ) -> None:
     book = ledger(*some)
-    score = Fragmentation(book, [(claim, (), 1.0) for claim in data.draw(st.lists(claims, max_size=4))])
+    placer = expecting(book, *[(claim, (), 1) for claim in data.draw(st.lists(claims, max_size=4))])
     for claim in asked:
-        mark = book.mark()
-        node = best(score, claim)
+        mark, candidates = book.mark(), placer.candidates((claim, ()))
         holding = [place for place in range(len(some)) if book.peek_number(book.numbers[place], claim) is not None]
+        assert sorted(candidates) == holding
+        node = candidates.best(None, lambda _: 0)
         assert (node in holding) if holding else node is None
-        assert sorted(score.ranked((claim, ()), None, lambda _: 0)) == holding
         if node is not None:
             book.take(node, claim)
             if data.draw(st.booleans()):
@@ -99,63 +93,76 @@ def test_it_names_a_node_exactly_when_one_holds_the_member(
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(claims, min_size=1, max_size=8), st.randoms(use_true_random=False))
-def test_neither_the_order_of_the_target_nor_what_was_undone_matters(asked: list[Claim], random: object) -> None:
-    target: list[Target] = [(claim, (), float(place + 1)) for place, claim in enumerate(asked)]
+def test_neither_the_order_of_what_is_expected_nor_what_was_undone_matters(
+    asked: list[Claim], random: Random
+) -> None:
+    wanted = [(claim, (), place + 1) for place, claim in enumerate(asked)]
     book = ledger(offer(4, 16), offer(2, 64), offer(4, 16))
-    score = Fragmentation(book, target)
-    before = [best(score, claim) for claim in asked]
+    placer = expecting(book, *wanted)
+    before = [best(placer, claim) for claim in asked]
     mark = book.mark()
     for claim in asked:
-        node = best(score, claim)
+        node = best(placer, claim)
         if node is not None:
             book.take(node, claim)
     book.undo(mark)
-    assert [best(score, claim) for claim in asked] == before
-    assert [best(Fragmentation(book, target[::-1]), claim) for claim in asked] == before
+    assert [best(placer, claim) for claim in asked] == before
+    random.shuffle(wanted)
+    assert [best(expecting(book, *wanted), claim) for claim in asked] == before
 
 
 def test_a_share_goes_where_the_rest_of_the_card_is_of_no_use_anyway() -> None:
     book = ledger(offer(1, 32), offer(1, 32))
-    score = Fragmentation(book, [(gpus(0.6), (), 2.0), (gpus(0.3), (), 1.0)])
     book.take(1, gpus(0.6))
-    assert best(score, gpus(0.3)) == 1
+    assert best(expecting(book, (gpus(0.6), (), 1), (gpus(0.3), (), 1)), gpus(0.3)) == 1
 
 
 def test_cpu_is_taken_where_the_cards_can_do_without() -> None:
-    book = ledger(offer(8, 96), offer(2, 104))
-    score = Fragmentation(book, [(gpus(1, cpus=12), (), 10.0), (gpus(0, cpus=12), (), 6.0)])
-    assert [best(score, gpus(0, cpus=12))] == [1]
+    placer = expecting(ledger(offer(8, 96), offer(2, 104)), (gpus(1, cpus=12), (), 10), (gpus(0, cpus=12), (), 6))
+    assert best(placer, gpus(0, cpus=12)) == 1
 
 
 def test_room_that_only_some_can_use_is_left_to_them() -> None:
     labels = [{"model": "a"}, {"model": "b"}]
-    book = ledger(offer(4, 64), offer(4, 64), labels=labels)
     only_a = (("model", "a"),)
-    score = Fragmentation(book, [(gpus(1), only_a, 4.0), (gpus(1), (), 4.0)])
-    assert best(score, gpus(1)) == 1
-    assert score.best((gpus(1), only_a), None, lambda _: 0) == 0
+    placer = expecting(ledger(offer(4, 64), offer(4, 64), labels=labels), (gpus(1), only_a, 4), (gpus(1), (), 4))
+    assert best(placer, gpus(1)) == 1
+    assert best(placer, gpus(1), only_a) == 0
 
 
 def test_among_equals_the_fuller_node_then_the_least_spread_wins() -> None:
     book = ledger(offer(4, 64), offer(4, 64), offer(4, 64))
-    score = Fragmentation(book, [(gpus(1), (), 12.0)])
-    assert score.best((gpus(1), ()), None, {0: 5, 1: 5, 2: 3}.__getitem__) == 2
+    placer = expecting(book, (gpus(1), (), 12))
+    candidates, spread = placer.candidates((gpus(1), ())), {0: 5, 1: 5, 2: 3}.__getitem__
+    assert candidates.best(None, spread) == 2
     book.take(1, gpus(1))
-    assert best(score, gpus(1)) == 1
-    assert score.best((gpus(1), ()), {0, 2}.__contains__, {0: 5, 1: 5, 2: 3}.__getitem__) == 2
+    assert candidates.best(None, lambda _: 0) == 1
+    assert candidates.best({0, 2}.__contains__, spread) == 2
 
 
-def test_a_closed_node_is_never_named() -> None:
-    book = ledger(offer(1, 8), offer(1, 8))
-    book.nodes = [replace(book.nodes[0], state="DRAINING"), book.nodes[1]]
-    score = Fragmentation(book, [(gpus(1), (), 2.0)])
-    assert score.ranked((gpus(1), ()), None, lambda _: 0) == [1]
-
-
-def test_a_node_is_not_chosen_where_ray_may_hand_out_a_dirty_card() -> None:
+def test_whether_ray_picks_the_card_counted_on_comes_first() -> None:
     clean = offer(2, 8)
     dirty = replace(clean, cards=(replace(clean.cards[0], dirty=True), *clean.cards[1:]))
-    assert best(Fragmentation(ledger(dirty, clean), [(gpus(1), (), 3.0)]), gpus(1)) == 1
+    assert best(expecting(ledger(dirty, clean), (gpus(1), (), 3)), gpus(1)) == 1
+
+
+def test_what_is_missing_counts_and_the_rest_of_the_room_goes_to_more_of_the_same() -> None:
+    one, two = shape(gpus(1)), shape(gpus(2), count=2)
+    assert expected_kinds([Expected(one, 3, 5), Expected(two, 0, 1)], 12 * SHARE) == [
+        ((gpus(1), ()), 8.0), ((gpus(2), ()), 2.0)]
+    assert expected_kinds([Expected(one, 3, 5)], 2 * SHARE) == [((gpus(1), ()), 3.0)]
+    assert expected_kinds([], 2 * SHARE) == []
+
+
+def test_what_a_packing_costs_is_told_from_its_nodes() -> None:
+    book = ledger(offer(2, 8), offer(2, 8))
+    worth = RoomWorth(book, [Expected(shape(gpus(2)), 2, 2)])
+    before = book.numbers[0]
+    book.take(0, gpus(1))
+    once = worth.harm(before, book.numbers[0], worth.area_of[0])
+    book.take(0, gpus(1))
+    assert once > 0
+    assert worth.harm(before, book.numbers[0], worth.area_of[0]) < 2 * once, "the second card was of no use any more"
 
 
 def test_prices_charge_a_member_for_what_is_scarce() -> None:
@@ -175,7 +182,7 @@ def test_prices_know_that_shares_do_not_add_up_over_cards() -> None:
 
 def test_a_target_that_fits_nowhere_prices_nothing() -> None:
     assert bid_prices([Wanted(3.0, 0, 0)], []).tolist() == [0]
-    assert best(Fragmentation(ledger(offer(0, 8)), [(gpus(4), (), 2.0)]), gpus(0, cpus=1)) == 0
+    assert best(expecting(ledger(offer(0, 8)), (gpus(4), (), 2)), gpus(0, cpus=1)) == 0
 
 
 @pytest.mark.parametrize(("gap", "off"), [(0.05, 0.06), (0.001, 0.0012)])
@@ -198,16 +205,6 @@ def test_worth_is_the_best_filling_that_cpu_allows() -> None:
     assert tables.of(room).tolist() == [2 * MICRO, 3 * MICRO // 2, MICRO, 0]
 
 
-@pytest.mark.parametrize("target", [[], [(gpus(1, cpus=2), (), 3.0)]])
-def test_a_fleet_without_nodes_has_no_place(target: list[Target]) -> None:
-    assert best(Fragmentation(ledger(), target), gpus(1)) is None
-
-
-def test_prices_set_anew_follow_what_has_been_taken() -> None:
-    """Room for two big ones is kept while they are expected; once they are not, the tightest node serves again."""
-    book = ledger(offer(2, 8), offer(1, 8))
-    score = Fragmentation(book, [(gpus(2), (), 1.0), (gpus(1), (), 1.0)])
-    assert best(score, gpus(1)) == 1
-    book.take(1, gpus(1))
-    score.refresh([(gpus(1), (), 2.0)])
-    assert best(score, gpus(1)) == 0
+@pytest.mark.parametrize("members", [[], [(gpus(1, cpus=2), (), 3)]])
+def test_a_fleet_without_nodes_has_no_place(members: list[tuple[Claim, Selector, int]]) -> None:
+    assert best(expecting(ledger(), *members), gpus(1)) is None
