@@ -13,21 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from fleetctl.planner.placement.exact.alone import gangs_by_domain, replicas_alone
-from fleetctl.planner.placement.exact.card_rows import Packed, Term, add_card_rows
+from fleetctl.planner.placement.exact.card_rows import Term, add_card_rows
+from fleetctl.planner.placement.exact.holdings import Holdings
 from fleetctl.planner.placement.exact.items import Grain, Item, Loose, Pool, merge_kinds, pool_nodes
 from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.exact.pool_rows import add_sum_rows
 from fleetctl.planner.placement.exact.tally import Tally, count_up
+from fleetctl.planner.placement.layout import ANY
 from fleetctl.planner.placement.problem import DemandClass, Gang, Problem, SpreadLimit
 
 MAX_COLUMNS = 40_000
-MAX_FINE = 1_500
-"""Columns up to which single nodes, or classes of equal nodes, are told apart."""
+MAX_BY_NODE = 5_000
+"""Columns up to which every node is told apart."""
 
 
 class Owner(NamedTuple):
@@ -35,9 +38,19 @@ class Owner(NamedTuple):
 
     demand: int
     gang: int
+    replica: int = ANY
+    """Which replica, where they are told apart."""
 
 
 EVERYBODY = Owner(-1, -1)
+
+
+class Made(NamedTuple):
+    """How many gangs there are: `gangs` for each unit of a column, `most` in all."""
+
+    column: int
+    gangs: int
+    most: int
 
 
 class Member(NamedTuple):
@@ -64,15 +77,12 @@ class Relaxation:
     """Column that counts models with a first replica, by class of demand."""
     members: dict[Member, int] = field(default_factory=dict)
     """Column by what it counts; not there = none possible."""
-    packed: list[list[Packed] | None] = field(default_factory=list)
-    """By pool: the columns of packings of shares on cards; None where they were too many to list."""
 
-    @property
-    def splits_domains(self) -> bool:
-        """Whether a gang bound to a domain may be split over several here, or a spread go beyond its limit."""
-        bound = any(gang.domain_label for demand in self.problem.demands for gang in demand.gangs)
-        return (bound or any(limits_values(demand) for demand in self.problem.demands)) and not any(
-            pool.domains for pool in self.pools)
+
+def needs_replicas(demand: DemandClass, tally: Tally) -> bool:
+    """Tell whether slots or a spread's limit may bind for replicas of several members: each touches some nodes."""
+    slots = tally.slots(demand)
+    return demand.shape.size > 1 and slots is not None and int(slots.min(initial=demand.missing)) < demand.missing
 
 
 def limits_values(demand: DemandClass) -> bool:
@@ -91,10 +101,10 @@ def relax(problem: Problem) -> Relaxation:
     return _stated(Relaxation(problem, tally, items, pools, loose))
 
 
-def relax_finely(coarse: Relaxation, grain: Grain) -> Relaxation | None:
-    """State the same relaxation in a finer grain; None where it would be too large, or no different."""
-    pools = _pools(coarse.problem, coarse.items, coarse.tally, grain)
-    if pools is None or len(pools) == len(coarse.pools):
+def relax_by_node(coarse: Relaxation) -> Relaxation | None:
+    """State the same problem node by node, with nothing left out; None where it would be too large."""
+    pools = _pools(coarse.problem, coarse.items, coarse.tally, Grain.NODES)
+    if pools is None:
         return None
     return _stated(Relaxation(coarse.problem, coarse.tally, coarse.items, pools, coarse.loose))
 
@@ -105,14 +115,19 @@ def _stated(relaxation: Relaxation) -> Relaxation:
 
 
 def _pools(problem: Problem, items: Sequence[Item], tally: Tally, grain: Grain) -> tuple[Pool, ...] | None:
-    limit = MAX_FINE if grain < Grain.ALIKE else MAX_COLUMNS
-    if grain < Grain.ALIKE and (len(tally.nodes) if grain == Grain.CLASSES else int(tally.nodes.sum())) > limit:
+    """Return the pools of a grain; None where the columns of members would be too many."""
+    by_node = grain == Grain.NODES
+    limit = MAX_BY_NODE if by_node else MAX_COLUMNS
+    if by_node and int(tally.nodes.sum()) > limit:
         return None
     pools = pool_nodes(items, tally, grain)
-    gangs = [gang for demand in problem.demands for gang in demand.gangs]
-    apart = sum(len(gang.parts) for gang in gangs if gang.domain_label or (gang.size > 1 and grain < Grain.ALIKE))
-    apart += sum(len(gang.parts) for demand in problem.demands if limits_values(demand) for gang in demand.gangs)
-    return pools if sum(len(pool.items) for pool in pools) + apart * len(pools) <= limit else None
+    columns = sum(len(pool.items) for pool in pools)
+    for demand in problem.demands:
+        told_apart = demand.missing if by_node and needs_replicas(demand, tally) else 1
+        columns += told_apart * len(pools) * sum(
+            len(gang.parts) for gang in demand.gangs
+            if gang.domain_label or (gang.size > 1 and by_node) or limits_values(demand))
+    return pools if columns <= limit else None
 
 
 @dataclass
@@ -132,11 +147,16 @@ class _Builder:
                     self.pools_of[item].append(number)
         self.reach = [frozenset(pools) for pools in self.pools_of]
         self.shared: dict[int, list[tuple[int, int]]] = {}
+        self.by_node = all(pool.node is not None for pool in self.into.pools)
+        self.holdings = Holdings()
 
     def build(self) -> None:
         for demand, most in zip(self.into.problem.demands, replicas_alone(self.tally), strict=True):
             self._demand_columns(demand, most)
         for number, demand in enumerate(self.into.problem.demands):
+            if self.by_node and needs_replicas(demand, self.tally):
+                self._replica_rows(number, demand)
+                continue
             for place, gang in enumerate(demand.gangs):
                 self._gang_rows(Owner(number, place), demand, gang)
             if demand.limit is not None and limits_values(demand):
@@ -147,7 +167,7 @@ class _Builder:
         for member, column in self.into.members.items():
             terms[member.pool].append(Term(member.item, column))
         for pool, here in zip(self.into.pools, terms, strict=True):
-            self.into.packed.append(add_card_rows(self.model, self.tally, self.into.items, pool, here))
+            add_card_rows(self.model, self.tally, self.into.items, pool, here, self.holdings)
             add_sum_rows(self.model, self.tally, self.into.items, pool, here)
 
     def _demand_columns(self, demand: DemandClass, most: int) -> None:
@@ -164,10 +184,11 @@ class _Builder:
         high = int(self.model.highs[self.into.replicas[owner.demand]]) * gang.copies
         if not high:
             return
+        made = Made(self.into.replicas[owner.demand], gang.copies, high)
         if gang.domain_label is not None and any(pool.domains for pool in self.into.pools):
-            self._by_domain(owner, demand, gang, gang.domain_label, high)
+            self._by_domain(owner, demand, gang, gang.domain_label, made)
         elif gang.domain_label is not None or limits_values(demand) or self._is_crowded(demand, gang, high):
-            self._own(owner, demand, gang, high)
+            self._own(owner, demand, gang, made)
         else:
             for kind, count in gang.parts:
                 uses = self.shared.setdefault(self.item_of[kind], [])
@@ -208,14 +229,14 @@ class _Builder:
         per_node = (slots[rows] * (count * gang.copies)).clip(max=self.into.items[item].most[rows])
         return min(count * gangs, int(self.into.pools[pool].counts @ per_node))
 
-    def _own(self, owner: Owner, demand: DemandClass, gang: Gang, gangs: int) -> None:
+    def _own(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
         pools = sorted({pool for item, _ in self._parts(gang) for pool in self.pools_of[item]})
-        self._stand_in(owner, demand, gang, pools, (self.into.replicas[owner.demand], gang.copies, gangs))
+        self._stand_in(owner, demand, gang, pools, made)
 
     def _stand_in(
-        self, owner: Owner, demand: DemandClass, gang: Gang, pools: Sequence[int], made: tuple[int, int, int]
+        self, owner: Owner, demand: DemandClass, gang: Gang, pools: Sequence[int], made: Made
     ) -> None:
-        """Let a gang's members stand on some pools; `made` = (column, gangs per unit of it, most gangs)."""
+        """Let a gang's members stand on some pools."""
         counter, per_unit, most = made
         by_item: dict[int, list[int]] = {item: [] for item, _ in self._parts(gang)}
         for pool in pools:
@@ -236,17 +257,70 @@ class _Builder:
         self.into.members[Member(owner, item, pool)] = column
         return column
 
-    def _by_domain(self, owner: Owner, demand: DemandClass, gang: Gang, label: str, gangs: int) -> None:
+    def _by_domain(self, owner: Owner, demand: DemandClass, gang: Gang, label: str, made: Made) -> None:
         inside: dict[str | None, list[int]] = {}
         for number, pool in enumerate(self.into.pools):
             inside.setdefault(pool.domain(label), []).append(number)
         in_domains = []
-        for value, most in gangs_by_domain(demand, gang, gangs, self.tally).items():
+        for value, most in gangs_by_domain(demand, gang, made.most, self.tally).items():
             if most:
                 in_domains.append(self.model.column(most))
-                self._stand_in(owner, demand, gang, inside[value], (in_domains[-1], 1, most))
-        replicas = self.into.replicas[owner.demand]
-        self.model.row([*((column, 1) for column in in_domains), (replicas, -gang.copies)], 0, 0)
+                self._stand_in(owner, demand, gang, inside[value], Made(in_domains[-1], 1, most))
+        self.model.row([*((column, 1) for column in in_domains), (made.column, -made.gangs)], 0, 0)
+
+    def _replica_rows(self, number: int, demand: DemandClass) -> None:
+        """Tell the replicas of a class apart: each takes one slot on every node it touches, with however many members.
+
+        The same goes for the values of a spread's label.
+        """
+        most = int(self.model.highs[self.into.replicas[number]])
+        exist = [self.model.column(1) for _ in range(most)]
+        self.model.row([*((column, 1) for column in exist), (self.into.replicas[number], -1)], 0, 0)
+        for earlier, later in pairwise(exist):
+            self.model.at_most([(later, 1), (earlier, -1)], 0)
+        touches: dict[int, list[int]] = {}
+        values: dict[str, list[int]] = {}
+        for replica, column in enumerate(exist):
+            before = len(self.into.members)
+            for place, gang in enumerate(demand.gangs):
+                made, owner = Made(column, gang.copies, gang.copies), Owner(number, place, replica)
+                if gang.domain_label is not None:
+                    self._by_domain(owner, demand, gang, gang.domain_label, made)
+                else:
+                    self._own(owner, demand, gang, made)
+            self._touch_columns(demand, islice(self.into.members.items(), before, None), touches, values)
+        slots = self.tally.slots(demand)
+        for pool, columns in touches.items():
+            if slots is not None:
+                self.model.at_most([(column, 1) for column in columns], int(slots[self.into.pools[pool].rows[0]]))
+        for value, columns in values.items():
+            room = 0 if demand.limit is None else demand.limit.room[value]
+            self.model.at_most([(column, 1) for column in columns], room)
+
+    def _touch_columns(
+        self, demand: DemandClass, members: Iterable[tuple[Member, int]], touches: dict[int, list[int]],
+        values: dict[str, list[int]],
+    ) -> None:
+        """Say which nodes and which values of its spread's label one replica touches."""
+        label = demand.limit.label if demand.limit is not None and limits_values(demand) else None
+        by_pool: dict[int, list[int]] = {}
+        by_value: dict[str, list[int]] = {}
+        for member, column in members:
+            by_pool.setdefault(member.pool, []).append(column)
+            value = None if label is None else self.into.pools[member.pool].domain(label)
+            if value is not None:
+                by_value.setdefault(value, []).append(column)
+        for pool, columns in by_pool.items():
+            touches.setdefault(pool, []).append(self._touched(columns))
+        for value, columns in by_value.items():
+            values.setdefault(value, []).append(self._touched(columns))
+
+    def _touched(self, columns: Sequence[int]) -> int:
+        """Return a column that is 1 where any of some others is more than 0."""
+        touch = self.model.column(1)
+        for column in columns:
+            self.model.row([(column, 1), (touch, -self.model.highs[column])], -np.inf, 0)
+        return touch
 
     def _limit_rows(self, number: int, demand: DemandClass, limit: SpreadLimit) -> None:
         """On a value stand no more members of a gang than belong to the replicas that may touch it."""

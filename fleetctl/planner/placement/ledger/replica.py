@@ -76,8 +76,6 @@ class Placer:
     """Places replicas on one ledger, and keeps what is known about fitting nodes between them."""
 
     ledger: Ledger
-    prices: Sequence[int] | None = None
-    """By node: how contested it is; the cheap ones are taken first."""
     spread_first: bool = False
     """A written spread comes before the fit; else only its limit counts."""
     _cells: Cells | None = None
@@ -98,7 +96,7 @@ class Placer:
     def expect(self, selectors: Sequence[Selector]) -> Cells:
         """Prepare for members with these selectors; saves telling the nodes apart anew for each."""
         if self._cells is None:
-            self._cells = Cells(self.ledger, self.prices)
+            self._cells = Cells(self.ledger)
         self._cells.expect(selectors)
         return self._cells
 
@@ -106,7 +104,7 @@ class Placer:
         fits = self._fits.setdefault(claim, Fits(self.ledger, claim))
         if domain is not None:
             places = sorted(domain.nodes.intersection(self.ledger.selected(selector)))
-            return DomainCandidates(self.ledger, places, fits, self.prices)
+            return DomainCandidates(self.ledger, places, fits)
         return FleetCandidates(self.expect([selector]), claim, selector, fits)
 
     def place(self, shape: ReplicaShape) -> tuple[Stand, ...] | None:

@@ -1,4 +1,4 @@
-"""In which order the members of a pattern must be issued so that Ray's own choice of cards takes them all.
+"""In which order members must be created on one node so that Ray's own choice of cards takes them all.
 
 Any packing of shares on cards can be reached: whole cards first, then card by card, cards with the least free share
 first; a share meant for card k lands on k or on an earlier card, since later ones are as they were and have as much
@@ -20,8 +20,13 @@ Asked = tuple[int, Claim]
 """(item, claim of one member)."""
 
 
-def standing(offer: Offer, pattern: Sequence[tuple[int, int]], claims: Mapping[int, Claim]) -> tuple[list[int], Offer]:
-    """Return the items of a pattern in an order that fits, and what is left; what cannot stand is left out."""
+def creation_order(
+    offer: Offer, pattern: Sequence[tuple[int, int]], claims: Mapping[int, Claim]
+) -> tuple[list[int], Offer]:
+    """Return items in an order that fits, and what is left of an offer; what finds no card is left out.
+
+    `pattern` = (item, how many); `claims` = by item.
+    """
     asked = sorted(((item, claims[item]) for item, count in pattern for _ in range(count)), key=_large_first)
     best: tuple[list[int], Offer] = ([], offer)
     for order in _orders(offer, asked):
