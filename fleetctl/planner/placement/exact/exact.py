@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetctl.planner.placement.exact.climb import climb, most_replicas
-from fleetctl.planner.placement.exact.relaxation import Relaxation, relax, relax_by_node
+from fleetctl.planner.placement.exact.columns import Relaxation
+from fleetctl.planner.placement.exact.relaxation import relax, relax_by_node
 from fleetctl.planner.placement.exact.solve import layout_at
 from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.objective import Levels

@@ -70,7 +70,7 @@ class Loose:
     memory: bool
 
 
-def merge_kinds(tally: Tally) -> tuple[tuple[Item, ...], Loose]:
+def merge_kinds(tally: Tally) -> tuple[Item, ...]:
     """Merge the kinds of a problem into items."""
     loose = find_loose(tally)
     together: dict[tuple[Claim, bytes], list[int]] = {}
@@ -81,7 +81,7 @@ def merge_kinds(tally: Tally) -> tuple[tuple[Item, ...], Loose]:
     for (claim, _), kinds in together.items():
         most = np.maximum.reduce([tally.most(kind) for kind in kinds])
         items.append(Item(claim, tuple(kinds), most, _usable(claim, tally) & tally.allowed(_selector(kinds, tally))))
-    return tuple(items), loose
+    return tuple(items)
 
 
 def _selector(kinds: Sequence[int], tally: Tally) -> tuple[tuple[str, str], ...]:
