@@ -21,7 +21,7 @@ FLOOR = 0.97
 
 @dataclass(frozen=True)
 class Judged:
-    """What came out for one fleet. `wrong` = rules broken and claims that are not true; seconds are of the processor, for the survey."""
+    """What came out for one fleet. `wrong` = rules broken, claims that are not true; seconds are of the processor."""
 
     name: str
     question: Question
