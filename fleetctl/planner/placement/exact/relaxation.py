@@ -20,8 +20,12 @@ from fleetctl.planner.placement.exact.tally import Tally, count_up
 from fleetctl.planner.placement.problem import Problem
 
 MAX_COLUMNS = 40_000
-MAX_BY_NODE = 5_000
-"""Columns up to which every node is told apart."""
+MAX_BY_NODE = 3_000
+"""Columns of members up to which every node is told apart.
+
+Measured on fleets short of CPU: 300 nodes and 6 kinds take 3 s of the processor, 600 nodes 8 to 24 s, where patterns
+find the same plan in 2 s and only the proof is missing.
+"""
 
 
 def relax(problem: Problem) -> Relaxation:
