@@ -72,6 +72,15 @@ def test_any_packing_of_shares_can_be_issued(cards: list[list[int]]) -> None:
     assert left.free_gpus == 0
 
 
+def test_shares_that_fill_all_cards_of_a_large_node_are_issued_card_by_card() -> None:
+    """Six cards of 0.45 + 0.35 + 0.2 and two of five times 0.2: anything else leaves a share without a card."""
+    offer = Offer(tuple(Card(index) for index in range(8)), 80_000)
+    claims = {0: Claim(gpus=2_000), 1: Claim(gpus=3_500), 2: Claim(gpus=4_500)}
+    order, left = creation_order(offer, [(0, 16), (1, 6), (2, 6)], claims)
+    assert Counter(order) == {0: 16, 1: 6, 2: 6}
+    assert left.free_gpus == 0
+
+
 def test_shares_that_need_memory_are_issued_in_an_order_that_finds_it() -> None:
     """The small share must go in between: it alone keeps the second big one off the first one's card."""
     gib = 1 << 30
