@@ -58,6 +58,11 @@ class Relaxation:
     members: dict[Member, int] = field(default_factory=dict)
     """Column by what it counts; not there = none possible."""
 
+    @property
+    def is_by_node(self) -> bool:
+        """Whether every node is told apart."""
+        return all(pool.node is not None for pool in self.pools)
+
 
 def needs_replicas(demand: DemandClass, tally: Tally) -> bool:
     """Tell whether slots or a spread's limit may bind for replicas that touch a node, or a value, with several members.
