@@ -2,7 +2,7 @@
 
 `--mode online`: tasks come one by one (`placement/trace.py` has the protocol); peers know what is typical of the trace,
 the product plans `--policy`: 1, 10 or 100 tasks at a time, with what the file has so far, or with all it will have
-(", demand known"). `--mode batch`: all tasks that arrive up to `--load` are planned as one fleet by the product's packer.
+(", demand known"). `--mode batch`: all tasks that arrive up to `--load` are planned as one fleet, by the same packer.
 One JSON line per peer, then ours as the last one; every placement is checked by code that shares nothing with the
 planner, and a violation ends with exit code 1. The trace's licence does not cover shipping it: without --nodes and
 --pods it is looked for in $FLEETCTL_BENCH_DATA/openb, and without that a small made-up one is taken, "synthetic".

@@ -26,7 +26,7 @@ def stated(fleet: ResolvedFleet, inventory: Inventory) -> Problem:
     live = {key: len(model.live) for key, model in state.models.items()}
     demands = [Demand(shapes[key], max(0, model.replicas - live[key]), live[key], model.priority, place)
                for place, model in enumerate(fleet.models) if (key := model.key)]
-    return state_problem(demands, open_ledger(inventory, fleet.policies, state))
+    return state_problem(demands, open_ledger(inventory, fleet.policies, state, shapes))
 
 
 def problem_of(models: list[dict[str, Any]], nodes: list[dict[str, Any]], **more: Any) -> Problem:

@@ -1,24 +1,40 @@
-"""The exact tier: the lemma it rests on, layouts the ledger confirms, and what it leaves to others."""
+"""The exact tier: the lemma its bound rests on, optima of small fleets that the ledger confirms, and its limits."""
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracle.exhaustive import TooLarge, try_everything
 from oracle.families import BLIND, FAMILIES, draw_world
 from oracle.optimum import best_possible
 from oracle.question import ask_about
 from stated import problem_of, realized, stated
 
+from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.exact.climb import climb
 from fleetctl.planner.placement.exact.exact import bound_replicas, examine
+from fleetctl.planner.placement.exact.holdings import Holdings
+from fleetctl.planner.placement.exact.relaxation import MAX_BY_NODE, relax, relax_by_node
+from fleetctl.planner.placement.exact.solve import layout_at
+from fleetctl.planner.placement.layout import Layout
+from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.objective import Level, placed_levels, priorities
 from fleetctl.planner.placement.problem import Problem
 
 
 def nothing_placed(problem: Problem) -> tuple[Level, ...]:
     return placed_levels([], priorities([demand for one in problem.demands for demand in one.demands]))
+
+
+def solved(problem: Problem) -> Layout:
+    layout = examine(problem, nothing_placed(problem)).layout
+    assert layout is not None
+    return layout
 
 
 Free = st.lists(st.integers(0, 8), min_size=1, max_size=4)
@@ -43,35 +59,53 @@ def _fits(free: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in BLIND])
-def test_a_layout_reaches_on_the_ledger_what_it_says(family: str) -> None:
-    for seed in range(500, 503):
+def test_the_solver_finds_the_optimum_and_the_ledger_takes_it(family: str) -> None:
+    for seed in range(500, 504):
         fleet, inventory = draw_world(family, seed)
         problem = stated(fleet, inventory)
         if not problem.demands:
             continue
-        found = examine(problem, nothing_placed(problem))
+        by_node = relax_by_node(relax(problem))
         best = best_possible(ask_about(fleet, inventory), deterministic_time=1)
-        reached = nothing_placed(problem) if found.layout is None else realized(problem, found.layout)
-        assert tuple(value for level in found.levels for value in level) >= best.vector
-        assert reached == found.levels
+        assert by_node is not None
+        top = climb(by_node, (), to_the_top=True)
+        assert tuple(value for level in top.levels for value in level) == best.vector
+        if any(best.vector):
+            assert top.values is not None
+            assert realized(problem, layout_at(by_node, top.values)) == top.levels
 
 
-def test_layouts_of_large_pools_are_whole() -> None:
-    models = [{"replicas": 40, "gpus": size} for size in (1, 2, 4, 8)]
-    models += [{"replicas": 5, "gang": {"gpus": 8, "workers": 3}}, {"replicas": 7, "gpus": 0.5}]
-    problem = problem_of(models, [{"gpus": 8 - place % 4} for place in range(60)])
+def test_what_ray_may_choose_blindly_is_found_out_by_its_own_rule() -> None:
+    """Against every order and every choice of nodes."""
+    judged = 0
+    for seed in range(12):
+        fleet, inventory = draw_world("blind", seed, "tiny")
+        problem = stated(fleet, inventory)
+        with suppress(TooLarge):
+            best = try_everything(ask_about(fleet, inventory))
+            if problem.demands:
+                found = examine(problem, nothing_placed(problem))
+                assert tuple(value for level in found.levels for value in level) == best.vector
+                assert found.layout is None or realized(problem, found.layout) == found.levels
+                judged += 1
+    assert judged >= 6
+
+
+def test_a_fleet_too_large_to_tell_every_node_apart_has_a_bound_alone() -> None:
+    models = [{"replicas": 900, "gpus": size, "priority": size} for size in range(1, 8)]
+    problem = problem_of(models, [{"gpus": 8}] * (MAX_BY_NODE // 7 + 1))
     found = examine(problem, nothing_placed(problem))
-    assert len(found.relaxation.pools) == 1
-    assert found.layout is not None
-    assert realized(problem, found.layout) == found.levels
+    assert (found.layout, len(found.relaxation.pools)) == (None, 1)
 
 
-def test_full_nodes_are_preferred_over_empty_ones() -> None:
-    live = [{"model": "other", "id": 0, "node": "n01", "gpus": 4, "fleet": "other"}]
-    problem = problem_of([{"replicas": 2, "gpus": 2}], [{"gpus": 8}] * 3, replicas=live)
-    layout = examine(problem, ()).layout
-    assert layout is not None
-    assert set(layout.stands) == {1}
+def test_no_two_equal_questions_about_a_node_are_worked_out_twice() -> None:
+    gib = 1 << 30
+    offer = Offer(tuple(Card(index, 10_000, 48 * gib, 48 * gib) for index in range(2)), 20_000)
+    holdings = Holdings()
+    claims = [Claim(gpus=5_000, vram=2 * gib), Claim(gpus=5_000, vram=40 * gib)]
+    assert holdings.of(offer, claims, [2, 2]) == [(2, 2)]
+    assert holdings.of(offer, claims, [0, 2]) == [(0, 1)]
+    assert holdings.of(offer, claims, [2, 2]) is holdings.of(offer, claims, [2, 2])
 
 
 def test_ranks_of_a_gang_stand_on_different_nodes() -> None:
@@ -79,6 +113,36 @@ def test_ranks_of_a_gang_stand_on_different_nodes() -> None:
     layout = examine(problem, ()).layout
     assert layout is not None
     assert realized(problem, layout) == (Level(served=1, units=90_000, replicas=3),)
+
+
+def test_every_model_gets_its_first_replica_before_any_gets_more() -> None:
+    nodes: list[dict[str, Any]] = [{"gpus": 4, "cpus": 128}] * 2
+    models: list[dict[str, Any]] = [{"gpus": 1, "cpus": 1 + place / 2, "replicas": 8} for place in range(8)]
+    problem = problem_of(models, nodes)
+    layout = solved(problem)
+    assert layout.replicas == (1,) * 8
+    assert realized(problem, layout) == (Level(served=8, units=80_000, replicas=8),)
+
+
+def test_a_gang_bound_to_a_label_stays_inside_one_value() -> None:
+    """Two values of three and two nodes: a gang of four on distinct nodes fits in neither, one of three in one."""
+    nodes: list[dict[str, Any]] = [{"gpus": 8, "labels": {"fabric": value}} for value in "aaabb"]
+    gang = {"sameLabel": "fabric", "replicas": 2}
+    problem = problem_of([{"gang": {"gpus": 4, "workers": 3}, **gang}, {"gang": {"gpus": 3, "workers": 2}, **gang}],
+                         nodes)
+    layout = solved(problem)
+    assert realized(problem, layout) == (Level(served=1, units=180_000, replicas=2),)
+    assert set(layout.stands) == {0, 1, 2}
+
+
+def test_a_slot_cap_holds_on_every_node() -> None:
+    nodes: list[dict[str, Any]] = [{"gpus": 8}] * 5
+    problem = problem_of([{"gpus": 1, "replicas": 40}, {"gpus": 1, "replicas": 3}], nodes,
+                         policies=[{"maxReplicasPerModel": 2}])
+    layout = solved(problem)
+    assert realized(problem, layout) == (Level(served=2, units=130_000, replicas=13),)
+    assert all(count <= 2 for pieces in layout.stands.values()
+               for count in Counter(piece.demand for piece in pieces).values())
 
 
 def test_what_is_reached_already_needs_no_layout() -> None:

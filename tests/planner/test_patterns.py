@@ -58,15 +58,6 @@ def test_odd_sizes_fill_nodes_to_the_last_card() -> None:
     assert reaches(problem, packed(problem)) == [(4, 4_800_000, 120)]
 
 
-def test_every_model_gets_its_first_replica_before_any_gets_more() -> None:
-    nodes: list[dict[str, Any]] = [{"gpus": 4, "cpus": 128}] * 2
-    models: list[dict[str, Any]] = [{"gpus": 1, "cpus": 1 + place / 2, "replicas": 8} for place in range(8)]
-    problem = problem_of(models, nodes)
-    layout = packed(problem)
-    assert layout.replicas == (1,) * 8
-    assert reaches(problem, layout) == [(8, 80_000, 8)]
-
-
 def test_a_higher_priority_has_all_it_can_get_before_a_lower_one_gets_any() -> None:
     nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 40}] * 45
     problem = problem_of([{"gpus": 0, "cpus": 30, "replicas": 1, "priority": 9},
@@ -82,27 +73,6 @@ def test_ranks_of_a_gang_stand_on_different_nodes() -> None:
     nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 64}] * 6
     problem = problem_of([{"gang": {"gpus": 3, "workers": 2}, "replicas": 5}, {"gpus": 1, "replicas": 9}], nodes)
     assert reaches(problem, packed(problem)) == [(2, 4 * 90_000 + 90_000, 13)]
-
-
-def test_a_gang_bound_to_a_label_stays_inside_one_value() -> None:
-    """Two values of three and two nodes: a gang of four on distinct nodes fits in neither, one of three in one."""
-    nodes: list[dict[str, Any]] = [{"gpus": 8, "labels": {"fabric": value}} for value in "aaabb"]
-    gang = {"sameLabel": "fabric", "replicas": 2}
-    problem = problem_of([{"gang": {"gpus": 4, "workers": 3}, **gang}, {"gang": {"gpus": 3, "workers": 2}, **gang}],
-                         nodes)
-    layout = packed(problem)
-    assert reaches(problem, layout) == [(1, 180_000, 2)]
-    assert set(layout.stands) == {0, 1, 2}
-
-
-def test_a_slot_cap_holds_on_every_node() -> None:
-    nodes: list[dict[str, Any]] = [{"gpus": 8}] * 5
-    problem = problem_of([{"gpus": 1, "replicas": 40}, {"gpus": 1, "replicas": 3}], nodes,
-                         policies=[{"maxReplicasPerModel": 2}])
-    layout = packed(problem)
-    assert reaches(problem, layout) == [(2, 130_000, 13)]
-    assert all(count <= 2 for pieces in layout.stands.values()
-               for count in Counter(piece.demand for piece in pieces).values())
 
 
 def test_memory_that_ray_does_not_see_decides_what_stands_together() -> None:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+ANY = -1
+"""A member that may belong to any replica of its class."""
+
 
 class Piece(NamedTuple):
     """One member to stand on a node: of which class of demand, which of its gangs, and which kind (numbers)."""
@@ -13,6 +16,8 @@ class Piece(NamedTuple):
     demand: int
     gang: int
     kind: int
+    replica: int = ANY
+    """Which replica of the class it belongs to; ANY where they need not be told apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """The packer: which replicas to place, where, and in which order to create them.
 
-Tiers, from cheap to dear, all serving one objective (objective.py), on the slim problem (slim.py). The first greedy
-pass is the answer when it places everything. Otherwise the exact tier says how far one could get, often how, and the
-others go on until that is reached or their work is done: remove and reinsert, the greedy portfolio, patterns. Work is
-counted in steps, so that the answer does not depend on the machine. Last, written spreads have what that leaves them.
-The result's order is the order of creation.
+One greedy pass is the answer when it places everything. Otherwise a bound says how far one could get; on a fleet of
+some hundred nodes a solver finds out, on a larger one patterns of whole nodes come close, and remove and reinsert looks
+for the last replicas. Each of them is compared with the best so far by one objective (objective.py), so none can make a
+plan worse. Work is counted in steps, so that the answer does not depend on the machine. Last, written spreads have what
+that leaves them. The result's order is the order of creation.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import NamedTuple
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact.certificate import argument_for
 from fleetctl.planner.placement.exact.exact import Examined, bound_replicas, examine
-from fleetctl.planner.placement.greedy.greedy import fill, orders, pack_greedily, take_again, top_up
-from fleetctl.planner.placement.greedy.guided import pack_guided
+from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again, top_up
 from fleetctl.planner.placement.greedy.rearrange import rearrange
 from fleetctl.planner.placement.greedy.spread_out import crowding, pack_anew, spread_out
 from fleetctl.planner.placement.layout import Layout
@@ -31,8 +30,6 @@ from fleetctl.planner.placement.slim import slim_down
 from fleetctl.planner.placement.worth.expected import Expected
 from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
-PORTFOLIO_WORK = 60_000
-"""Placements the greedy portfolio may try in all: a small fleet gets all orders, one of 50,000 replicas none."""
 REARRANGE_STEPS = 3_000
 """Placements that each round of remove and reinsert may try."""
 SPREAD_STEPS, SPREAD_WORK = 3_000, 2_000_000
@@ -87,14 +84,11 @@ def pack(
 def _pack(wanted: Sequence[Demand], ledger: Ledger, worth: RoomWorth | None) -> Packing:
     search = _Search(state_problem(wanted, ledger), wanted, worth)
     search.try_greedily()
-    if search.is_nearly_done:
-        search.rearrange()
     if search.is_done:
         search.spread_out()
         return Packing(search.best, search.ceiling, len(search.best))
     examined = search.examine()
-    tiers = (search.rearrange, search.try_portfolio, search.try_patterns, search.rearrange)
-    for tier in tiers:
+    for tier in (search.try_patterns, search.rearrange):
         if not search.is_good_enough:
             tier()
     search.spread_out()
@@ -114,7 +108,7 @@ class _Search:
     best: list[Placed] = field(default_factory=list)
     levels: Levels = ()
     ceiling: Levels = ()
-    placers: list[Placer] = field(default_factory=list)
+    placer: Placer = field(init=False)
     spreading: Placer | None = None
     """Puts written spreads first; None where there is none."""
     opening: list[int] = field(default_factory=list)
@@ -128,7 +122,7 @@ class _Search:
         self.ceiling = wanted_levels(self.wanted)
         self._start = self.problem.ledger.mark()
         self.opening = list(self.problem.ledger.numbers)
-        self.placers = [Placer(self.problem.ledger, self.worth)]
+        self.placer = Placer(self.problem.ledger, self.worth)
         if any(demand.shape.spread is not None for demand in self.wanted):
             self.spreading = Placer(self.problem.ledger, self.worth, spread_first=True)
 
@@ -136,12 +130,6 @@ class _Search:
     def is_done(self) -> bool:
         """Tell whether nothing can be better than the best packing found."""
         return self.levels == self.ceiling
-
-    @property
-    def is_nearly_done(self) -> bool:
-        """Tell whether a handful of replicas is missing from a large fleet, which little changes may well find."""
-        missing = self.count - len(self.best)
-        return not self.is_done and self.count > MANY and missing * 100 < self.count
 
     @property
     def is_good_enough(self) -> bool:
@@ -169,31 +157,15 @@ class _Search:
             if self.is_done:
                 return
             self._clear()
-        self._offer(pack_greedily(self.problem, self.placers[0]))
+        self._offer(pack_greedily(self.problem, self.placer))
 
     def examine(self) -> Examined:
         """Ask the exact tier how far one could get, and try what it may have for that."""
         examined = examine(self.problem, self.levels)
         self.ceiling = tuple(Level(*level) for level in examined.levels)
-        layout = examined.layout
-        if layout is not None and not self.is_done and (self.count <= MANY or _is_whole(layout, self.problem)):
-            self._try_layout(layout)
-        if examined.point is not None and not self.is_done and self.count <= MANY:
-            self._clear()
-            rank, _ = orders(self.problem, self.placers[0])[0]
-            self._offer(pack_guided(examined, self.placers[0], rank))
+        if examined.layout is not None and not self.is_done:
+            self._try_layout(examined.layout)
         return examined
-
-    def try_portfolio(self) -> None:
-        """Try the other greedy orders, with and without a price on contested nodes."""
-        work = PORTFOLIO_WORK
-        for placer in self.placers:
-            for first, rest in orders(self.problem, placer):
-                work -= max(1, self.count)
-                if self.is_done or work < 0:
-                    return
-                self._clear()
-                self._offer(fill(self.problem, first, rest, placer))
 
     def try_patterns(self) -> None:
         """Try column generation, from the best packing so far."""
@@ -209,7 +181,7 @@ class _Search:
         for _ in range(ROUNDS):
             before = self._score
             self.stand_best()
-            self._offer(rearrange(self._by_rank(), self.best, self.placers[0], opening=self.opening,
+            self._offer(rearrange(self._by_rank(), self.best, self.placer, opening=self.opening,
                                   steps=REARRANGE_STEPS, enough=self.ceiling))
             if self.is_done or self._score == before:
                 break
@@ -227,7 +199,7 @@ class _Search:
     def stand_best(self) -> None:
         """Put the best packing on the ledger, unless it is there."""
         if not self._stands:
-            take_again(self.best, self.placers[0])
+            take_again(self.best, self.placer)
             self._stands = True
 
     def _clear(self) -> None:
@@ -236,12 +208,12 @@ class _Search:
 
     def _try_layout(self, layout: Layout) -> None:
         self._clear()
-        self._offer(realize(self.problem, layout, self.placers[0]))
+        self._offer(realize(self.problem, layout, self.placer))
 
     def _offer(self, placed: list[Placed]) -> None:
         """Compare a packing that stands on the ledger with the best one; the better one is kept."""
         if len(placed) < self.count:
-            top_up(self._by_rank(), placed, self.placers[0])
+            top_up(self._by_rank(), placed, self.placer)
         crowds = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
         reached = score(placed, priorities(self.wanted), crowds, self._cost(placed))
         if self._score is None or reached > self._score:
@@ -259,10 +231,3 @@ class _Search:
 
     def _by_rank(self) -> list[Demand]:
         return [demand for one in self.problem.demands for demand in one.demands]
-
-
-def _is_whole(layout: Layout, problem: Problem) -> bool:
-    """Tell whether a layout has a place for every member of the replicas it counts."""
-    members = sum(count * demand.shape.size
-                  for count, demand in zip(layout.replicas, problem.demands, strict=True))
-    return sum(map(len, layout.stands.values())) == members

@@ -26,7 +26,8 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
     placed: list[Placed] = []
     for number, demand in enumerate(problem.demands):
         if not singles[number]:
-            dealt = [_deal(demand, gang, stand_of[number, place], problem) for place, gang in enumerate(demand.gangs)]
+            dealt = [[dealt for members in stand_of.get((number, place), {}).values()
+                      for dealt in _deal(demand, gang, members, problem)] for place, gang in enumerate(demand.gangs)]
             placed += _place_whole(problem, demand, dealt, demands_of[number], placer)
     for piece, node in _in_turn(layout, singles):
         model = next(demands_of[piece.demand], None)
@@ -86,14 +87,14 @@ def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, i
             heapq.heappop(heap)
 
 
-def _index(layout: Layout, singles: Sequence[bool]) -> dict[tuple[int, int], Members]:
-    """Count the members of replicas with more than one, by class and gang."""
-    index: dict[tuple[int, int], Members] = defaultdict(Counter)
+def _index(layout: Layout, singles: Sequence[bool]) -> dict[tuple[int, int], dict[int, Members]]:
+    """Count the members of replicas with more than one, by class and gang, and by replica where the layout does."""
+    index: dict[tuple[int, int], dict[int, Members]] = defaultdict(lambda: defaultdict(Counter))
     for node, pieces in layout.stands.items():
         for piece in pieces:
             if not singles[piece.demand]:
-                index[piece.demand, piece.gang][node, piece.kind] += 1
-    return index
+                index[piece.demand, piece.gang][piece.replica][node, piece.kind] += 1
+    return {key: dict(sorted(by_replica.items())) for key, by_replica in index.items()}
 
 
 def _place_whole(

@@ -4,6 +4,9 @@ A thousand models rarely ask for a thousand different things: one wants 11 CPUs,
 CPUs for whatever its cards could hold, that makes no difference to what fits. Left out are CPUs, memory and VRAM, each
 only where no node could run short of it, and eligibility is folded into the selector. Packings of the slim problem are
 packings of the true one, and the other way round.
+
+What it saves, in seconds of the processor for a plan (`scale`, seed 1): 10,000 nodes with 50,000 replicas 2.2 instead
+of 2.5, 1,000 fragmented nodes 1.4 instead of 2.9. No plan of the survey is another one without it.
 """
 
 from __future__ import annotations

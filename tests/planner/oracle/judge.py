@@ -21,7 +21,7 @@ FLOOR = 0.97
 
 @dataclass(frozen=True)
 class Judged:
-    """What came out for one fleet. `wrong` = rules broken and claims that are not true; seconds are for the survey."""
+    """What came out for one fleet. `wrong` = rules broken, claims that are not true; seconds are of the processor."""
 
     name: str
     question: Question
@@ -53,12 +53,12 @@ def judge(family: str, seed: int, size: Size = "small", *, deterministic_time: f
     fleet, inventory = draw_world(family, seed, size)
     question = ask_about(fleet, inventory)
     truth = try_everything(question) if size == "tiny" else None
-    start = time.perf_counter()
+    start = time.process_time()
     plan = plan_for(fleet, inventory)
-    planned = time.perf_counter()
+    planned = time.process_time()
     best = truth or (best_possible(question, deterministic_time=deterministic_time) if plan.blocked
                      else everything(question))
-    done = time.perf_counter()
+    done = time.process_time()
     verdict = compare(plan, fleet, question, best)
     wrong = _false_claims(plan, best, verdict, exact=size == "tiny" or family not in BLIND)
     try:

@@ -12,8 +12,10 @@ from planner_worlds import short_fleet, short_inventory
 
 from oracle.exhaustive import TooLarge, try_everything
 from oracle.families import BLIND, FAMILIES, draw_world
+from oracle.judge import judge
 from oracle.optimum import Optimum, best_possible
 from oracle.question import Question, ask_about
+from oracle.tiers import TIERS, without
 
 Short = dict[str, Any]
 
@@ -108,3 +110,15 @@ def test_cordoned_draining_and_dead_nodes_take_nothing() -> None:
         eights(4), ("DRAINING", "DEAD", "ALIVE", "ALIVE"), "xxxy", strict=True)]
     policies = [{"selector": {"pool": "y"}, "cordon": True}]
     assert optimum([{"key": "m", "replicas": 4, "gpus": 8}], nodes, policies=policies) == {0: (1, 80_000, 1)}
+
+
+@pytest.mark.parametrize("tier", sorted(TIERS))
+def test_a_plan_without_a_tier_keeps_all_rules_and_claims_nothing_false(tier: str) -> None:
+    with without(tier):
+        assert judge("mixed", 4).wrong == ()
+
+
+def test_a_tier_that_is_switched_off_is_not_asked() -> None:
+    with without("solver"):
+        assert not judge("mixed", 4).equal
+    assert judge("mixed", 4).equal

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import gcd
 from typing import NamedTuple
 
@@ -11,7 +10,9 @@ import numpy as np
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
+from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
+from fleetctl.planner.placement.exact.holdings import Holdings, picks_blindly
 from fleetctl.planner.placement.exact.items import Item, Pool
 from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.exact.tally import Tally
@@ -37,20 +38,6 @@ class CardClass(NamedTuple):
     packings: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A column that counts cards of a class that carry one packing."""
-
-    column: int
-    shares: tuple[tuple[tuple[int, int], int], ...]
-    """((gpus, vram) of a claim, how many)."""
-    whole: bool
-    card_class: int
-    """Number of the class within the pool."""
-    cards: Sequence[tuple[int, int]]
-    """The cards of the class, as (row, free share), one entry per card of a node of the row."""
-
-
 class _Used(NamedTuple):
     """A column that counts whole cards with so much memory taken up by shares."""
 
@@ -59,24 +46,44 @@ class _Used(NamedTuple):
 
 
 def add_card_rows(
-    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, terms: Sequence[Term]
-) -> list[Packed] | None:
-    """Bound the members with cards on a pool; returns the columns of packings, None where they would be too many."""
+    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, terms: Sequence[Term], holdings: Holdings
+) -> None:
+    """Bound the members with cards on a pool; where that is one node and Ray's choice matters, by its own rule."""
     asked = [term for term in terms if items[term.item].claim.wants_card]
     whole = [term for term in asked if items[term.item].claim.whole_cards]
     shares = [term for term in asked if not items[term.item].claim.whole_cards]
-    packed: list[Packed] | None = []
+    if pool.node is not None and shares and _holding_rows(model, tally, items, pool, asked, holdings):
+        return
     used: list[_Used] = []
     if shares:
         try:
-            packed, used = _packing_rows(model, tally, items, pool, shares, whole)
+            used = _packing_rows(model, tally, items, pool, shares, whole)
         except TooManyError:
-            packed = None
             _coarse_share_rows(model, tally, items, pool, shares, whole)
     if asked:
         _group_rows(model, tally, items, pool, whole, used)
         _total_row(model, tally, items, pool, asked)
-    return packed
+
+
+def _holding_rows(
+    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, asked: Sequence[Term], holdings: Holdings
+) -> bool:
+    """Let a node hold one of the multisets that Ray's rule allows; False where it need not, or they are too many."""
+    offer = tally.problem.nodes[int(pool.rows[0])].offer
+    claims = sorted({Claim(*_claim(items, term)) for term in asked})
+    if not picks_blindly(offer, claims):
+        return False
+    of_claim = [[term.column for term in asked if Claim(*_claim(items, term)) == claim] for claim in claims]
+    most = [int(sum(model.highs[column] for column in columns)) for columns in of_claim]
+    found = holdings.of(offer, claims, most)
+    if found is None:
+        return False
+    chosen = [model.column(1) for _ in found]
+    model.at_most([(column, 1) for column in chosen], 1)
+    for place, columns in enumerate(of_claim):
+        held = [(column, -float(counts[place])) for column, counts in zip(chosen, found, strict=True) if counts[place]]
+        model.row([*((column, 1.0) for column in columns), *held], -np.inf, 0)
+    return True
 
 
 def _group_rows(
@@ -118,27 +125,26 @@ def _total_row(
 
 def _packing_rows(
     model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, shares: Sequence[Term], whole: Sequence[Term],
-) -> tuple[list[Packed], list[_Used]]:
-    """Shares against packings of cards; also returns the columns that say how many whole cards those use up."""
+) -> list[_Used]:
+    """Shares against packings of cards; returns the columns that say how many whole cards those use up."""
     claims = sorted({_claim(items, term) for term in shares})
     classes = _card_classes(tally, claims, pool, tell_vram=any(items[term.item].claim.vram for term in whole))
     covering: dict[tuple[int, int], list[tuple[int, float]]] = {claim: [] for claim in claims}
-    packed, used = [], []
+    used: list[_Used] = []
     weights = dict(zip(pool.rows.tolist(), pool.counts.tolist(), strict=True))
-    for number, (kind, cards) in enumerate(sorted(classes.items())):
-        count = sum(weights[row] for row, _ in cards)
+    for kind, rows in sorted(classes.items()):
+        count = sum(weights[row] for row in rows)
         columns = [model.column(count) for _ in kind.packings]
         model.at_most([(column, 1.0) for column in columns], count)
         used += [_Used(column, kind.vram) for column in columns if kind.whole]
         for column, packing in zip(columns, kind.packings, strict=True):
-            content = tuple((claim, times) for claim, times in zip(claims, packing, strict=True) if times)
-            packed.append(Packed(column, content, kind.whole, number, cards))
-            for claim, times in content:
-                covering[claim].append((column, -float(times)))
+            for claim, times in zip(claims, packing, strict=True):
+                if times:
+                    covering[claim].append((column, -float(times)))
     for claim, columns_of in covering.items():
         members = [(term.column, 1.0) for term in shares if _claim(items, term) == claim]
         model.row([*members, *columns_of], -np.inf, 0)
-    return packed, used
+    return used
 
 
 def _claim(items: Sequence[Item], term: Term) -> tuple[int, int]:
@@ -148,9 +154,9 @@ def _claim(items: Sequence[Item], term: Term) -> tuple[int, int]:
 
 def _card_classes(
     tally: Tally, claims: Sequence[tuple[int, int]], pool: Pool, *, tell_vram: bool
-) -> dict[CardClass, list[tuple[int, int]]]:
-    """Sort the cards of a pool into classes. Raises TooManyError when their packings are too many for a model."""
-    classes: dict[CardClass, list[tuple[int, int]]] = {}
+) -> dict[CardClass, list[int]]:
+    """Sort the cards of a pool, by row, into classes. Raises TooManyError when their packings are too many."""
+    classes: dict[CardClass, list[int]] = {}
     known: dict[tuple[int, int, int], CardClass] = {}
     entries, cards, columns = tally.cards_on(pool.rows), tally.cards, 0
     tell = any(vram for _, vram in claims) or tell_vram
@@ -163,7 +169,7 @@ def _card_classes(
             packings = _packings_on(claims, share, vram, memory)
             known[seen] = CardClass(share == SHARE, max(0, vram) if share == SHARE and tell_vram else 0, packings)
             columns += len(packings)
-        classes.setdefault(known[seen], []).append((row, share))
+        classes.setdefault(known[seen], []).append(row)
         if columns > MAX_PACKING_COLUMNS:
             raise TooManyError
     return {kind: found for kind, found in classes.items() if any(any(packing) for packing in kind.packings)}

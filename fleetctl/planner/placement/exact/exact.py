@@ -1,18 +1,17 @@
 """The exact tier: is this packing the best there can be, and if not, which is?
 
-The relaxation is climbed first over large pools, which is cheap and for whole cards of sizes 1, 2, 4, 8 the truth;
-then, where it still says more than was reached and the fleet is small enough, over classes of nodes and single nodes.
+A bound over groups of nodes comes first: it is cheap, and for whole cards of sizes 1, 2, 4, 8 the truth. Where it says
+more than was reached and the fleet is small enough, every node is told apart, and a solver says what fits and how.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from fleetctl.planner.placement.arrays import Floats
 from fleetctl.planner.placement.exact.climb import climb, most_replicas
-from fleetctl.planner.placement.exact.expansion import expand
-from fleetctl.planner.placement.exact.items import Grain
-from fleetctl.planner.placement.exact.relaxation import Relaxation, relax, relax_finely
+from fleetctl.planner.placement.exact.columns import Relaxation
+from fleetctl.planner.placement.exact.relaxation import relax, relax_by_node
+from fleetctl.planner.placement.exact.solve import layout_at
 from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.objective import Levels
 from fleetctl.planner.placement.problem import Problem
@@ -30,38 +29,21 @@ class Examined:
     """A layout with these levels or close to them, for the ledger to confirm; None when there is none, or no need."""
     relaxation: Relaxation
     """The finest one looked at."""
-    point: Floats | None = None
-    """A point of that relaxation with these levels, by column."""
 
 
 def examine(problem: Problem, reached: Levels) -> Examined:
     """Compare what a packing reached with what is possible; see `Examined`."""
-    relaxation = relax(problem)
-    found, left_over = _look(relaxation, reached)
-    for grain in (Grain.CLASSES, Grain.NODES):
-        if found.attained or (found.layout is not None and not left_over):
-            break
-        finer = relax_finely(found.relaxation, grain)
-        if finer is not None:
-            before = found
-            found, left_over = _look(finer, reached)
-            if found.layout is None and not found.attained:
-                found = replace(found, layout=before.layout)
-    return found
-
-
-def _look(relaxation: Relaxation, reached: Levels) -> tuple[Examined, int]:
-    """Climb one relaxation; also returns how many members its layout leaves out."""
-    top = climb(relaxation, reached, to_the_top=True)
-    if top.attained or top.values is None:
-        return Examined(top.levels, top.attained, None, relaxation), 0
-    if relaxation.splits_domains:
-        return Examined(top.levels, attained=False, layout=None, relaxation=relaxation), 0
-    found = Examined(top.levels, attained=False, layout=None, relaxation=relaxation, point=top.values)
-    if None in relaxation.packed:
-        return found, 0
-    layout, left_over = expand(relaxation, top.values)
-    return replace(found, layout=layout), left_over
+    coarse = relax(problem)
+    top = climb(coarse, reached)
+    if top.attained:
+        return Examined(top.levels, attained=True, layout=None, relaxation=coarse)
+    by_node = relax_by_node(coarse)
+    if by_node is None:
+        top = climb(coarse, reached, to_the_top=True)
+        return Examined(top.levels, top.attained, None, coarse)
+    top = climb(by_node, reached, to_the_top=True)
+    layout = None if top.attained or top.values is None else layout_at(by_node, top.values)
+    return Examined(top.levels, top.attained, layout, by_node)
 
 
 def bound_replicas(examined: Examined, reached: Levels) -> int:

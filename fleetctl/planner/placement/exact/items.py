@@ -30,15 +30,13 @@ class Item:
 
 
 class Grain(IntEnum):
-    """How finely a relaxation tells nodes apart: the finer, the nearer to the truth, and the larger."""
+    """How finely a model tells nodes apart: the finer, the nearer to the truth, and the larger."""
 
     NODES = 0
-    """Every node by itself: what fits is then exactly what the rows allow, but for Ray's choice of cards."""
-    CLASSES = 1
-    """Equal nodes together."""
-    ALIKE = 2
+    """Every node by itself: what fits is then exactly what the rows allow."""
+    ALIKE = 1
     """Nodes that allow the same items in the same domains."""
-    ANYWHERE = 3
+    ANYWHERE = 2
     """Nodes that allow the same items; a gang bound to a domain may be split over domains."""
 
 
@@ -54,6 +52,11 @@ class Pool:
     items: tuple[int, ...]
     domains: Domains
 
+    @property
+    def node(self) -> int | None:
+        """The number of the node, where it is the only one."""
+        return self.nodes[0][0] if len(self.nodes) == 1 and len(self.nodes[0]) == 1 else None
+
     def domain(self, label: str) -> str | None:
         """Return the value of a domain label on these nodes; None = in no domain."""
         return dict(self.domains).get(label)
@@ -67,7 +70,7 @@ class Loose:
     memory: bool
 
 
-def merge_kinds(tally: Tally) -> tuple[tuple[Item, ...], Loose]:
+def merge_kinds(tally: Tally) -> tuple[Item, ...]:
     """Merge the kinds of a problem into items."""
     loose = find_loose(tally)
     together: dict[tuple[Claim, bytes], list[int]] = {}
@@ -78,7 +81,7 @@ def merge_kinds(tally: Tally) -> tuple[tuple[Item, ...], Loose]:
     for (claim, _), kinds in together.items():
         most = np.maximum.reduce([tally.most(kind) for kind in kinds])
         items.append(Item(claim, tuple(kinds), most, _usable(claim, tally) & tally.allowed(_selector(kinds, tally))))
-    return tuple(items), loose
+    return tuple(items)
 
 
 def _selector(kinds: Sequence[int], tally: Tally) -> tuple[tuple[str, str], ...]:
@@ -147,8 +150,7 @@ def pool_nodes(items: Sequence[Item], tally: Tally, grain: Grain) -> tuple[Pool,
             for place in node.nodes:
                 together[place,] = [(row, (place,))]
         else:
-            key = (row,) if grain == Grain.CLASSES else alike
-            together.setdefault(key, []).append((row, node.nodes))
+            together.setdefault(alike, []).append((row, node.nodes))
     return tuple(_pool(parts, flags, tally, grain) for parts in together.values())
 
 

@@ -1,9 +1,9 @@
-"""The greedy portfolio (tier C): always there, often enough, and the incumbent the exact tiers have to beat.
+"""The greedy pass: always there, on most fleets the answer, and otherwise what the other tiers have to beat.
 
-Priorities from high to low; inside one, models without a live replica get their first before others get more. There
-are several orders of the classes of demand: big members first as in first-fit decreasing (Johnson 1974; with sizes that
-divide one another and equal nodes that is optimal, Coffman, Garey and Johnson 1987), scarce ones first, small ones
-first. No order looks at where a model stands in a file, except between equals.
+Priorities from high to low; inside one, models without a live replica get their first before others get more. Scarce
+members go first, and of those the big ones, as in first-fit decreasing (Johnson 1974; with sizes that divide one
+another and equal nodes that is optimal, Coffman, Garey and Johnson 1987). Where a model stands in a file matters only
+between equals.
 """
 
 from __future__ import annotations
@@ -18,18 +18,12 @@ Rank = Callable[[DemandClass], tuple[int, ...]]
 
 
 def pack_greedily(problem: Problem, placer: Placer) -> list[Placed]:
-    """Place as much as goes in one pass over the classes, scarce members first; the result stays taken."""
-    first, rest = orders(problem, placer)[0]
-    return fill(problem, first, rest, placer)
-
-
-def fill(problem: Problem, first: Rank, rest: Rank, placer: Placer) -> list[Placed]:
-    """Place as much as goes, priority by priority: first replicas in one order of the classes, the rest in another."""
+    """Place as much as goes in one pass, priority by priority, scarce members first; the result stays taken."""
     placer.expect([selector for _, selector in problem.kinds])
+    rank = scarce_first(problem, placer)
     result: list[Placed] = []
     for priority in problem.priorities:
-        level = [demand for demand in problem.demands if demand.priority == priority]
-        result += _fill(sorted(level, key=first), sorted(level, key=rest), placer)
+        result += _fill(sorted((one for one in problem.demands if one.priority == priority), key=rank), placer)
     return result
 
 
@@ -72,42 +66,27 @@ def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:
         yield Placed(demand, found)
 
 
-def orders(problem: Problem, placer: Placer) -> list[tuple[Rank, Rank]]:
-    """Return pairs of orders: for first replicas, and for the rest."""
+def scarce_first(problem: Problem, placer: Placer) -> Rank:
+    """Return the order of a pass: the class with the fewest suitable nodes first, and among equals the largest."""
 
-    def largest(demand: DemandClass) -> tuple[int, ...]:
+    def rank(demand: DemandClass) -> tuple[int, ...]:
         claims = [problem.kinds[kind][0] for kind in demand.members()]
-        return (-max(claim.gpus for claim in claims), -max(claim.vram for claim in claims),
+        return (min(len(placer.candidates(problem.kinds[kind])) for kind in demand.members()),
+                -max(claim.gpus for claim in claims), -max(claim.vram for claim in claims),
                 -max(claim.cpus for claim in claims), -demand.shape.size)
 
-    def big_first(demand: DemandClass) -> tuple[int, ...]:
-        return (-demand.gpu_units, *largest(demand))
-
-    def small_first(demand: DemandClass) -> tuple[int, ...]:
-        return (demand.gpu_units, demand.shape.size)
-
-    def scarce_first(demand: DemandClass) -> tuple[int, ...]:
-        return (min(len(placer.candidates(problem.kinds[kind])) for kind in demand.members()), *largest(demand))
-
-    def largest_scarce(demand: DemandClass) -> tuple[int, ...]:
-        size, *rest = largest(demand)
-        return (size, scarce_first(demand)[0], *rest)
-
-    return [(scarce_first, scarce_first), (largest_scarce, largest_scarce), (largest, largest), (big_first, big_first),
-            (small_first, big_first), (small_first, small_first)]
+    return rank
 
 
-def _fill(first: list[DemandClass], rest: list[DemandClass], placer: Placer) -> list[Placed]:
+def _fill(classes: Sequence[DemandClass], placer: Placer) -> list[Placed]:
+    """Place a first replica of every model without any, then the rest."""
     result: list[Placed] = []
-    left = {demand.place: demand.missing for one in rest for demand in one.demands}
-    for one in first:
-        for demand in one.demands:
-            if demand.live == 0 and (found := list(place_some(demand, 1, placer))):
-                result += found
-                left[demand.place] -= 1
-    for one in rest:
-        for demand in one.demands:
-            result += place_some(demand, left[demand.place], placer)
+    models = [demand for one in classes for demand in one.demands]
+    left = {demand.place: demand.missing for demand in models}
+    for demand in models:
+        if demand.live == 0 and (found := list(place_some(demand, 1, placer))):
+            result += found
+            left[demand.place] -= 1
+    for demand in models:
+        result += place_some(demand, left[demand.place], placer)
     return result
-
-

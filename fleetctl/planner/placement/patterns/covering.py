@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from fleetctl.planner.placement.layout import Piece
 from fleetctl.planner.placement.policies import NO_CAP
@@ -49,15 +48,6 @@ class BoundGang:
     needs: Needs
 
 
-class Crew(NamedTuple):
-    """The items of one gang of a class; `bound` = its number among the label-bound gangs (one per value of a label)."""
-
-    demand: int
-    gang: int
-    items: frozenset[int]
-    bound: int | None
-
-
 @dataclass(frozen=True, slots=True)
 class Covering:
     """All items, what one replica of each class of demand needs of them, and the gangs that are bound to a label."""
@@ -69,17 +59,6 @@ class Covering:
     bound_gangs: tuple[BoundGang, ...]
     item_of: dict[tuple[int, int, int, Domain | None], int]
     """(demand, gang, kind, domain) -> item."""
-
-    def crews(self) -> list[Crew]:
-        """Return the gangs whose ranks may not all share a node."""
-        bound = {(one.demand, one.gang, one.needs[0][0]): number for number, one in enumerate(self.bound_gangs)}
-        members: dict[tuple[int, int, Domain | None], set[int]] = {}
-        for (demand, gang, _, domain), item in self.item_of.items():
-            rule = self.items[item].rule
-            if domain is not None or (rule >= 0 and not self.rules[rule].capped):
-                members.setdefault((demand, gang, domain), set()).add(item)
-        return [Crew(demand, gang, frozenset(items), None if domain is None else bound[demand, gang, min(items)])
-                for (demand, gang, domain), items in members.items()]
 
     def allowed(self, node: NodeClass) -> list[int]:
         """Return the items whose members may stand on a class of nodes."""

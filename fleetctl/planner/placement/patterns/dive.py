@@ -21,10 +21,6 @@ GAP = 3e-4
 SMOOTH = 0.6
 COLUMNS_A_ROUND = 4
 ROUNDS = 90
-FEW_NODES = 40
-FEW_COLUMNS = 400
-"""So many nodes and columns are settled at once, by the master in integers, with NODE_LIMIT nodes of its search."""
-NODE_LIMIT = 200
 
 
 @dataclass(slots=True)
@@ -46,20 +42,8 @@ class Dive:
         while self.left.any():
             self._cut_to_demand()
             solution = self.generate()
-            if self.left.sum() <= FEW_NODES and len(self.master.columns) <= FEW_COLUMNS and self.settle_whole():
-                return
             if solution is None or not self._fix(solution):
                 return
-
-    def settle_whole(self, node_limit: int = NODE_LIMIT) -> bool:
-        """Settle all nodes at once by the master in integers; False when no solution was found."""
-        solution = self.master.solve(self.left, self.supply, whole=True, node_limit=node_limit)
-        if solution is None:
-            return False
-        for place, count in enumerate(np.round(solution.used).astype(np.int64).tolist()):
-            if count:
-                self.settled[self.master.columns[place]] += count
-        return True
 
     def generate(self) -> Solution | None:
         """Add columns until the master is within GAP of what the prices promise."""

@@ -16,9 +16,6 @@ from fleetctl.planner.placement.arrays import Flags, Floats, Ints
 from fleetctl.planner.placement.patterns.covering import Covering, Needs
 from fleetctl.planner.placement.problem import Problem
 
-SURPLUS = 1e-7
-"""What a member costs that a pattern holds: of two solutions in integers, the one that holds fewer for nothing."""
-
 Pattern = tuple[tuple[int, int], ...]
 """(item, how many on one node), ascending."""
 
@@ -73,12 +70,9 @@ class Master:
         self.columns = [column for column, kept in zip(self.columns, chosen, strict=True) if kept]
         self._known = set(self.columns)
 
-    def solve(self, left: Ints, supply: Ints, *, whole: bool = False, node_limit: int = 0) -> Solution | None:
-        """Solve over the columns, with `left` nodes of each class and `supply` of each item settled already.
-
-        `whole` = in integers, with a limit on the nodes of the search; None when no solution was found in it.
-        """
-        from scipy.optimize import LinearConstraint, linprog, milp
+    def solve(self, left: Ints, supply: Ints) -> Solution | None:
+        """Solve over the columns, with `left` nodes of each class and `supply` of each item settled already."""
+        from scipy.optimize import linprog
         from scipy.sparse import csr_array
 
         rows = self._rows()
@@ -91,8 +85,6 @@ class Master:
             column_entries.put(rows.rows + node_class, offset + place, 1)
         total = offset + len(self.columns)
         column_entries.rows = rows.rows + len(left)
-        if whole:
-            self._spread_ranks(column_entries, offset, left)
         height = column_entries.rows
         matrix = csr_array(
             (np.array(rows.value + column_entries.value, np.float64),
@@ -106,43 +98,12 @@ class Master:
         upper = np.full(total, np.inf)
         upper[:demands] = self.worth.most_first
         upper[demands:2 * demands] = self.worth.most_further
-        if whole:
-            cost[offset:] = [SURPLUS * sum(count for _, count in pattern) for _, pattern in self.columns]
-            found = milp(cost, integrality=np.ones(total), bounds=(np.zeros(total), upper),
-                         constraints=LinearConstraint(matrix, -np.inf, limits),
-                         options={"node_limit": node_limit, "mip_rel_gap": 1e-8})
-            if found.x is None:
-                return None
-            return self._read(found.x, -found.fun, np.zeros(items), np.zeros(len(left)))
         solved = linprog(cost, A_ub=matrix, b_ub=limits, bounds=np.column_stack([np.zeros(total), upper]),
                          method="highs-ds")
         if solved.status != 0:
             return None
         prices = -np.asarray(solved.ineqlin.marginals)
         return self._read(solved.x, -solved.fun, prices[:items], prices[rows.rows:])
-
-    def _spread_ranks(self, entries: _Entries, offset: int, left: Ints) -> None:
-        """Add rows: on the nodes of a class stand no more ranks of a gang than gangs x per_node, on average.
-
-        Exact where a class is one node. Only in integers, where columns are there already: pricing knows nothing of it.
-        """
-        for crew in self.covering.crews():
-            gang = self.problem.demands[crew.demand].gangs[crew.gang]
-            by_class: dict[int, list[tuple[int, int]]] = {}
-            for place, (number, pattern) in enumerate(self.columns):
-                ranks = sum(count for item, count in pattern if item in crew.items)
-                if ranks:
-                    by_class.setdefault(number, []).append((offset + place, ranks))
-            for number, uses in sorted(by_class.items()):
-                for column, ranks in uses:
-                    entries.put(entries.rows, column, ranks)
-                gangs = int(left[number]) * gang.per_node
-                if crew.bound is None:
-                    entries.put(entries.rows, crew.demand, -gangs * gang.copies)
-                    entries.put(entries.rows, len(self.problem.demands) + crew.demand, -gangs * gang.copies)
-                else:
-                    entries.put(entries.rows, 2 * len(self.problem.demands) + crew.bound, -gangs)
-                entries.rows += 1
 
     def _read(self, x: Floats, value: float, item_price: Floats, class_price: Floats) -> Solution:
         demands = len(self.problem.demands)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -21,13 +20,8 @@ from fleetctl.planner.placement.patterns.dive import Dive
 from fleetctl.planner.placement.patterns.goals import stage_worth
 from fleetctl.planner.placement.patterns.master import Master, Pattern, Worth
 from fleetctl.planner.placement.patterns.pricing import Claims, Pricer, state_stall
-from fleetctl.planner.placement.patterns.reachable import all_patterns
 from fleetctl.planner.placement.patterns.settle import settle
 from fleetctl.planner.placement.problem import Problem
-
-FEW_NODES = 40
-NODE_LIMIT = 2_000
-"""Of the search over all patterns of a small problem."""
 
 
 def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None = None) -> Layout | None:
@@ -36,8 +30,6 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
     `steps` = pricings of one class of nodes, which is where the time goes.
     """
     covering = state_covering(problem)
-    if covering.crews() and sum(len(node.nodes) for node in problem.nodes) <= FEW_NODES:
-        problem = _node_by_node(problem)
     claims = Claims.of(problem, covering)
     pricers = [Pricer(state_stall(problem, covering, claims, node), claims) for node in problem.nodes]
     best, improved = incumbent, False
@@ -51,11 +43,9 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
         master = Master(problem, covering, worth)
         dive = Dive(master, pricers, np.array([len(node.nodes) for node in problem.nodes], np.int64),
                     np.zeros(len(covering.items), np.int64), wanted, steps)
-        columns = all_patterns(problem, covering, wanted.tolist())
-        for number, pattern in columns or patterns_of(problem, covering, best):
+        for number, pattern in patterns_of(problem, covering, best):
             master.add(number, pattern)
-        if columns is None or not dive.settle_whole(NODE_LIMIT):
-            dive.run()
+        dive.run()
         steps = dive.steps
         found = settle(problem, covering, dive.settled)
         if best is None or layout_levels(problem, found.replicas) > layout_levels(problem, best.replicas):
@@ -63,12 +53,6 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
         if steps <= 0:
             break
     return best if improved else None
-
-
-def _node_by_node(problem: Problem) -> Problem:
-    """Return the problem with each node a class of its own: the master then spreads ranks exactly."""
-    return replace(problem, nodes=tuple(
-        replace(node_class, nodes=(node,)) for node_class in problem.nodes for node in node_class.nodes))
 
 
 def patterns_of(problem: Problem, covering: Covering, layout: Layout | None) -> Iterator[tuple[int, Pattern]]:

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.creation_order import creation_order
 from fleetctl.planner.placement.layout import Layout, Piece
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.patterns.covering import Covering
 from fleetctl.planner.placement.patterns.crews import Crews
 from fleetctl.planner.placement.patterns.master import Pattern
-from fleetctl.planner.placement.patterns.standing import standing
 from fleetctl.planner.placement.problem import Problem
 
 Held = dict[int, list[int]]
@@ -40,7 +40,7 @@ def _on_nodes(problem: Problem, covering: Covering, settled: Mapping[tuple[int, 
     for number, uses in by_class.items():
         nodes = iter(problem.nodes[number].nodes)
         for pattern, count in uses:
-            items, _ = standing(problem.nodes[number].offer, pattern, claims)
+            items, _ = creation_order(problem.nodes[number].offer, pattern, claims)
             for _ in range(count):
                 held[next(nodes)] = list(items)
     return held

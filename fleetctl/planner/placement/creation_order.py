@@ -1,4 +1,4 @@
-"""In which order the members of a pattern must be issued so that Ray's own choice of cards takes them all.
+"""In which order members must be created on one node so that Ray's own choice of cards takes them all.
 
 Any packing of shares on cards can be reached: whole cards first, then card by card, cards with the least free share
 first; a share meant for card k lands on k or on an earlier card, since later ones are as they were and have as much
@@ -20,8 +20,13 @@ Asked = tuple[int, Claim]
 """(item, claim of one member)."""
 
 
-def standing(offer: Offer, pattern: Sequence[tuple[int, int]], claims: Mapping[int, Claim]) -> tuple[list[int], Offer]:
-    """Return the items of a pattern in an order that fits, and what is left; what cannot stand is left out."""
+def creation_order(
+    offer: Offer, pattern: Sequence[tuple[int, int]], claims: Mapping[int, Claim]
+) -> tuple[list[int], Offer]:
+    """Return items in an order that fits, and what is left of an offer; what finds no card is left out.
+
+    `pattern` = (item, how many); `claims` = by item.
+    """
     asked = sorted(((item, claims[item]) for item, count in pattern for _ in range(count)), key=_large_first)
     best: tuple[list[int], Offer] = ([], offer)
     for order in _orders(offer, asked):
@@ -69,12 +74,15 @@ def _card_by_card(offer: Offer, asked: list[Asked]) -> list[Asked] | None:
         if taken is None:
             return None
         offer = taken.left
+    sizes = sorted({claim.gpus for _, claim in shares}, reverse=True)
+    by_size = {size: sorted((one for one in shares if one[1].gpus == size), key=_large_first) for size in sizes}
     free = sorted(card.free_share for card in offer.cards if not card.dirty)
-    search = _Packing(free, [claim.gpus for _, claim in shares])
-    if not search.run(0):
+    filled = _Cards(free, sizes).fill(0, tuple(len(by_size[size]) for size in sizes))
+    if filled is None:
         return None
-    by_card = sorted(zip(search.card_of, shares, strict=True), key=lambda one: (one[0], _large_first(one[1])))
-    return [*whole, *(one for _, one in by_card), *rest]
+    by_card = [by_size[size].pop(0) for counts in filled for size, count in zip(sizes, counts, strict=True)
+               for _ in range(count)]
+    return [*whole, *by_card, *rest]
 
 
 class _Issue:
@@ -107,34 +115,39 @@ class _Issue:
         return None
 
 
-class _Packing:
-    """Depth-first: the largest share first, on the fullest card that holds it; equal cards are tried once."""
+class _Cards:
+    """Fills cards with shares one after another, each as far as it goes (bin completion: Martello and Toth 1990)."""
 
-    def __init__(self, free: list[int], shares: list[int]) -> None:
-        self.free, self.shares = free, shares
-        self.card_of = [-1] * len(shares)
+    def __init__(self, free: Sequence[int], sizes: Sequence[int]) -> None:
+        self.free, self.sizes = free, sizes
+        self.room = [sum(free[card:]) for card in range(len(free) + 1)]
         self.steps = SEARCH_STEPS
         self.hopeless: set[tuple[int, tuple[int, ...]]] = set()
 
-    def run(self, number: int) -> bool:
-        """Place share `number` and all after it."""
-        if number == len(self.shares):
-            return True
-        state = number, tuple(sorted(self.free))
-        if state in self.hopeless:
-            return False
-        share, tried = self.shares[number], set[int]()
-        for card in sorted(range(len(self.free)), key=lambda card: self.free[card]):
-            if self.free[card] < share or self.free[card] in tried:
-                continue
-            self.steps -= 1
-            if self.steps < 0:
-                return False
-            tried.add(self.free[card])
-            self.free[card] -= share
-            self.card_of[number] = card
-            if self.run(number + 1):
-                return True
-            self.free[card] += share
-        self.hopeless.add(state)
-        return False
+    def fill(self, card: int, left: tuple[int, ...]) -> list[tuple[int, ...]] | None:
+        """Return how many of each size go on each card from number `card` on; None when not all found a place."""
+        if not any(left):
+            return []
+        self.steps -= 1
+        wanted = sum(size * count for size, count in zip(self.sizes, left, strict=True))
+        if wanted > self.room[card] or self.steps < 0 or (card, left) in self.hopeless:
+            return None
+        fillings = sorted(self._fillings(0, self.free[card], left), key=lambda filling: filling[0])
+        for _, counts in fillings:
+            rest = self.fill(card + 1, tuple(have - used for have, used in zip(left, counts, strict=True)))
+            if rest is not None:
+                return [counts, *rest]
+        self.hopeless.add((card, left))
+        return None
+
+    def _fillings(self, place: int, free: int, left: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield what a card may hold so that nothing that is left can be added, with the share that stays free."""
+        if place == len(self.sizes):
+            yield free, ()
+            return
+        size = self.sizes[place]
+        most = min(left[place], free // size)
+        for count in range(most, -1, -1):
+            for waste, rest in self._fillings(place + 1, free - count * size, left):
+                if count == left[place] or waste < size:
+                    yield waste, (count, *rest)

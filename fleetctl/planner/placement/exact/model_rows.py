@@ -1,0 +1,191 @@
+"""The rows of a placement model: members belong to gangs, gangs to replicas, and every pool of nodes has limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fleetctl.planner.placement.exact.alone import gangs_by_domain, replicas_alone
+from fleetctl.planner.placement.exact.card_rows import Term, add_card_rows
+from fleetctl.planner.placement.exact.columns import (
+    EVERYBODY,
+    Made,
+    Member,
+    Owner,
+    Relaxation,
+    limits_values,
+    needs_replicas,
+)
+from fleetctl.planner.placement.exact.holdings import Holdings
+from fleetctl.planner.placement.exact.pool_rows import add_sum_rows
+from fleetctl.planner.placement.exact.replica_rows import add_replica_rows
+from fleetctl.planner.placement.problem import DemandClass, Gang, SpreadLimit
+
+
+@dataclass
+class ModelRows:
+    """Adds columns and rows to a model, demand by demand and then pool by pool."""
+
+    into: Relaxation
+
+    def __post_init__(self) -> None:
+        self.model, self.tally = self.into.model, self.into.tally
+        self.item_of = {kind: number for number, item in enumerate(self.into.items) for kind in item.kinds}
+        self.most = [[int(pool.counts @ item.most[pool.rows]) for item in self.into.items] for pool in self.into.pools]
+        self.pools_of: list[list[int]] = [[] for _ in self.into.items]
+        for number, pool in enumerate(self.into.pools):
+            for item in pool.items:
+                if self.most[number][item]:
+                    self.pools_of[item].append(number)
+        self.reach = [frozenset(pools) for pools in self.pools_of]
+        self.shared: dict[int, list[tuple[int, int]]] = {}
+        self.holdings = Holdings()
+
+    def build(self) -> None:
+        """Add everything."""
+        for demand, most in zip(self.into.problem.demands, replicas_alone(self.tally), strict=True):
+            self._demand_columns(demand, most)
+        for number, demand in enumerate(self.into.problem.demands):
+            if self.into.by_replica and needs_replicas(demand, self.tally):
+                add_replica_rows(self, number, demand)
+                continue
+            for place, gang in enumerate(demand.gangs):
+                self._gang_rows(Owner(number, place), demand, gang)
+            if demand.limit is not None and limits_values(demand):
+                self._limit_rows(number, demand, demand.limit)
+        for item, uses in sorted(self.shared.items()):
+            self._everybody(item, uses)
+        terms: list[list[Term]] = [[] for _ in self.into.pools]
+        for member, column in self.into.members.items():
+            terms[member.pool].append(Term(member.item, column))
+        for pool, here in zip(self.into.pools, terms, strict=True):
+            add_card_rows(self.model, self.tally, self.into.items, pool, here, self.holdings)
+            add_sum_rows(self.model, self.tally, self.into.items, pool, here)
+
+    def _demand_columns(self, demand: DemandClass, most: int) -> None:
+        replicas = self.model.column(most)
+        self.into.replicas.append(replicas)
+        if demand.unserved == demand.missing:
+            self.into.served.append(replicas)
+            return
+        served = self.model.column(min(most, demand.unserved))
+        self.into.served.append(served)
+        self.model.at_most([(served, 1), (replicas, -1)], 0)
+
+    def _gang_rows(self, owner: Owner, demand: DemandClass, gang: Gang) -> None:
+        high = int(self.model.highs[self.into.replicas[owner.demand]]) * gang.copies
+        if not high:
+            return
+        made = Made(self.into.replicas[owner.demand], gang.copies, high)
+        if gang.domain_label is not None and any(pool.domains for pool in self.into.pools):
+            self.by_domain(owner, demand, gang, gang.domain_label, made)
+        elif gang.domain_label is not None or limits_values(demand) or self._is_crowded(demand, gang, high):
+            self.anywhere(owner, demand, gang, made)
+        else:
+            for kind, count in gang.parts:
+                uses = self.shared.setdefault(self.item_of[kind], [])
+                uses.append((self.into.replicas[owner.demand], count * gang.copies))
+
+    def _is_crowded(self, demand: DemandClass, gang: Gang, gangs: int) -> bool:
+        """Tell whether distinct nodes or slots could limit a gang more than what the nodes can hold."""
+        parts = dict(self._parts(gang))
+        for number in {pool for item in parts for pool in self.pools_of[item]}:
+            here = {item: count for item, count in parts.items() if number in self.reach[item]}
+            if gang.size > 1 and sum(here.values()) > gang.per_node * self._nodes_for(here, number):
+                return True
+            if any(self._limit(demand, gang, item, count, number, gangs) < min(self.most[number][item], count * gangs)
+                   for item, count in here.items()):
+                return True
+        return False
+
+    def _nodes_for(self, items: Iterable[int], number: int) -> int:
+        """Return how many nodes of a pool can hold any of some items."""
+        pool = self.into.pools[number]
+        if len(pool.rows) == 1:
+            return int(pool.counts[0])
+        usable = np.any([self.into.items[item].most[pool.rows] > 0 for item in items], axis=0)
+        return int(pool.counts @ usable)
+
+    def _parts(self, gang: Gang) -> Iterator[tuple[int, int]]:
+        counts: dict[int, int] = {}
+        for kind, count in gang.parts:
+            counts[self.item_of[kind]] = counts.get(self.item_of[kind], 0) + count
+        yield from counts.items()
+
+    def _limit(self, demand: DemandClass, gang: Gang, item: int, count: int, pool: int, gangs: int) -> int:
+        """Return how many members of an item a gang's class can have on a pool at most, by slots."""
+        most, slots = self.most[pool][item], self.tally.slots(demand)
+        if slots is None:
+            return min(most, count * gangs)
+        rows = self.into.pools[pool].rows
+        per_node = (slots[rows] * (count * gang.copies)).clip(max=self.into.items[item].most[rows])
+        return min(count * gangs, int(self.into.pools[pool].counts @ per_node))
+
+    def anywhere(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
+        """Let gangs stand on all nodes, in columns of their own."""
+        pools = sorted({pool for item, _ in self._parts(gang) for pool in self.pools_of[item]})
+        self._stand_in(owner, demand, gang, pools, made)
+
+    def _stand_in(
+        self, owner: Owner, demand: DemandClass, gang: Gang, pools: Sequence[int], made: Made
+    ) -> None:
+        """Let a gang's members stand on some pools."""
+        counter, per_unit, most = made
+        by_item: dict[int, list[int]] = {item: [] for item, _ in self._parts(gang)}
+        for pool in pools:
+            here = {item: self._column(owner, demand, gang, item, count, pool, most)
+                    for item, count in self._parts(gang) if pool in self.reach[item]}
+            for item, column in here.items():
+                by_item[item].append(column)
+            if gang.size > 1 and here:
+                apart = gang.per_node * self._nodes_for(here, pool) * per_unit
+                self.model.at_most([*((column, 1) for column in here.values()), (counter, -apart)], 0)
+                slots = self.tally.slots(demand)
+                if slots is not None:
+                    rows = self.into.pools[pool].rows
+                    touched = int(self.into.pools[pool].counts @ np.minimum(slots[rows], most))
+                    self.model.at_most([(column, 1) for column in here.values()], touched * gang.copies * gang.per_node)
+        for item, count in self._parts(gang):
+            self.model.row([*((column, 1) for column in by_item[item]), (counter, -count * per_unit)], 0, 0)
+
+    def _column(
+        self, owner: Owner, demand: DemandClass, gang: Gang, item: int, count: int, pool: int, gangs: int
+    ) -> int:
+        column = self.model.column(self._limit(demand, gang, item, count, pool, gangs))
+        self.into.members[Member(owner, item, pool)] = column
+        return column
+
+    def by_domain(self, owner: Owner, demand: DemandClass, gang: Gang, label: str, made: Made) -> None:
+        """Let each gang stand on nodes of one value of a label."""
+        inside: dict[str | None, list[int]] = {}
+        for number, pool in enumerate(self.into.pools):
+            inside.setdefault(pool.domain(label), []).append(number)
+        in_domains = []
+        for value, most in gangs_by_domain(demand, gang, made.most, self.tally).items():
+            if most:
+                in_domains.append(self.model.column(most))
+                self._stand_in(owner, demand, gang, inside[value], Made(in_domains[-1], 1, most))
+        self.model.row([*((column, 1) for column in in_domains), (made.column, -made.gangs)], 0, 0)
+
+    def _limit_rows(self, number: int, demand: DemandClass, limit: SpreadLimit) -> None:
+        """On a value stand no more members of a gang than belong to the replicas that may touch it."""
+        by_value: dict[tuple[str, int, int], list[int]] = {}
+        for member, column in self.into.members.items():
+            value = self.into.pools[member.pool].domain(limit.label)
+            if member.owner.demand == number and value is not None:
+                by_value.setdefault((value, member.owner.gang, member.item), []).append(column)
+        for (value, place, item), columns in by_value.items():
+            gang = demand.gangs[place]
+            each = dict(self._parts(gang))[item] * gang.copies
+            self.model.at_most([(column, 1) for column in columns], each * limit.room[value])
+
+    def _everybody(self, item: int, uses: list[tuple[int, int]]) -> None:
+        wanted = sum(int(self.model.highs[column]) * count for column, count in uses)
+        columns = []
+        for pool in self.pools_of[item]:
+            column = self.model.column(min(wanted, self.most[pool][item]))
+            self.into.members[Member(EVERYBODY, item, pool)] = column
+            columns.append(column)
+        self.model.row([*((column, 1) for column in columns), *((column, -count) for column, count in uses)], 0, 0)

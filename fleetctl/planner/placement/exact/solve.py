@@ -1,0 +1,85 @@
+"""From a point of the model of every node to a layout: which member stands where, in an order that Ray follows."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from fleetctl.planner.placement.arrays import Floats
+from fleetctl.planner.placement.creation_order import creation_order
+from fleetctl.planner.placement.exact.columns import EVERYBODY, Owner, Relaxation
+from fleetctl.planner.placement.layout import Layout, Piece
+from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.problem import Problem
+
+Spots = list[tuple[int, int]]
+"""(node, how many members stand there)."""
+
+
+def layout_at(model: Relaxation, values: Floats) -> Layout:
+    """Return the layout that a point of a model by node (relaxation.py:relax_by_node) stands for."""
+    counts = np.rint(values).astype(np.int64).tolist()
+    replicas = tuple(counts[column] for column in model.replicas)
+    on_node: dict[int, Counter[Piece]] = defaultdict(Counter)
+    for (owner, item, _), spots in _spots(model, counts).items():
+        if owner == EVERYBODY:
+            pieces = _pieces_of_all(model, item, replicas)
+        else:
+            pieces = _pieces_of_gang(model, owner, item, sum(count for _, count in spots))
+        for node, piece in zip(_one_by_one(spots), pieces, strict=False):
+            on_node[node][piece] += 1
+    offers = {pool.node: model.problem.nodes[int(pool.rows[0])].offer for pool in model.pools}
+    return Layout(replicas, {node: _in_order(model.problem, offers[node], pieces)
+                             for node, pieces in sorted(on_node.items())})
+
+
+def _spots(model: Relaxation, counts: list[int]) -> dict[tuple[Owner, int, str | None], Spots]:
+    """Return where members stand, by whose they are, item, and the value of the label that a gang is bound to."""
+    spots: dict[tuple[Owner, int, str | None], Spots] = defaultdict(list)
+    for member, column in model.members.items():
+        pool = model.pools[member.pool]
+        if counts[column] and pool.node is not None:
+            label = None
+            if member.owner != EVERYBODY:
+                label = model.problem.demands[member.owner.demand].gangs[member.owner.gang].domain_label
+            value = None if label is None else pool.domain(label)
+            spots[member.owner, member.item, value].append((pool.node, counts[column]))
+    return spots
+
+
+def _one_by_one(spots: Spots) -> Iterator[int]:
+    for node, count in spots:
+        for _ in range(count):
+            yield node
+
+
+def _pieces_of_gang(model: Relaxation, owner: Owner, item: int, members: int) -> Iterator[Piece]:
+    """Yield the members of one gang's class that are one item: so many of each kind as the gangs need."""
+    gang = model.problem.demands[owner.demand].gangs[owner.gang]
+    parts = [(kind, count) for kind, count in gang.parts if kind in model.items[item].kinds]
+    gangs = members // sum(count for _, count in parts)
+    for kind, count in parts:
+        for _ in range(gangs * count):
+            yield Piece(owner.demand, owner.gang, kind, owner.replica)
+
+
+def _pieces_of_all(model: Relaxation, item: int, replicas: Iterable[int]) -> Iterator[Piece]:
+    """Yield the members of an item that are counted together: those of gangs without columns of their own."""
+    own = {(member.owner.demand, member.owner.gang) for member in model.members}
+    for number, (demand, made) in enumerate(zip(model.problem.demands, replicas, strict=True)):
+        for place, gang in enumerate(demand.gangs):
+            if (number, place) not in own:
+                for kind, count in gang.parts:
+                    if kind in model.items[item].kinds:
+                        yield from [Piece(number, place, kind)] * (count * gang.copies * made)
+
+
+def _in_order(problem: Problem, offer: Offer, pieces: Counter[Piece]) -> tuple[Piece, ...]:
+    """Return the members on one node in order of creation; at the end, what no order was found for."""
+    numbered = sorted(pieces)
+    claims = {number: problem.kinds[piece.kind][0] for number, piece in enumerate(numbered)}
+    pattern = [(number, pieces[piece]) for number, piece in enumerate(numbered)]
+    ordered = [numbered[number] for number in creation_order(offer, pattern, claims)[0]]
+    return (*ordered, *(pieces - Counter(ordered)).elements())

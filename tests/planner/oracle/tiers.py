@@ -1,0 +1,45 @@
+"""The packer with one of its tiers switched off, to see what that tier is good for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+from unittest import mock
+
+from fleetctl.planner.placement import pack
+from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.exact import exact
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.slim import SlimProblem
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _as_it_was(_demands: Sequence[Demand], placed: Sequence[Placed], *_: Any, **__: Any) -> list[Placed]:
+    return list(placed)
+
+
+def _as_large(problem: Problem, demands: Sequence[Demand]) -> SlimProblem:
+    ledger = Ledger.opened(problem.ledger.nodes, [], {})
+    ledger.open_anew([problem.ledger.offer(node) for node in range(len(problem.ledger.nodes))], problem.ledger)
+    return SlimProblem(ledger, tuple(demands), {demand.place: demand for demand in demands})
+
+
+TIERS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "solver": (exact, "relax_by_node", _nothing),
+    "patterns": (pack, "pack_by_patterns", _nothing),
+    "rearrange": (pack, "rearrange", _as_it_was),
+    "slim": (pack, "slim_down", _as_large),
+}
+"""By name: the module that calls a tier, under which name, and what is done instead."""
+
+
+@contextmanager
+def without(tier: str | None) -> Iterator[None]:
+    """Switch a tier off for a while."""
+    with nullcontext() if tier is None else mock.patch.object(*TIERS[tier]):
+        yield
