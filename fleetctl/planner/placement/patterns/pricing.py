@@ -21,11 +21,14 @@ from fleetctl.planner.placement.patterns.fills import Fills, Frame, joined, merg
 from fleetctl.planner.placement.patterns.scarce import count_scarce
 from fleetctl.planner.placement.problem import NodeClass, Problem
 
-KEEP_ON_CARD = 300
-KEEP_ON_NODE = 160
-CELLS_ON_CARD = (2, 2, 100, 4)
-CELLS_ON_NODE = (8, 8)
+KEEP_ON_CARD, KEEP_ON_NODE = 300, 160
+CELLS_ON_CARD, CELLS_ON_NODE = (2, 2, 100, 4), (8, 8)
+"""Partial fillings kept on a card and on a node, and into how many cells each resource is cut; one is kept of a cell.
+
+On the trace gpushare100 60 on a card lose 0.063 points; half the cells there, or 40 on a node, change less than 0.002.
+"""
 PRICES_LAST = 3
+"""Pricings for which the prices of CPU, memory and share of a class hold: with one, the same trace takes 1 s longer."""
 
 CardState = tuple[int, int | None, int | None]
 """Free share, free VRAM and memory of a card; cards in one state are alike."""
