@@ -195,4 +195,4 @@ def has_room(fleet: Fleet, key: str, free: dict[str, float]) -> bool:
         return max(free.values(), default=0) >= max(claims)
     shared = any(0 < claim < 1 for shape in fleet.shapes.values() for claim in shape)
     whole = [amount if amount == 2 else math.floor(amount - 0.5 * shared) for amount in free.values()]
-    return sum(max(0, int(cards)) for cards in whole) >= sum(claims)
+    return sum(cards >= max(claims) for cards in whole) >= len(claims)  # members of a gang have a node each

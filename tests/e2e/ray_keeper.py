@@ -20,6 +20,7 @@ from ray.util.placement_group import placement_group, placement_group_table, rem
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 OBJECT_STORE_BYTES = 80 << 20
+JOIN_S = 60.0
 LIVE = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING")
 
 
@@ -65,8 +66,13 @@ class Keeper:
             self.nodes[name] = self.cluster.add_node(
                 wait=False, num_cpus=cpus, num_gpus=gpus, object_store_memory=OBJECT_STORE_BYTES, node_name=name,
                 labels={"fleet.io/node": name, **(labels or {})})
-        self.cluster.wait_for_nodes()
-        return {name: self.nodes[name].node_id for name in names}
+        joined = {name: self.nodes[name].node_id for name in names}
+        until = time.monotonic() + JOIN_S
+        while not all(map(self._lives, joined.values())):  # not all of the cluster's: some may have been killed
+            if time.monotonic() > until:
+                raise TimeoutError(f"{', '.join(names)} did not join in {JOIN_S:g} s")
+            time.sleep(0.05)
+        return joined
 
     def remove(self, name: str) -> None:
         node_id = self.nodes[name].node_id
