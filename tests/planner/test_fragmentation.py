@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,7 +79,7 @@ def test_arrays_choose_the_cards_that_ray_would(some: list[Offer], claim: Claim)
                 taken.left.free_gpus, taken.left.free_cpus, taken.left.free_memory)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(st.lists(offers, min_size=1, max_size=5), st.lists(claims, min_size=1, max_size=12), st.data())
 def test_it_names_a_node_exactly_when_one_holds_the_member(
     some: list[Offer], asked: list[Claim], data: st.DataObject
@@ -97,7 +98,7 @@ def test_it_names_a_node_exactly_when_one_holds_the_member(
                 book.undo(mark)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=cases(15), deadline=None)
 @given(st.lists(claims, min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_neither_the_order_of_the_target_nor_what_was_undone_matters(asked: list[Claim], random: object) -> None:
     target: list[Target] = [(claim, (), float(place + 1)) for place, claim in enumerate(asked)]
