@@ -1,4 +1,4 @@
-"""A repository as a forge's runner checks it out: the merge of a pull request into main, from a bare remote."""
+"""A repository as a forge's runner checks it out: the merge of a pull request into main."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ IDENTITY = {"GIT_AUTHOR_NAME": "Ann", "GIT_AUTHOR_EMAIL": "ann@example.com", "GI
 
 @dataclass(frozen=True)
 class Remote:
-    """A bare repository, and the working tree of the person who pushes to it."""
+    """A repository that runners fetch from. Nobody pushes to it: the person who commits works in it, at the desk."""
 
-    folder: Path
     desk: Path
 
     def commit(self, branch: str, text: str, name: str = "fleet.yaml", start: str = "main") -> str:
-        """Commit `text` on a branch, which begins at `start` if it is new, push it, and return the commit."""
+        """Commit `text` on a branch, which begins at `start` if it is new, and return the commit."""
         if git(self.desk, "branch", "--list", branch):
             git(self.desk, "checkout", "-q", branch)
         elif branch != "main":
@@ -29,40 +28,35 @@ class Remote:
         (self.desk / name).write_text(text)
         git(self.desk, "add", name)
         git(self.desk, "commit", "-q", "-m", f"{branch}: {name}")
-        git(self.desk, "push", "-q", "-f", "origin", branch)
         return git(self.desk, "rev-parse", "HEAD")
 
     def check_out(self, target: Path, branch: str, *, depth: int = 2) -> Path:
         """Make the checkout a runner gets for a pull request of `branch` into main: of the merge commit."""
         git(self.desk, "checkout", "-q", "--detach", "main")
         git(self.desk, "merge", "-q", "--no-ff", "-m", f"merge {branch}", branch)
-        git(self.desk, "push", "-q", "-f", "origin", "HEAD:refs/pull/7/merge")
+        git(self.desk, "update-ref", "refs/pull/7/merge", "HEAD")
         return self.fetch(target, "refs/pull/7/merge", depth=depth)
 
     def fetch(self, target: Path, ref: str, *, depth: int = 1) -> Path:
         """Make a checkout of one ref of the remote, `depth` commits deep."""
         target.mkdir()
         git(target, "init", "-q")
-        git(target, "remote", "add", "origin", self.folder.as_uri())
+        git(target, "remote", "add", "origin", self.desk.as_uri())
         git(target, "fetch", "-q", f"--depth={depth}", "origin", ref)
         git(target, "checkout", "-q", "--detach", "FETCH_HEAD")
         return target
 
     def merge(self, branch: str) -> str:
-        """Merge a branch into main and push it; return the commit."""
+        """Merge a branch into main; return the commit."""
         git(self.desk, "checkout", "-q", "main")
         git(self.desk, "merge", "-q", "--no-ff", "-m", f"merge {branch}", branch)
-        git(self.desk, "push", "-q", "origin", "main")
         return git(self.desk, "rev-parse", "HEAD")
 
 
 def make_remote(tmp_path: Path) -> Remote:
-    """Return an empty bare repository and a desk with it as its origin."""
-    remote = Remote(tmp_path / "remote.git", tmp_path / "desk")
-    git(tmp_path, "init", "-q", "--bare", "-b", "main", str(remote.folder))
-    git(tmp_path, "init", "-q", "-b", "main", str(remote.desk))
-    git(remote.desk, "remote", "add", "origin", str(remote.folder))
-    return remote
+    """Return an empty repository."""
+    git(tmp_path, "init", "-q", "-b", "main", str(tmp_path / "desk"))
+    return Remote(tmp_path / "desk")
 
 
 def pull_request_event(path: Path, base: str, head: str, *, fork: bool = False) -> Path:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from how_many import cases
 from hypothesis import HealthCheck, settings
 from in_process import run_here
 
 # No clock: these machines are shared, and how long an example takes says nothing about the code. And the same examples
 # in every run: what fails here must fail on a desk.
-settings.register_profile("same everywhere", deadline=None, derandomize=True,
+settings.register_profile("same everywhere", max_examples=cases(50), deadline=None, derandomize=True,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same everywhere")
 

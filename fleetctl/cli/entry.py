@@ -91,7 +91,7 @@ def _run_app(arguments: Sequence[str]) -> int:
 
     from fleetctl.cli.app import build_app
 
-    command = typer.main.get_command(build_app())
+    command = typer.main.get_command(build_app(arguments))
     code = command.main(args=list(arguments), prog_name="fleetctl", standalone_mode=False)
     return code if isinstance(code, int) else 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from action_runner import EXPRESSION, ActionRunner, load_action
-from github_stand_in import JOB_TOKEN, READ_ONLY_TOKEN, GitHubStandIn
+from github_stand_in import JOB_TOKEN, GitHubStandIn
 from pull_request import FLEET, PullRequest
 
 BOT = "github-actions[bot]"
@@ -28,8 +28,8 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> ActionRunner:
 @pytest.fixture
 def act(runner: ActionRunner, pull: PullRequest, snapshot_file: Path):
     """Run the action for the last push, on a snapshot of the cluster."""
-    def running(place: Path, token: str = JOB_TOKEN, **inputs: str):
-        given = {"files": "fleet.yaml", "inventory": str(snapshot_file), "github-token": token,
+    def running(place: Path, **inputs: str):
+        given = {"files": "fleet.yaml", "inventory": str(snapshot_file), "github-token": JOB_TOKEN,
                  **{name.replace("_", "-"): value for name, value in inputs.items()}}
         return runner.run(given, {**pull.environ, "GITHUB_TOKEN": ""}, place)
 
@@ -52,15 +52,6 @@ def test_two_pushes_leave_one_comment_that_is_up_to_date(act, pull: PullRequest,
     assert "2 to create, 0 blocked" in hub.of(BOT)[0]
     assert [method for method, _ in hub.writes()] == ["POST", "PATCH"]
     assert JOB_TOKEN not in first.log + second.log
-
-
-def test_a_fork_with_a_read_only_token_gets_its_plan_without_a_comment(
-    act, pull: PullRequest, hub: GitHubStandIn
-) -> None:
-    done = act(pull.push(MORE, fork=True), READ_ONLY_TOKEN)
-    assert done.code == 0, done.log
-    assert hub.of(BOT) == []
-    assert "read-only token" in done.log
     assert "2 to create" in Path(pull.environ["GITHUB_STEP_SUMMARY"]).read_text()
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from how_many import cases
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 numbers = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
@@ -51,16 +52,21 @@ def ended(process: subprocess.Popen[str], number: signal.Signals) -> str:
     return "finished"
 
 
-@numbers
-@pytest.mark.parametrize("signals", [1, 2], ids=["once", "twice"])
+MOMENTS = cases(7)
+
+
+@pytest.mark.parametrize(("number", "signals", "first"), [
+    (signal.SIGINT, 1, 0.0), (signal.SIGTERM, 1, 0.25), (signal.SIGINT, 2, 0.5), (signal.SIGTERM, 2, 0.75),
+], ids=["SIGINT", "SIGTERM", "SIGINT twice", "SIGTERM twice"])
 def test_at_every_moment_from_the_first_line_on(
-    number: signal.Signals, signals: int, fleet_file: Path, snapshot_file: Path, tmp_path: Path
+    number: signal.Signals, signals: int, first: float, fleet_file: Path, snapshot_file: Path, tmp_path: Path
 ) -> None:
+    """The moments of the four lie between each other's: what a signal meets is the same for all."""
     ends = set()
-    for step in range(24):
+    for step in range(MOMENTS):
         with started(tmp_path, "plan", "-f", fleet_file, "--inventory", snapshot_file) as process:
             wait_until_it_has_begun(process)
-            time.sleep(step * 0.03)  # the moment is what is tried; what must hold does not depend on it
+            time.sleep((step + first) * 0.7 / MOMENTS)  # the moment is what is tried; what must hold is always the same
             for _ in range(signals):
                 process.send_signal(number)
             ends.add(ended(process, number))

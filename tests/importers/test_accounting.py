@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import yaml
+from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from import_cases import CASES, imported, sources
@@ -84,7 +85,7 @@ def test_an_unknown_field_anywhere_is_reported_or_kept(data: st.DataObject) -> N
     assert reported(result.draft.losses, (*path, STRANGE)) or STRANGE in kept
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(150))
 @given(st.data())
 def test_a_value_nobody_expects_is_reported_or_kept(data: st.DataObject) -> None:
     document = copy.deepcopy(data.draw(st.sampled_from(DOCUMENTS)))

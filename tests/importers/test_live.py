@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from how_many import cases
 from hypothesis import assume, given, settings
 from live_worlds import applied, as_text, created, crowds, fleets, inventory_of, plan_of, recorded_by
 
@@ -53,7 +54,7 @@ def drifting(text: str, seen: Inventory) -> set[str]:
     return {f"{one.model}/{one.replica_id}" for one in plan_of(text, seen).drift}
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(25))
 @given(fleets())
 def test_the_plan_of_what_is_imported_is_empty_and_nothing_drifts(asked: dict[str, Any]) -> None:
     seen, recorded = applied(as_text(asked))
@@ -67,7 +68,7 @@ def test_the_plan_of_what_is_imported_is_empty_and_nothing_drifts(asked: dict[st
     assert {row.key: row.wanted for row in plan_of(text, seen).models} == live
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(12))
 @given(fleets())
 def test_without_any_log_the_plan_is_empty_all_the_same(asked: dict[str, Any]) -> None:
     seen, _ = applied(as_text(asked))
@@ -79,7 +80,7 @@ def test_without_any_log_the_plan_is_empty_all_the_same(asked: dict[str, Any]) -
     assert drifting(text, seen) == {f"{one.model}/{one.replica_id}" for one in seen.replicas}
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(25))
 @given(crowds())
 def test_whatever_runs_the_plan_of_what_is_imported_is_empty(seen: Inventory) -> None:
     assume(any(one.fleet == "lab" for one in live_replicas(seen)))

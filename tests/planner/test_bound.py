@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for, short_fleet, short_inventory
@@ -25,7 +26,7 @@ Models = st.lists(st.fixed_dictionaries({
 }), min_size=1, max_size=3)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(50), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(Nodes, Models)
 def test_no_choice_of_order_and_nodes_beats_the_certificate(nodes: list[dict], models: list[dict]) -> None:
     fleet = short_fleet({"models": [{"key": f"m{i}", **model} for i, model in enumerate(models)]})

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from applied import apply_plan
+from how_many import cases
 from hypothesis import assume, given, settings
 from planner_worlds import plan_for, short_fleet, short_inventory
 from simulated import simulate
@@ -107,7 +108,7 @@ def by_key(fleet: ResolvedFleet, inventory: Inventory, *, single: bool = False) 
     return {row.model or "": row for row in (capacity(World(fleet, inventory), models=keys).rows if keys else ())}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(worlds(exact=True))
 def test_a_simulated_cluster_takes_just_as_many(world: tuple[ResolvedFleet, Inventory]) -> None:
     fleet, inventory = world
@@ -136,7 +137,7 @@ def selected(selector: dict[str, str], labels: dict[str, str]) -> bool:
     return selects(selector, labels)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(worlds(exact=True))
 def test_what_fits_after_the_plan_is_what_fits_once_it_is_applied(world: tuple[ResolvedFleet, Inventory]) -> None:
     fleet, inventory = world
@@ -151,7 +152,7 @@ def test_what_fits_after_the_plan_is_what_fits_once_it_is_applied(world: tuple[R
         assert promised.fits == after[model.key].now.fits
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=cases(12), deadline=None)
 @given(worlds())
 def test_no_count_is_above_its_bound_and_the_rest_is_explained(world: tuple[ResolvedFleet, Inventory]) -> None:
     for row in by_key(*world).values():

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.exhaustive import TooLarge, try_everything
@@ -41,7 +42,7 @@ Free = st.lists(st.integers(0, 8), min_size=1, max_size=4)
 Members = st.fixed_dictionaries({size: st.integers(0, 5) for size in (1, 2, 4, 8)})
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=cases(100), deadline=None, derandomize=True)
 @given(Free, Members)
 def test_dividing_sizes_fit_exactly_when_every_size_has_slots_enough(free: list[int], members: dict[int, int]) -> None:
     enough = all(sum(size // slot * count for size, count in members.items() if size >= slot)

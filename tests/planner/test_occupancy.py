@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from how_many import cases
 from hypothesis import given, settings
 from planner_worlds import plan_for, short_fleet, short_inventory
 from simulated import WHOLE, simulate
@@ -110,7 +111,7 @@ def test_half_a_picture_is_drawn_but_not_planned_on() -> None:
         drawn(inventory, {"models": [{"key": "m", "replicas": 1, "gpus": 1}]})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(worlds())
 def test_pieces_and_free_share_fill_every_card(world: tuple[ResolvedFleet, Inventory]) -> None:
     answer = placement_map(World(*world))
@@ -120,7 +121,7 @@ def test_pieces_and_free_share_fill_every_card(world: tuple[ResolvedFleet, Inven
         assert all((piece.model is None) == (piece.holder == "unknown") for piece in card.pieces)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(worlds(exact=True))
 def test_what_is_free_is_what_a_simulated_cluster_has_left_after_the_plan(
     world: tuple[ResolvedFleet, Inventory]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from how_many import cases
 from oracle.families import FAMILIES, Size, draw_short, draw_world
 from oracle.optimum import Level
 from oracle.question import ask_about
@@ -23,7 +24,7 @@ from fleetctl.spec.load import inspect_bytes
 from fleetctl.spec.resolved import ResolvedFleet
 from fleetctl.spec.sources import SourceBytes
 
-SMALL, BIG, DOCUMENTS = 10, 1, 4
+SMALL, BIG, DOCUMENTS = cases(5), cases(1), cases(2)
 HEAD = {"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "lab"}}
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for, short_fleet, short_inventory
@@ -216,7 +217,7 @@ Policies = st.fixed_dictionaries({}, optional={
 VERDICT = {"policy", "exit_code", "plan_id", "options"}
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(40), suppress_health_check=list(HealthCheck))
 @given(worlds(), Policies)
 def test_a_policy_changes_the_verdict_and_never_what_a_plan_does(
     world: tuple[ResolvedFleet, Inventory], policy: dict[str, Any]

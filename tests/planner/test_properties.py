@@ -7,6 +7,7 @@ from random import Random
 
 from applied import apply_plan
 from checker import check_plan
+from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for
@@ -18,8 +19,8 @@ from fleetctl.planner.stale import moved_since
 from fleetctl.spec.resolved import ResolvedFleet
 
 World = tuple[ResolvedFleet, Inventory]
-many = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-some = settings(many, max_examples=60)
+many = settings(max_examples=cases(60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+some = settings(many, max_examples=cases(25))
 
 
 @many

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from checker import check_plan
+from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for, short_fleet, short_inventory, short_model
@@ -40,7 +41,7 @@ def test_small_ones_make_room_for_a_big_one() -> None:
     assert "whole" in served, "4 + 3 GPUs are more than 3 + 3, and as many models"
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(30))
 @given(st.lists(st.tuples(st.sampled_from([0.3, 0.5, 0.7, 1, 2, 3]), st.integers(1, 6)), min_size=2, max_size=5))
 def test_it_never_gets_worse_and_the_ledger_holds_the_result(asked: list[tuple[float, int]]) -> None:
     nodes = [{"name": name, "gpus": gpus} for name, gpus in (("a", 2), ("b", 3), ("c", 4))]

@@ -8,6 +8,7 @@ from typing import Any
 
 from absence import extended, name_of, without
 from applied import apply_plan
+from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for, short_fleet, short_inventory
@@ -53,7 +54,7 @@ def crowded(draw: st.DrawFn) -> World:
 
 
 crowded_or_not = st.one_of(worlds(exact=True), crowded(), crowded())
-many = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=cases(20), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def _told(plan: Plan, fleet: ResolvedFleet) -> list[tuple[Blocked, ResolvedModel]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_node import judge_slowly
@@ -14,7 +15,7 @@ from fleetctl.planner.placement.reasons.offer_table import OfferTable
 from fleetctl.planner.placement.reasons.verdict import judge_offers, refusal
 
 GIB = 1 << 30
-many = settings(max_examples=500, deadline=None, derandomize=True)
+many = settings(max_examples=cases(150), deadline=None, derandomize=True)
 Shares = st.sampled_from([0, 1000, 2500, 4000, 5000, 6000, 7500, SHARE, SHARE, SHARE])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.families import FAMILIES, draw_world
@@ -16,7 +17,7 @@ from fleetctl.planner.placement.exact.climb import climb, most_replicas
 from fleetctl.planner.placement.exact.relaxation import relax
 from fleetctl.planner.placement.objective import Level
 
-SEEDS = range(400, 402)
+SEEDS = range(400, 400 + cases(1))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -83,7 +84,7 @@ def test_order_of_models_and_nodes_does_not_matter() -> None:
     assert climb(relax(problem_of(models, nodes))).levels == climb(relax(problem_of(models[::-1], nodes[::-1]))).levels
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=cases(60), deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 10), min_size=1, max_size=4, unique=True), st.integers(1, 12))
 def test_every_packing_of_a_card_is_inside_a_maximal_one(shares: list[int], room: int) -> None:
     found = maximal_packings([Piece(share, 0) for share in shares], room, 0, 10_000)

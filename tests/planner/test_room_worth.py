@@ -8,6 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,7 +73,7 @@ claims = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(st.lists(offers, min_size=1, max_size=5), st.lists(claims, min_size=1, max_size=12), st.data())
 def test_it_names_a_node_exactly_when_one_holds_the_member(
     some: list[Offer], asked: list[Claim], data: st.DataObject
@@ -91,7 +92,7 @@ def test_it_names_a_node_exactly_when_one_holds_the_member(
                 book.undo(mark)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=cases(15), deadline=None)
 @given(st.lists(claims, min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_neither_the_order_of_what_is_expected_nor_what_was_undone_matters(
     asked: list[Claim], random: Random

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from how_many import cases
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for, short_fleet, short_inventory, short_node, short_replica
@@ -16,7 +17,7 @@ from fleetctl.planner.stale import moved_since
 from fleetctl.spec.resolved import ResolvedFleet
 
 World = tuple[ResolvedFleet, Inventory]
-some = settings(max_examples=40)
+some = settings(max_examples=cases(20))
 
 NODES: list[dict[str, Any]] = [{"name": "a", "gpus": 2, "labels": {"pool": "x"}}, {"name": "b", "gpus": 2}]
 MODEL = {"key": "m", "replicas": 2, "gpus": 1, "cpus": 4, "selector": {"pool": "x"}}

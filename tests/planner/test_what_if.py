@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from applied import apply_plan
+from how_many import cases
 from hypothesis import HealthCheck, assume, given, settings
 from planner_worlds import plan_for, short_fleet, short_inventory
 from world_strategies import worlds
@@ -171,7 +172,7 @@ def alone(fleet: ResolvedFleet) -> bool:
                for model in fleet.models)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=cases(15), deadline=None)
 @given(worlds())
 def test_a_lost_node_is_like_one_that_never_was_there(world: tuple[ResolvedFleet, Inventory]) -> None:
     """The independent way: take the node and its replicas out of the inventory, and plan."""
@@ -188,7 +189,7 @@ def test_a_lost_node_is_like_one_that_never_was_there(world: tuple[ResolvedFleet
             assert row.lost == row.replaced + row.missing + row.surplus
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=cases(15), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(worlds(exact=True))
 def test_each_node_says_what_the_loss_of_that_node_says(world: tuple[ResolvedFleet, Inventory]) -> None:
     fleet, inventory = world

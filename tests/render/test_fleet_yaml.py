@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,7 +46,7 @@ def meaning(fleet: ResolvedFleet | None) -> Any:
     return fleet.name, fleet.cluster, fleet.policies, fleet.policy, models
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(12))
 @given(fleets_in_files(), st.booleans())
 def test_what_is_rendered_loads_as_the_same_fleet(fleet_and_files: Any, origins: bool) -> None:
     before = inspect(fleet_and_files[1])
@@ -54,7 +55,7 @@ def test_what_is_rendered_loads_as_the_same_fleet(fleet_and_files: Any, origins:
     assert text.isascii() or text.replace("\n", "").isprintable()
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(12))
 @given(fleets_in_files())
 def test_every_line_names_the_line_it_comes_from(fleet_and_files: Any) -> None:
     _, files = fleet_and_files
@@ -67,14 +68,14 @@ def test_every_line_names_the_line_it_comes_from(fleet_and_files: Any) -> None:
         assert key is None or key[1].strip('"') in stands_at
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(12))
 @given(fleets_in_files())
 def test_a_rendered_fleet_is_in_the_layout_of_fmt(fleet_and_files: Any) -> None:
     text = rendered(inspect(fleet_and_files[1]), origins=True)
     assert not format_source(SourceBytes("rendered.yaml", text.encode())).changed
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(12))
 @given(fleets_in_files())
 def test_environment_values_are_masked_and_what_is_masked_cannot_be_loaded(fleet_and_files: Any) -> None:
     def secret(text: str) -> str:

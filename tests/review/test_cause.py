@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from fleet_texts import fleet, group, member, model
+from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -142,7 +143,7 @@ def test_the_plan_with_its_change_has_the_id_of_all_of_it() -> None:
 TARGETS = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 6), min_size=1)
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(12))
 @given(TARGETS, TARGETS, st.dictionaries(st.sampled_from("abcd"), st.integers(1, 3)), st.integers(1, 2))
 def test_the_counts_add_up_to_both_plans(
     before: dict[str, int], after: dict[str, int], live: dict[str, int], nodes: int

@@ -8,6 +8,7 @@ import random
 import re
 
 from diff_strategies import CHANGES, FLEETS, SECRETS, Json, as_yaml, changed
+from how_many import cases
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -34,7 +35,7 @@ def diff(old: str, new: str) -> FleetDiff:
     return compare(side(old), side(new))
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(12))
 @given(FLEETS, st.integers(0, 1000))
 def test_nothing_is_different_from_itself_however_it_is_written(document: Json, seed: int) -> None:
     plain, other = as_yaml(document), as_yaml(document, shuffle=random.Random(seed))
@@ -42,7 +43,7 @@ def test_nothing_is_different_from_itself_however_it_is_written(document: Json, 
         assert diff(plain, text).differences == []
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(12))
 @given(FLEETS, st.integers(0, 1000))
 def test_the_order_of_models_and_the_cut_into_files_are_no_difference(document: Json, seed: int) -> None:
     parts = []
@@ -54,7 +55,7 @@ def test_the_order_of_models_and_the_cut_into_files_are_no_difference(document: 
     assert compare(side(as_yaml(document)), side(*texts)).differences == []
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(12))
 @given(FLEETS, st.data())
 def test_one_change_is_one_difference_of_one_model_with_its_effect(document: Json, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(CHANGES)))
@@ -67,7 +68,7 @@ def test_one_change_is_one_difference_of_one_model_with_its_effect(document: Jso
     assert (found.exit_code, found.summary[found.differences[0].effect]) == (2, 1)
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(12))
 @given(FLEETS, st.data())
 def test_the_way_back_has_the_same_differences_with_the_sides_exchanged(document: Json, data: st.DataObject) -> None:
     new = document
@@ -79,7 +80,7 @@ def test_the_way_back_has_the_same_differences_with_the_sides_exchanged(document
     assert (there.before, there.after) == (back.after, back.before)
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(12))
 @given(FLEETS, FLEETS)
 def test_any_two_fleets_can_be_compared_and_every_difference_is_whole(old: Json, new: Json) -> None:
     texts = [as_yaml(old), as_yaml(new)]
@@ -95,7 +96,7 @@ def test_any_two_fleets_can_be_compared_and_every_difference_is_whole(old: Json,
     assert len({(one.model, one.path, one.kind) for one in found.differences}) == len(found.differences)
 
 
-@settings(max_examples=10)
+@settings(max_examples=cases(6))
 @given(FLEETS, FLEETS)
 def test_no_format_ever_tells_a_value_of_an_environment(old: Json, new: Json) -> None:
     secrets = copy.deepcopy(new)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import ruamel.yaml
+from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -247,7 +248,7 @@ def items(draw: Any, depth: int, column: int) -> list[str]:
     return lines
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(40))
 @given(layouts())
 def test_any_layout_keeps_its_meaning_and_comments_and_is_settled_after_once(text: str) -> None:
     after = formatted(text + "\n")

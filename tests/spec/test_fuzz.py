@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,7 +90,7 @@ def with_anything(path: tuple[Any, ...], value: Any) -> Any:
 anywhere = st.sampled_from(paths(SOUND)[1:])
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(120))
 @given(anywhere, values)
 def test_a_sound_fleet_with_anything_anywhere(path: tuple[Any, ...], value: Any) -> None:
     check(json.dumps(with_anything(path, value)).encode())

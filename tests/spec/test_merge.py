@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import yaml
+from how_many import cases
 from hypothesis import given, settings
 
 from fleetctl.documents.position import Position
@@ -117,7 +118,7 @@ def test_a_value_of_another_type_is_complained_about_and_not_merged() -> None:
     assert [line.split(": ", 1)[1] for line in messages(files)] == ["error FL022: models is a mapping, not a list"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(20))
 @given(fleets_in_files())
 def test_a_fleet_in_several_files_is_the_fleet_in_one(fleet_and_files: Any) -> None:
     whole, files = fleet_and_files
@@ -126,7 +127,7 @@ def test_a_fleet_in_several_files_is_the_fleet_in_one(fleet_and_files: Any) -> N
     assert meaning(load(files)) == meaning(alone)
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(20))
 @given(fleets_in_files())
 def test_a_chain_of_files_is_the_list_of_them(fleet_and_files: Any) -> None:
     _, files = fleet_and_files
@@ -135,7 +136,7 @@ def test_a_chain_of_files_is_the_list_of_them(fleet_and_files: Any) -> None:
     assert meaning(load(listed)) == meaning(load(files))
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(20))
 @given(fleets)
 def test_an_empty_file_over_a_fleet_changes_nothing(whole: Any) -> None:
     over = json.dumps({"apiVersion": "fleetctl/v1", "kind": "Fleet", "extends": "whole.yaml", "spec": {}})
@@ -143,7 +144,7 @@ def test_an_empty_file_over_a_fleet_changes_nothing(whole: Any) -> None:
     assert meaning(load(files)) == meaning(load(files, "whole.yaml"))
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(20))
 @given(fleets_in_files())
 def test_every_place_points_at_what_stands_there(fleet_and_files: Any) -> None:
     _, files = fleet_and_files

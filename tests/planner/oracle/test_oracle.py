@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from how_many import cases
 from planner_worlds import short_fleet, short_inventory
 
 from oracle.exhaustive import TooLarge, try_everything
@@ -34,7 +35,7 @@ def eights(count: int, **more: Any) -> list[Short]:
 
 def tiny_questions(family: str) -> Iterator[tuple[Question, Optimum]]:
     """Questions small enough to try everything, each with what that finds."""
-    for seed in range(60):
+    for seed in range(cases(60)):
         question = ask_about(*draw_world(family, seed, "tiny"))
         with suppress(TooLarge):
             yield question, try_everything(question)
@@ -42,16 +43,16 @@ def tiny_questions(family: str) -> Iterator[tuple[Question, Optimum]]:
 
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - BLIND))
 def test_it_agrees_with_trying_everything(family: str) -> None:
-    tried = list(islice(tiny_questions(family), 8))
-    assert len(tried) == 8
+    tried = list(islice(tiny_questions(family), cases(5)))
+    assert len(tried) == cases(5)
     for question, truth in tried:
         assert best_possible(question, deterministic_time=5) == truth
 
 
 @pytest.mark.parametrize("family", sorted(BLIND))
 def test_where_ray_is_blind_it_is_never_below_what_trying_everything_finds(family: str) -> None:
-    tried = list(islice(tiny_questions(family), 25))
-    assert len(tried) == 25
+    tried = list(islice(tiny_questions(family), cases(15)))
+    assert len(tried) == cases(15)
     for question, truth in tried:
         assert best_possible(question, deterministic_time=5).vector >= truth.vector
 

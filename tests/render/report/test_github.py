@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
+from how_many import cases
 from hypothesis import given, settings
 
 from fleetctl.documents.position import Position
@@ -99,7 +100,7 @@ def test_standard_input_has_no_path() -> None:
     assert "file" not in commands(render_github(report("x", findings=(one,)), HERE))[0].properties
 
 
-@settings(max_examples=1000)
+@settings(max_examples=cases(300))
 @given(hostile_texts)
 def test_hostile_text_makes_no_other_command_and_says_what_it_said(text: str) -> None:
     written = render_github(report(text), HERE)

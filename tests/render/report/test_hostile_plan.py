@@ -6,6 +6,7 @@ import json
 import re
 from xml.etree import ElementTree
 
+from how_many import cases
 from hypothesis import given, settings
 
 from fleetctl.documents.difference import CountsThen, Difference, ModelEffect, PlanChange, Revision
@@ -70,7 +71,7 @@ LINE_ENDS = "[\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]"
 MARKDOWN = gfm.shape(text_of(hostile("x"), ReportFormat.MARKDOWN))
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(80))
 @given(hostile_texts)
 def test_every_format_keeps_its_shape(text: str) -> None:
     shown = hostile(text)

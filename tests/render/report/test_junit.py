@@ -7,6 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import xmlschema
+from how_many import cases
 from hypothesis import given, settings
 
 from fleetctl.render.report.junit import render_junit
@@ -48,7 +49,7 @@ def test_totals_and_exit_code_are_properties() -> None:
     assert told == {"wanted": "2", "blocked": "1", "commit": "x", "exitCode": "3"}
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(80))
 @given(hostile_texts)
 def test_whatever_it_says_the_document_is_valid_and_says_it(text: str) -> None:
     case = next(suite_of(text).iter("testcase"))

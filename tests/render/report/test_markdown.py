@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -118,7 +119,7 @@ def test_most_of_the_budget_is_used() -> None:
     assert BUDGET - 5_000 < used <= BUDGET
 
 
-@settings(max_examples=30)
+@settings(max_examples=cases(20))
 @given(st.lists(st.tuples(st.integers(0, 80), st.booleans(), st.integers(0, 6)), max_size=6), hostile_texts,
        st.integers(LEAST_BUDGET, BUDGET), st.sampled_from(["x", "|", "\N{PILE OF POO}", "`|", "\x00"]))
 def test_no_report_is_longer_than_its_budget(

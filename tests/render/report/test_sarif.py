@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from how_many import cases
 from hypothesis import given, settings
 from jsonschema import Draft7Validator
 
@@ -92,7 +93,7 @@ def test_a_message_holds_no_links(said: str, shown: str) -> None:
     assert result["message"]["text"] == shown
 
 
-@settings(max_examples=100)
+@settings(max_examples=cases(50))
 @given(hostile_texts)
 def test_whatever_it_says_the_log_is_valid(text: str) -> None:
     VALIDATOR.validate(json.loads(render_sarif(report(text, findings=report(text).findings), HERE)))
