@@ -1,18 +1,23 @@
-"""What the arrays say about an offer is what a walk over its cards says."""
+"""Why an offer does not take a claim: exactly where `take` refuses it, and with amounts that show it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
 from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_node import judge_slowly
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Card, Offer, take
-from fleetctl.planner.placement.reasons.codes import CLOSEST_FIRST, FITS
-from fleetctl.planner.placement.reasons.offer_table import OfferTable
-from fleetctl.planner.placement.reasons.verdict import judge_offers, refusal
+from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
+from fleetctl.planner.placement.policies import effective_policy
+from fleetctl.planner.placement.reasons.codes import CARD_IN_USE, CARD_UNKNOWN, CPU, FITS, GPU, MEMORY, VRAM
+from fleetctl.planner.placement.reasons.offer_kinds import OfferKinds
+from fleetctl.planner.placement.reasons.verdict import Verdict, judge, refusal
 
 GIB = 1 << 30
 many = settings(max_examples=cases(150), deadline=None, derandomize=True)
@@ -39,22 +44,71 @@ Claims = st.builds(
 
 
 @many
+@given(_offers(), Claims)
+def test_a_claim_is_refused_where_it_cannot_be_taken_and_the_amounts_show_it(offer: Offer, claim: Claim) -> None:
+    found = judge(offer, claim)
+    assert (found.code == FITS) == (take(offer, claim) is not None)
+    assert found.code == FITS or found.have < found.need
+
+
+@many
+@given(_offers(), Claims)
+def test_cards_are_blamed_before_cpus_and_cpus_before_memory(offer: Offer, claim: Claim) -> None:
+    code = judge(offer, claim).code
+    plenty = replace(offer, free_cpus=1 << 60, free_memory=1 << 60)
+    assert (code in (CPU, MEMORY, FITS)) == (take(plenty, claim) is not None)
+    assert (code == CPU) <= (offer.free_cpus < claim.cpus)
+    assert (code == MEMORY) <= (offer.free_cpus >= claim.cpus and offer.free_memory < claim.memory)
+
+
+@many
 @given(st.lists(_offers(), min_size=1, max_size=6), Claims)
-def test_every_row_says_what_a_walk_over_its_cards_says(offers: list[Offer], claim: Claim) -> None:
-    found = judge_offers(OfferTable.of(offers), claim)
-    for row, offer in enumerate(offers):
-        slow = judge_slowly(offer, claim)
-        code = int(found.code[row])
-        assert (code == FITS) == (take(offer, claim) is not None)
-        if slow is not None:
-            fast = CLOSEST_FIRST[code], int(found.need[row]), int(found.have[row]), int(found.card[row])
-            assert fast == slow
+def test_offers_of_one_kind_have_the_answers_that_each_has_alone(offers: list[Offer], claim: Claim) -> None:
+    policy = effective_policy((), {})
+    nodes = [LedgerNode(f"n{number}", f"n{number}", "ALIVE", {}, policy) for number in range(len(offers))]
+    kinds, places = OfferKinds(Ledger.opened(nodes, offers, {})), np.arange(len(offers))
+    assert kinds.judge(claim, places).tolist() == [tuple(judge(offer, claim)) for offer in offers]
+    for vram in (0, claim.vram):
+        for place, free in enumerate(kinds.free_cards(places, vram).tolist()):
+            whole = [take(offers[place], Claim(count * SHARE, vram)) for count in range(1, 6)]
+            assert free == sum(taken is not None for taken in whole)
+
+
+def offer(*cards: Card, gpus: int | None = None) -> Offer:
+    return Offer(cards, sum(card.free_share for card in cards) if gpus is None else gpus)
+
+
+FREE, OLD = Card(0, SHARE, 24 * GIB, 24 * GIB), Card(1, SHARE, 16 * GIB, 16 * GIB)
+DIRTY, UNKNOWN = Card(2, SHARE, 24 * GIB, 24 * GIB, dirty=True), Card(3)
+HALF, FULL = Card(4, 5000, 3 * GIB, 24 * GIB), Card(5, 0, 0, 24 * GIB)
+
+
+@pytest.mark.parametrize(("on", "claim", "verdict"), [
+    (offer(FREE, HALF), Claim(2 * SHARE), Verdict(GPU, 2, 1)),
+    (offer(FREE, OLD, gpus=SHARE), Claim(2 * SHARE), Verdict(GPU, 2, 1)),
+    (offer(FREE, DIRTY), Claim(2 * SHARE), Verdict(CARD_IN_USE, 2, 1)),
+    (offer(FREE, UNKNOWN), Claim(2 * SHARE, GIB), Verdict(CARD_UNKNOWN, GIB)),
+    (offer(FREE, OLD), Claim(2 * SHARE, 20 * GIB), Verdict(VRAM, 20 * GIB, 16 * GIB)),
+    (offer(FULL, OLD), Claim(SHARE, 80 * GIB), Verdict(VRAM, 80 * GIB, 24 * GIB)),
+    (offer(HALF, FULL), Claim(6000), Verdict(GPU, 6000, 5000)),
+    (offer(DIRTY), Claim(5000), Verdict(CARD_IN_USE, 1, 0, 2)),
+    (offer(UNKNOWN), Claim(5000, GIB), Verdict(CARD_UNKNOWN, GIB)),
+    (offer(FREE, HALF), Claim(4000, 4 * GIB), Verdict(VRAM, 4 * GIB, 3 * GIB, 4)),
+    (offer(HALF, FULL), Claim(4000, 4 * GIB), Verdict(VRAM, 4 * GIB, 3 * GIB)),
+    (offer(), Claim(vram=GIB), Verdict(GPU, SHARE, 0)),
+    (offer(UNKNOWN), Claim(vram=GIB), Verdict(CARD_UNKNOWN, GIB)),
+    (offer(DIRTY, UNKNOWN), Claim(vram=GIB), Verdict(CARD_IN_USE, 1)),
+    (offer(HALF, FULL), Claim(vram=4 * GIB), Verdict(VRAM, 4 * GIB, 3 * GIB)),
+    (offer(replace(HALF, free_share=1000)), Claim(vram=3 * GIB), Verdict(GPU, 1250, 1000)),
+])
+def test_the_first_rule_that_stops_a_claim_is_named(on: Offer, claim: Claim, verdict: Verdict) -> None:
+    assert judge(on, claim) == verdict
 
 
 def test_a_refusal_has_need_and_what_there_is_in_words() -> None:
-    offer = Offer((Card(0, 4000, 3 * GIB, 16 * GIB), Card(1, SHARE, 16 * GIB, 16 * GIB)), 14_000, 20_000, GIB)
-    assert refusal(offer, Claim(gpus=20_000)) == ("2 free GPUs", "1")
-    assert refusal(offer, Claim(gpus=4000, vram=4 * GIB)) == (
+    on = Offer((Card(0, 4000, 3 * GIB, 16 * GIB), Card(1, SHARE, 16 * GIB, 16 * GIB)), 14_000, 20_000, GIB)
+    assert refusal(on, Claim(gpus=20_000)) == ("2 free GPUs", "1")
+    assert refusal(on, Claim(gpus=4000, vram=4 * GIB)) == (
         "4Gi free VRAM on a card (Ray would hand out card 0)", "3Gi")
-    assert refusal(offer, Claim(cpus=30_000)) == ("3 free CPUs", "2")
-    assert refusal(offer, Claim(gpus=10_000)) is None
+    assert refusal(on, Claim(cpus=30_000)) == ("3 free CPUs", "2")
+    assert refusal(on, Claim(gpus=10_000)) is None

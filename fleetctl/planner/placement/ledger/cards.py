@@ -8,6 +8,7 @@ Source of the rule: Ray's per-instance resource allocation (`NodeInstanceSet`), 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.quantity import SHARE
@@ -73,9 +74,17 @@ def take(offer: Offer, claim: Claim) -> Taken | None:
         return None
     if not claim.wants_card:
         return Taken(_left(offer, claim, 0, {}), 0, ())
-    if claim.whole_cards:
-        return _take_whole(offer, claim)
-    return _take_share(offer, claim)
+    chosen = choose(offer, claim)
+    if chosen is None:
+        return None
+    gpus, cards, risky = chosen
+    changed = {card.index: card.less(min(SHARE, gpus), claim.vram) for card in cards}
+    return Taken(_left(offer, claim, gpus, changed), gpus, tuple(changed), risky)
+
+
+def choose(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool] | None:
+    """Return the GPU share that a claim on cards means here, its cards, and whether Ray might hand out others."""
+    return _choose_whole(offer, claim) if claim.whole_cards else _choose_share(offer, claim)
 
 
 def _left(offer: Offer, claim: Claim, gpus: int, changed: dict[int, Card]) -> Offer:
@@ -85,25 +94,22 @@ def _left(offer: Offer, claim: Claim, gpus: int, changed: dict[int, Card]) -> Of
     )
 
 
-def _take_whole(offer: Offer, claim: Claim) -> Taken | None:
+def _choose_whole(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool] | None:
     wanted = claim.whole_cards
     free = [card for card in offer.cards if card.fully_free]
     fitting = [card for card in free if not card.dirty and card.has_vram(claim.vram)][:wanted]
     if offer.free_gpus < claim.gpus or len(fitting) < wanted:
         return None
-    changed = {card.index: card.less(SHARE, claim.vram) for card in fitting}
-    return Taken(_left(offer, claim, claim.gpus, changed), claim.gpus, tuple(changed), risky=fitting != free[:wanted])
+    return claim.gpus, fitting, fitting != free[:wanted]
 
 
-def _take_share(offer: Offer, claim: Claim) -> Taken | None:
+def _choose_share(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool] | None:
     for share in possible_shares(offer, claim):
         card = blind_pick(offer, share)
         if card is None or card.dirty or not card.has_vram(claim.vram):
             continue
-        if not claim.gpus and share != share_of(claim.vram, card.memory or 1):
-            continue
-        changed = {card.index: card.less(share, claim.vram)}
-        return Taken(_left(offer, claim, share, changed), share, (card.index,))
+        if claim.gpus or share == share_of(claim.vram, card.memory or 1):
+            return share, (card,), False
     return None
 
 
@@ -111,16 +117,20 @@ def possible_shares(offer: Offer, claim: Claim) -> list[int]:
     """Return the shares a claim below one card may mean here: its own, or one per size of card for VRAM alone."""
     if claim.gpus:
         return [claim.gpus]
-    shares = {share_of(claim.vram, card.memory) for card in offer.cards if card.memory}
-    return sorted((share for share in shares if share <= SHARE), reverse=True)
+    sizes = {card.memory for card in offer.cards if card.memory and card.memory >= claim.vram}
+    return sorted({share_of(claim.vram, size) for size in sizes}, reverse=True)
 
 
 def blind_pick(offer: Offer, share: int) -> Card | None:
     """Return the card Ray gives to a share: the least remaining that holds it, lowest index first."""
     if offer.free_gpus < share:
         return None
-    holding = [card for card in offer.cards if card.free_share >= share]
-    return min(holding, key=lambda card: (card.free_share, card.index), default=None)
+    best = None
+    for card in offer.cards:  # a loop: asked for every kind of offer by every kind of claim
+        if card.free_share >= share and (
+                best is None or (card.free_share, card.index) < (best.free_share, best.index)):
+            best = card
+    return best
 
 
 def count_fits(offer: Offer, claim: Claim) -> int:

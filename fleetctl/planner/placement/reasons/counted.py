@@ -13,13 +13,12 @@ from fleetctl.planner.placement.reasons.words import gpus, nodes
 def count(missing: Shortfall) -> Counted:
     """Count the nodes and, for claims of cards, what is free on those the member may use: whole cards, or shares."""
     table, usable = missing.table, missing.usable
-    rows = table.rows[usable]
     if missing.claim.whole_cards:
-        free = table.offers.free_cards[rows] * SHARE
+        free = table.offers.free_cards(usable) * SHARE
     elif missing.claim.wants_card:
-        free = table.offers.free_share[rows]
+        free = table.offers.free_share(usable)
     else:
-        free = np.zeros(len(rows), dtype=np.int64)
+        free = np.zeros(len(usable), dtype=np.int64)
     return Counted(
         nodes=int(table.alive.sum()), selected=len(table.candidates(missing.selector)),
         usable=len(usable), fitting=len(missing.fitting),

@@ -14,16 +14,13 @@ from fleetctl.documents.quantity import SHARE, format_bytes, format_share
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, Selector
-from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
 from fleetctl.planner.placement.ledger.stock import offer_of
 from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
-from fleetctl.planner.placement.reasons.codes import FITS
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.offer_table import OfferTable
 from fleetctl.planner.placement.reasons.trial import Fresh
-from fleetctl.planner.placement.reasons.verdict import judge_offers
 from fleetctl.planner.placement.reasons.words import ACCELERATOR_LABEL
 
 GIB = 1 << 30
@@ -123,12 +120,11 @@ class NodeShapes:
         return [int(order[first]) for first in np.unique(self._code[order], return_index=True)[1]]
 
     @cached_property
-    def _offers(self) -> OfferTable:
-        return OfferTable.of([self._offer(place) for place in self._scantiest])
-
-    def _offer(self, place: int) -> Offer:
-        policy = self.table.ledger.nodes[place].policy
-        return offer_of(empty(self.nodes[place]), (), policy) if policy.cordoned_by is None else Offer()
+    def _offers(self) -> list[Offer | None]:
+        """Per shape: what an empty node of it would offer; None where it would be cordoned."""
+        facts = self.table.ledger.nodes
+        return [offer_of(empty(self.nodes[place]), (), facts[place].policy)
+                if facts[place].policy.cordoned_by is None else None for place in self._scantiest]
 
     @cached_property
     def _rank(self) -> Ints:
@@ -149,8 +145,8 @@ class NodeShapes:
 
     def _takes(self, claim: Claim) -> Flags:
         if claim not in self._fits:
-            cordoned = [self.table.ledger.nodes[place].policy.cordoned_by is not None for place in self._scantiest]
-            self._fits[claim] = (judge_offers(self._offers, claim).code == FITS) & ~np.array(cordoned, dtype=bool)
+            self._fits[claim] = np.array([offer is not None and take(offer, claim) is not None
+                                          for offer in self._offers], dtype=bool)
         return self._fits[claim]
 
 

@@ -18,8 +18,8 @@ from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.codes import CORDONED, DRAINING, FITS, MISMATCH, NO_NODES, SLOTS, SPREAD
-from fleetctl.planner.placement.reasons.offer_table import OfferTable
-from fleetctl.planner.placement.reasons.verdict import Verdicts, judge_offers
+from fleetctl.planner.placement.reasons.offer_kinds import OfferKinds
+from fleetctl.planner.placement.reasons.verdict import VERDICT, Verdict, Verdicts, judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,6 @@ class NodeTable:
     _columns: dict[str, Column] = field(default_factory=dict)
     _selected: dict[Selector, Flags] = field(default_factory=dict)
     _candidates: dict[Selector, Ints] = field(default_factory=dict)
-    _judged: dict[Claim, Verdicts] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ledger.nodes)
@@ -55,15 +54,9 @@ class NodeTable:
         return alive
 
     @cached_property
-    def rows(self) -> Ints:
-        """Per node: its row in `offers`."""
-        return np.unique(np.array(self.ledger.numbers, dtype=np.int64), return_inverse=True)[1]
-
-    @cached_property
-    def offers(self) -> OfferTable:
-        """What is on offer: each different offer once."""
-        first = np.unique(self.rows, return_index=True)[1]
-        return OfferTable.of([self.ledger.offer(int(place)) for place in first])
+    def offers(self) -> OfferKinds:
+        """What is on offer."""
+        return OfferKinds(self.ledger)
 
     @cached_property
     def label_keys(self) -> list[str]:
@@ -102,12 +95,6 @@ class NodeTable:
             self._candidates[selector] = np.flatnonzero(self.selected(selector) & self.alive)
         return self._candidates[selector]
 
-    def judged(self, claim: Claim) -> Verdicts:
-        """Return what every row of `offers` says to a claim."""
-        if claim not in self._judged:
-            self._judged[claim] = judge_offers(self.offers, claim)
-        return self._judged[claim]
-
     def free_slots(self, key: str, *, wants_cards: bool) -> Ints:
         """Return how many more replicas of a model may touch each node; NO_CAP or more = as many as you like."""
         free = self._caps[int(wants_cards)].copy()
@@ -134,19 +121,20 @@ class NodeTable:
     ) -> Verdicts:
         """Return what every node says to one more member of a shape; `touched` = nodes whose offer changed since."""
         places = self.candidates(selector)
-        found = Verdicts.stopped(np.where(self.alive, MISMATCH, NO_NODES))
-        found.put(places, self.judged(claim).at(self.rows[places]))
-        changed = np.intersect1d(np.array(sorted(touched), dtype=np.int64), places)
-        if len(changed):
-            found.put(changed, judge_offers(OfferTable.of([self.ledger.offer(int(at)) for at in changed]), claim))
+        found = np.full(len(self), np.array(Verdict(MISMATCH), dtype=VERDICT))
+        found[~self.alive] = Verdict(NO_NODES)
+        found[places] = self.offers.judge(claim, places)
+        for place in touched:
+            if self.selected(selector)[place] and self.alive[place]:
+                found[place] = judge(self.ledger.offer(place), claim)
         if (beyond := self.spread_full(shape)) is not None:
-            found.overrule(places[beyond[places]], SPREAD, need=1)
+            found[places[beyond[places]]] = Verdict(SPREAD, need=1)
         if self.capped(wants_cards=shape.wants_cards):
             full = self.free_slots(shape.key, wants_cards=shape.wants_cards)[places] == 0
-            found.overrule(places[full], SLOTS, need=1)
+            found[places[full]] = Verdict(SLOTS, need=1)
         closed = self.closed[places]
         for code in (CORDONED, DRAINING):
-            found.overrule(places[closed == code], code)
+            found[places[closed == code]] = Verdict(code)
         return found
 
     @cached_property

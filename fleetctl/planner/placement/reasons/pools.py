@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -37,18 +38,13 @@ class Pool:
 
     def least(self, table: NodeTable, claim: Claim, places: Ints) -> Ints:
         """Return for each of `places` how many of them would have to go at least; NEVER = it would not help."""
-        offers, rows = table.offers, table.rows[places]
-        code = table.judged(claim).code
+        code = table.offers.judge(claim, places)["code"]
         ok = (code == FITS) | (code == CPU) | (code == MEMORY)
-        short = np.where(ok, 0, 1)
-        if claim.whole_cards:
-            with_memory = (offers.clean & (offers.vram >= claim.vram)) if claim.vram else offers.clean
-            free = np.minimum(with_memory.sum(axis=1), offers.free_gpus // SHARE)
-            short = np.where(ok, 0, np.maximum(claim.whole_cards - free, 1))
-        count = np.maximum(_count(short[rows], self.cards, places), 1)
-        for need, free, held in ((claim.cpus, offers.free_cpus, self.cpus),
-                                 (claim.memory, offers.free_memory, self.memory)):
-            count = np.maximum(count, _count(np.maximum(need - free, 0)[rows], held, places))
+        lacking = claim.whole_cards - table.offers.free_cards(places, claim.vram) if claim.whole_cards else 1
+        count = np.maximum(_count(np.where(ok, 0, np.maximum(lacking, 1)), self.cards, places), 1)
+        for need, free, held in ((claim.cpus, table.offers.free_cpus, self.cpus),
+                                 (claim.memory, table.offers.free_memory, self.memory)):
+            count = np.maximum(count, _count(np.maximum(need - free[places], 0), held, places))
         return count
 
 
@@ -105,16 +101,9 @@ class Pools:
     @cached_property
     def _holdings(self) -> Ints:
         """One row per occupant and node: occupant, node, cards touched, CPUs, memory."""
-        rows = []
-        for number, one in enumerate(self.occupants):
-            for place, members in one.live.items():
-                for member in members:
-                    rows.append((number, place, -(-member.gpus // SHARE), member.cpus, member.memory))
-            for place, stands in one.planned.items():
-                for stand in stands:
-                    claim = stand.seat.claim
-                    rows.append((number, place, -(-stand.gpus // SHARE), claim.cpus, claim.memory))
-        found = np.array(rows, dtype=np.int64).reshape(-1, 5)
+        held = ((number, place, -(-gpus // SHARE), cpus, memory) for number, one in enumerate(self.occupants)
+                for place, gpus, cpus, memory in one.holds())
+        found = np.fromiter(chain.from_iterable(held), dtype=np.int64).reshape(-1, 5)
         whole, row = np.unique(found[:, 0] * self.nodes + found[:, 1], return_inverse=True)
         summed = np.zeros((len(whole), 5), dtype=np.int64)
         summed[row, :2] = found[:, :2]

@@ -17,7 +17,7 @@ import numpy as np
 
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.ledger.cards import Offer, take
-from fleetctl.planner.placement.reasons.codes import CARD_UNKNOWN, FITS
+from fleetctl.planner.placement.reasons.codes import CARD_UNKNOWN, FITS, NO_NODES
 from fleetctl.planner.placement.reasons.pools import NEVER, Pool, Pools
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.site import Occupant
@@ -54,7 +54,7 @@ class RoomSearch:
         lacking = missing.nodes_needed - len(missing.fitting)
         if missing.shape.same_label is None and lacking <= 0:
             return ""
-        if (missing.verdicts.code == CARD_UNKNOWN).any() and not (missing.verdicts.code < CARD_UNKNOWN).any():
+        if missing.codes.min(initial=NO_NODES) == CARD_UNKNOWN:
             return "a node policy can tell the memory of these cards: spec.nodes[].gpuMemory"
         if (too_much := self._too_much(missing, lacking)) is not None:
             return too_much
@@ -106,7 +106,7 @@ class _Seeker:
     def _least(self) -> Ints:
         least = np.full(len(self.missing.table), NEVER)
         places = self.missing.usable
-        places = places[self.missing.verdicts.code[places] != FITS]
+        places = places[self.missing.codes[places] != FITS]
         least[places] = self.pool.least(self.missing.table, self.missing.claim, places)
         return least
 

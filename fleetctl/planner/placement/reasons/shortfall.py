@@ -40,14 +40,20 @@ class Shortfall:
     verdicts: Verdicts
 
     @property
+    def codes(self) -> Ints:
+        """Return by node the code that stops it; FITS = none."""
+        codes: Ints = self.verdicts["code"]
+        return codes
+
+    @property
     def fitting(self) -> Ints:
         """Return the nodes that could take one such member."""
-        return np.flatnonzero(self.verdicts.code == FITS)
+        return np.flatnonzero(self.codes == FITS)
 
     @property
     def usable(self) -> Ints:
         """Return the nodes that may take such members at all: alive, selected, open, with a slot."""
-        return np.flatnonzero(self.verdicts.code < SLOTS)
+        return np.flatnonzero(self.codes < SLOTS)
 
     @property
     def nodes_needed(self) -> int:
@@ -56,7 +62,7 @@ class Shortfall:
 
     def reasons(self) -> list[Reason]:
         """Sum the nodes up by code, the codes nearest to success first."""
-        counts = np.bincount(self.verdicts.code - FITS, minlength=NO_NODES - FITS)
+        counts = np.bincount(self.codes - FITS, minlength=NO_NODES - FITS)
         return [self._reason(code) for code in range(NO_NODES) if counts[code - FITS]]
 
     def examples(self, places: Sequence[int] | Ints) -> list[str]:
@@ -66,9 +72,9 @@ class Shortfall:
     def _reason(self, number: int) -> Reason:
         """Let the node that misses by least speak for all of one code."""
         found, code = self.verdicts, CLOSEST_FIRST[number]
-        places = np.flatnonzero(found.code == number)
-        place = int(places[(found.need - found.have)[places].argmin()])
-        need, have, card = (int(array[place]) for array in (found.need, found.have, found.card))
+        places = np.flatnonzero(self.codes == number)
+        place = int(places[(found["need"] - found["have"])[places].argmin()])
+        _, need, have, card = found[place].item()
         name = self.table.ledger.nodes[place].name
         return Reason(
             code=code, node_count=len(places), need=self._need(number, place, need, card),

@@ -6,7 +6,7 @@ to begin at the inventory again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,6 +35,15 @@ class Occupant(NamedTuple):
     def name(self) -> str:
         """Its name in a plan, or the actor's own where it is not in our scheme."""
         return self.foreign_id or self.model if self.replica_id is None else f"{self.model}/{self.replica_id}"
+
+    def holds(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield for each member its node, GPU share, CPUs and memory."""
+        for place, members in self.live.items():
+            for member in members:
+                yield place, member.gpus, member.cpus, member.memory
+        for place, stands in self.planned.items():
+            for stand in stands:
+                yield place, stand.gpus, stand.seat.claim.cpus, stand.seat.claim.memory
 
     def units(self, place: int) -> int:
         """Return the GPU share it holds on one node, in 1/10000."""

@@ -52,8 +52,7 @@ def helpful_places(
         inside = column.codes == (column.values.index(value) if value in column.values else len(column.values))
     for group in shape.groups:
         for (claim, selector), count in group.classes().items():
-            found = table.verdicts(claim, selector, shape)
-            fitting = np.flatnonzero(found.code == FITS)
+            fitting = np.flatnonzero(table.verdicts(claim, selector, shape)["code"] == FITS)
             first = fitting[np.argsort(~inside[fitting], kind="stable")]
             chosen.update(first[: max(64, 4 * count * group.copies)].tolist())
     return sorted(chosen)

@@ -1,18 +1,18 @@
-"""Why offers cannot take a claim: for each the first rule that stops it, with what was needed and what was there.
+"""Why one offer cannot take a claim: the first rule that stops it, with what was needed and what was there.
 
-Follows the rule by which cards are handed out (`cards.py`), for all rows of a table at once.
+Whether it fits is not decided here: `cards.choose`, which serves `take`, is asked; what it refuses is looked into.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.ledger.cards import Offer, share_of
+from fleetctl.planner.placement.ledger.cards import Card, Offer, blind_pick, choose, possible_shares
 from fleetctl.planner.placement.reasons.codes import (
     CARD_IN_USE,
     CARD_UNKNOWN,
@@ -23,167 +23,108 @@ from fleetctl.planner.placement.reasons.codes import (
     MEMORY,
     VRAM,
 )
-from fleetctl.planner.placement.reasons.offer_table import OfferTable
 from fleetctl.planner.placement.reasons.words import amount, need_text
 
-NOBODY = -1
+NO_CARD = -1
 """In `card`: no single card is to blame."""
 
-_NEVER = np.iinfo(np.int64).max
+
+class Verdict(NamedTuple):
+    """The code that stops an offer (FITS = none), the amounts, and the card Ray would hand out if that matters."""
+
+    code: int
+    need: int = 0
+    have: int = 0
+    card: int = NO_CARD
 
 
-@dataclass(frozen=True, slots=True)
-class Verdicts:
-    """Per row: the code that stops it (FITS = none), the amounts, and the card Ray would hand out if that matters."""
-
-    code: Ints
-    need: Ints
-    have: Ints
-    card: Ints
-
-    @classmethod
-    def open(cls, rows: int) -> Verdicts:
-        """Return verdicts that let everything pass."""
-        code, need, have, card = np.zeros((4, rows), dtype=np.int64)
-        code[:], card[:] = FITS, NOBODY
-        return cls(code, need, have, card)
-
-    @classmethod
-    def stopped(cls, code: Ints) -> Verdicts:
-        """Return verdicts of these codes, with nothing measured."""
-        need, have, card = np.zeros((3, len(code)), dtype=np.int64)
-        return cls(code, need, have, card)
-
-    def put(self, rows: Ints, other: Verdicts) -> None:
-        """Put other verdicts in place of some rows, in the order of `rows`."""
-        self.code[rows], self.need[rows], self.have[rows], self.card[rows] = (
-            other.code, other.need, other.have, other.card)
-
-    def overrule(self, rows: Ints, code: int, need: int = 0) -> None:
-        """Stop some rows whatever they said before."""
-        self.code[rows], self.need[rows], self.have[rows] = code, need, 0
-
-    def refuse(self, where: Flags, code: int, need: int | Ints, have: int | Ints, card: Ints | None = None) -> None:
-        """Refuse the rows in `where` that nothing has refused yet."""
-        rows = where & (self.code == FITS)
-        self.code[rows] = code
-        self.need[rows] = need if isinstance(need, int) else need[rows]
-        self.have[rows] = have if isinstance(have, int) else have[rows]
-        if card is not None:
-            self.card[rows] = card[rows]
-
-    def at(self, rows: Ints) -> Verdicts:
-        """Return the verdicts of some rows, also one row many times."""
-        return Verdicts(self.code[rows], self.need[rows], self.have[rows], self.card[rows])
+FITTING = Verdict(FITS)
+Verdicts = NDArray[Any]
+"""Many verdicts as one array; `found["code"]` is the code of each."""
+VERDICT = np.dtype([(name, np.int64) for name in Verdict._fields])
 
 
-def judge_offers(table: OfferTable, claim: Claim) -> Verdicts:
-    """Judge every row of `table` for one more `claim`; a row fits exactly where `cards.take` would take it."""
-    found = Verdicts.open(len(table))
-    if claim.whole_cards:
-        _judge_whole(table, claim, found)
-    elif claim.gpus:
-        _judge_share(table, claim, found)
-    elif claim.vram:
-        _judge_vram(table, claim, found)
-    found.refuse(table.free_cpus < claim.cpus, CPU, claim.cpus, table.free_cpus)
-    found.refuse(table.free_memory < claim.memory, MEMORY, claim.memory, table.free_memory)
+def judge(offer: Offer, claim: Claim) -> Verdict:
+    """Say what stops one offer from taking `claim`: cards come before CPUs, and those before memory."""
+    found = judge_cards(offer, claim)
+    if found.code != FITS:
+        return found
+    if offer.free_cpus < claim.cpus:
+        return Verdict(CPU, claim.cpus, offer.free_cpus)
+    if offer.free_memory < claim.memory:
+        return Verdict(MEMORY, claim.memory, offer.free_memory)
     return found
 
 
-def _judge_size(table: OfferTable, claim: Claim, found: Verdicts) -> None:
-    """Cards that are too small even when nobody uses them: that comes before what is free of them."""
+def judge_cards(offer: Offer, claim: Claim) -> Verdict:
+    """Say what stops the cards of an offer from taking `claim`."""
+    if not claim.wants_card or choose(offer, claim) is not None:
+        return FITTING
     wanted = max(1, claim.whole_cards)
-    if not claim.vram or wanted > table.memory.shape[1]:
-        return
-    nth = np.sort(table.memory, axis=1)[:, ::-1][:, wanted - 1]
-    known = np.logical_not((table.real & (table.memory <= 0)).any(axis=1))
-    found.refuse(known & (nth > 0) & (nth < claim.vram), VRAM, claim.vram, nth)
+    if claim.gpus and claim.vram and len(offer.cards) >= wanted:
+        # cards that are too small even when nobody uses them: that comes before what is free of them
+        sizes = sorted((card.memory or 0 for card in offer.cards), reverse=True)
+        if sizes[-1] > 0 and sizes[wanted - 1] < claim.vram:
+            return Verdict(VRAM, claim.vram, sizes[wanted - 1])
+    if claim.whole_cards:
+        return _whole(offer, claim)
+    return _vram_alone(offer, claim) or _share(offer, claim)
 
 
-def _judge_whole(table: OfferTable, claim: Claim, found: Verdicts) -> None:
+def _whole(offer: Offer, claim: Claim) -> Verdict:
     wanted = claim.whole_cards
-    _judge_size(table, claim, found)
-    count = np.minimum(table.whole.sum(axis=1), table.free_gpus // SHARE)
-    found.refuse(count < wanted, GPU, wanted, count)
-    clean = table.clean.sum(axis=1)
-    found.refuse(clean < wanted, CARD_IN_USE, wanted, clean)
-    if claim.vram:
-        free = np.sort(np.where(table.clean, table.vram, -2), axis=1)[:, ::-1]
-        nth = free[:, wanted - 1] if wanted <= free.shape[1] else np.full(len(table), -2)
-        found.refuse(nth < 0, CARD_UNKNOWN, claim.vram, 0)
-        found.refuse(nth < claim.vram, VRAM, claim.vram, nth)
+    free = [card for card in offer.cards if card.fully_free]
+    count = min(len(free), max(0, offer.free_gpus) // SHARE)
+    if count < wanted:
+        return Verdict(GPU, wanted, count)
+    clean = [card for card in free if not card.dirty]
+    if len(clean) < wanted:
+        return Verdict(CARD_IN_USE, wanted, len(clean))
+    known = sorted((card.free_vram for card in clean if card.free_vram is not None), reverse=True)
+    if len(known) < wanted:
+        return Verdict(CARD_UNKNOWN, claim.vram)
+    return Verdict(VRAM, claim.vram, known[wanted - 1])
 
 
-def _judge_share(table: OfferTable, claim: Claim, found: Verdicts) -> None:
-    _judge_size(table, claim, found)
-    pick = _blind_pick(table, claim.gpus)
-    found.refuse(pick < 0, GPU, claim.gpus, table.most_share)
-    _judge_pick(table, claim, pick, pick >= 0, found)
+def _vram_alone(offer: Offer, claim: Claim) -> Verdict | None:
+    """Speak of memory, not of shares, where no card has it: the share depends on the card."""
+    if claim.gpus or not offer.cards:
+        return None
+    known = [card for card in offer.cards if card.free_vram is not None]
+    if not known:
+        return Verdict(CARD_UNKNOWN, claim.vram)
+    clean = [card.free_vram or 0 for card in known if not card.dirty]
+    if not clean:
+        return Verdict(CARD_IN_USE, 1)
+    return Verdict(VRAM, claim.vram, max(clean)) if max(clean) < claim.vram else None
 
 
-def _judge_vram(table: OfferTable, claim: Claim, found: Verdicts) -> None:
-    """VRAM alone: speak of memory, not of shares, where no card has it; the share depends on the card."""
-    known = table.vram >= 0
-    found.refuse(_none(table.real), GPU, SHARE, 0)
-    found.refuse(_none(known), CARD_UNKNOWN, claim.vram, 0)
-    clean = known & ~table.dirty
-    found.refuse(_none(clean), CARD_IN_USE, 1, 0)
-    most = np.where(clean, table.vram, 0).max(axis=1)
-    found.refuse(most < claim.vram, VRAM, claim.vram, most)
-    fits, pick, least = _picks_by_size(table, claim.vram)
-    found.refuse(~fits & (pick < 0), GPU, least, table.most_share)
-    _judge_pick(table, claim, pick, ~fits, found)
-    # What is left has its memory, but on a card where it would mean another share than the one Ray was asked for.
-    found.refuse(~fits, VRAM, claim.vram, 0, table.index[np.arange(len(table)), pick])
+def _share(offer: Offer, claim: Claim) -> Verdict:
+    shares = possible_shares(offer, claim)
+    for share in shares:
+        if (card := blind_pick(offer, share)) is not None:
+            return _picked(offer, claim, card)
+    most = max((card.free_share for card in offer.cards), default=0)
+    return Verdict(GPU, min(shares, default=SHARE), min(most, max(0, offer.free_gpus)))
 
 
-def _none(cards: Flags) -> Flags:
-    """Return the rows in which there is none of these cards."""
-    none: Flags = np.logical_not(cards.any(axis=1))
-    return none
-
-
-def _judge_pick(table: OfferTable, claim: Claim, pick: Ints, where: Flags, found: Verdicts) -> None:
-    """Blame the card Ray would hand out (a column per row): somebody uses it, or its memory will not do."""
-    rows = np.arange(len(table))
-    index, vram = table.index[rows, pick], table.vram[rows, pick]
-    found.refuse(where & table.dirty[rows, pick], CARD_IN_USE, 1, 0, index)
-    if claim.vram:
-        found.refuse(where & (vram < 0), CARD_UNKNOWN, claim.vram, 0)
-        best = np.maximum(table.vram.max(axis=1), 0)
-        found.refuse(where & (best < claim.vram), VRAM, claim.vram, best)
-        found.refuse(where & (vram < claim.vram), VRAM, claim.vram, vram, index)
-
-
-def _blind_pick(table: OfferTable, share: int) -> Ints:
-    """Return the column of the card Ray gives to a share: the least that holds it, lowest index first; -1 = none."""
-    left = np.where((table.share >= share) & (table.free_gpus >= share)[:, None], table.share, _NEVER)
-    pick = left.argmin(axis=1)
-    return np.where(left[np.arange(len(table)), pick] == _NEVER, -1, pick)
-
-
-def _picks_by_size(table: OfferTable, vram: int) -> tuple[Flags, Ints, Ints]:
-    """Try the share that `vram` means on each size of card: who fits, the first card picked, the least share asked."""
-    rows = np.arange(len(table))
-    fits, first = np.zeros(len(table), dtype=bool), np.full(len(table), -1)
-    least = np.full(len(table), SHARE)
-    sizes = [int(size) for size in np.unique(table.memory) if size >= vram]
-    for share in sorted({share_of(vram, size) for size in sizes}, reverse=True):
-        of_share = np.isin(table.memory, [size for size in sizes if share_of(vram, size) == share])
-        asked = of_share.any(axis=1)
-        pick = np.where(asked, _blind_pick(table, share), -1)
-        fits |= (pick >= 0) & of_share[rows, pick] & ~table.dirty[rows, pick] & (table.vram[rows, pick] >= vram)
-        first = np.where(first < 0, pick, first)
-        least = np.where(asked, np.minimum(least, share), least)
-    return fits, first, least
+def _picked(offer: Offer, claim: Claim, card: Card) -> Verdict:
+    """Blame the card that Ray would hand out: somebody uses it, or its memory will not do."""
+    if card.dirty:
+        return Verdict(CARD_IN_USE, 1, 0, card.index)
+    if card.free_vram is None:
+        return Verdict(CARD_UNKNOWN, claim.vram)
+    best = max(other.free_vram or 0 for other in offer.cards)
+    if best < claim.vram:
+        return Verdict(VRAM, claim.vram, best)
+    # one with enough memory is of another size, on which it would be another share than the one Ray was asked for
+    return Verdict(VRAM, claim.vram, card.free_vram if card.free_vram < claim.vram else 0, card.index)
 
 
 def refusal(offer: Offer, claim: Claim) -> tuple[str, str] | None:
     """Return what one offer would need for `claim` and what it has, in words; None when the claim fits."""
-    found = judge_offers(OfferTable.of([offer]), claim)
-    number, need, have, card = (int(array[0]) for array in (found.code, found.need, found.have, found.card))
-    if number == FITS:
+    found = judge(offer, claim)
+    if found.code == FITS:
         return None
-    code = CLOSEST_FIRST[number]
-    return need_text(code, need, claim, card), amount(code, have, claim)
+    code = CLOSEST_FIRST[found.code]
+    return need_text(code, found.need, claim, found.card), amount(code, found.have, claim)
