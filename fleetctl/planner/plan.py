@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.canonical import canonical_json_of_sorted, plan_id
@@ -27,22 +29,22 @@ from fleetctl.planner.drift import find_drift
 from fleetctl.planner.expectation import expect
 from fleetctl.planner.live import LiveState, ModelState, sort_out
 from fleetctl.planner.notes import slot_notes
-from fleetctl.planner.occupants import survey_site
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
 from fleetctl.planner.outcome import detailed_exit_code
+from fleetctl.planner.placement.certificate import certify
 from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.exact.certificate import certify
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.policy import Doing, policy_findings, refusing
-from fleetctl.planner.repacked import Lying, repacked_bound
 from fleetctl.planner.rows import model_row
 from fleetctl.spec.resolve import shape_as_set, spec_document
 from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
+
+if TYPE_CHECKING:
+    from fleetctl.planner.placement.reasons.remedies import Inquiry
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,20 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     packing = pack(free, placer, expected=expect(fleet, inventory, state, shapes), settle=False)
     placed = packing.placed
     all_placed = len(placed) == sum(demand.missing for demand in free)
-    repacked = None if all_placed else repacked_bound(
-        free, placed, packing.most, Lying(state, inventory, ledger, opening))
+    repacked = None
+    if not all_placed:  # what explains a shortfall is imported only then: a third of the time of a small plan
+        from fleetctl.planner.repacked import Lying, repacked_bound
+
+        repacked = repacked_bound(free, placed, packing.most, Lying(state, inventory, ledger, opening))
     certificate = certify(demands, placed, packing.most, packing.method, repacked)
-    inquiry = Inquiry(placer, lambda: survey_site(fleet, inventory, state, placed, ledger, options.adopt_from))
-    blocked = _blocked(demands, placed, state, inquiry)
+
+    def inquire() -> Inquiry:
+        from fleetctl.planner.occupants import survey_site
+        from fleetctl.planner.placement.reasons.remedies import Inquiry
+
+        return Inquiry(placer, lambda: survey_site(fleet, inventory, state, placed, ledger, options.adopt_from))
+
+    blocked = _blocked(demands, placed, state, cache(inquire))
     return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked)
 
 
@@ -95,7 +106,7 @@ def _demand(place: int, model: ResolvedModel, state: ModelState, shape: ReplicaS
 
 
 def _blocked(
-    demands: Sequence[Demand], placed: Sequence[Placed], state: LiveState, inquiry: Inquiry
+    demands: Sequence[Demand], placed: Sequence[Placed], state: LiveState, inquiry: Callable[[], Inquiry]
 ) -> list[Blocked]:
     created = _count_by_place(placed)
     result: list[Blocked] = []
@@ -106,7 +117,7 @@ def _blocked(
             continue
         claimed_by = sorted(state.models[key].claimed_by)
         result.append(_claimed(key, short, claimed_by) if claimed_by
-                      else inquiry.blocked(demand.shape, short, demand.priority))
+                      else inquiry().blocked(demand.shape, short, demand.priority))
     return result
 
 

@@ -5,30 +5,29 @@ some hundred nodes a solver finds out, on a larger one patterns of whole nodes c
 for the last replicas. Each of them is compared with the best so far by one objective (objective.py), so none can make a
 plan worse. Work is counted in steps, so that the answer does not depend on the machine. Last, written spreads have what
 that leaves them. The result's order is the order of creation.
+
+What is not needed where everything fits is imported where it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.exact.certificate import argument_for
-from fleetctl.planner.placement.exact.exact import Examined, bound_replicas, examine
 from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again, top_up
-from fleetctl.planner.placement.greedy.rearrange import rearrange
 from fleetctl.planner.placement.greedy.spread_out import crowding, pack_anew, spread_out
-from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Level, Levels, Score, priorities, score, wanted_levels
-from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
 from fleetctl.planner.placement.problem import Problem, state_problem
-from fleetctl.planner.placement.realize import layout_of, realize
-from fleetctl.planner.placement.slim import slim_down
 from fleetctl.planner.placement.worth.expected import Expected
 from fleetctl.planner.placement.worth.room_worth import RoomWorth
+
+if TYPE_CHECKING:
+    from fleetctl.planner.placement.exact.exact import Examined
+    from fleetctl.planner.placement.layout import Layout
 
 REARRANGE_STEPS = 3_000
 """Placements that each round of remove and reinsert may try."""
@@ -69,6 +68,8 @@ def pack(
     ledger = placer.ledger
     if sum(demand.missing for demand in wanted) <= MANY:
         return _pack(wanted, ledger, RoomWorth(ledger, expected) if expected else None)
+    from fleetctl.planner.placement.slim import slim_down
+
     slim = slim_down(state_problem(wanted, ledger), wanted)
     packing = _pack(slim.demands, slim.ledger, None)
     placed = slim.restored(packing.placed)
@@ -87,6 +88,8 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger, worth: RoomWorth | None) -> 
     if search.is_done:
         search.spread_out()
         return Packing(search.best, search.ceiling, len(search.best))
+    from fleetctl.planner.placement.exact.exact import argument_for, bound_replicas
+
     examined = search.examine()
     for tier in (search.try_patterns, search.rearrange):
         if not search.is_good_enough:
@@ -161,6 +164,8 @@ class _Search:
 
     def examine(self) -> Examined:
         """Ask the exact tier how far one could get, and try what it may have for that."""
+        from fleetctl.planner.placement.exact.exact import examine
+
         examined = examine(self.problem, self.levels)
         self.ceiling = tuple(Level(*level) for level in examined.levels)
         if examined.layout is not None and not self.is_done:
@@ -171,6 +176,9 @@ class _Search:
         """Try column generation, from the best packing so far."""
         if self.count > MANY:
             return
+        from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
+        from fleetctl.planner.placement.realize import layout_of
+
         self._clear()
         layout = pack_by_patterns(self.problem, steps=PATTERN_STEPS, incumbent=layout_of(self.problem, self.best))
         if layout is not None:
@@ -178,6 +186,8 @@ class _Search:
 
     def rearrange(self) -> None:
         """Improve the best packing by removing and reinserting, for as long as that goes well."""
+        from fleetctl.planner.placement.greedy.rearrange import rearrange
+
         for _ in range(ROUNDS):
             before = self._score
             self.stand_best()
@@ -207,6 +217,8 @@ class _Search:
         self._stands = False
 
     def _try_layout(self, layout: Layout) -> None:
+        from fleetctl.planner.placement.realize import realize
+
         self._clear()
         self._offer(realize(self.problem, layout, self.placer))
 

@@ -93,7 +93,8 @@ def batch(trace: Trace, arrivals: Sequence[Task]) -> list[Stay]:
         task_of[shape.key] = task
     laid = ledger_of(trace.hosts)
     stays = []
-    for placed in pack(demands, Placer(ledger)).placed:
+    expected = [Expected(demand.shape, demand.missing, demand.missing) for demand in demands]
+    for placed in pack(demands, Placer(ledger), expected=expected).placed:
         for stand in placed.stands:
             taken = laid.take(stand.node, stand.seat.claim)  # in order of creation: the cards Ray would hand out
             if taken is not None:

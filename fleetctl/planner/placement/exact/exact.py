@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fleetctl.planner.placement.exact.bound import count_bound
 from fleetctl.planner.placement.exact.climb import climb, most_replicas
 from fleetctl.planner.placement.exact.columns import Relaxation
 from fleetctl.planner.placement.exact.relaxation import relax, relax_by_node
@@ -52,3 +53,12 @@ def bound_replicas(examined: Examined, reached: Levels) -> int:
     most = [value for level in examined.levels for value in level]
     proven = next((place for place, pair in enumerate(zip(have, most, strict=True)) if pair[0] != pair[1]), len(have))
     return most_replicas(examined.relaxation, have[:proven])
+
+
+def argument_for(most: int, examined: Examined) -> str:
+    """Say by which argument no plan places more than `most`: a plain count where one will do."""
+    counted = count_bound(examined.relaxation.tally)
+    if counted.replicas <= most:
+        return f"slot count: {counted.method}"
+    groups = len(examined.relaxation.pools)
+    return f"relaxation over {groups} {'group' if groups == 1 else 'groups'} of nodes"
