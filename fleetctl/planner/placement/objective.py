@@ -1,8 +1,7 @@
 """What makes one packing better than another, in the order a fleet wants it.
 
 For every priority, high to low: models with at least one live or placed replica, GPU units placed, replicas placed;
-over all of them: written spreads least crowded, then least cost to what else is expected. Python
-compares tuples just so.
+over all of them: written spreads least crowded, then fewest empty nodes broken. Python compares tuples just so.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ Levels = tuple[Level, ...]
 """One per priority at which something is missing, high to low."""
 
 Score = tuple[Levels, int, int]
-"""A level per priority, high to low; then minus how crowded the values of written spreads are, and minus what it costs
-what else is expected; where nothing is, the number of empty nodes broken."""
+"""A level per priority, high to low; then minus how crowded the values of written spreads are, and minus the number of
+empty nodes broken."""
 
 
 def priorities(demands: Sequence[Demand]) -> tuple[int, ...]:
@@ -48,9 +47,9 @@ def placed_levels(placed: Sequence[Placed], levels: Sequence[int]) -> Levels:
     return _levels(demands, Counter(one.demand.place for one in placed), levels)
 
 
-def score(placed: Sequence[Placed], levels: Sequence[int], crowding: int, cost: int) -> Score:
-    """Rate a packing; `crowding` see greedy/spread_out.py."""
-    return placed_levels(placed, levels), -crowding, -cost
+def score(placed: Sequence[Placed], levels: Sequence[int], crowding: int, broken: int) -> Score:
+    """Rate a packing; `crowding` see greedy/spread_out.py; `broken` = nodes with replicas of it that were empty."""
+    return placed_levels(placed, levels), -crowding, -broken
 
 
 def levels_of(demands: Mapping[int, Demand], counts: Mapping[int, int]) -> Levels:

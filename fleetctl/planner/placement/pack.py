@@ -6,7 +6,8 @@ for the last replicas. Each of them is compared with the best so far by one obje
 plan worse. Work is counted in steps, so that the answer does not depend on the machine. Last, written spreads have what
 that leaves them. The result's order is the order of creation.
 
-What is not needed where everything fits is imported where it is used.
+A small plan is then placed once more where it leaves most room for what else is expected (greedy/leave_room.py). What
+is not needed where everything fits is imported where it is used.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again, top_up
+from fleetctl.planner.placement.greedy.leave_room import leave_room
 from fleetctl.planner.placement.greedy.spread_out import crowding, pack_anew, spread_out
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Level, Levels, Score, priorities, score, wanted_levels
 from fleetctl.planner.placement.problem import Problem, state_problem
 from fleetctl.planner.placement.worth.expected import Expected
-from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.exact.exact import Examined
@@ -36,7 +37,7 @@ SPREAD_STEPS, SPREAD_WORK = 3_000, 2_000_000
 PATTERN_STEPS = 3_000
 """Pricings of a class of nodes."""
 FEW = 1_000
-"""Replicas wanted up to which all tiers are tried for the last one."""
+"""Replicas up to which all tiers are tried for the last one, and each goes where it leaves most room for the rest."""
 ROUNDS = 5
 """Rounds of remove and reinsert in a row, while each finds something."""
 MANY = 20_000
@@ -65,13 +66,19 @@ def pack(
     wanted = [demand for demand in demands if demand.missing > 0]
     if not wanted:
         return Packing([], (), 0)
-    ledger = placer.ledger
-    if sum(demand.missing for demand in wanted) <= MANY:
-        return _pack(wanted, ledger, RoomWorth(ledger, expected) if expected else None)
+    mark = placer.ledger.mark()
+    packing = _pack_slim(wanted, placer.ledger, settle=settle)
+    if expected and 0 < len(packing.placed) <= FEW:
+        placer.ledger.undo(mark)
+        return packing._replace(placed=leave_room(packing.placed, placer.ledger, expected))
+    return packing
+
+
+def _pack_slim(wanted: Sequence[Demand], ledger: Ledger, *, settle: bool) -> Packing:
     from fleetctl.planner.placement.slim import slim_down
 
     slim = slim_down(state_problem(wanted, ledger), wanted)
-    packing = _pack(slim.demands, slim.ledger, None)
+    packing = _pack(slim.demands, slim.ledger)
     placed = slim.restored(packing.placed)
     if not settle and len(placed) == sum(demand.missing for demand in wanted):
         return packing._replace(placed=placed)
@@ -79,11 +86,11 @@ def pack(
         for one in placed:
             ledger.take_slots(one.demand.shape.key, (stand.node for stand in one.stands))
         return packing._replace(placed=placed)
-    return _pack(wanted, ledger, None)
+    return _pack(wanted, ledger)
 
 
-def _pack(wanted: Sequence[Demand], ledger: Ledger, worth: RoomWorth | None) -> Packing:
-    search = _Search(state_problem(wanted, ledger), wanted, worth)
+def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
+    search = _Search(state_problem(wanted, ledger), wanted)
     search.try_greedily()
     if search.is_done:
         search.spread_out()
@@ -107,7 +114,6 @@ class _Search:
 
     problem: Problem
     wanted: Sequence[Demand]
-    worth: RoomWorth | None
     best: list[Placed] = field(default_factory=list)
     levels: Levels = ()
     ceiling: Levels = ()
@@ -125,9 +131,9 @@ class _Search:
         self.ceiling = wanted_levels(self.wanted)
         self._start = self.problem.ledger.mark()
         self.opening = list(self.problem.ledger.numbers)
-        self.placer = Placer(self.problem.ledger, self.worth)
+        self.placer = Placer(self.problem.ledger)
         if any(demand.shape.spread is not None for demand in self.wanted):
-            self.spreading = Placer(self.problem.ledger, self.worth, spread_first=True)
+            self.spreading = Placer(self.problem.ledger, spread_first=True)
 
     @property
     def is_done(self) -> bool:
@@ -227,19 +233,16 @@ class _Search:
         if len(placed) < self.count:
             top_up(self._by_rank(), placed, self.placer)
         crowds = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
-        reached = score(placed, priorities(self.wanted), crowds, self._cost(placed))
+        reached = score(placed, priorities(self.wanted), crowds, self._broken(placed))
         if self._score is None or reached > self._score:
             self.best, self._score, self.levels, self._stands = placed, reached, reached[0], True
         else:
             self._clear()
 
-    def _cost(self, placed: Sequence[Placed]) -> int:
-        """Return what a packing that stands on the ledger costs what else is expected, or the empty nodes it breaks."""
-        ledger, worth = self.problem.ledger, self.worth
+    def _broken(self, placed: Sequence[Placed]) -> int:
+        """Return how many nodes a packing breaks that were empty."""
         nodes = {stand.node for one in placed for stand in one.stands}
-        if worth is None:
-            return sum(ledger.numbered(self.opening[node]).empty for node in nodes)
-        return sum(worth.harm(self.opening[node], ledger.numbers[node], worth.area_of[node]) for node in nodes)
+        return sum(self.problem.ledger.numbered(self.opening[node]).empty for node in nodes)
 
     def _by_rank(self) -> list[Demand]:
         return [demand for one in self.problem.demands for demand in one.demands]

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 CERTIFICATE = (
-    ("fleetctl.planner.placement.pack", "examine"), ("fleetctl.planner.placement.pack", "bound_replicas"),
-    ("fleetctl.planner.plan", "repacked_bound"),
+    ("fleetctl.planner.placement.exact.exact", "examine"), ("fleetctl.planner.placement.exact.exact", "bound_replicas"),
+    ("fleetctl.planner.repacked", "repacked_bound"),
 )
-"""What says how many could be placed at most: modules that call them, and their names."""
+"""What says how many could be placed at most: modules and names, imported anew with each plan."""
 
 
 @contextmanager

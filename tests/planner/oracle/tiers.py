@@ -7,10 +7,12 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
-from fleetctl.planner.placement import pack
+from fleetctl.planner.placement import slim
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact import exact
+from fleetctl.planner.placement.greedy import rearrange
 from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.patterns import patterns
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.slim import SlimProblem
 
@@ -31,11 +33,11 @@ def _as_large(problem: Problem, demands: Sequence[Demand]) -> SlimProblem:
 
 TIERS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "solver": (exact, "relax_by_node", _nothing),
-    "patterns": (pack, "pack_by_patterns", _nothing),
-    "rearrange": (pack, "rearrange", _as_it_was),
-    "slim": (pack, "slim_down", _as_large),
+    "patterns": (patterns, "pack_by_patterns", _nothing),
+    "rearrange": (rearrange, "rearrange", _as_it_was),
+    "slim": (slim, "slim_down", _as_large),
 }
-"""By name: the module that calls a tier, under which name, and what is done instead."""
+"""By name: the module of a tier, its function there, and what is done instead."""
 
 
 @contextmanager

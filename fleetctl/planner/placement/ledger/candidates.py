@@ -116,10 +116,11 @@ class Fits:
         taken = self.ledger.peek_number(number, self.claim)
         if taken is None:
             return None
-        risky, *rest = fit_key(self.ledger.numbered(number), taken, self.claim)
-        after = self.ledger.after(number, self.claim)
-        harm = 0 if self.worth is None or after is None else self.worth.harm(number, after, area)
-        return (risky, harm, *rest)
+        key = fit_key(self.ledger.numbered(number), taken, self.claim)
+        after = None if self.worth is None else self.ledger.after(number, self.claim)
+        if self.worth is None or after is None:
+            return key
+        return (key[0], self.worth.harm(number, after, area), *key[1:])
 
 
 @dataclass(slots=True)
