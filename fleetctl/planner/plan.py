@@ -26,7 +26,6 @@ from fleetctl.planner.complete import require_complete
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.live import LiveState, ModelState, sort_out
 from fleetctl.planner.notes import slot_notes
-from fleetctl.planner.occupants import survey_site
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
 from fleetctl.planner.outcome import detailed_exit_code
@@ -35,10 +34,11 @@ from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact.certificate import certify
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.occupants import Occupants, look_around, planned
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.policy import Doing, policy_findings, refusing
-from fleetctl.planner.repacked import Lying, repacked_bound
+from fleetctl.planner.repacked import Running, repacked_bound
 from fleetctl.planner.rows import model_row
 from fleetctl.spec.resolve import shape_as_set, spec_document
 from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
@@ -80,12 +80,20 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     packing = pack(free, placer, settle=False)
     placed = packing.placed
     all_placed = len(placed) == sum(demand.missing for demand in free)
+    occupants = _occupants(fleet, inventory, state, placed, ledger) if not all_placed else Occupants((), ())
     repacked = None if all_placed else repacked_bound(
-        free, placed, packing.most, Lying(state, inventory, ledger, opening))
+        free, placed, packing.most, Running(occupants, ledger, opening))
     certificate = certify(demands, placed, packing.most, packing.method, repacked)
-    inquiry = Inquiry(placer, lambda: survey_site(fleet, inventory, state, placed, ledger, options.adopt_from))
-    blocked = _blocked(demands, placed, state, inquiry)
+    blocked = _blocked(demands, placed, state, Inquiry(placer, occupants, fleet.policies))
     return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked)
+
+
+def _occupants(
+    fleet: ResolvedFleet, inventory: Inventory, state: LiveState, placed: Sequence[Placed], ledger: Ledger
+) -> Occupants:
+    found = look_around(inventory.nodes, ledger.nodes, state.running, {model.key: model for model in fleet.models})
+    found.everybody += planned(placed, fleet.models, lambda key, count: state.models[key].new_ids(count))
+    return found
 
 
 def _demand(place: int, model: ResolvedModel, state: ModelState, shape: ReplicaShape) -> Demand:
