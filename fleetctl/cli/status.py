@@ -84,16 +84,14 @@ def _outdated(replicas: list[Replica], seen: Inventory, fleet: ResolvedFleet) ->
 
 def _tell_none(model: str, fleet: ResolvedFleet | None, seen: Inventory, running: set[str]) -> None:
     """Say that nothing runs of a model the fleet has; raises FleetctlError for a key that nobody knows."""
-    from difflib import get_close_matches
-
     from fleetctl.cli.console import say
+    from fleetctl.documents.nearest import did_you_mean
 
     wanted = {one.key: one.replicas for one in fleet.models} if fleet else {}
     if model in wanted:
         say("note", f"no replica of {model} runs; the fleet file wants {wanted[model]}")
         return
-    near = get_close_matches(model, sorted(running | wanted.keys()), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else "`fleetctl status` lists what runs"
+    hint = did_you_mean(model, running | wanted.keys()) or "`fleetctl status` lists what runs"
     raise absent(seen, f"there is no replica of {model}{f' in fleet {fleet.name}' if fleet else ''}", hint)
 
 

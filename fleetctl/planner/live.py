@@ -74,6 +74,8 @@ class LiveState:
     """By node id: the members of everybody's live replicas, in a fixed order."""
     unmanaged: list[Unmanaged]
     lost: list[Lost]
+    running: list[tuple[Replica, bool]]
+    """Everybody's live replicas, in a fixed order, and whether each is ours."""
 
 
 def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from: str | None = None) -> LiveState:
@@ -83,15 +85,17 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
     """
     dead = dead_node_ids(inventory)
     names = {node.id: node.name for node in inventory.nodes}
-    state = LiveState({key: ModelState() for key in keys}, {}, [], [])
+    state = LiveState({key: ModelState() for key in keys}, {}, [], [], [])
     for replica in in_fixed_order(inventory.replicas):
         if replica.state not in LIVE_STATES:
             continue
         lost = is_lost(replica, dead)
         ours = replica.fleet == fleet or (replica.fleet is not None and replica.fleet == adopt_from
                                           and replica.model in keys)
-        _file(state, replica, names, ours=ours and replica.replica_id is not None, lost=lost)
+        ours = ours and replica.replica_id is not None
+        _file(state, replica, names, ours=ours, lost=lost)
         if not lost:
+            state.running.append((replica, ours))
             for member in replica.members:
                 if member.node_id is not None:
                     state.holding.setdefault(member.node_id, []).append(member)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
+from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import UsageError
 
@@ -51,6 +51,5 @@ def check_options(options: PlanOptions, keys: Collection[str]) -> None:
 def _check(flag: str, named: Sequence[str], keys: Collection[str]) -> None:
     for key in named:
         if key not in keys:
-            near = get_close_matches(key, sorted(keys), n=1, cutoff=0.5)
-            hint = f"Did you mean {near[0]}?" if near else "See the model keys of the file with `fleetctl plan`."
+            hint = did_you_mean(key, keys) or "see the model keys of the file with `fleetctl plan`"
             raise UsageError(f"{flag} {key}: the fleet file has no such model", hint=hint)

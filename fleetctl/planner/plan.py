@@ -37,6 +37,7 @@ from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.occupants import Occupants, look_around, planned
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.policy import Doing, policy_findings, refusing
 from fleetctl.planner.rows import model_row
@@ -83,21 +84,29 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     packing = pack(free, placer, expected=expect(fleet, inventory, state, shapes), settle=False)
     placed = packing.placed
     all_placed = len(placed) == sum(demand.missing for demand in free)
-    repacked = None
+    occupants, repacked = Occupants((), ()), None
     if not all_placed:  # what explains a shortfall is imported only then: a third of the time of a small plan
-        from fleetctl.planner.repacked import Lying, repacked_bound
+        from fleetctl.planner.repacked import Running, repacked_bound
 
-        repacked = repacked_bound(free, placed, packing.most, Lying(state, inventory, ledger, opening))
+        occupants = _occupants(fleet, inventory, state, placed, ledger)
+        repacked = repacked_bound(free, placed, packing.most, Running(occupants, ledger, opening))
     certificate = certify(demands, placed, packing.most, packing.method, repacked)
 
     def inquire() -> Inquiry:
-        from fleetctl.planner.occupants import survey_site
         from fleetctl.planner.placement.reasons.remedies import Inquiry
 
-        return Inquiry(placer, lambda: survey_site(fleet, inventory, state, placed, ledger, options.adopt_from))
+        return Inquiry(placer, occupants, fleet.policies)
 
     blocked = _blocked(demands, placed, state, cache(inquire))
     return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked)
+
+
+def _occupants(
+    fleet: ResolvedFleet, inventory: Inventory, state: LiveState, placed: Sequence[Placed], ledger: Ledger
+) -> Occupants:
+    found = look_around(inventory.nodes, ledger.nodes, state.running, {model.key: model for model in fleet.models})
+    found.everybody += planned(placed, fleet.models, lambda key, count: state.models[key].new_ids(count))
+    return found
 
 
 def _demand(place: int, model: ResolvedModel, state: ModelState, shape: ReplicaShape) -> Demand:

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from fleetctl.documents.inventory import Inventory, Replica, indices_among
+from fleetctl.documents.inventory import indices_among
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact.climb import most_replicas
@@ -22,11 +21,12 @@ from fleetctl.planner.placement.exact.relaxation import relax
 from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, Slots
+from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.problem import state_problem
 
 
 def repacked_bound(
-    demands: Sequence[Demand], placed: Sequence[Placed], most: int, lies: Lying
+    demands: Sequence[Demand], placed: Sequence[Placed], most: int, running: Running
 ) -> int | None:
     """Bound the new replicas of any plan that keeps all of `placed`, if live ones of the same models could be moved.
 
@@ -34,17 +34,17 @@ def repacked_bound(
     replica stays where it lies when it is not of its model's present shape, when the cards it holds are not known, or
     when a node of it takes nothing new.
     """
-    lifting = _Lifting(lies)
+    lifting = _Lifting(running)
     lifted = Counter({demand.place: lifting.lift(demand.shape) for demand in demands})
     if not lifted.total():
         return None
     have = Counter(one.demand.place for one in placed)
     try:
         moved = _most(demands, lifted, have, Ledger.opened(
-            lies.ledger.nodes, lifting.offers, lifting.slots, crowds=lifting.crowds(lifting.staying)))
+            running.ledger.nodes, lifting.offers, lifting.slots, crowds=lifting.crowds(lifting.staying)))
         if moved <= most:
             return None
-        unmoved = Ledger.opened(lies.ledger.nodes, lifting.before, lifting.all_slots,
+        unmoved = Ledger.opened(running.ledger.nodes, lifting.before, lifting.all_slots,
                                 crowds=lifting.crowds(lifting.standing))
         return moved if moved > _most(demands, Counter(), have, unmoved) else None
     except InfeasibleError:  # something runs where its model's file would not let it
@@ -62,11 +62,10 @@ def _most(demands: Sequence[Demand], lifted: Counter[int], have: Counter[int], l
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
-    """What runs and where; `opening` = the number of each node's offer before anything was placed."""
+class Running:
+    """Who runs where; `opening` = the number of each node's offer before anything was placed."""
 
-    state: LiveState
-    inventory: Inventory
+    occupants: Occupants
     ledger: Ledger
     opening: Sequence[int]
 
@@ -74,10 +73,12 @@ class Lying:
 class _Lifting:
     """Which live replicas can be taken off their nodes, and what the nodes offer without them."""
 
-    def __init__(self, lies: Lying) -> None:
-        self._lies = lies
-        self._nodes = {node.id: node for node in lies.inventory.nodes}
-        self._places = {node.id: place for place, node in enumerate(lies.ledger.nodes)}
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._live: dict[str, list[Occupant]] = {}
+        for one in running.occupants.everybody:
+            if one.counted and not one.planned:
+                self._live.setdefault(one.model, []).append(one)
         self._cards: dict[int, tuple[dict[str, int], frozenset[int]]] = {}
         self._lifted: dict[int, list[_Grant]] = {}
         self._held: dict[tuple[int, str], int] = {}
@@ -94,8 +95,8 @@ class _Lifting:
         count = 0
         if shape.spread is not None:
             self._labels[shape.key] = shape.spread.label
-        for live in self._lies.state.models[shape.key].live:
-            touched = {self._places[member.node_id] for member in live.members if member.node_id in self._places}
+        for live in self._live.get(shape.key, ()):
+            touched = set(live.places)
             for place in touched:
                 self._held[place, shape.key] = self._held.get((place, shape.key), 0) + 1
             self.standing.setdefault(shape.key, []).append(touched)
@@ -111,12 +112,12 @@ class _Lifting:
 
     def crowds(self, standing: Mapping[str, Sequence[set[int]]]) -> Crowds:
         """Return the crowds of the models that were looked at, where these replicas stand."""
-        return Crowds(self._lies.ledger.nodes, self._labels, lambda key: standing.get(key, ()))
+        return Crowds(self._running.ledger.nodes, self._labels, lambda key: standing.get(key, ()))
 
     @property
     def before(self) -> list[Offer]:
         """The offers as things lie."""
-        return [self._lies.ledger.numbered(number) for number in self._lies.opening]
+        return [self._running.ledger.numbered(number) for number in self._running.opening]
 
     @property
     def offers(self) -> list[Offer]:
@@ -124,8 +125,8 @@ class _Lifting:
         known: dict[tuple[int, int, tuple[_Grant, ...]], Offer] = {}
         result = self.before
         for place, grants in self._lifted.items():
-            reserve = self._lies.ledger.nodes[place].policy.reserve_vram
-            kind = self._lies.opening[place], reserve, tuple(sorted(grants))
+            reserve = self._running.ledger.nodes[place].policy.reserve_vram
+            kind = self._running.opening[place], reserve, tuple(sorted(grants))
             if kind not in known:
                 known[kind] = _freed(result[place], kind[2], reserve)
             result[place] = known[kind]
@@ -141,13 +142,13 @@ class _Lifting:
         """The slots held by what stays where it lies."""
         return {where: frozenset(range(count - self._gone[where])) for where, count in self._held.items()}
 
-    def _grants(self, live: Replica, wanted: Sequence[tuple[int, int, int]]) -> list[tuple[int, _Grant]] | None:
-        if sorted((member.gpus, member.cpus, member.memory) for member in live.members) != wanted:
+    def _grants(self, live: Occupant, wanted: Sequence[tuple[int, int, int]]) -> list[tuple[int, _Grant]] | None:
+        members = [(place, member) for place, there in live.live.items() for member in there]
+        if sorted((member.gpus, member.cpus, member.memory) for _, member in members) != wanted:
             return None
         grants: list[tuple[int, _Grant]] = []
-        for member in live.members:
-            place = self._places.get(member.node_id or "")
-            if place is None or not self._lies.ledger.nodes[place].open:
+        for place, member in members:
+            if not self._running.ledger.nodes[place].open:
                 return None
             cards = tuple(indices_among(member, *self._cards_of(place))) if member.gpus else ()
             if len(cards) != -(-member.gpus // SHARE):
@@ -157,7 +158,7 @@ class _Lifting:
 
     def _cards_of(self, place: int) -> tuple[dict[str, int], frozenset[int]]:
         if place not in self._cards:
-            cards = self._nodes[self._lies.ledger.nodes[place].id].gpus
+            cards = self._running.occupants.nodes[place].gpus
             self._cards[place] = ({card.uuid: card.index for card in cards if card.uuid},
                                   frozenset(card.index for card in cards))
         return self._cards[place]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from planner_worlds import short_fleet, short_inventory
 
 from fleetctl.planner.live import sort_out
-from fleetctl.planner.occupants import survey_site
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.occupants import look_around
 from fleetctl.planner.placement.reasons.remedies import Inquiry
 
 
@@ -22,7 +22,8 @@ def _ask(models: int, **parts: object) -> tuple[Inquiry, list[str]]:
     shapes = {model.key: replica_shape(model) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes)
     ledger = open_ledger(inventory, fleet.policies, state)
-    inquiry = Inquiry(Placer(ledger), lambda: survey_site(fleet, inventory, state, [], ledger))
+    occupants = look_around(inventory.nodes, ledger.nodes, state.running, {model.key: model for model in fleet.models})
+    inquiry = Inquiry(Placer(ledger), occupants, fleet.policies)
     before = list(ledger.numbers)
     told = [inquiry.blocked(shapes[model["key"]], 2, 0) for model in asked]
     assert ledger.numbers == before

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
+from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import ModelRow
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.claims import ReplicaShape
@@ -18,7 +19,6 @@ from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.explain import explain
 from fleetctl.planner.questions.filling import Filled, fill
 from fleetctl.planner.questions.hardware import hardware, need_text
-from fleetctl.planner.questions.nearest import nearest
 from fleetctl.planner.questions.replica_shape import typed_shape
 from fleetctl.planner.questions.world import World, take_planned
 
@@ -49,7 +49,7 @@ def _chosen(world: World, models: Sequence[str], *, everything: bool) -> list[Re
     shapes = world.shapes()
     for key in models:
         if key not in shapes:
-            raise UsageError(f"--model {key}: the fleet file has no such model", hint=nearest(key, shapes))
+            raise UsageError(f"--model {key}: the fleet file has no such model", hint=did_you_mean(key, shapes))
     return [shape for key, shape in shapes.items() if key in models or (everything and not models)]
 
 

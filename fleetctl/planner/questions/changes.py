@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import MAX_REPLICAS, NodePolicy
 from fleetctl.documents.inventory import Node
+from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.selector import matches
 from fleetctl.documents.what_if import Change
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
 from fleetctl.planner.questions.loss import without_node
-from fleetctl.planner.questions.nearest import find_node, nearest
+from fleetctl.planner.questions.nearest import find_node
 from fleetctl.planner.questions.new_node import new_nodes
 from fleetctl.planner.questions.typed import selector_of, split_commas
 from fleetctl.planner.questions.world import World
@@ -93,7 +94,7 @@ def _cordoned(world: World, text: str) -> list[Node]:
     found = [node for node in world.inventory.nodes if matches(selector, {NODE_ID_LABEL: node.id, **node.labels})]
     if not found:
         labels = {f"{key}={value}" for node in world.inventory.nodes for key, value in node.labels.items()}
-        raise UsageError(f"--cordon {text}: no node has these labels", hint=nearest(text, labels))
+        raise UsageError(f"--cordon {text}: no node has these labels", hint=did_you_mean(text, labels))
     return found
 
 
@@ -104,7 +105,7 @@ def _scale(world: World, text: str) -> tuple[World, Change]:
                          hint=f"N is how many replicas to want, from 0 to {MAX_REPLICAS}")
     models = {model.key: model for model in world.fleet.models}
     if key not in models:
-        raise UsageError(f"--scale {key}: the fleet file has no such model", hint=nearest(key, models))
+        raise UsageError(f"--scale {key}: the fleet file has no such model", hint=did_you_mean(key, models))
     before = models[key].replicas
     scaled = tuple(replace(model, replicas=int(number)) if model.key == key else model for model in world.fleet.models)
     change = Change(op="scale", about=text, message=f"wants {int(number)} instead of {before} of {key}")

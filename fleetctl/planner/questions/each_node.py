@@ -17,17 +17,16 @@ from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.explain import explain
 from fleetctl.planner.questions.hardware import hardware
-from fleetctl.planner.questions.sitting import there_now
-from fleetctl.planner.questions.standing import Standing, Stay, standing
 from fleetctl.planner.questions.world import World
 
 
 def lose_each(world: World, plan: Plan) -> list[NodeLoss]:
     """Return what the loss of each node that is not dead would mean, the gravest first; `plan` is the world's own."""
-    losses = _opened(world, standing(world, plan))
+    losses = _opened(world, plan)
     alike: dict[Hashable, list[int]] = {}
     for place, node in enumerate(losses.ledger.nodes):
         if node.state != "DEAD":
@@ -45,25 +44,34 @@ class _Losses:
     """The world as planned, and what is asked of it for every node."""
 
     world: World
-    found: Standing
+    ledger: Ledger
+    """With the plan applied."""
+    occupants: Occupants
+    have: Counter[str]
+    """Replicas by model."""
     shapes: Mapping[str, ReplicaShape]
     labels: tuple[str, ...]
     """The labels that models ask for in any way."""
     hardware: tuple[str, ...]
     """By number of the node."""
-    strangers: Counter[str]
-    """Live replicas that are not this fleet's, by node id."""
 
-    @property
-    def ledger(self) -> Ledger:
-        return self.found.ledger
+    def content(self, place: int) -> Counter[str]:
+        """Return how many replicas of each model a node has."""
+        return Counter(one.model for one in self._on(place))
+
+    def _on(self, place: int) -> list[Occupant]:
+        """Return the replicas on a node that count toward a target."""
+        return [one for one in map(self.occupants.everybody.__getitem__, self.occupants.here(place)) if one.counted]
+
+    def _strangers(self, place: int) -> int:
+        return len(self.occupants.here(place)) - len(self._on(place))
 
     def likeness(self, place: int) -> Hashable:
         """Return a key that only nodes with the same answer share."""
         others = self._others(place)
         order = {other: number for number, other in enumerate(others)}
-        gangs = tuple((stay.model, tuple(order.get(there, -1) for there in stay.places))
-                      for stay in self._spanning(place))
+        gangs = tuple((one.model, tuple(order.get(there, -1) for there in one.places))
+                      for one in self._spanning(place))
         after = tuple((self._features(other), self._freed(place, other)) for other in others)
         return self._features(place), gangs, after
 
@@ -71,34 +79,36 @@ class _Losses:
         """Return what the loss of any one of these equal nodes would mean, worked out for the first."""
         first, nodes = places[0], self.ledger.nodes
         return NodeLoss(hardware=self.hardware[first], nodes=[nodes[place].name for place in places],
-                        models=self._models(first), unmanaged=self.strangers[nodes[first].id])
+                        models=self._models(first), unmanaged=self._strangers(first))
 
     def _features(self, place: int) -> Hashable:
         node = self.ledger.nodes[place]
         caps = node.policy.cap_for(False).limit, node.policy.cap_for(True).limit
-        return (self.hardware[place], self.ledger.offer_number(place), node.open, caps, self.strangers[node.id],
-                tuple(node.labels.get(label) for label in self.labels), frozenset(self.found.content(place).items()))
+        return (self.hardware[place], self.ledger.offer_number(place), node.open, caps, self._strangers(place),
+                tuple(node.labels.get(label) for label in self.labels), frozenset(self.content(place).items()))
 
-    def _spanning(self, place: int) -> list[Stay]:
-        return [stay for stay in self.found.on.get(place, ()) if stay.spans]
+    def _spanning(self, place: int) -> list[Occupant]:
+        return [one for one in self._on(place) if len(one.places) > 1]
 
     def _others(self, place: int) -> list[int]:
         """Return the other nodes of the gangs on a node, in a fixed order."""
-        return [there for there in dict.fromkeys(there for stay in self._spanning(place) for there in stay.places)
+        return [there for there in dict.fromkeys(there for one in self._spanning(place) for there in one.places)
                 if there != place]
 
     def _freed(self, place: int, other: int) -> Offer:
         """Return what another node offers once the gangs on a lost one have ended; nothing where it takes nothing."""
         if not self.ledger.nodes[other].open:
             return self.ledger.offer(other)
-        return self.found.offer_without(other, [stay for stay in self._spanning(place) if other in stay.places])
+        gangs = {id(one) for one in self._spanning(place)}
+        gone = [number for number in self.occupants.here(other) if id(self.occupants.everybody[number]) in gangs]
+        return self.occupants.offer_without(other, gone, sure=False)[0]
 
     def _models(self, place: int) -> list[LostModel]:
-        lost = self.found.content(place)
+        lost = self.content(place)
         demands = [demand for demand in self._demands(lost) if demand.missing]
         ledger = self.ledger.supposing(
             dead=place, offers={other: self._freed(place, other) for other in self._others(place)},
-            ended=[(stay.model, stay.places) for stay in self.found.on.get(place, ())])
+            ended=[(one.model, one.places) for one in self._on(place)])
         placed = _placed(demands, ledger)
         needed = {demand.shape.key: demand.missing for demand in demands}
         return [self._model(key, lost[key], needed.get(key, 0), placed[key], ledger)
@@ -108,7 +118,7 @@ class _Losses:
         """Ask for what the targets need of what is lost."""
         for number, model in enumerate(self.world.fleet.models):
             if lost[model.key]:
-                left = self.found.have[model.key] - lost[model.key]
+                left = self.have[model.key] - lost[model.key]
                 missing = min(lost[model.key], max(0, model.replicas - left))
                 yield Demand(self.shapes[model.key], missing, left, model.priority, number)
 
@@ -131,11 +141,11 @@ def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:
     return needed
 
 
-def _opened(world: World, found: Standing) -> _Losses:
-    shapes = world.shapes()
-    kinds = {node.id: hardware(node) for node in world.inventory.nodes}
-    return _Losses(world, found, shapes, tuple(sorted(_labels_asked_for(shapes.values()))),
-                   tuple(kinds[node.id] for node in found.ledger.nodes), _strangers(world, found))
+def _opened(world: World, plan: Plan) -> _Losses:
+    shapes, ledger = world.shapes(), world.ledger()
+    occupants = world.occupants(ledger, plan)
+    return _Losses(world, ledger, occupants, Counter(one.model for one in occupants.everybody if one.counted), shapes,
+                   tuple(sorted(_labels_asked_for(shapes.values()))), tuple(map(hardware, occupants.nodes)))
 
 
 def _labels_asked_for(shapes: Iterable[ReplicaShape]) -> set[str]:
@@ -144,10 +154,3 @@ def _labels_asked_for(shapes: Iterable[ReplicaShape]) -> set[str]:
         asked |= {key for group in shape.groups for member in group.members for key, _ in member.selector}
         asked |= {label for label in (shape.same_label, shape.spread and shape.spread.label) if label}
     return asked
-
-
-def _strangers(world: World, found: Standing) -> Counter[str]:
-    """Count, by node id, the live replicas that are not this fleet's."""
-    ours = {id(replica) for model in found.state.models.values() for replica in model.live}
-    return Counter(node_id for replica in there_now(world) if id(replica) not in ours
-                   for node_id in {member.node_id for member in replica.members} if node_id)

@@ -7,10 +7,11 @@ cards of one that names none are inferred by Ray's rule, and what nobody claims 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from fleetctl.documents.inventory import Node
+from fleetctl.documents.inventory import Node, card_indices
 from fleetctl.documents.placement_map import Beside, Holder, LegendEntry, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import SHARE
@@ -18,9 +19,9 @@ from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.ledger.cards import Card
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.stock import offer_of
+from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.questions.hardware import hardware
-from fleetctl.planner.questions.sitting import Sitter, holder_of, seated, sitting, there_now
-from fleetctl.planner.questions.world import World, take_planned
+from fleetctl.planner.questions.world import World
 
 
 def placement_map(world: World, plan: Plan | None = None) -> PlacementMap:
@@ -33,14 +34,14 @@ def placement_map(world: World, plan: Plan | None = None) -> PlacementMap:
     ledger, state = world.opened(), world.sorted_out()
     nodes = {node.id: node for node in world.inventory.nodes}
     cards = [_cards_now(nodes[fact.id], place, ledger, state) for place, fact in enumerate(ledger.nodes)]
-    here = sitting(world)
-    coming = {} if plan is None else seated(plan, take_planned(plan, ledger))
+    found = world.occupants(ledger, plan)
     drawn = []
-    for fact, offered in zip(ledger.nodes, cards, strict=True):
-        sheets = _laid(offered, here.get(fact.id, ()), coming.get(fact.id, ()))
-        beside = [one for one in (*here.get(fact.id, ()), *coming.get(fact.id, ())) if not one.gpus]
-        drawn.append(_node(nodes[fact.id], fact.policy.cordoned_by, offered, sheets, beside))
-    return PlacementMap(fleet=world.named, inventory=world.about(), nodes=drawn, legend=_legend(world, plan, drawn))
+    for place, offered in enumerate(cards):
+        here = list(_members(world, found, place))
+        beside = [one for one in here if not one.gpus]
+        drawn.append(_node(found.nodes[place], ledger.nodes[place].policy.cordoned_by, offered, _laid(offered, here),
+                           beside))
+    return PlacementMap(fleet=world.named, inventory=world.about(), nodes=drawn, legend=_legend(world, found, drawn))
 
 
 def _cards_now(node: Node, place: int, ledger: Ledger, state: LiveState) -> tuple[Card, ...]:
@@ -48,6 +49,40 @@ def _cards_now(node: Node, place: int, ledger: Ledger, state: LiveState) -> tupl
     if node.state == "ALIVE":
         return ledger.offer(place).cards
     return offer_of(node, state.holding.get(node.id, ()), ledger.nodes[place].policy).cards
+
+
+class _Member(NamedTuple):
+    """One member on a node: whose it is, the GPU share it takes, and on which cards; empty = nobody says."""
+
+    holder: Holder
+    model: str
+    replica: str
+    gpus: int
+    cards: tuple[int, ...]
+
+    def shares(self) -> list[int]:
+        """Return what it takes card by card: whole cards, then the share below one."""
+        whole, part = divmod(self.gpus, SHARE)
+        return [SHARE] * whole + ([part] if part else [])
+
+
+def _members(world: World, found: Occupants, place: int) -> Iterator[_Member]:
+    """Yield everybody on a node: who is there now, then who would come."""
+    for number in found.here(place):
+        one = found.everybody[number]
+        for member in one.live.get(place, ()):
+            known = card_indices(member, found.nodes[place].gpus)
+            cards = tuple(known) if len(known) * SHARE >= member.gpus else ()
+            yield _Member(_holder(world, one), one.model, one.name, member.gpus, cards)
+        for new in one.planned.get(place, ()):
+            yield _Member("new", one.model, one.name, new.gpus, new.cards)
+
+
+def _holder(world: World, one: Occupant) -> Holder:
+    """Tell ours from others'; without a fleet whatever carries any fleet's mark is live, and the rest foreign."""
+    if one.planned:
+        return "new"
+    return "live" if one.fleet is not None and one.fleet in {world.named or one.fleet, world.adopt_from} else "foreign"
 
 
 @dataclass(slots=True)
@@ -58,48 +93,49 @@ class _Sheet:
     free: int
     pieces: list[Piece] = field(default_factory=list)
 
-    def lay(self, sitter: Sitter, share: int, *, certain: bool) -> None:
+    def lay(self, member: _Member, share: int, *, certain: bool) -> None:
         """Lay a piece on what is granted, or for a new replica on what is free; never more than there is."""
-        room = self.free if sitter.holder == "new" else self.granted
+        room = self.free if member.holder == "new" else self.granted
         share = min(share, room)
         if not share:
             return
-        if sitter.holder == "new":
+        if member.holder == "new":
             self.free -= share
         else:
             self.granted -= share
-        self.pieces.append(Piece(holder=sitter.holder, share=share, model=sitter.model, replica=sitter.replica,
+        self.pieces.append(Piece(holder=member.holder, share=share, model=member.model, replica=member.replica,
                                  certain=certain))
 
 
-def _laid(cards: Sequence[Card], here: Sequence[Sitter], coming: Sequence[Sitter]) -> dict[int, _Sheet]:
+def _laid(cards: Sequence[Card], here: Sequence[_Member]) -> dict[int, _Sheet]:
     """Lay everybody on cards: those who name theirs, the others where something is granted, and then the new ones."""
     sheets = {card.index: _Sheet(SHARE - card.free_share, card.free_share) for card in cards}
-    for sitter in here:
-        _lay_told(sitter, sheets, certain=True)
-    for sitter in sorted((one for one in here if one.gpus and not one.cards), key=lambda one: -one.gpus):
-        for share in sitter.shares():
-            _infer(sitter, share, sheets)
-    for sitter in coming:
-        _lay_told(sitter, sheets, certain=False)  # Ray picks the card when it comes
+    now = [one for one in here if one.holder != "new"]
+    for member in now:
+        _lay_told(member, sheets, certain=True)
+    for member in sorted((one for one in now if one.gpus and not one.cards), key=lambda one: -one.gpus):
+        for share in member.shares():
+            _infer(member, share, sheets)
+    for member in here[len(now):]:
+        _lay_told(member, sheets, certain=False)  # Ray picks the card when it comes
     return sheets
 
 
-def _lay_told(sitter: Sitter, sheets: Mapping[int, _Sheet], *, certain: bool) -> None:
-    for index in sitter.cards:
-        sheets[index].lay(sitter, min(SHARE, sitter.gpus), certain=certain)
+def _lay_told(member: _Member, sheets: Mapping[int, _Sheet], *, certain: bool) -> None:
+    for index in member.cards:
+        sheets[index].lay(member, min(SHARE, member.gpus), certain=certain)
 
 
-def _infer(sitter: Sitter, share: int, sheets: Mapping[int, _Sheet]) -> None:
+def _infer(member: _Member, share: int, sheets: Mapping[int, _Sheet]) -> None:
     """Lay a piece on the card that Ray most likely chose: the fullest on which so much is granted."""
     holding = [index for index, sheet in sheets.items() if sheet.granted >= share]
     if holding:
         index = min(holding, key=lambda index: (sheets[index].granted, index))
-        sheets[index].lay(sitter, share, certain=False)
+        sheets[index].lay(member, share, certain=False)
 
 
 def _node(
-    node: Node, cordoned_by: str | None, cards: Sequence[Card], sheets: Mapping[int, _Sheet], beside: Sequence[Sitter]
+    node: Node, cordoned_by: str | None, cards: Sequence[Card], sheets: Mapping[int, _Sheet], beside: Sequence[_Member]
 ) -> MapNode:
     models = {card.index: card.model for card in node.gpus}
     return MapNode(
@@ -116,16 +152,14 @@ def _card(card: Card, model: str | None, sheet: _Sheet) -> MapCard:
                    pieces=[*sheet.pieces, *unknown])
 
 
-def _legend(world: World, plan: Plan | None, nodes: Sequence[MapNode]) -> list[LegendEntry]:
+def _legend(world: World, found: Occupants, nodes: Sequence[MapNode]) -> list[LegendEntry]:
     """Count replicas by model; those that hold most on cards come first."""
     held: Counter[str] = Counter()
     for piece in (piece for node in nodes for card in node.cards for piece in card.pieces):
         if piece.model is not None:
             held[piece.model] += piece.share
     counts: dict[str, Counter[Holder]] = {}
-    for replica in there_now(world):
-        counts.setdefault(replica.model, Counter())[holder_of(world, replica)] += 1
-    for action in plan.actions if plan else ():
-        counts.setdefault(action.model, Counter())["new"] += 1
-    return [LegendEntry(model=model, live=found["live"], new=found["new"], foreign=found["foreign"])
-            for model, found in sorted(counts.items(), key=lambda item: (-held[item[0]], item[0]))]
+    for one in found.everybody:
+        counts.setdefault(one.model, Counter())[_holder(world, one)] += 1
+    return [LegendEntry(model=model, live=by["live"], new=by["new"], foreign=by["foreign"])
+            for model, by in sorted(counts.items(), key=lambda item: (-held[item[0]], item[0]))]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import TypeVar
 
+from fleetctl.documents.nearest import nearest
 from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_gpus
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.errors import UsageError
@@ -44,8 +44,8 @@ def words(parts: Sequence[str], known: Sequence[str], flag: str, example: str) -
         if not equals or not value.strip():
             raise UsageError(f"{flag}: {part!r} is no shape", hint=f"write {example}; keys are {', '.join(known)}")
         if key.strip() not in known:
-            near = get_close_matches(key.strip(), known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}={value}?" if near else f"KEY is one of {', '.join(known)}"
+            near = nearest(key.strip(), known)
+            hint = f"did you mean {near}={value}?" if near else f"KEY is one of {', '.join(known)}"
             raise UsageError(f"{flag}: there is no {key.strip()!r} in a shape", hint=hint)
         found.append((key.strip(), value.strip()))
     return found

@@ -12,7 +12,6 @@ from fleetctl.documents.what_if import Change, Counts, ModelChange, NewReplica, 
 from fleetctl.errors import UsageError
 from fleetctl.planner.questions.changes import CORDON_LABEL, Supposed, changed
 from fleetctl.planner.questions.each_node import lose_each
-from fleetctl.planner.questions.sitting import name_of, there_now
 from fleetctl.planner.questions.world import World
 
 
@@ -67,10 +66,9 @@ def _created(plan: Plan) -> list[NewReplica]:
 def _unmanaged_on(world: World, changes: Sequence[Change]) -> list[str]:
     """Name what would go with the nodes and is not this fleet's to plan again; `world` is the one before."""
     names = {name for change in changes if change.op == "loseNode" for name in change.nodes}
-    lost = {node.id for node in world.inventory.nodes if node.name in names}
-    ours = {id(replica) for model in world.sorted_out().models.values() for replica in model.live}
-    return [name_of(replica) for replica in there_now(world)
-            if id(replica) not in ours and any(member.node_id in lost for member in replica.members)]
+    found = world.occupants(world.opened())
+    lost = {place for place, node in enumerate(found.nodes) if node.name in names}
+    return [one.name for one in found.everybody if not one.counted and lost.intersection(one.places)]
 
 
 def _named(blocked: Blocked, world: World) -> Blocked:

@@ -16,6 +16,7 @@ from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, replica_shape
 from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.occupants import Occupant, Occupants, Planned, look_around
 from fleetctl.planner.plan import make_plan
 from fleetctl.spec.resolved import ResolvedFleet
 
@@ -61,24 +62,35 @@ class World:
         """Open a ledger of what is free now, as far as it could be read."""
         return open_ledger(self.inventory, self.fleet.policies, self.sorted_out(), self.shapes())
 
+    def occupants(self, ledger: Ledger, plan: Plan | None = None) -> Occupants:
+        """Return who holds what, and who would with `plan` applied, which is taken from the ledger."""
+        models = {model.key: model for model in self.fleet.models}
+        found = look_around(self.inventory.nodes, ledger.nodes, self.sorted_out().running, models)
+        found.everybody += take_planned(plan, ledger) if plan else ()
+        return found
+
     def about(self) -> PlanInventory:
         """Return which inventory this is, as answers name it."""
         return PlanInventory(observed_at=self.inventory.observed_at, source=self.inventory.source,
                              address=self.inventory.cluster.address, session_id=self.inventory.cluster.session_id)
 
 
-def take_planned(plan: Plan, ledger: Ledger) -> list[tuple[int, ...]]:
-    """Take every new replica of `plan` from the ledger, in order of creation; returns the cards of each member.
+def take_planned(plan: Plan, ledger: Ledger) -> list[Occupant]:
+    """Take every new replica of `plan` from the ledger, in order of creation; returns them with their cards.
 
     Raises ValueError when the ledger is not the one the plan was made on.
     """
     places = {node.id: place for place, node in enumerate(ledger.nodes)}
-    cards: list[tuple[int, ...]] = []
+    found: list[Occupant] = []
     for action in plan.actions:
+        there: dict[int, tuple[Planned, ...]] = {}
         for member in action.members:
-            taken = ledger.take(places[member.node_id], Claim(member.gpus, member.vram, member.cpus, member.memory))
+            place = places[member.node_id]
+            claim = Claim(member.gpus, member.vram, member.cpus, member.memory)
+            taken = ledger.take(place, claim)
             if taken is None:
                 raise ValueError(f"{action.id} does not fit on {member.node} any more")
-            cards.append(taken.indices)
-        ledger.take_slots(action.model, (places[member.node_id] for member in action.members))
-    return cards
+            there[place] = (*there.get(place, ()), Planned(claim, member.gpus, taken.indices))
+        ledger.take_slots(action.model, there)
+        found.append(Occupant(action.model, action.replica_id, planned=there))
+    return found

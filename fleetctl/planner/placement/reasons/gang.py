@@ -7,7 +7,7 @@ import numpy as np
 from fleetctl.documents.plan import Counted, Reason
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.reasons.counted import spread_text
-from fleetctl.planner.placement.reasons.mismatch import nearest
+from fleetctl.planner.placement.reasons.mismatch import meant
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.words import node_kind, nodes, with_claim
 
@@ -50,7 +50,7 @@ def _explain_domain(missing: Shortfall, label: str, need: str) -> Message:
         best = f"{most} in {max(value for value, fits in zip(values, counts, strict=True) if fits == most)}"
         message = f"needs {need} inside one value of {label}; best is {best}, {len(missing.fitting)} over all"
     else:
-        near = nearest(label, missing.table.label_keys)
+        near = meant(label, missing.table.label_keys)
         message = f"needs {need} inside one value of {label}, and no node has that label{near}"
     reason = Reason(
         code="SAME_LABEL_DOMAIN", node_count=len(missing.fitting), need=need, best=best,

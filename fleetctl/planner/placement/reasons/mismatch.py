@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import numpy as np
 
+from fleetctl.documents.nearest import nearest
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.reasons.node_table import NodeTable
@@ -36,18 +36,18 @@ def _nobody(key: str, expression: str, table: NodeTable) -> str:
     column = table.column(key)
     values = [column.values[code] for code in np.unique(column.codes[table.alive]) if code >= 0]
     if not values:
-        return f"{UNKNOWN_LABEL} {key}{nearest(key, table.label_keys)}"
+        return f"{UNKNOWN_LABEL} {key}{meant(key, table.label_keys)}"
     asked = " ".join(sorted(parse_requirement(expression).values))
-    return f"no node has {key}={expression}{nearest(asked, values)}; found: {_some(values)}"
+    return f"no node has {key}={expression}{meant(asked, values)}; found: {_some(values)}"
 
 
-def nearest(word: str, words: Sequence[str]) -> str:
+def meant(word: str, words: Sequence[str]) -> str:
     """Return ` (did you mean ...?)` with the nearest of `words` (in order of the alphabet), or nothing."""
     if len(words) > MAX_COMPARED:
         start = max(0, bisect(words, word) - MAX_COMPARED // 2)
         words = words[start: start + MAX_COMPARED]
-    near = get_close_matches(word, words, n=1, cutoff=0.6)
-    return f" ({DID_YOU_MEAN} {near[0]}?)" if near else ""
+    near = nearest(word, words, cutoff=0.6)
+    return f" ({DID_YOU_MEAN} {near}?)" if near else ""
 
 
 def _some(values: Sequence[str]) -> str:

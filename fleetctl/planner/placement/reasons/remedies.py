@@ -5,13 +5,15 @@ One inquiry serves one plan. Models that ask alike are answered once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.plan import Addition, Blocked, InTheWay
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.reasons.addition import find_addition, why_nothing
 from fleetctl.planner.placement.reasons.explain import Explanation, explain
 from fleetctl.planner.placement.reasons.mismatch import DID_YOU_MEAN, UNKNOWN_LABEL
@@ -19,16 +21,16 @@ from fleetctl.planner.placement.reasons.node_shapes import NodeShapes
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.pools import Pools
 from fleetctl.planner.placement.reasons.room import Room, RoomSearch
-from fleetctl.planner.placement.reasons.site import Occupant, Site
 from fleetctl.planner.placement.reasons.vacancy import Vacancies
 
 
 @dataclass
 class Inquiry:
-    """Asks the ledger as packing left it. `placer` stands on that ledger; `survey` tells what the plan was made on."""
+    """Asks the ledger as packing left it, on which `placer` stands, and who holds what once the plan is applied."""
 
     placer: Placer
-    survey: Callable[[], Site]
+    occupants: Occupants
+    policies: Sequence[NodePolicy]
     _why: dict[ReplicaShape, Explanation] = field(default_factory=dict)
     _added: dict[tuple[ReplicaShape, int], list[Addition]] = field(default_factory=dict)
     _rooms: dict[tuple[ReplicaShape, int], Room | str] = field(default_factory=dict)
@@ -63,27 +65,21 @@ class Inquiry:
         return self._search.vacancies.steps
 
     @cached_property
-    def site(self) -> Site:
-        """What the plan was made on; looked at only once something is blocked."""
-        return self.survey()
-
-    @cached_property
     def table(self) -> NodeTable:
         """The ledger as a table."""
         return NodeTable(self.placer.ledger)
 
     @cached_property
     def _shapes(self) -> NodeShapes:
-        return NodeShapes(self.table, self.site.nodes, self.site.policies)
+        return NodeShapes(self.table, self.occupants.nodes, self.policies)
 
     @cached_property
     def _search(self) -> RoomSearch:
-        return RoomSearch(Vacancies(self.site, self.placer.ledger.nodes),
-                          Pools(self.site.occupants, len(self.site.nodes)))
+        return RoomSearch(Vacancies(self.occupants), Pools(self.occupants.everybody, len(self.occupants.nodes)))
 
     @cached_property
     def _standing(self) -> frozenset[str]:
-        return frozenset(one.model for one in self.site.occupants if one.ours)
+        return frozenset(one.model for one in self.occupants.everybody if one.ours)
 
     def _room(self, shape: ReplicaShape, why: Explanation, priority: int) -> Room | str:
         if why.missing is None:
@@ -100,10 +96,10 @@ class Inquiry:
         return self._added[shape, replicas]
 
     def _named(self, room: Room) -> list[InTheWay]:
-        return [self._in_the_way(self.site.occupants[number], room) for number in room.gone]
+        return [self._in_the_way(self.occupants.everybody[number], room) for number in room.gone]
 
     def _in_the_way(self, one: Occupant, room: Room) -> InTheWay:
-        places = [place for place in room.places if place in one.live or place in one.planned]
+        places = [place for place in room.places if place in one.places]
         return InTheWay(
             replica=one.name, model=one.model, replica_id=one.replica_id,
             nodes=[self.placer.ledger.nodes[place].name for place in places],

@@ -17,10 +17,10 @@ import numpy as np
 
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.ledger.cards import Offer, take
+from fleetctl.planner.placement.occupants import Occupant
 from fleetctl.planner.placement.reasons.codes import CARD_UNKNOWN, FITS, NO_NODES
 from fleetctl.planner.placement.reasons.pools import NEVER, Pool, Pools
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
-from fleetctl.planner.placement.reasons.site import Occupant
 from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, count_placed, helpful_places
 from fleetctl.planner.placement.reasons.vacancy import Gone, Vacancies
 
@@ -161,7 +161,7 @@ class _Seeker:
 
     def _smallest(self, place: int, least: int) -> Gone | None:
         """Return the smallest set found without which one more member fits on a node; `least` = a bound from below."""
-        here = sorted((number for number in self.vacancies.here(place) if self._may_go(number)),
+        here = sorted((number for number in self.vacancies.occupants.here(place) if self._may_go(number)),
                       key=lambda number: self._regret(number, place))
         found = self._first_of(place, here, 1) if least == 1 else None
         if found is not None:
@@ -199,7 +199,7 @@ class _Seeker:
         return self._occupant(number).units(place)
 
     def _occupant(self, number: int) -> Occupant:
-        return self.vacancies.site.occupants[number]
+        return self.vacancies.occupants.everybody[number]
 
     def _fits(self, place: int, gone: Gone) -> bool:
         offer = self.vacancies.without(place, gone)
@@ -211,8 +211,7 @@ class _Seeker:
         if shape.size == 1:
             return True
         closed = table.closed != FITS
-        stood_on = {place for number in room.gone
-                    for place in (*self._occupant(number).live, *self._occupant(number).planned) if not closed[place]}
+        stood_on = {place for number in room.gone for place in self._occupant(number).places if not closed[place]}
         offers: dict[int, Offer] = {}
         for place in stood_on:
             offer = self.vacancies.without(place, frozenset(room.gone))

@@ -1,0 +1,162 @@
+"""Who holds what on which node: every live replica, ours and others', and every one that a plan would create.
+
+The one view of it: remedies, what moving would gain, the loss of a node and the placement map look here. A ledger knows
+what is left; to say what would be left without somebody, one has to begin at the inventory again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from fleetctl.documents.inventory import Node, Replica, ReplicaMember
+from fleetctl.planner.placement.claims import Claim
+from fleetctl.planner.placement.demand import Placed
+from fleetctl.planner.placement.ledger.cards import Offer, take
+from fleetctl.planner.placement.ledger.ended import without_members
+from fleetctl.planner.placement.ledger.ledger import LedgerNode
+from fleetctl.planner.placement.ledger.stock import offer_of
+from fleetctl.spec.resolved import ResolvedModel
+
+NOTHING: Mapping[int, tuple[Any, ...]] = {}
+
+
+class Planned(NamedTuple):
+    """A member that is not there yet: its claim, the GPU share it takes there, and its cards where they are known."""
+
+    claim: Claim
+    gpus: int
+    cards: tuple[int, ...] = ()
+
+
+class Occupant(NamedTuple):
+    """One replica: `live` members (it runs) or `planned` members, by place of the node in the ledger."""
+
+    model: str
+    replica_id: int | None
+    foreign_id: str | None = None
+    fleet: str | None = None
+    priority: int | None = None
+    """Of its model, where that is in the fleet file; None otherwise."""
+    ours: bool = True
+    """Of this fleet, also where its file does not have the model any more."""
+    counted: bool = True
+    """Counts toward the target of a model in the file."""
+    wanted: bool = True
+    """False = ours, but beyond the target of its model or not in the file."""
+    live: Mapping[int, tuple[ReplicaMember, ...]] = NOTHING
+    planned: Mapping[int, tuple[Planned, ...]] = NOTHING
+
+    @property
+    def name(self) -> str:
+        """Its name in a plan, or the actor's own where it is not in our scheme."""
+        return self.foreign_id or self.model if self.replica_id is None else f"{self.model}/{self.replica_id}"
+
+    @property
+    def places(self) -> Sequence[int]:
+        """The nodes it touches, in the order of its members."""
+        return tuple(self.live or self.planned)
+
+    def holds(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield for each member its node, GPU share, CPUs and memory."""
+        for place, members in self.live.items():
+            for member in members:
+                yield place, member.gpus, member.cpus, member.memory
+        for place, new in self.planned.items():
+            for one in new:
+                yield place, one.gpus, one.claim.cpus, one.claim.memory
+
+    def units(self, place: int) -> int:
+        """Return the GPU share it holds on one node, in 1/10000."""
+        return sum(member.gpus for member in self.live.get(place, ())) + sum(
+            new.gpus for new in self.planned.get(place, ()))
+
+
+@dataclass
+class Occupants:
+    """All of them by number: who runs, in a fixed order, then who is planned, as created. `nodes` in ledger order."""
+
+    nodes: Sequence[Node]
+    facts: Sequence[LedgerNode]
+    everybody: list[Occupant] = field(default_factory=list)
+
+    @cached_property
+    def by_place(self) -> Mapping[int, Sequence[int]]:
+        """The numbers of those on each node, in order."""
+        found: dict[int, list[int]] = {}
+        for number, one in enumerate(self.everybody):
+            for place in one.live or one.planned:
+                found.setdefault(place, []).append(number)
+        return found
+
+    def here(self, place: int) -> Sequence[int]:
+        """Return the numbers of those on a node."""
+        return self.by_place.get(place, ())
+
+    def offer_without(self, place: int, gone: Collection[int], *, sure: bool) -> tuple[Offer, bool]:
+        """Return what a node would offer had some of its occupants ended, and whether all that is planned still fits.
+
+        Ray chooses cards by what is free, so without one replica the others of a plan may land on other cards.
+        `sure` as for `without_members`.
+        """
+        leaving, staying, fits = list[ReplicaMember](), list[ReplicaMember](), True
+        for number in self.here(place):
+            (leaving if number in gone else staying).extend(self.everybody[number].live.get(place, ()))
+        node = without_members(self.nodes[place], leaving, sure=sure)
+        offer = offer_of(node, staying, self.facts[place].policy)
+        for number in self.here(place):
+            for new in self.everybody[number].planned.get(place, ()) if number not in gone else ():
+                taken = take(offer, new.claim)
+                offer, fits = (offer, False) if taken is None else (taken.left, fits)
+        return offer, fits
+
+
+def look_around(
+    nodes: Iterable[Node], facts: Sequence[LedgerNode], running: Sequence[tuple[Replica, bool]],
+    models: Mapping[str, ResolvedModel],
+) -> Occupants:
+    """Return everybody who runs; `running` = live replicas in a fixed order, and whether each is ours."""
+    documents = {node.id: node for node in nodes}
+    places = {node.id: place for place, node in enumerate(facts)}
+    beyond = _beyond_target(running, models)
+    found = []
+    for replica, ours in running:
+        model = models.get(replica.model) if ours else None
+        counted = model is not None and replica.level == "HOT"
+        wanted = not ours or (counted and (replica.replica_id or 0) < beyond.get(replica.model, 1 << 63))
+        found.append(Occupant(replica.model, replica.replica_id, replica.foreign_id, replica.fleet,
+                              model.priority if model else None, ours, counted, wanted,
+                              _by_place((places.get(member.node_id or ""), member) for member in replica.members)))
+    return Occupants([documents[node.id] for node in facts], facts, found)
+
+
+def _beyond_target(running: Iterable[tuple[Replica, bool]], models: Mapping[str, ResolvedModel]) -> dict[str, int]:
+    """Return for each model with a surplus the lowest id that is beyond its target."""
+    ids: dict[str, list[int]] = {}
+    for replica, ours in running:
+        if ours and replica.level == "HOT" and replica.model in models:
+            ids.setdefault(replica.model, []).append(replica.replica_id or 0)
+    return {key: sorted(found)[models[key].replicas] for key, found in ids.items() if len(found) > models[key].replicas}
+
+
+def planned(
+    placed: Sequence[Placed], models: Sequence[ResolvedModel], new_ids: Callable[[str, int], Iterable[int]]
+) -> Iterator[Occupant]:
+    """Yield what a plan would create, in order of creation."""
+    ids = {place: iter(new_ids(models[place].key, count))
+           for place, count in Counter(one.demand.place for one in placed).items()}
+    for one in placed:
+        model = models[one.demand.place]
+        members = _by_place((stand.node, Planned(stand.seat.claim, stand.gpus)) for stand in one.stands)
+        yield Occupant(model.key, next(ids[one.demand.place]), priority=model.priority, planned=members)
+
+
+def _by_place(members: Iterable[tuple[int | None, Any]]) -> dict[int, tuple[Any, ...]]:
+    there: dict[int, tuple[Any, ...]] = {}
+    for place, member in members:
+        if place is not None:
+            there[place] = (*there.get(place, ()), member)
+    return there
