@@ -12,8 +12,8 @@ ABSENT = ("no Chromium was found: install Debian's package `chromium` (apt-get i
 QUIET = ("--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
          "--disable-sync")
 """A browser that talks to nobody by itself."""
-ONE_PROCESS = ("--renderer-process-limit=1", "--process-per-site", "--disable-site-isolation-trials")
-"""Pages that tests open one after another share the process that draws them; to start one costs half a second."""
+ONE_PROCESS = ("--renderer-process-limit=1", "--process-per-site", "--disable-site-isolation-trials", "--disable-gpu")
+"""All pages share the process that draws them; to start one costs half a second."""
 
 
 def find_chromium(environ: Mapping[str, str]) -> str | None:

@@ -1,10 +1,9 @@
-"""One Chromium for all tests, a fresh context for each, and what must hold on every page: silence and no request."""
+"""One Chromium for all tests, one page for one after another, and what must hold on each: silence and no request."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from tests.browser.chromium import ABSENT, find_chromium, launch_options, must_n
 from tests.browser.page_worlds import Drawn, lab, large
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, Page
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,72 +38,78 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@dataclass
-class Heard:
-    """What a page did beside showing itself."""
+class Tab:
+    """A page of the browser, and what it did beside showing itself."""
 
-    said: list[str] = field(default_factory=list)
-    requested: list[str] = field(default_factory=list)
-
-    def listen(self, page: Page) -> None:
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.said: list[str] = []
+        self.requested: list[str] = []
+        page.set_default_timeout(30_000)  # these machines are shared
         page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
         page.on("dialog", lambda dialog: (self.said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on("request", lambda request: self.requested.append(request.url))
 
+    def forget(self) -> None:
+        """Begin anew: with the pointer where it is over nothing, too."""
+        self.page.mouse.move(0, 0)
+        self.said.clear()
+        self.requested.clear()
+
 
 OpenPage = Callable[..., "Page"]
-Contexts = Callable[..., "BrowserContext"]
-EMPTY = Path(__file__).with_name("empty.html")
+Tabs = Callable[..., Tab]
 
 
 @pytest.fixture(scope="session")
-def contexts(browser: Browser) -> Contexts:
-    """A context of the browser by its options, with one page that stays open.
+def tabs(browser: Browser) -> Tabs:
+    """A tab that stays open, by the options of its context.
 
-    A page keeps nothing that a context could hand on (test_safety.py holds that), and the page that stays keeps the
-    process alive that draws the others: to start one costs more than most tests.
+    A page keeps nothing that it could hand on to the next one there (test_safety.py holds that), and to open a tab
+    costs more than most tests.
     """
-    made: dict[str, BrowserContext] = {}
+    made: dict[str, Tab] = {}
 
-    def context(**options: Any) -> BrowserContext:
+    def tab(**options: Any) -> Tab:
         key = repr(sorted(options.items()))
         if key not in made:
-            made[key] = browser.new_context(**options)
-            made[key].new_page().goto(EMPTY.as_uri())
+            made[key] = Tab(browser.new_context(**options).new_page())
         return made[key]
 
-    return context
+    return tab
 
 
 @pytest.fixture
-def open_page(contexts: Contexts, tmp_path: Path) -> Iterator[OpenPage]:
+def open_page(tabs: Tabs, tmp_path: Path) -> Iterator[OpenPage]:
     """Open HTML from a file in a page of its own; afterwards: nothing was said, only the file was asked for."""
-    opened: list[tuple[Page, Heard, str]] = []
+    opened: list[tuple[Tab, str]] = []
+    more: list[Tab] = []
 
     def open_one(
         html: str, *, fragment: str = "", width: int = 1280, height: int = 900, color_scheme: str = "light",
-        forced_colors: str | None = None, contrast: str | None = None, **context: Any,
+        forced_colors: str = "none", contrast: str = "no-preference", **context: Any,
     ) -> Page:
         file = tmp_path / f"page-{len(opened)}.html"
         file.write_text(html, encoding="utf-8")
-        heard = Heard()
-        page = contexts(**context).new_page()
-        opened.append((page, heard, file.as_uri()))
-        page.set_default_timeout(30_000)  # these machines are shared
-        page.set_viewport_size({"width": width, "height": height})
-        page.emulate_media(reduced_motion="reduce", color_scheme=color_scheme, forced_colors=forced_colors,  # type: ignore[arg-type]
-                           contrast=contrast)  # type: ignore[arg-type]
-        heard.listen(page)
-        page.goto(file.as_uri() + fragment)
-        return page
+        tab = tabs(**context)
+        if any(used is tab for used, _ in opened):
+            tab = Tab(tab.page.context.new_page())
+            more.append(tab)
+        tab.forget()
+        opened.append((tab, file.as_uri()))
+        tab.page.set_viewport_size({"width": width, "height": height})
+        tab.page.emulate_media(media="screen", reduced_motion="reduce", color_scheme=color_scheme,  # type: ignore[arg-type]
+                               forced_colors=forced_colors, contrast=contrast)  # type: ignore[arg-type]
+        tab.page.goto(file.as_uri() + fragment)
+        return tab.page
 
     yield open_one
-    for page, _, _ in opened:
-        page.close()
-    for _, heard, address in opened:
-        assert heard.said == []
-        assert {url.partition("#")[0] for url in heard.requested} == {address}
+    for tab in more:
+        tab.page.close()
+    for tab, address in opened:
+        assert tab.said == []
+        assert {url.partition("#")[0] for url in tab.requested} == {address}
 
 
 @pytest.fixture(scope="session")

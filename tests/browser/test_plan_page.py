@@ -36,13 +36,11 @@ def test_the_map_shows_what_runs_on_both_sides(open_page: OpenPage, small: Drawn
         assert len(replicas(page, "foreign", side)) == small.plan.summary.unmanaged
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
-def test_every_card_of_every_node_has_a_cell(
-    open_page: OpenPage, small: Drawn, small_html: str, side: str
-) -> None:
-    found = cells(open_page(small_html), side)
-    assert {name: len(signs) for name, signs in found.items()} == {
-        node.name: len(node.cards) for node in small.picture.nodes}
+def test_every_card_of_every_node_has_a_cell(open_page: OpenPage, small: Drawn, small_html: str) -> None:
+    page = open_page(small_html)
+    for side in ("before", "after"):
+        assert {name: len(signs) for name, signs in cells(page, side).items()} == {
+            node.name: len(node.cards) for node in small.picture.nodes}
 
 
 def test_the_cards_a_plan_takes_are_free_before(open_page: OpenPage, small: Drawn, small_html: str) -> None:

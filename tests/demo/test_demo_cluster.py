@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from in_process import run_here
 
 from fleetctl.demo.home import DemoHome
 from fleetctl.demo.lifecycle import stop_cluster
@@ -93,6 +94,47 @@ def test_every_stop_of_the_tour_ends_as_it_should(exported: dict[str, str], monk
     for stop in stops_after_asking(fleet, Path(fleet).read_text()):
         tour.visit(stop)
     assert "a gang of 2" in "\n".join(told)
+
+
+def secret_fleet(said: Path) -> str:
+    """A fleet of one engine, which writes its environment to `said` and is ready then."""
+    engine = {"command": ["sh", "-c", 'echo says hello; env > "$1"; exec sleep 1000', "sh", str(said)],
+              "readiness": {"exec": {"command": ["test", "-s", str(said)]}, "period": "200ms"}}
+    member = {"resources": {"cpus": 0.1}, "engine": engine}
+    model = {"key": "one", "replicas": 1, "workers": [{"name": "main", "members": [member]}]}
+    return json.dumps({"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "secret"},
+                       "spec": {"models": [model]}})
+
+
+def test_a_cluster_is_read_and_applied_to_with_its_token_alone_which_is_shown_to_nobody(
+    exported: dict[str, str], tmp_path: Path
+) -> None:
+    token = Path(exported["RAY_AUTH_TOKEN_PATH"]).read_text().strip()
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "FLEETCTL_NAMESPACE": "secret",
+           "FLEETCTL_ADDRESS": exported["FLEETCTL_ADDRESS"]}
+    (tmp_path / "fleet.yaml").write_text(secret_fleet(tmp_path / "said"))
+    apply = ("apply", "-f", tmp_path / "fleet.yaml", "--yes")
+
+    refused = run_here(*apply, env=env)
+    assert refused.returncode == 1
+    assert "401" in refused.stderr
+    assert "RAY_AUTH_TOKEN" in refused.stderr
+    wrong = run_here(*apply, env={**env, "RAY_AUTH_TOKEN": "wrong" * 8})
+    assert wrong.returncode == 1
+    assert "403" in wrong.stderr
+
+    env["RAY_AUTH_TOKEN"] = token
+    done = run_here(*apply, env=env)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in (tmp_path / "said").read_text().splitlines() if line.startswith("RAY_")] == []
+    status = run_here("status", "--format", "json", env=env)
+    assert [row["state"] for row in json.loads(status.stdout)["replicas"] if row["fleet"] == "secret"] == ["ALIVE"]
+    log = run_here("logs", "one/0", env=env)
+    assert "says hello" in log.stdout
+    evicted = run_here("evict", "one/0", "--yes", env=env)
+    assert evicted.returncode == 0, evicted.stderr
+    for shown in (refused, wrong, done, status, log, evicted):
+        assert token not in shown.stdout + shown.stderr
 
 
 def test_up_when_it_is_up_changes_nothing(home: DemoHome, exported: dict[str, str]) -> None:

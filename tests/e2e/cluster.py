@@ -18,9 +18,11 @@ from typing import Any
 HERE = Path(__file__).parent
 MARK = "E2E_MARK"
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_event_stats": "0",
+         "RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0",
          "RAY_memory_monitor_refresh_ms": "0", "RAY_enable_metrics_collection": "0",
          "REPORTER_UPDATE_INTERVAL_MS": "20000"}
-"""Ray measures itself all the time, on each of its nodes; here that would be half of what an idle cluster costs."""
+"""Ray measures itself all the time, on each of its nodes; here that would be half of what an idle cluster costs. And it
+starts processes that nobody has asked for yet."""
 OTHER_RAY = "FLEETCTL_TEST_RAY_PYTHON"
 """An interpreter with another version of Ray, to run the cluster with; the client needs none."""
 
@@ -52,12 +54,13 @@ class RayCluster:
 
 
 @contextmanager
-def running_cluster(tmp: Path, **environment: str) -> Iterator[RayCluster]:
+def running_cluster(tmp: Path) -> Iterator[RayCluster]:
     """Start a head without GPUs; nodes are added by the test."""
     to_keeper, from_keeper = os.pipe(), os.pipe()
     session = tempfile.mkdtemp(prefix="ray-")  # the path of a socket may have 107 characters, and pytest's are long
     env = {**os.environ, **QUIET, "RAY_TMPDIR": session, "RAY_AUTH_MODE": "disabled", "RAY_ENABLE_AUTO_CONNECT": "0",
-           "HOME": str(tmp), **environment}
+           "HOME": str(tmp)}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # each job would compile the agent anew
     with (tmp / "keeper.log").open("wb") as log:
         python = os.environ.get(OTHER_RAY) or sys.executable
         process = subprocess.Popen(

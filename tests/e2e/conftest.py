@@ -56,6 +56,9 @@ class World:
         self.cluster, self.tmp_path = cluster, tmp_path
         self.fleet = f"e2e-{os.getpid()}-{next(_numbers)}"
         self.file = tmp_path / "fleet.yaml"
+        self.loaded = tmp_path / "loaded"
+        """Engines with the flags `self.loads` are ready once this file is there."""
+        self.loads = ("--plain", "--ready-when", str(self.loaded))
         self.env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path),
                     "FLEETCTL_ADDRESS": cluster.address, "FLEETCTL_NAMESPACE": self.fleet}
 

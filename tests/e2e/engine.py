@@ -7,16 +7,15 @@ import http.server
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 
-CHILD = [sys.executable, "-c", "import time; time.sleep(100000)"]
+CHILD = ["sleep", "100000"]
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        ready = time.monotonic() >= READY_AT
+        ready = time.monotonic() >= READY_AT and (not options.ready_when or os.access(options.ready_when, os.F_OK))
         self.send_response(200 if self.path != "/health" or ready else 503)
         self.end_headers()
         self.wfile.write(json.dumps({**os.environ, "E2E_PID": str(os.getpid())}).encode())
@@ -37,6 +36,7 @@ def escape() -> None:
 parser = argparse.ArgumentParser()
 parser.add_argument("port", type=int)
 parser.add_argument("--ready-after", type=float, default=0)
+parser.add_argument("--ready-when", help="there is this file")
 parser.add_argument("--exit-code", type=int)
 parser.add_argument("--exit-after", type=float, default=0)
 parser.add_argument("--plain", action="store_true", help="no children")

@@ -45,12 +45,13 @@ def test_an_agent_killed_at_any_boundary_is_made_good_by_the_next_apply(world: W
 
 
 def test_a_client_that_is_killed_does_not_stop_the_apply(world: World) -> None:
-    world.write(model("one", 2, member("--plain", "--ready-after", "3", gpus=1)))
+    world.write(model("one", 2, member(*world.loads, gpus=1)))
     client = world.start("apply", "-f", world.file, "--yes", "--parallelism", "1")
     eventually(world.actors, "the first replica is being created")
     client.kill()
     client.communicate()
 
+    world.loaded.touch()
     attached = world.run("apply", "--attach", "-f", world.file)
     assert attached.returncode == 0, attached.stderr
     assert "2 ready" in attached.stdout
@@ -110,8 +111,10 @@ def stopped_agent(world: World) -> Agent | None:
 
 
 def test_two_applies_at_once_never_make_a_duplicate(world: World) -> None:
-    world.write(model("one", 2, member("--plain", "--ready-after", "2", gpus=1)))
+    world.write(model("one", 2, member(*world.loads, gpus=1)))
     both = [world.start("apply", "-f", world.file, "--yes") for _ in range(2)]
+    eventually(lambda: len(world.jobs()) == 2 or any(client.poll() == 5 for client in both), "both have begun")
+    world.loaded.touch()
     ended = [(client.communicate(timeout=240), client.returncode) for client in both]
     codes = sorted(code for _, code in ended)
     assert codes in ([0, 5], [0, 0]), ended

@@ -42,8 +42,10 @@ def test_two_of_three_run_where_planned_and_a_new_node_takes_the_third(world: Wo
 
 
 def test_a_replica_that_fails_to_start_leaves_the_others_alone_and_says_its_last_words(world: World) -> None:
+    bad = member("--plain", "--exit-code", "7", node="a")
+    bad["engine"]["env"] = {"TOKEN": (secret := f"hush-{world.fleet}-hush")}
     world.write(
-        model("bad", 1, member("--plain", "--exit-code", "7", node="a")),
+        model("bad", 1, bad),
         model("good", 1, member("--plain", node="b")),
         model("never", 1, member("--plain", "--ready-after", "900", node="c"), startupTimeout="3s"),
     )
@@ -61,3 +63,8 @@ def test_a_replica_that_fails_to_start_leaves_the_others_alone_and_says_its_last
     log = world.run("logs", "bad/0")
     assert "cannot find the weights" in log.stdout
     assert "ENGINE_EXITED" in log.stdout
+
+    # the values of an engine's environment pass through Ray's memory alone
+    files = [path for path in world.cluster.session.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert any("fleetctl" in path.name for path in files), "Ray's session is looked at"
+    assert [path for path in files if secret.encode() in path.read_bytes()] == []

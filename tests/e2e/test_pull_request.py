@@ -111,6 +111,7 @@ def test_a_change_from_its_pull_request_to_its_apply(pipeline: Pipeline) -> None
 
     again = pipeline.act(merged, of_pull_request=False, mode="apply", plan_file="lab.fleetplan")
     assert (again.code, again.outputs["exit_code"]) == (6, "6")
+    assert "already applied by job" in again.log
     assert len(hub.writes()) == 2, "only pull requests are commented on"
     assert len(world.actors()) == 3
 

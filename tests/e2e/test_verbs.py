@@ -1,4 +1,4 @@
-"""Saved plans, Ctrl-C, evict, and fleets that claim each other's models, as a person or a pipeline would use them."""
+"""Ctrl-C, evict, and fleets that claim each other's models, as a person or a pipeline would use them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,8 @@ from conftest import World, member, model
 pytestmark = pytest.mark.ray
 
 
-def test_a_saved_plan_is_applied_once_and_refused_when_stale(world: World) -> None:
-    world.write(model("one", 1, member("--plain", gpus=1, node="a")))
-    first, second = world.tmp_path / "first.json", world.tmp_path / "second.json"
-    assert world.run("plan", "-f", world.file, "--out", first).returncode == 0
-    with world.file.open("a") as file:  # other bytes, so another plan: two of the same second would be one and the same
-        file.write("# looked at again\n")
-    assert world.run("plan", "-f", world.file, "--out", second).returncode == 0
-
-    world.cluster.add(names=["f"])  # an unrelated node does not stale a plan
-    done = world.run("apply", first, "--yes")
-    world.cluster.remove(name="f")
-    assert done.returncode == 0, done.stderr
-    assert "1 ready" in done.stdout
-
-    again = world.run("apply", first, "--yes")
-    assert again.returncode == 6
-    assert "already applied by job" in again.stderr
-
-    stale = world.run("apply", second, "--yes")
-    assert stale.returncode == 6
-    assert "moved: one: 0 live when planned, 1 now" in stale.stderr
-    assert set(world.actors()) == {"ModelActor:one:0"}
-
-
 def test_interrupting_stops_what_has_not_begun_and_leaves_what_has(world: World) -> None:
-    world.write(model("one", 6, member("--plain", "--ready-after", "6", gpus=1)))
+    world.write(model("one", 5, member(*world.loads, gpus=1)))
     client = world.start("apply", "-f", world.file, "--yes", "--parallelism", "1", "--format", "json")
     eventually(world.actors, "the first replica is being created")
     client.send_signal(signal.SIGINT)
@@ -48,12 +24,13 @@ def test_interrupting_stops_what_has_not_begun_and_leaves_what_has(world: World)
     assert summary["message"].startswith("Apply, interrupted: ")
     kinds = {row["replicaId"]: row["outcome"] for row in summary["outcomes"]}
     assert set(kinds.values()) == {"starting", "skipped"}
+    world.loaded.touch()
     begun = {f"ModelActor:one:{number}" for number, kind in kinds.items() if kind == "starting"}
     eventually(lambda: {row["state"] for row in world.actors().values()} == {"ALIVE"}, "what was created goes on")
     assert set(world.actors()) == begun
 
     assert world.apply_result("--lock-timeout", "30s")["exitCode"] == 0
-    assert len(world.actors()) == 6
+    assert len(world.actors()) == 5
 
 
 def test_evict_takes_the_one_it_names_and_the_next_apply_starts_another(world: World) -> None:
