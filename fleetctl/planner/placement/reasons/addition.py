@@ -6,8 +6,11 @@ is derived from the claim. Counted for the model alone, on what this plan leaves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from fleetctl.documents.plan import Addition
 from fleetctl.documents.quantity import SHARE
@@ -24,8 +27,7 @@ MAX_TRIED_TOGETHER = 200
 """For more members than this in all, the nodes of one replica are multiplied instead of being tried."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """Nodes of one shape that an addition may have; `most` = one for each member they are for."""
 
     shape: NodeShape
@@ -58,28 +60,41 @@ class _Seeker:
     def _shape_for(self, kind: Kind) -> NodeShape | None:
         return self.shapes.smallest([kind]) or self.shapes.derived(*kind)
 
-    def places(self) -> list[int]:
-        """Return the nodes there are that could be of use beside new ones."""
-        return helpful_places(self.shape, self.shapes.table, value=self.label[1] if self.label else None)
+    def seek(self, parts: Sequence[_Part], blocked: int) -> list[Addition]:
+        """Return the addition made of these parts; nothing where they will not do, or that is not known."""
+        places = helpful_places(self.shape, self.shapes.table, value=self.label[1] if self.label else None)
+        most = [part.most for part in parts]
+        first = self._fewest(parts, places, 1, most, [0] * len(parts))
+        if first is None or not any(first):
+            return []
+        for_all: list[int] | None = first
+        if blocked > 1:
+            alone = self._fewest(parts, [], 1, most, [0] * len(parts))  # the next may find nothing of what there is
+            for_all = [one + (blocked - 1) * more for one, more in zip(first, alone or most, strict=True)]
+            if blocked * self.shape.size <= MAX_TRIED_TOGETHER:
+                for_all = self._fewest(parts, places, blocked, for_all, first)
+            elif alone is None:
+                return []
+        if for_all is None:
+            return []
+        return [_addition(part.shape, count, everything, self.label)
+                for part, count, everything in zip(parts, first, for_all, strict=True) if everything]
 
-    def fewest(self, parts: Sequence[_Part], places: Sequence[int], replicas: int, most: Sequence[int],
-               least: Sequence[int]) -> list[int] | None:
+    def _fewest(self, parts: Sequence[_Part], places: Sequence[int], replicas: int, most: Sequence[int],
+                least: Sequence[int]) -> list[int] | None:
         """Return how many nodes of each part it takes, between `least` and `most`; None when `most` will not do."""
         counts = list(most)
 
-        def enough(counts: Sequence[int]) -> bool:
+        def enough(at: int, many: int) -> bool:
             fresh: list[Fresh] = []
-            for part, count in zip(parts, counts, strict=True):
+            for part, count in zip(parts, [*counts[:at], many, *counts[at + 1:]], strict=True):
                 fresh += part.shape.fresh(count, self.shapes.policies, self.label, start=len(fresh))
             return count_placed(self.shape, self.shapes.table, places, fresh=fresh, replicas=replicas) == replicas
 
-        if not enough(counts):
+        if not enough(0, counts[0]):
             return None
-        for number, low in enumerate(least):
-            def with_count(count: int, number: int = number) -> bool:
-                return enough([*counts[:number], count, *counts[number + 1:]])
-
-            counts[number] = _least(low, counts[number], with_count)
+        for at, low in enumerate(least):
+            counts[at] = low + bisect_left(range(low, counts[at]), True, key=partial(enough, at))
         return counts
 
 
@@ -99,8 +114,7 @@ def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[
     for label in _labels_to_try(missing):
         seeker = _Seeker(shape, shapes, label)
         for parts in seeker.parts(kinds, (missing.claim, missing.selector)):
-            found = _try(seeker, parts, blocked)
-            if found:
+            if found := seeker.seek(parts, blocked):
                 return found
     return []
 
@@ -113,32 +127,6 @@ def _labels_to_try(missing: Shortfall) -> list[tuple[str, str] | None]:
     values, counts = fitting_by_value(missing, label)
     most = [(label, values[int(counts.argmax())])] if counts.max(initial=0) else []
     return [*most, None, (label, "new")]
-
-
-def _try(seeker: _Seeker, parts: Sequence[_Part], blocked: int) -> list[Addition]:
-    most, none = [part.most for part in parts], [0] * len(parts)
-    places = seeker.places()
-    first = seeker.fewest(parts, places, 1, most, none)
-    if first is None or not any(first):
-        return []
-    for_all = first if blocked == 1 else _for_all(seeker, parts, places, blocked, first)
-    if for_all is None:
-        return []
-    return [_addition(part.shape, count, everything, seeker.label)
-            for part, count, everything in zip(parts, first, for_all, strict=True) if everything]
-
-
-def _for_all(
-    seeker: _Seeker, parts: Sequence[_Part], places: Sequence[int], blocked: int, first: Sequence[int]
-) -> list[int] | None:
-    """Return how many nodes of each part make all blocked replicas fit; None when that is not known."""
-    most = [part.most for part in parts]
-    alone = seeker.fewest(parts, [], 1, most, [0] * len(parts))  # the next one may find nothing of what there is
-    few = blocked * seeker.shape.size <= MAX_TRIED_TOGETHER
-    if alone is None and not few:
-        return None
-    total = [one + (blocked - 1) * more for one, more in zip(first, alone or most, strict=True)]
-    return seeker.fewest(parts, places, blocked, total, first) if few else total
 
 
 def _for_one_member(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
@@ -162,17 +150,6 @@ def _replicas_on(shape: NodeShape, missing: Shortfall, wanted: int, shapes: Node
             return count
         offer = taken.left
     return most if node.open else 0
-
-
-def _least(low: int, high: int, enough: Callable[[int], bool]) -> int:
-    """Return the least number between `low` and `high` that is enough; `high` is."""
-    while low < high:
-        middle = (low + high) // 2
-        if enough(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high
 
 
 def _addition(shape: NodeShape, count: int, for_all: int, label: tuple[str, str] | None) -> Addition:

@@ -6,19 +6,17 @@ Reads the ledger as it stands after packing, so it speaks of what is really left
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleetctl.documents.plan import Counted, Reason
 from fleetctl.planner.placement.claims import GroupShape, ReplicaShape
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.codes import IN_WORDS
-from fleetctl.planner.placement.reasons.counted import count, spread_text
 from fleetctl.planner.placement.reasons.gang import explain_gang
 from fleetctl.planner.placement.reasons.mismatch import explain_mismatch
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import MAX_EXAMPLES, Shortfall, hardest_member
-from fleetctl.planner.placement.reasons.words import node_kind, nodes, with_claim
+from fleetctl.planner.placement.reasons.words import node_kind, nodes, spread_text, with_claim
 
 NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "CORDONED", "NODE_DRAINING")
 """Codes that say more than a count of nodes when no node at all can take a member of a gang."""
@@ -34,8 +32,7 @@ class Explanation(NamedTuple):
     missing: Shortfall | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """One gang of a replica: a copy of a group, after the nodes in `touched` took the parts before it."""
 
     shape: ReplicaShape
@@ -59,9 +56,8 @@ def explain(shape: ReplicaShape, placer: Placer, table: NodeTable | None = None)
             for copy in range(group.copies):
                 part = _Part(shape, group, copy, touched)
                 missing = hardest_member(shape, group, table, touched)
-                if len(missing.fitting) < missing.nodes_needed:
-                    return _named(part, _explain_group(missing, part))
-                stands_on = placer.place_gang(shape, list(group.seats(copy)), touched)
+                stands_on = (placer.place_gang(shape, list(group.seats(copy)), touched)
+                             if len(missing.fitting) >= missing.nodes_needed else None)
                 if stands_on is None:
                     return _named(part, _explain_group(missing, part))
                 touched |= frozenset(stands_on.values())
@@ -71,31 +67,26 @@ def explain(shape: ReplicaShape, placer: Placer, table: NodeTable | None = None)
 
 
 def _explain_group(missing: Shortfall, part: _Part) -> Explanation:
-    counted = count(missing)
-    reasons = missing.reasons()
+    counted, reasons = missing.counted(), missing.reasons()
     alone = part.group.size == 1
     if alone and not reasons:
         return _explain_jointly(part.shape)
     if alone or (reasons and not len(missing.fitting) and reasons[0].code in NOT_FOR_GANGS):
-        return _explain_member(missing, reasons, counted, said_before=bool(part.touched))
+        message = _member_message(missing, reasons, counted, said_before=bool(part.touched))
+        return Explanation(reasons[0].code, message, reasons, counted, missing)
     code, message, reasons = explain_gang(missing, counted)
     return Explanation(code, message, reasons, counted, missing)
 
 
-def _explain_member(
-    missing: Shortfall, reasons: Sequence[Reason], counted: Counted, *, said_before: bool
-) -> Explanation:
-    first = reasons[0]
+def _member_message(missing: Shortfall, reasons: Sequence[Reason], counted: Counted, *, said_before: bool) -> str:
+    first, where, spread = reasons[0], "", ""
     if first.code == "NODE_SELECTOR_MISMATCH":
-        return Explanation(first.code, explain_mismatch(missing.selector, missing.table), list(reasons), counted,
-                           missing)
-    where, spread = "", ""
+        return explain_mismatch(missing.selector, missing.table)
     if first.code == "INSUFFICIENT_GPU" and missing.claim.whole_cards > 1:
         where = f" on one {node_kind(missing.selector)} node".replace("  ", " ")
     if first.code == "INSUFFICIENT_GPU" and not said_before:  # a part placed before took some of what was counted
         spread = spread_text(counted, missing.claim.gpus)
-    message = f"needs {first.need}{where}; {_best(first)} ({_tally(reasons)}){spread}"
-    return Explanation(first.code, message, list(reasons), counted, missing)
+    return f"needs {first.need}{where}; {_best(first)} ({_tally(reasons)}){spread}"
 
 
 def _tally(reasons: Iterable[Reason]) -> str:
@@ -135,4 +126,4 @@ def _no_nodes(table: NodeTable, missing: Shortfall) -> Explanation:
     message = f"no node is alive ({dead} dead)" if dead else "the cluster has no nodes"
     examples = [node.name for node in table.ledger.nodes[:MAX_EXAMPLES]]
     reason = Reason(code="NO_NODES", node_count=dead, need="1 node", best="0", short="1", examples=examples)
-    return Explanation(reason.code, message, [reason], count(missing), missing)
+    return Explanation(reason.code, message, [reason], missing.counted(), missing)

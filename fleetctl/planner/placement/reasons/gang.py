@@ -6,10 +6,9 @@ import numpy as np
 
 from fleetctl.documents.plan import Counted, Reason
 from fleetctl.planner.placement.arrays import Ints
-from fleetctl.planner.placement.reasons.counted import spread_text
 from fleetctl.planner.placement.reasons.mismatch import meant
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
-from fleetctl.planner.placement.reasons.words import node_kind, nodes, with_claim
+from fleetctl.planner.placement.reasons.words import node_kind, nodes, spread_text, with_claim
 
 Message = tuple[str, str, list[Reason]]
 """Code, message, reasons."""

@@ -70,13 +70,12 @@ class NodeShapes:
 
     def smallest(self, kinds: Sequence[tuple[Claim, Selector]]) -> NodeShape | None:
         """Return the smallest shape of which one empty node could take a member of each of `kinds`, one at a time."""
-        places = np.arange(len(self.table))
+        if any(names_a_node(selector) for _, selector in kinds):
+            return None
+        fits = np.ones(len(self.table), dtype=bool)
         for claim, selector in kinds:
-            if names_a_node(selector):
-                return None
-            allowed = self.table.selected(selector)
-            places = np.flatnonzero(allowed) if len(places) == len(allowed) else places[allowed[places]]
-            places = places[self._takes(claim)[self._code[places]]]
+            fits &= self.table.selected(selector) & self._takes(claim)
+        places = np.flatnonzero(fits)
         if not len(places):
             return None
         best = self.nodes[int(places[self._order[places].argmin()])]
@@ -99,55 +98,44 @@ class NodeShapes:
         return effective_policy(self.policies, _asked_labels(selector))
 
     @cached_property
-    def _keys(self) -> list[tuple[object, ...]]:
-        return [
-            (node.resources.total.gpu, tuple((card.index, card.memory_total) for card in node.gpus),
-             node.resources.total.cpu, node.resources.total.memory // GIB, fact.policy)
-            for node, fact in zip(self.nodes, self.table.ledger.nodes, strict=True)
-        ]
+    def _ranked(self) -> tuple[Ints, list[Offer | None]]:
+        """Per node the rank of its shape, from the smallest; per rank what an empty node offers, None = cordoned.
 
-    @cached_property
-    def _code(self) -> Ints:
-        """Per node: the number of its shape."""
-        number = {key: code for code, key in enumerate(dict.fromkeys(self._keys))}
-        return np.array([number[key] for key in self._keys], dtype=np.int64)
-
-    @cached_property
-    def _scantiest(self) -> list[int]:
-        """Per shape: the node of it with the least host memory speaks for all."""
-        memory = np.array([node.resources.total.memory for node in self.nodes], dtype=np.int64)
-        order = np.lexsort((memory, self._code))
-        return [int(order[first]) for first in np.unique(self._code[order], return_index=True)[1]]
-
-    @cached_property
-    def _offers(self) -> list[Offer | None]:
-        """Per shape: what an empty node of it would offer; None where it would be cordoned."""
+        Of one shape the node with the least host memory speaks for all.
+        """
+        alike: dict[object, list[int]] = {}
         facts = self.table.ledger.nodes
-        return [offer_of(empty(self.nodes[place]), (), facts[place].policy)
-                if facts[place].policy.cordoned_by is None else None for place in self._scantiest]
-
-    @cached_property
-    def _rank(self) -> Ints:
-        """Per shape: its place from the smallest to the largest."""
-        nodes = [self.nodes[place] for place in self._scantiest]
-        sizes = [(node.resources.total.gpu, max((card.memory_total or 0 for card in node.gpus), default=0),
-                  node.resources.total.cpu, node.resources.total.memory) for node in nodes]
-        rank = np.zeros(len(nodes), dtype=np.int64)
-        rank[sorted(range(len(nodes)), key=lambda code: sizes[code])] = np.arange(len(nodes))
-        return rank
+        for place, node in enumerate(self.nodes):
+            total = node.resources.total
+            cards = tuple([(card.index, card.memory_total) for card in node.gpus])
+            key = total.gpu, cards, total.cpu, total.memory // GIB, facts[place].policy
+            alike.setdefault(key, []).append(place)
+        scantiest = [(min(places, key=lambda place: self.nodes[place].resources.total.memory), places)
+                     for places in alike.values()]
+        ranks, offers = np.zeros(len(self.nodes), dtype=np.int64), list[Offer | None]()
+        for rank, (place, places) in enumerate(sorted(scantiest, key=lambda one: _size(self.nodes[one[0]]))):
+            ranks[places] = rank
+            policy = facts[place].policy
+            offers.append(offer_of(empty(self.nodes[place]), (), policy) if policy.cordoned_by is None else None)
+        return ranks, offers
 
     @cached_property
     def _order(self) -> Ints:
-        """Per node: by size of its shape; of one shape those that are alive first; then by name."""
-        order = np.zeros(len(self.table), dtype=np.int64)
-        order[np.lexsort((~self.table.alive, self._rank[self._code]))] = np.arange(len(order))
+        """Per node: smaller shapes come first, and of one shape nodes that are alive."""
+        order: Ints = 2 * self._ranked[0] + ~self.table.alive
         return order
 
     def _takes(self, claim: Claim) -> Flags:
+        ranks, offers = self._ranked
         if claim not in self._fits:
-            self._fits[claim] = np.array([offer is not None and take(offer, claim) is not None
-                                          for offer in self._offers], dtype=bool)
-        return self._fits[claim]
+            self._fits[claim] = np.array([offer is not None and take(offer, claim) is not None for offer in offers],
+                                         dtype=bool)
+        return self._fits[claim][ranks]
+
+
+def _size(node: Node) -> tuple[float, ...]:
+    total = node.resources.total
+    return total.gpu, max((card.memory_total or 0 for card in node.gpus), default=0), total.cpu, total.memory
 
 
 def empty(node: Node) -> Node:

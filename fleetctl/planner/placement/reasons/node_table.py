@@ -6,9 +6,10 @@ the nodes. What is known of a claim or a selector is kept, as many models ask al
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +23,7 @@ from fleetctl.planner.placement.reasons.offer_kinds import OfferKinds
 from fleetctl.planner.placement.reasons.verdict import VERDICT, Verdict, Verdicts, judge
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """The values of one label: `values` in order, and for each node its place in there; -1 = no such label."""
 
     values: tuple[str, ...]
@@ -73,12 +73,15 @@ class NodeTable:
             self._columns[key] = Column(values, codes)
         return self._columns[key]
 
+    def where(self, key: str, holds: Callable[[str | None], bool]) -> Flags:
+        """Return for which nodes something holds of their value of a label; None = they do not have it."""
+        column = self.column(key)
+        # the last place answers for -1: a node without the label
+        return np.array([holds(value) for value in (*column.values, None)], dtype=bool)[column.codes]
+
     def allowed_by(self, key: str, expression: str) -> Flags:
         """Return which nodes one requirement allows, dead ones too."""
-        column, requirement = self.column(key), parse_requirement(expression)
-        # the last place answers for -1: a node without the label
-        answers = [requirement.allows(value) for value in (*column.values, None)]
-        return np.array(answers, dtype=bool)[column.codes]
+        return self.where(key, parse_requirement(expression).allows)
 
     def selected(self, selector: Selector) -> Flags:
         """Return which nodes a selector allows, dead and closed ones too."""
@@ -95,26 +98,15 @@ class NodeTable:
             self._candidates[selector] = np.flatnonzero(self.selected(selector) & self.alive)
         return self._candidates[selector]
 
-    def free_slots(self, key: str, *, wants_cards: bool) -> Ints:
-        """Return how many more replicas of a model may touch each node; NO_CAP or more = as many as you like."""
-        free = self._caps[int(wants_cards)].copy()
-        for place, held in self.ledger.slots_of(key).items():
-            free[place] -= len(held) if free[place] < NO_CAP else 0
-        left: Ints = np.maximum(free, 0)
-        return left
-
     def capped(self, *, wants_cards: bool) -> bool:
         """Tell whether any node caps the replicas of such models, so that it matters which model asks."""
         return bool((self._caps[int(wants_cards)] < NO_CAP).any())
 
-    def spread_full(self, shape: ReplicaShape) -> Flags | None:
-        """Return which nodes' values of its spread label no more replica of a shape may touch; None without a limit."""
-        if shape.spread is None or shape.spread.most is None:
-            return None
-        column, crowd = self.column(shape.spread.label), self.ledger.crowd(shape.key)
-        # the last place answers for -1: a node without the label
-        full = [crowd.get(value, 0) >= shape.spread.most for value in column.values]
-        return np.array([*full, True], dtype=bool)[column.codes]
+    def _slots_full(self, shape: ReplicaShape) -> Flags:
+        held = np.zeros(len(self), dtype=np.int64)
+        for place, slots in self.ledger.slots_of(shape.key).items():
+            held[place] = len(slots)
+        return held >= self._caps[int(shape.wants_cards)]
 
     def verdicts(
         self, claim: Claim, selector: Selector, shape: ReplicaShape, touched: Iterable[int] = ()
@@ -127,11 +119,12 @@ class NodeTable:
         for place in touched:
             if self.selected(selector)[place] and self.alive[place]:
                 found[place] = judge(self.ledger.offer(place), claim)
-        if (beyond := self.spread_full(shape)) is not None:
-            found[places[beyond[places]]] = Verdict(SPREAD, need=1)
+        if shape.spread is not None and (most := shape.spread.most) is not None:
+            crowd = self.ledger.crowd(shape.key)
+            full = self.where(shape.spread.label, lambda value: value is None or crowd.get(value, 0) >= most)
+            found[places[full[places]]] = Verdict(SPREAD, need=1)
         if self.capped(wants_cards=shape.wants_cards):
-            full = self.free_slots(shape.key, wants_cards=shape.wants_cards)[places] == 0
-            found[places[full]] = Verdict(SLOTS, need=1)
+            found[places[self._slots_full(shape)[places]]] = Verdict(SLOTS, need=1)
         closed = self.closed[places]
         for code in (CORDONED, DRAINING):
             found[places[closed == code]] = Verdict(code)

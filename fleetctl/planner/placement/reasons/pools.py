@@ -20,7 +20,6 @@ from fleetctl.planner.placement.occupants import Occupant
 from fleetctl.planner.placement.reasons.codes import CPU, FITS, MEMORY
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 
-STEPS = 4
 MAX_KEPT = 64
 NEVER = 1 << 30
 """As a count: not even without all of them."""
@@ -60,32 +59,17 @@ class Pools:
 
     occupants: Sequence[Occupant]
     nodes: int
-    _known: dict[int, Pool] = field(default_factory=dict)
-    """By how many of the priorities there are lie below; the last steps by what is left to go, below zero."""
+    _known: dict[bytes, Pool] = field(default_factory=dict)
+    """By who is in it."""
 
     def of(self, priority: int) -> Iterator[Pool]:
         """Yield the pools for a model of this priority, each wider than the one before."""
-        before: Pool | None = None
-        for step in range(STEPS):
-            limit = int(np.searchsorted(self._ranks, priority + step)) if step < STEPS - 2 else step - STEPS
-            if limit not in self._known:
-                if len(self._known) >= MAX_KEPT:
-                    self._known.clear()
-                members = self._members(step, priority)
-                same = before is not None and bool((before.members == members).all())
-                self._known[limit] = before if same and before is not None else self._pool(members)
-            pool = self._known[limit]
-            if pool is not before and pool.members.any():
-                yield pool
-            before = pool
-
-    def _members(self, step: int, priority: int) -> Flags:
         ours, spare, rank = self._standing
-        if step == STEPS - 1:
-            return np.ones(len(ours), dtype=bool)
-        if step == STEPS - 2:
-            return ours
-        return ours & (spare | (rank < priority + step))
+        before = np.zeros(len(ours), dtype=bool)
+        for members in (ours & (spare | (rank < priority)), ours & (spare | (rank <= priority)), ours, ours | True):
+            if (members != before).any():
+                yield self._pool(members)
+            before = members
 
     @cached_property
     def _standing(self) -> tuple[Flags, Flags, Ints]:
@@ -93,10 +77,6 @@ class Pools:
         spare = np.array([not one.wanted for one in self.occupants], dtype=bool)
         rank = np.array([one.priority or 0 for one in self.occupants], dtype=np.int64)
         return ours, spare, rank
-
-    @cached_property
-    def _ranks(self) -> Ints:
-        return np.unique(self._standing[2])
 
     @cached_property
     def _holdings(self) -> Ints:
@@ -111,9 +91,14 @@ class Pools:
         return summed
 
     def _pool(self, members: Flags) -> Pool:
-        held = self._holdings[members[self._holdings[:, 0]]]
-        cards, cpus, memory = (self._per_node(held[:, 1], held[:, column]) for column in (2, 3, 4))
-        return Pool(members, cards, cpus, memory)
+        who = members.tobytes()
+        if who not in self._known:
+            if len(self._known) >= MAX_KEPT:
+                self._known.clear()
+            held = self._holdings[members[self._holdings[:, 0]]]
+            cards, cpus, memory = (self._per_node(held[:, 1], held[:, column]) for column in (2, 3, 4))
+            self._known[who] = Pool(members, cards, cpus, memory)
+        return self._known[who]
 
     def _per_node(self, places: Ints, amounts: Ints) -> tuple[Ints, Ints]:
         total, most = np.zeros((2, self.nodes), dtype=np.int64)

@@ -19,9 +19,7 @@ from fleetctl.planner.placement.reasons.explain import Explanation, explain
 from fleetctl.planner.placement.reasons.mismatch import DID_YOU_MEAN, UNKNOWN_LABEL
 from fleetctl.planner.placement.reasons.node_shapes import NodeShapes
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.pools import Pools
 from fleetctl.planner.placement.reasons.room import Room, RoomSearch
-from fleetctl.planner.placement.reasons.vacancy import Vacancies
 
 
 @dataclass
@@ -62,7 +60,7 @@ class Inquiry:
     @property
     def questions(self) -> int:
         """How many questions were asked of single nodes so far; there is a limit to it."""
-        return self._search.vacancies.steps
+        return self._search.steps
 
     @cached_property
     def table(self) -> NodeTable:
@@ -75,7 +73,7 @@ class Inquiry:
 
     @cached_property
     def _search(self) -> RoomSearch:
-        return RoomSearch(Vacancies(self.occupants), Pools(self.occupants.everybody, len(self.occupants.nodes)))
+        return RoomSearch(self.occupants)
 
     @cached_property
     def _standing(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ fleet, and only then among what is not ours. Replicas of the model itself are ne
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from math import comb
@@ -17,12 +17,11 @@ import numpy as np
 
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.ledger.cards import Offer, take
-from fleetctl.planner.placement.occupants import Occupant
+from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.reasons.codes import CARD_UNKNOWN, FITS, NO_NODES
 from fleetctl.planner.placement.reasons.pools import NEVER, Pool, Pools
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, count_placed, helpful_places
-from fleetctl.planner.placement.reasons.vacancy import Gone, Vacancies
 
 NODES_TRIED = 4
 """Nodes looked at closely, one after the other, when one is sought."""
@@ -32,6 +31,10 @@ DOMAINS_TRIED = 3
 SETS_TRIED = 60
 MAX_STEPS = 3_000
 """Questions asked of single nodes for all models of a plan; who is blocked after that is not told whom to move."""
+
+
+Gone = frozenset[int]
+"""Numbers of occupants that are thought away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +47,25 @@ class Room:
 
 @dataclass
 class RoomSearch:
-    """Seeks room for one kind of member after the other."""
+    """Seeks room for one kind of member after the other; `steps` counts the questions asked of single nodes."""
 
-    vacancies: Vacancies
-    pools: Pools
+    occupants: Occupants
+    steps: int = 0
+    _known: dict[tuple[int, Gone], Offer | None] = field(default_factory=dict)
+
+    @cached_property
+    def pools(self) -> Pools:
+        """Whom one could do without, for each priority."""
+        return Pools(self.occupants.everybody, len(self.occupants.nodes))
+
+    def without(self, place: int, gone: Gone) -> Offer | None:
+        """Return what a node would offer; None where the planned rest could then not be placed as planned."""
+        gone = gone.intersection(self.occupants.here(place))
+        self.steps += 1
+        if (place, gone) not in self._known:
+            offer, fits = self.occupants.offer_without(place, gone, sure=True)
+            self._known[place, gone] = offer if fits else None
+        return self._known[place, gone]
 
     def find(self, missing: Shortfall, priority: int) -> Room | str:
         """Return the set that makes room for what is `missing`; or why there is none, empty where that is not known."""
@@ -60,7 +78,7 @@ class RoomSearch:
             return too_much
         hopeless = True
         for pool in self.pools.of(priority):
-            seeker = _Seeker(self.vacancies, missing, pool)
+            seeker = _Seeker(self, missing, pool)
             hopeless = hopeless and seeker.hopeless
             room = seeker.seek()
             if room is not None:
@@ -75,7 +93,7 @@ class RoomSearch:
             return f"no remedy is tried for replicas of more than {MAX_MEMBERS} members"
         if missing.shape.same_label is None and lacking > NODES_LACKING:
             return f"{lacking} nodes are lacking, too many to name who would have to go"
-        if self.vacancies.steps > MAX_STEPS:
+        if self.steps > MAX_STEPS:
             return "who would have to go was not worked out: too much else is blocked in this plan"
         return None
 
@@ -84,7 +102,7 @@ class RoomSearch:
 class _Seeker:
     """One search: for one kind of member, among one pool."""
 
-    vacancies: Vacancies
+    search: RoomSearch
     missing: Shortfall
     pool: Pool
 
@@ -95,12 +113,8 @@ class _Seeker:
         return len(self.missing.fitting) + helped < self.missing.nodes_needed
 
     def seek(self) -> Room | None:
-        least = self._least
-        for domain, lacking in self._domains(least):
-            room = self._in_domain(least, domain, lacking)
-            if room is not None:
-                return room
-        return None
+        rooms = (self._in_domain(self._least, domain, lacking) for domain, lacking in self._domains(self._least))
+        return next((room for room in rooms if room is not None), None)
 
     @cached_property
     def _least(self) -> Ints:
@@ -161,7 +175,7 @@ class _Seeker:
 
     def _smallest(self, place: int, least: int) -> Gone | None:
         """Return the smallest set found without which one more member fits on a node; `least` = a bound from below."""
-        here = sorted((number for number in self.vacancies.occupants.here(place) if self._may_go(number)),
+        here = sorted((number for number in self.search.occupants.here(place) if self._may_go(number)),
                       key=lambda number: self._regret(number, place))
         found = self._first_of(place, here, 1) if least == 1 else None
         if found is not None:
@@ -199,10 +213,10 @@ class _Seeker:
         return self._occupant(number).units(place)
 
     def _occupant(self, number: int) -> Occupant:
-        return self.vacancies.occupants.everybody[number]
+        return self.search.occupants.everybody[number]
 
     def _fits(self, place: int, gone: Gone) -> bool:
-        offer = self.vacancies.without(place, gone)
+        offer = self.search.without(place, gone)
         return offer is not None and take(offer, self.missing.claim) is not None
 
     def _holds(self, room: Room) -> bool:
@@ -214,7 +228,7 @@ class _Seeker:
         stood_on = {place for number in room.gone for place in self._occupant(number).places if not closed[place]}
         offers: dict[int, Offer] = {}
         for place in stood_on:
-            offer = self.vacancies.without(place, frozenset(room.gone))
+            offer = self.search.without(place, frozenset(room.gone))
             if offer is None:
                 return False
             offers[place] = offer

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fleetctl.documents.plan import Reason
+from fleetctl.documents.plan import Counted, Reason
+from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
 from fleetctl.planner.placement.reasons.codes import (
@@ -64,6 +65,20 @@ class Shortfall:
         """Sum the nodes up by code, the codes nearest to success first."""
         counts = np.bincount(self.codes - FITS, minlength=NO_NODES - FITS)
         return [self._reason(code) for code in range(NO_NODES) if counts[code - FITS]]
+
+    def counted(self) -> Counted:
+        """Count the nodes and, for claims of cards, what is free on those it may use: whole cards, or shares."""
+        usable, offers = self.usable, self.table.offers
+        free: Ints = np.zeros(len(usable), dtype=np.int64)
+        if self.claim.whole_cards:
+            free = offers.free_cards(usable) * SHARE
+        elif self.claim.wants_card:
+            free = offers.free_share(usable)
+        return Counted(
+            nodes=int(self.table.alive.sum()), selected=len(self.table.candidates(self.selector)),
+            usable=len(usable), fitting=len(self.fitting),
+            free_gpus=int(free.sum()), on_nodes=int((free > 0).sum()), most_on_one=int(free.max(initial=0)),
+        )
 
     def examples(self, places: Sequence[int] | Ints) -> list[str]:
         """Return the names of the first few nodes."""

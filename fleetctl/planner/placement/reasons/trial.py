@@ -48,8 +48,7 @@ def helpful_places(
     chosen = set(beside)
     inside = np.zeros(len(table), dtype=bool)
     if shape.same_label is not None and value is not None:
-        column = table.column(shape.same_label)
-        inside = column.codes == (column.values.index(value) if value in column.values else len(column.values))
+        inside = table.where(shape.same_label, lambda found: found == value)
     for group in shape.groups:
         for (claim, selector), count in group.classes().items():
             fitting = np.flatnonzero(table.verdicts(claim, selector, shape)["code"] == FITS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fleetctl.documents.plan import Counted
 from fleetctl.documents.quantity import SHARE, format_bytes, format_share
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import Claim, Selector
@@ -19,6 +20,17 @@ def nodes(count: int, kind: str = "") -> str:
 def gpus(units: int) -> str:
     """Return an amount of 1/10000 GPU in words."""
     return f"{format_share(units)} GPU" + ("" if 0 < units <= SHARE else "s")
+
+
+def spread_text(counted: Counted, wanted: int) -> str:
+    """Say how what is free lies about, for a need of `wanted` 1/10000 GPU; empty where that says nothing new."""
+    free, on = counted.free_gpus, counted.on_nodes
+    if not wanted or on <= max(1, counted.fitting):
+        return ""
+    verb = "is" if free <= SHARE else "are"
+    if free >= wanted:
+        return f"; {gpus(free)} {verb} free but spread over {nodes(on)}"
+    return f"; {gpus(free)} {verb} free in all, on {nodes(on)}"
 
 
 def node_kind(selector: Selector) -> str:
