@@ -140,6 +140,10 @@ class Attempt:
         assert created is not None
         node_id = self.replica["members"][0]["nodeId"]
         record = cluster.actor_record(created.actor_id)
+        trouble = cluster.node_trouble(node_id) if record.state == "DEAD" and not record.placed else None
+        if trouble:  # Ray gave up on it because its node went after our check
+            code, text = trouble
+            return self._end("failed", code, f"{self.replica['members'][0]['node']}: {text}")
         if record.placed or record.state == "DEAD":
             self.granted = True
             self._context.grants.placed(created, node_id)

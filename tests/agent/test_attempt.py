@@ -349,6 +349,19 @@ def test_an_actor_without_a_record_is_dead(here: Here, monkeypatch: pytest.Monke
     assert (told["outcome"], told["code"], told["message"]) == ("failed", "REPLICA_DIED", "Ray gave no reason")
 
 
+def test_one_whose_node_goes_before_it_has_a_worker_tells_so(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another node may cure that, so the run plans again; REPLICA_DIED would have been the end of it."""
+    def create(replica: dict[str, Any]) -> CreatedHere:
+        here.placed, here.waits_as = False, "DEAD"
+        here.trouble["n1"] = ("NODE_GONE", "the node is dead or gone")
+        return here.create(replica)
+
+    monkeypatch.setattr(attempt_module, "create", create)
+    told = here.run(here.attempt())
+    assert (told["outcome"], told["code"], told["message"]) == (
+        "failed", "NODE_GONE", "node-a: the node is dead or gone")
+
+
 def test_an_unforeseen_error_is_this_replicas_alone(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> set[str]:
         raise OSError("the table is gone\nwith details")
