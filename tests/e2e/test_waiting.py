@@ -57,11 +57,15 @@ def test_without_waiting_the_apply_ends_when_all_is_created(world: World) -> Non
     assert [row["outcome"] for row in summary["outcomes"]] == ["starting", "starting"]
     [row] = world.plan()["models"]
     assert (row["live"], row["starting"]) == (2, 2)
-    waiting = world.start("apply", "-f", world.file, "--yes", "--format", "json")
-    eventually(lambda: len(world.jobs()) == 2, "it waits for what it found starting")
-    world.loaded.touch()
-    out, told = waiting.communicate(timeout=60)
-    assert [row["outcome"] for row in json.loads(out)["outcomes"]] == ["ready", "ready"], told
+    events = []
+    with world.start("apply", "-f", world.file, "--yes", "--format", "jsonl") as waiting:
+        assert waiting.stdout is not None
+        for event in map(json.loads, waiting.stdout):
+            events.append(event["type"])
+            if event["type"] == "lockReleased":  # by then it has found what is starting
+                world.loaded.touch()
+    assert waiting.returncode == 0
+    assert events.count("replicaReady") == 2
 
 
 @contextmanager
