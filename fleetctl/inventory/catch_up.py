@@ -1,19 +1,24 @@
 """Whether Ray's sums have caught up with what ended lately: a plan must not be blocked by what is gone already.
 
-Ray's older autoscaler writes the sums down every 5 seconds, with the time; the newer one reads them when it is asked.
+Ray's older autoscaler writes the sums down about every 5 seconds, with the time at which it had read them; the newer
+one reads them when it is asked. Sums may be written some time after they are read, so newer than the last ones is not
+new enough: they must have been read after the question.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from email.utils import parsedate_to_datetime
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.client import DashboardClient
 
 STATUS_PATH = "/api/cluster_status"
-LONGEST_S, PAUSE_S = 8.0, 0.25
+LONGEST_S, PAUSE_S = 15.0, 0.25
+CLOCK_STEP_S = 1.0
+"""An answer says when it was given in whole seconds."""
 
 
 def sums_caught_up(
@@ -26,25 +31,36 @@ def sums_caught_up(
     """
     if all(node.resources.listed is None for node in seen.nodes):
         return False
+    first, last = None, None
     try:
-        written = _written_at(client)
-        if written is None:
+        first, asked_at = _status(client)
+        if first is None:
             return False
         say()
-        deadline = clock() + LONGEST_S
-        while clock() < deadline:
-            if _written_at(client) != written:
-                return True
+        last, deadline = first, clock() + LONGEST_S
+        while last is not None and last <= max(first, asked_at + CLOCK_STEP_S) and clock() < deadline:
             sleep(PAUSE_S)
-    except InventoryError:
+            last, _ = _status(client)
+    except (InventoryError, ValueError):
         pass  # then the plan stands on what could be read
-    return False
+    return last != first
 
 
-def _written_at(client: DashboardClient) -> float | None:
-    """Return when Ray has last written its sums down, on the clock of its head node; None = it does not."""
-    body = client.get_json(STATUS_PATH)
+def _status(client: DashboardClient) -> tuple[float | None, float]:
+    """Return when Ray had read the sums that it gives, None where it does not say, and when it gave this answer.
+
+    Both are on the clock of its head node, the second in whole seconds, rounded down; 0 where no answer says it.
+    """
+    answer = client.get(STATUS_PATH)
+    body = answer.json() if answer.status_code == 200 else None
     data = body.get("data") if isinstance(body, dict) else None
     status = data.get("clusterStatus") if isinstance(data, dict) else None
-    written = status.get("time") if isinstance(status, dict) else None
-    return float(written) if isinstance(written, (int, float)) else None
+    read_at = status.get("time") if isinstance(status, dict) else None
+    return float(read_at) if isinstance(read_at, (int, float)) else None, _given_at(answer.headers.get("date", ""))
+
+
+def _given_at(date: str) -> float:
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Any
 
 import pytest
@@ -30,10 +32,8 @@ class Status:
                 return sums_caught_up(client, seen, self.say, sleep=self.sleep, clock=lambda: self.now)
 
     def answer(self, *_: object) -> tuple[int, str]:
-        import json
-
-        time = self.times.pop(0) if len(self.times) > 1 else self.times[0]
-        status = time if isinstance(time, dict) or time is None else {"time": time}
+        read_at = self.times.pop(0) if len(self.times) > 1 else self.times[0]
+        status = read_at if isinstance(read_at, dict) or read_at is None else {"time": read_at}
         return 200, json.dumps({"result": True, "data": {"clusterStatus": status}})
 
     def say(self) -> None:
@@ -44,9 +44,23 @@ class Status:
 
 
 def test_newer_sums_are_waited_for_and_that_is_said_once() -> None:
-    status = Status(100.5, 100.5, 100.5, 105.5)
+    now = time.time()
+    status = Status(now - 3, now - 3, now - 3, now + 10)
     assert status.caught_up()
-    assert (status.told, status.now) == (1, 0.5)
+    assert (status.told, status.now) == (1, 0.75)
+
+
+def test_sums_that_were_read_before_the_question_and_written_after_it_are_not_new_enough() -> None:
+    now = time.time()
+    status = Status(now - 6, now - 1, now - 1, now + 10)
+    assert status.caught_up()
+    assert len(status.times) == 1
+
+
+def test_where_the_clocks_of_a_proxy_and_the_head_node_differ_newer_sums_are_taken_in_the_end() -> None:
+    status = Status(100.5, 105.5)
+    assert status.caught_up()
+    assert LONGEST_S <= status.now <= LONGEST_S + 1
 
 
 def test_where_lists_explain_all_that_is_in_use_nothing_is_asked() -> None:
