@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fleetctl.spec.problems import Problem
+    from fleetctl.fleetfile.problems import Problem
 
 
 class FleetctlError(Exception):

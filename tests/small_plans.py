@@ -7,9 +7,9 @@ from typing import Any
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
+from fleetctl.fleetfile.load import load_fleet
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
-from fleetctl.spec.load import load_fleet
 
 FLEET = """\
 apiVersion: fleetctl/v1

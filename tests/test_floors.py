@@ -15,12 +15,12 @@ from source_code import PACKAGE, ROOT, listed, nodes_of, place, sources
 
 FLOORS = {
     "fleetctl": 0, "fleetctl.version": 0, "fleetctl.collector": 0, "fleetctl.errors": 1, "fleetctl.documents": 2,
-    "fleetctl.spec": 3,
+    "fleetctl.fleetfile": 3,
     "fleetctl.planner.placement": 4, "fleetctl.planner": 5, "fleetctl.inventory": 6, "fleetctl.review": 7,
     "fleetctl.importers": 7, "fleetctl.forge": 7, "fleetctl.apply": 7, "fleetctl.demo": 7,
     "fleetctl.render": 8, "fleetctl.cli": 9, "fleetctl.__main__": 10,
 }
-TYPE_ONLY = {("fleetctl.errors", "fleetctl.spec.problems")}  # a FleetFileError is annotated with what it carries
+TYPE_ONLY = {("fleetctl.errors", "fleetctl.fleetfile.problems")}  # a FleetFileError is annotated with what it carries
 IMPURE = {
     "asyncio", "datetime", "http", "httpx", "io", "logging", "multiprocessing", "os", "pathlib", "random", "requests",
     "secrets", "shutil", "socket", "subprocess", "tempfile", "threading", "time", "urllib", "uuid",

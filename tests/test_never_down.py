@@ -300,7 +300,7 @@ def test_an_apply_writes_packages_and_jobs_and_stops_jobs() -> None:
         ("'PUT'", "/api/packages/gcs/{}"), ("'POST'", "/api/jobs/"), ("'POST'", "/api/jobs/{}/stop")}
 
 
-@pytest.mark.parametrize("folder", ["cli", "render", "planner", "spec", "documents"])
+@pytest.mark.parametrize("folder", ["cli", "render", "planner", "fleetfile", "documents"])
 def test_nobody_else_sends_anything(folder: str) -> None:
     assert requests(folder) == set()
 

@@ -13,10 +13,10 @@ from fleetctl.apply.history import READERS, runs_of
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.record import RecordedModel
 from fleetctl.errors import InventoryError
+from fleetctl.fleetfile.resolve import hash_of_shape
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job, log_of
 from fleetctl.inventory.planned import read_records
-from fleetctl.spec.resolve import hash_of_shape
 
 SpecOf = tuple[str, str]
 """A model key and a spec hash."""

@@ -47,8 +47,8 @@ def take_new_plan(stale: PlanStale, plan: Plan, address: str | None, *, force: b
 def _plan_again(plan: Plan, address: str | None, *, force: bool) -> Plan:
     """Plan from the same files, with the same flags, on the cluster as it is; raises FleetctlError where it cannot."""
     from fleetctl.cli.planning import Where, plan_fleet
+    from fleetctl.fleetfile.load import load_fleet
     from fleetctl.planner.options import PlanOptions
-    from fleetctl.spec.load import load_fleet
 
     said = plan.options
     options = PlanOptions(tuple(said.targets), tuple(said.excludes), said.adopt_from, force or said.force,

@@ -39,7 +39,7 @@ def proposed_by_files(options: PlanOptions, where: Where) -> Iterator[Proposal]:
     from fleetctl.cli.connect import open_dashboard, read_stdin
     from fleetctl.cli.planning import plan_fleet
     from fleetctl.cli.replanning import FleetReplanner
-    from fleetctl.spec.load import load_fleet
+    from fleetctl.fleetfile.load import load_fleet
 
     fleet = load_fleet(options.files, stdin=read_stdin)
     with open_dashboard(where.address, fleet.cluster.address) as client:

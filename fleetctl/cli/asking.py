@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fleetctl.documents.inventory import Inventory
+    from fleetctl.fleetfile.resolved import ResolvedFleet
     from fleetctl.planner.questions.world import World
-    from fleetctl.spec.resolved import ResolvedFleet
 
 
 def read_world(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fleetctl.cli.planning import Planned
     from fleetctl.documents.plan import Plan
+    from fleetctl.fleetfile.load import LoadedFleet
+    from fleetctl.fleetfile.resolved import ResolvedFleet
     from fleetctl.planner.options import PlanOptions
     from fleetctl.review.sides import Side
-    from fleetctl.spec.load import LoadedFleet
-    from fleetctl.spec.resolved import ResolvedFleet
 
 
 def change_since(base: Side, files: Sequence[str], loaded: LoadedFleet, planned: Planned) -> Plan:

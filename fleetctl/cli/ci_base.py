@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from fleetctl.errors import FleetctlError, RevisionError
 
 if TYPE_CHECKING:
+    from fleetctl.fleetfile.resolved import ResolvedFleet
     from fleetctl.forge.change import ChangeRequest, Forge
     from fleetctl.render.report.model import Report
     from fleetctl.review.sides import Side
-    from fleetctl.spec.resolved import ResolvedFleet
 
 NOT_FETCHED = ("the checkout lacks what the change is measured against: in GitHub Actions give actions/checkout "
                "fetch-depth: 0, in GitLab set GIT_DEPTH: 0")
@@ -100,8 +100,8 @@ def fleet_name(files: Sequence[str], revision: str | None) -> str:
 
 
 def _name_in(files: Sequence[str]) -> str | None:
-    from fleetctl.spec.compose import compose_bytes
-    from fleetctl.spec.sources import read_sources
+    from fleetctl.fleetfile.compose import compose_bytes
+    from fleetctl.fleetfile.sources import read_sources
 
     read, _ = read_sources(files, None)
     for source in read:

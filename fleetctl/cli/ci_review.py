@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from fleetctl.cli.ci_publish import Told
     from fleetctl.cli.planning import Planned
     from fleetctl.documents.plan import Plan
+    from fleetctl.fleetfile.load import LoadedFleet
     from fleetctl.forge.change import ChangeRequest
     from fleetctl.render.report.model import Finding, Report
     from fleetctl.review.sides import Side
-    from fleetctl.spec.load import LoadedFleet
 
 
 def run_review(job: Job) -> int:
@@ -49,8 +49,8 @@ def _plan(job: Job) -> tuple[LoadedFleet, Planned, Plan, Side | None]:
     from fleetctl.cli.changing import change_since
     from fleetctl.cli.ci_base import read_base, vouched_address
     from fleetctl.cli.planning import plan_fleet
+    from fleetctl.fleetfile.load import inspect_fleet
     from fleetctl.planner.options import PlanOptions
-    from fleetctl.spec.load import inspect_fleet
 
     loaded = inspect_fleet(job.files)
     fleet, revision = loaded.sound(), _revision(job)

@@ -25,8 +25,8 @@ def _validated(job: Job) -> Told:
     from fleetctl.cli.ci_publish import Told
     from fleetctl.cli.reporting import parse_reports, show, write_reports
     from fleetctl.cli.validate import problem_faces
+    from fleetctl.fleetfile.load import inspect_fleet
     from fleetctl.render.report.formats import ReportFormat
-    from fleetctl.spec.load import inspect_fleet
 
     loaded = inspect_fleet(job.files)
     faces, reports = problem_faces(loaded), parse_reports(job.reports)

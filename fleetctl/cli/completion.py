@@ -67,6 +67,6 @@ def complete_replicas(ctx: typer.Context, incomplete: str) -> list[str]:
 def _keys(sources: list[str]) -> list[str]:
     if not sources:
         return []
-    from fleetctl.spec.load import load_fleet
+    from fleetctl.fleetfile.load import load_fleet
 
     return [model.key for model in load_fleet(sources).models]

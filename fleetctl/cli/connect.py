@@ -16,9 +16,9 @@ from fleetctl.errors import InventoryError, UsageError
 
 if TYPE_CHECKING:
     from fleetctl.documents.fleet import Cluster
+    from fleetctl.fleetfile.resolved import ResolvedFleet
     from fleetctl.inventory.client import DashboardClient
     from fleetctl.inventory.read import InventorySource, Live
-    from fleetctl.spec.resolved import ResolvedFleet
 
 ADDRESS_VARIABLE = "FLEETCTL_ADDRESS"
 NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"
@@ -28,7 +28,7 @@ def fleet_of(files: Sequence[str] | None) -> ResolvedFleet | None:
     """Return the fleet in the files; None where no file is given. Raises FleetFileError when they have problems."""
     if not files:
         return None
-    from fleetctl.spec.load import load_fleet
+    from fleetctl.fleetfile.load import load_fleet
 
     return load_fleet(files, stdin=read_stdin)
 

@@ -12,7 +12,7 @@ from fleetctl.cli.replica_argument import ReplicaArgument, absent, parse_replica
 
 if TYPE_CHECKING:
     from fleetctl.documents.inventory import Inventory, Replica
-    from fleetctl.spec.resolved import ResolvedFleet
+    from fleetctl.fleetfile.resolved import ResolvedFleet
 
 EPILOG = epilog(
     examples=["fleetctl evict openai-community/gpt2/2", "fleetctl evict openai-community/gpt2/2 --yes"],

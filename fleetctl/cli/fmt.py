@@ -10,7 +10,7 @@ import typer
 from fleetctl.cli.help import epilog
 
 if TYPE_CHECKING:
-    from fleetctl.spec.format import Formatted
+    from fleetctl.fleetfile.format import Formatted
 
 EPILOG = epilog(
     examples=["fleetctl fmt fleets/", "fleetctl fmt --check fleets/   # in CI", "fleetctl fmt --diff fleets/prod.yaml",
@@ -35,7 +35,7 @@ def fmt(
     Standard input is printed formatted.
     """
     from fleetctl.cli.connect import read_stdin
-    from fleetctl.spec.format import format_sources
+    from fleetctl.fleetfile.format import format_sources
 
     formatted, problems = format_sources(paths, stdin=read_stdin)
     changed = [one for one in formatted if one.changed]
@@ -56,7 +56,7 @@ def fmt(
 def _write(formatted: list[Formatted]) -> None:
     from fleetctl.cli.console import write_document
     from fleetctl.cli.write_file import write_file
-    from fleetctl.spec.sources import STDIN_NAME
+    from fleetctl.fleetfile.sources import STDIN_NAME
 
     for one in formatted:
         if one.file == STDIN_NAME:

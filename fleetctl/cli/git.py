@@ -24,8 +24,8 @@ def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | No
     standard input; `dirty` is about the fleet files alone.
     """
     from fleetctl.errors import RevisionError
+    from fleetctl.fleetfile.sources import STDIN_NAME
     from fleetctl.review.git_command import Git
-    from fleetctl.spec.sources import STDIN_NAME
 
     paths = [Path(file).absolute() for file in files if file != STDIN_NAME]
     if not paths:

@@ -14,10 +14,10 @@ from fleetctl.cli.options import AddressOption, ClusterFilesOption, InventoryOpt
 from fleetctl.errors import FleetctlError, UsageError
 
 if TYPE_CHECKING:
+    from fleetctl.fleetfile.nodes import Document
+    from fleetctl.fleetfile.problems import Problem
     from fleetctl.importers.draft import Draft
     from fleetctl.importers.read import Imported
-    from fleetctl.spec.nodes import Document
-    from fleetctl.spec.problems import Problem
 
 EPILOG = epilog(
     examples=[
@@ -130,7 +130,7 @@ def _refuse_cluster_flags(*flags: object) -> None:
 
 
 def _fleet_name(fleet: str | None) -> str:
-    from fleetctl.spec.guess import dns_label_meant
+    from fleetctl.fleetfile.guess import dns_label_meant
 
     if fleet is not None and dns_label_meant(fleet) != fleet:
         raise UsageError(f"--fleet {fleet}: the name of a fleet is a DNS label",
@@ -152,9 +152,9 @@ def _documents(paths: Sequence[str]) -> list[Document]:
     from fleetctl.cli.connect import read_stdin
     from fleetctl.cli.console import message_console
     from fleetctl.documents.quantity import count_of
+    from fleetctl.fleetfile.sources import read_sources
     from fleetctl.importers.read import documents_of
     from fleetctl.render.problems import render_problems
-    from fleetctl.spec.sources import read_sources
 
     read, problems = read_sources(paths, read_stdin)
     documents, wrong = documents_of(read)

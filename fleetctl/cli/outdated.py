@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fleetctl.apply.recorded import Recorded, SpecOf
     from fleetctl.documents.plan import Drift, Plan
+    from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
     from fleetctl.inventory.client import DashboardClient
-    from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
 
 NOT_RECORDED = "what it was started with is no longer recorded"
 HIDDEN_ALONE = "engine.env: a value is another one (values are not recorded)"

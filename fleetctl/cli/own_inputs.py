@@ -28,8 +28,8 @@ def already_read(path: Path) -> str:
 
 
 def _files(path: str) -> Iterator[Path]:
-    from fleetctl.spec.file_tree import DISK
-    from fleetctl.spec.sources import fleet_files
+    from fleetctl.fleetfile.file_tree import DISK
+    from fleetctl.fleetfile.sources import fleet_files
 
     if not DISK.is_folder(path):
         yield Path(path)

@@ -71,9 +71,9 @@ def plan(
     from fleetctl.cli.planning import Where, plan_fleet
     from fleetctl.cli.reporting import parse_reports, show
     from fleetctl.cli.saved_plan import check_out, save_plan
+    from fleetctl.fleetfile.load import inspect_fleet
     from fleetctl.planner.options import PlanOptions
     from fleetctl.review.base import load_base
-    from fleetctl.spec.load import inspect_fleet
 
     refuse_two_readers(files, inventory)
     reading = (*files, inventory)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fleetctl.documents.inventory import Inventory
     from fleetctl.documents.placement_map import PlacementMap
     from fleetctl.documents.plan import Plan
-    from fleetctl.spec.resolved import ResolvedFleet
+    from fleetctl.fleetfile.resolved import ResolvedFleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ def _read(plan: Plan, saved_as: str, now: str, inventory: str | None, address: s
 def _fleet_of(plan: Plan) -> ResolvedFleet:
     """Return the fleet the plan was made for if its files still lie here as they were, else one with its name alone."""
     from fleetctl.documents.fleet import Cluster
-    from fleetctl.spec.load import load_fleet
-    from fleetctl.spec.resolved import ResolvedFleet
+    from fleetctl.fleetfile.load import load_fleet
+    from fleetctl.fleetfile.resolved import ResolvedFleet
 
     files = plan.options.files
     plain = all(Path(file).is_file() or Path(file).is_dir() for file in files)  # plans may come from anywhere

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from fleetctl.documents.inventory import Inventory
     from fleetctl.documents.placement_map import PlacementMap
     from fleetctl.documents.plan import Plan
+    from fleetctl.fleetfile.resolved import ResolvedFleet
     from fleetctl.inventory.agent_view import AgentView
     from fleetctl.inventory.read import InventorySource
     from fleetctl.planner.options import PlanFacts, PlanOptions
-    from fleetctl.spec.resolved import ResolvedFleet
 
 DEFAULT_EXPIRY_S = 24 * 3600.0
 

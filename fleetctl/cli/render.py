@@ -47,10 +47,10 @@ def render(
     from fleetctl.cli.connect import read_stdin
     from fleetctl.cli.console import write_document, write_result
     from fleetctl.errors import FleetFileError
+    from fleetctl.fleetfile.load import inspect_fleet
+    from fleetctl.fleetfile.merge import join
     from fleetctl.render.fleet_json import render_fleet_json
     from fleetctl.render.fleet_yaml import render_fleet_yaml
-    from fleetctl.spec.load import inspect_fleet
-    from fleetctl.spec.merge import join
 
     loaded = inspect_fleet(files, stdin=read_stdin)
     if loaded.fleet is None:

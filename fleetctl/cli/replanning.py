@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from fleetctl.apply.replan import ReplanWanted
     from fleetctl.cli.planning import Where
     from fleetctl.documents.plan import Plan
+    from fleetctl.fleetfile.resolved import ResolvedFleet
     from fleetctl.planner.options import PlanOptions
-    from fleetctl.spec.resolved import ResolvedFleet
 
 
 class FleetReplanner:

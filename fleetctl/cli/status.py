@@ -22,7 +22,7 @@ from fleetctl.cli.replica_argument import absent
 if TYPE_CHECKING:
     from fleetctl.documents.inventory import Inventory, Replica
     from fleetctl.documents.plan import Drift
-    from fleetctl.spec.resolved import ResolvedFleet
+    from fleetctl.fleetfile.resolved import ResolvedFleet
 
 EPILOG = epilog(
     examples=["fleetctl status", "fleetctl status -f fleets/prod.yaml", "fleetctl status openai-community/gpt2"],

@@ -14,8 +14,8 @@ from fleetctl.render.report.formats import ReportFormat
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fleetctl.fleetfile.load import LoadedFleet
     from fleetctl.render.report.model import Report
-    from fleetctl.spec.load import LoadedFleet
 
 EPILOG = epilog(
     examples=["fleetctl validate -f fleets/prod.yaml", "fleetctl validate -f fleets/ --format json",
@@ -41,7 +41,7 @@ def validate(
     """
     from fleetctl.cli.connect import read_stdin
     from fleetctl.cli.reporting import parse_reports, show
-    from fleetctl.spec.load import inspect_fleet
+    from fleetctl.fleetfile.load import inspect_fleet
 
     wanted = parse_reports(report, reading=files)
     loaded = inspect_fleet(files, stdin=read_stdin)

@@ -1,6 +1,6 @@
 """The fleet file (apiVersion fleetctl/v1) as a person writes it. What stands here is the published schema.
 
-Rules that need more than one field (a gang's geometry, duplicate names) are checked in `spec/`, with positions.
+Rules that need more than one field (a gang's geometry, duplicate names) are checked in `fleetfile/`, with positions.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fleetctl.documents.position import Position
-from fleetctl.spec.problems import Path
+from fleetctl.fleetfile.problems import Path
 
 Kind = Literal["lost", "changed", "todo"]
 _LAST_STEP = re.compile(r'(?:\["(?P<quoted>[^"]*)"\]|(?:^|\.)(?P<plain>[^.\["\]]+))(?P<indices>(?:\[\d+\])*)$')

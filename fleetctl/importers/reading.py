@@ -12,9 +12,9 @@ from math import isfinite
 from typing import Any
 
 from fleetctl.documents.position import Position
+from fleetctl.fleetfile.nodes import Document, Node
+from fleetctl.fleetfile.problems import Path, path_text
 from fleetctl.importers.draft import Draft, Kind, Loss
-from fleetctl.spec.nodes import Document, Node
-from fleetctl.spec.problems import Path, path_text
 
 _UNREAD = "the import does not know this field"
 _WORDS = {str: "text", int: "a whole number", bool: "true or false", dict: "a mapping", list: "a list"}

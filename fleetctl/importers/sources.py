@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.fleet import API_VERSION
+from fleetctl.fleetfile.nodes import Document
 from fleetctl.importers.reading import Reading, Record
-from fleetctl.spec.nodes import Document
 
 KINDS = ("ndif", "modelplane", "lws", "serve")
 """What can be imported from files; `live` is the cluster itself."""

@@ -14,11 +14,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from fleetctl.documents.plan import Action
+from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Stand
-from fleetctl.spec.resolved import ResolvedModel
 
 ActionDocument = dict[str, Any]
 """An action as it stands in the plan's JSON, keys in order."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from fleetctl.documents.inventory import Replica
 from fleetctl.documents.plan import Drift
 from fleetctl.documents.selector import matches
+from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState, is_outdated
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
-from fleetctl.spec.resolved import ResolvedModel
 
 Seats = Mapping[tuple[str | None, str], tuple[Sequence[Mapping[str, str]], dict[str, bool]]]
 """The selectors a live member may be held to, by group and role; none when the file has no such seat any more.

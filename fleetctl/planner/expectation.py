@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape
 from fleetctl.planner.placement.worth.expected import Expected
-from fleetctl.spec.resolved import ResolvedFleet
 
 
 def expect(

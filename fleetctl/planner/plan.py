@@ -23,6 +23,8 @@ from fleetctl.documents.plan import (
     PlanInventory,
     Summary,
 )
+from fleetctl.fleetfile.resolve import shape_as_set, spec_document
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.drift import find_drift
@@ -41,8 +43,6 @@ from fleetctl.planner.placement.occupants import Occupants, look_around, planned
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.policy import Doing, policy_findings, refusing
 from fleetctl.planner.rows import model_row
-from fleetctl.spec.resolve import shape_as_set, spec_document
-from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.reasons.remedies import Inquiry

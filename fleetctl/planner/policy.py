@@ -14,7 +14,7 @@ from fleetctl.documents.model_pattern import matches_pattern
 from fleetctl.documents.plan import PolicyFinding
 from fleetctl.documents.quantity import amount_of, count_of, format_share
 from fleetctl.documents.selector import parse_requirement
-from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
 MIN_LIVE_FOR_PERCENT = 10
 """Below this many live replicas a share of them says nothing: one more of three is 33 %, and a new fleet has none.

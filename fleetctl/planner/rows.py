@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.documents.plan import Blocked, ModelRow
+from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState
-from fleetctl.spec.resolved import ResolvedModel
 
 
 def model_row(

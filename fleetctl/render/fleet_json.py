@@ -9,8 +9,8 @@ from fleetctl.documents.indented import indented_json
 from fleetctl.documents.mask import masked
 from fleetctl.documents.plan import FleetSource
 from fleetctl.documents.rendered_fleet import RenderedFleet
-from fleetctl.spec.nodes import Document, Node
-from fleetctl.spec.problems import Path, path_text
+from fleetctl.fleetfile.nodes import Document, Node
+from fleetctl.fleetfile.problems import Path, path_text
 
 
 def render_fleet_json(document: Document, files: Sequence[FleetSource], *, show_env: bool) -> str:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.mask import MASK
+from fleetctl.fleetfile.compose import MASKED_TAG
+from fleetctl.fleetfile.layout import Block, Entry, Leaf, Page
+from fleetctl.fleetfile.nodes import Document, Node
+from fleetctl.fleetfile.problems import Path
+from fleetctl.fleetfile.text import SourceText
+from fleetctl.fleetfile.write_layout import write_layout
 from fleetctl.render.visible import visible
 from fleetctl.render.yaml_scalar import block_text, scalar_text, text_scalar
-from fleetctl.spec.compose import MASKED_TAG
-from fleetctl.spec.layout import Block, Entry, Leaf, Page
-from fleetctl.spec.nodes import Document, Node
-from fleetctl.spec.problems import Path
-from fleetctl.spec.text import SourceText
-from fleetctl.spec.write_layout import write_layout
 
 MASKED_NOTE = "# Values of env are masked, so this cannot be loaded; --show-env prints them."
 MAX_ONE_LINE = 100

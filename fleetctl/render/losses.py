@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.fleetfile.problems import Problem
 from fleetctl.importers.draft import Draft, Loss
 from fleetctl.render.visible import visible
-from fleetctl.spec.problems import Problem
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from fleetctl.fleetfile.nodes import Node, Value
+from fleetctl.fleetfile.plain_text import is_text_to_all
 from fleetctl.render.visible import visible
-from fleetctl.spec.nodes import Node, Value
-from fleetctl.spec.plain_text import is_text_to_all
 
 _PLAIN = re.compile(r"(?!-(?: |$))[A-Za-z0-9_./$(+~^-][A-Za-z0-9_./$()+@~^%=:;!'* -]*(?<![ :])")
 

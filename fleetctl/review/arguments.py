@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from fleetctl.documents.difference import Revision
 from fleetctl.errors import RevisionError, UsageError
+from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.review.revisions import MissingRevision, parse_range, repository_of
 from fleetctl.review.sides import STDIN, WORKING_TREE, Place, at_commit, refuse_empty
-from fleetctl.spec.file_tree import DISK
 
 SURELY_PATHS, SURELY_FILES = ("./", "../", "/"), (".yaml", ".yml")
 

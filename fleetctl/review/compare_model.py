@@ -10,13 +10,13 @@ from typing import Any, Protocol
 from fleetctl.documents.difference import Difference
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.position import Position
+from fleetctl.fleetfile.problems import Path, path_text
+from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.review.meaning import Keyed, Steps, at, full_meaning, meaning, seats
 from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, SAME_MEANING, model_effect
 from fleetctl.review.secret import is_env, masked_at
 from fleetctl.review.spelled import spelled
 from fleetctl.review.structural import changed_ways
-from fleetctl.spec.problems import Path, path_text
-from fleetctl.spec.resolved import ResolvedModel
 
 _READING_ORDER = ("replicas", "priority", "startupTimeout", "schedulingTimeout", "restart", "placement", "workers")
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from fleetctl.documents.difference import Difference, Effect
 from fleetctl.documents.fleet import NodePolicy
+from fleetctl.fleetfile.problems import path_text
+from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.policies import ONE_EACH, UNCAPPED
 from fleetctl.review.meaning import Steps, selector_meaning
 from fleetctl.review.spelled import spelled
 from fleetctl.review.written import WrittenFleet
-from fleetctl.spec.problems import path_text
-from fleetctl.spec.resolved import ResolvedModel
 
 _CAP = "max_replicas_per_model"
 _SETTINGS: dict[str, Steps] = {

@@ -8,9 +8,9 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fleetctl.fleetfile.file_tree import Link
 from fleetctl.review.git_command import last_words
 from fleetctl.review.revisions import Commit, Repository
-from fleetctl.spec.file_tree import Link
 
 MAX_LINKS = 40
 _FOLDER, _LINK, _SUBMODULE = "040000", "120000", "160000"

@@ -12,8 +12,8 @@ from typing import Any
 
 from fleetctl.documents.fleet import WorkerGroup
 from fleetctl.documents.selector import parse_requirement
-from fleetctl.spec.resolve import shape_as_set, spec_document
-from fleetctl.spec.resolved import ResolvedModel
+from fleetctl.fleetfile.resolve import shape_as_set, spec_document
+from fleetctl.fleetfile.resolved import ResolvedModel
 
 Keyed = dict[str, Any]
 """Nested mappings by key; what is no mapping is one value."""

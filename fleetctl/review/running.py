@@ -14,13 +14,13 @@ from fleetctl.documents.difference import Difference
 from fleetctl.documents.fleet import Placement, WorkerGroup
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.position import Position
+from fleetctl.fleetfile.problems import Path
+from fleetctl.fleetfile.resolve import hash_of_shape, shape_as_set
+from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.importers.authored import authored_workers
 from fleetctl.review.compare_model import model_differences
 from fleetctl.review.meaning import Steps, seats
 from fleetctl.review.written import way_in
-from fleetctl.spec.problems import Path
-from fleetctl.spec.resolve import hash_of_shape, shape_as_set
-from fleetctl.spec.resolved import ResolvedModel
 
 
 class Since(NamedTuple):

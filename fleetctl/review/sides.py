@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from fleetctl.documents.difference import Revision
 from fleetctl.errors import FleetFileError, RevisionError, UsageError
+from fleetctl.fleetfile.file_tree import FileTree
+from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.fleetfile.nodes import Document
+from fleetctl.fleetfile.problems import Problem
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.sources import fleet_files
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
-from fleetctl.spec.file_tree import FileTree
-from fleetctl.spec.load import inspect_fleet
-from fleetctl.spec.nodes import Document
-from fleetctl.spec.problems import Problem
-from fleetctl.spec.resolved import ResolvedFleet
-from fleetctl.spec.sources import fleet_files
 
 WORKING_TREE = "the working tree"
 STDIN = "-"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetctl.documents.quantity import SHARE, count_of, format_share
-from fleetctl.spec.resolved import ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedModel
 
 
 def gpus_of(model: ResolvedModel) -> int:

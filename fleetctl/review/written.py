@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from fleetctl.documents.position import Position
+from fleetctl.fleetfile.nodes import Document
+from fleetctl.fleetfile.problems import Path
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.review.meaning import Steps, seats
 from fleetctl.review.secret import masked_at
-from fleetctl.spec.nodes import Document
-from fleetctl.spec.problems import Path
-from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
 
 _INHERITED = frozenset({"priority", "startupTimeout", "schedulingTimeout", "restart", "placement"})
 

@@ -58,7 +58,7 @@ def test_each_member_of_a_gang_tells_its_own_claim() -> None:
 
 
 def test_every_variable_the_fleet_file_may_refer_to_is_injected() -> None:
-    from fleetctl.spec.rules_reference import INJECTED
+    from fleetctl.fleetfile.rules_reference import INJECTED
 
     variables = injected_variables(REPLICA, MEMBER, 1, 7001, "10.0.0.7", 7002)
     assert set(variables) == set(INJECTED)

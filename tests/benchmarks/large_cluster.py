@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fleetctl.spec.load import load_fleet
+from fleetctl.fleetfile.load import load_fleet
 from fleetctl.version import __version__
 from tests.benchmarks.large.world import World
 

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from fleetctl.spec.compose import compose
-from fleetctl.spec.load import load_fleet
-from fleetctl.spec.sources import SourceBytes
-from fleetctl.spec.text import SourceText, decode
+from fleetctl.fleetfile.compose import compose
+from fleetctl.fleetfile.load import load_fleet
+from fleetctl.fleetfile.sources import SourceBytes
+from fleetctl.fleetfile.text import SourceText, decode
 from fleetctl.version import __version__
 
 HEAD = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: benchmark}\nspec:\n  models:\n"

@@ -74,7 +74,7 @@ def _flags() -> argparse.Namespace:
 
 def write(world: World, folder: Path) -> None:
     """Write the fleet file and the snapshot; what runs carries the hash of the spec it was started with."""
-    from fleetctl.spec.load import load_fleet
+    from fleetctl.fleetfile.load import load_fleet
 
     (folder / "fleet.yaml").write_text(fleet_yaml(world))
     if world.held:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.git import git_facts
-from fleetctl.spec.sources import STDIN_NAME
+from fleetctl.fleetfile.sources import STDIN_NAME
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from cluster_stand_in import ClusterStandIn, event
 from fleetctl.apply.record import apply_record
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.inventory import Inventory
+from fleetctl.fleetfile.load import load_fleet
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
-from fleetctl.spec.load import load_fleet
 
 FLEET = """\
 apiVersion: fleetctl/v1

@@ -14,9 +14,9 @@ from fleetctl.demo.nodes import DEMO_NODES
 from fleetctl.documents.inventory import Amounts, Inventory, Node, NodeResources
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.schemas import json_schema
+from fleetctl.fleetfile.load import load_fleet
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
-from fleetctl.spec.load import load_fleet
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 FLEETS = Path(__file__).parents[2] / "fleets"

@@ -4,8 +4,8 @@ import re
 
 from fleet_reference import PAGE, refreshed
 
-from fleetctl.spec.load import inspect_bytes
-from fleetctl.spec.sources import SourceBytes
+from fleetctl.fleetfile.load import inspect_bytes
+from fleetctl.fleetfile.sources import SourceBytes
 
 
 def test_the_generated_parts_of_the_page_are_current() -> None:

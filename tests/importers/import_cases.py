@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.read import Imported, documents_of, import_documents
 from fleetctl.importers.write import write_draft
-from fleetctl.spec.sources import SourceBytes
 
 FOLDER = Path(__file__).parent / "sources"
 CASES = sorted(path for path in FOLDER.iterdir() if path.is_dir())

@@ -11,9 +11,9 @@ from fleetctl.apply.record import apply_record
 from fleetctl.apply.recorded import Recorded, SpecOf, recorded_in
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.plan import Action, Plan
+from fleetctl.fleetfile.load import load_fleet
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
-from fleetctl.spec.load import load_fleet
 
 NODES = [{"id": f"id-{name}", "name": name, "labels": {"pool": pool},
           "resources": {"total": {"GPU": 8, "CPU": 64, "memory": 1 << 40}},

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from import_cases import CASES, imported, sources
 
+from fleetctl.fleetfile.compose import compose_bytes
+from fleetctl.fleetfile.problems import path_text
+from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.draft import Loss
 from fleetctl.importers.write import write_draft
-from fleetctl.spec.compose import compose_bytes
-from fleetctl.spec.problems import path_text
-from fleetctl.spec.sources import SourceBytes
 
 Path = tuple[str | int, ...]
 DOCUMENTS = [document for case in CASES for source in sources(case)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from import_cases import account, imported
 
+from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.modelplane.snapshot import MAX_NODES
 from fleetctl.importers.read import Imported
-from fleetctl.spec.sources import SourceBytes
 
 
 def declared(*pools: str, cards: str = "8") -> Imported:

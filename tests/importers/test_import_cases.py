@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from import_cases import CASES, FOLDER, account, imported, sources
 
+from fleetctl.fleetfile.format import format_source
+from fleetctl.fleetfile.load import inspect_bytes
+from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.draft import PLACEHOLDER
 from fleetctl.importers.write import problems_of, write_draft
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
-from fleetctl.spec.format import format_source
-from fleetctl.spec.load import inspect_bytes
-from fleetctl.spec.sources import SourceBytes
 
 HARDWARE = [case for case in CASES if (case / "hardware.yaml").exists()]
 SECRETS = ("hf_literal", "hush")

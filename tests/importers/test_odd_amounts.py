@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from import_cases import account, imported
 
-from fleetctl.spec.sources import SourceBytes
+from fleetctl.fleetfile.sources import SourceBytes
 
 NDIF = "models:\n- {checkpoint: a/b, size_bytes: 1000, padding_factor: AMOUNT}\n"
 SERVE = ("applications:\n- name: a\n  import_path: a:b\n  deployments:\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.documents.position import Position
+from fleetctl.fleetfile.format import format_source
+from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.draft import Draft, Loss
 from fleetctl.importers.write import problems_of, write_draft
-from fleetctl.spec.format import format_source
-from fleetctl.spec.sources import SourceBytes
 
 PLACE = Position(file="in.yaml", line=7, column=3)
 

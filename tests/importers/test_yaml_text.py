@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetctl.fleetfile.compose import compose_bytes
+from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.yaml_text import WIDTH, block, scalar
-from fleetctl.spec.compose import compose_bytes
-from fleetctl.spec.sources import SourceBytes
 
 TEXTS = st.one_of(
     st.text(st.characters(codec="utf-8"), max_size=30),

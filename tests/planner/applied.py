@@ -6,7 +6,7 @@ from simulated import WHOLE, SimNode, simulate
 
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
 from fleetctl.documents.plan import Action, Plan
-from fleetctl.spec.resolved import ResolvedFleet
+from fleetctl.fleetfile.resolved import ResolvedFleet
 
 
 def apply_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> Inventory:

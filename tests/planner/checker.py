@@ -12,7 +12,7 @@ from simulated import LIVE, WHOLE, SimNode, live_replicas, selects, simulate
 from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Action, Plan
-from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
 Crowds = Counter[tuple[str, "str | None"]]
 """Replicas by model and value of its spread label."""

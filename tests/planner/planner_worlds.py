@@ -18,9 +18,9 @@ from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_gpus
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
-from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
 
 FLEET = "lab"
 ENGINE = {"command": ["serve"]}

@@ -7,6 +7,7 @@ from typing import Any
 from planner_worlds import short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import replica_shape
@@ -16,7 +17,6 @@ from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Level, placed_levels, priorities
 from fleetctl.planner.placement.problem import Problem, state_problem
 from fleetctl.planner.placement.realize import realize
-from fleetctl.spec.resolved import ResolvedFleet
 
 
 def stated(fleet: ResolvedFleet, inventory: Inventory) -> Problem:

@@ -12,9 +12,9 @@ from simulated import SimNode, selects, simulate
 from stated import problem_of
 
 from fleetctl.documents.inventory import Inventory
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.placement.exact.bound import count_bound
 from fleetctl.planner.placement.exact.tally import count_up
-from fleetctl.spec.resolved import ResolvedFleet
 
 Nodes = st.lists(st.fixed_dictionaries({
     "gpus": st.integers(0, 3), "cpus": st.integers(1, 4), "vram": st.sampled_from([None, "24Gi"]),

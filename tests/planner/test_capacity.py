@@ -15,9 +15,9 @@ from world_strategies import worlds
 from fleetctl.documents.capacity import CapacityRow, Room
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import InventoryError, UsageError
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.questions.capacity import capacity
 from fleetctl.planner.questions.world import NO_FLEET, World
-from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
 
 TWO_NODES = {"nodes": [{"name": "a", "gpus": 8, "vram": "80Gi"}, {"name": "b", "gpus": 4, "vram": "80Gi"}]}
 

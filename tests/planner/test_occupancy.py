@@ -14,9 +14,9 @@ from world_strategies import worlds
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.placement_map import MapNode, PlacementMap
 from fleetctl.errors import InventoryError
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.questions.occupancy import placement_map
 from fleetctl.planner.questions.world import NO_FLEET, World
-from fleetctl.spec.resolved import ResolvedFleet
 
 
 def drawn(inventory: dict[str, Any], fleet: dict[str, Any] | None = None) -> PlacementMap:

@@ -20,9 +20,9 @@ from oracle.verdict import levels_of
 from planner_worlds import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory
-from fleetctl.spec.load import inspect_bytes
-from fleetctl.spec.resolved import ResolvedFleet
-from fleetctl.spec.sources import SourceBytes
+from fleetctl.fleetfile.load import inspect_bytes
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.sources import SourceBytes
 
 SMALL, BIG, DOCUMENTS = cases(5), cases(1), cases(2)
 HEAD = {"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "lab"}}

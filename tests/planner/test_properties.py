@@ -15,8 +15,8 @@ from simulated import live_replicas
 from world_strategies import worlds
 
 from fleetctl.documents.inventory import Inventory
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.stale import moved_since
-from fleetctl.spec.resolved import ResolvedFleet
 
 World = tuple[ResolvedFleet, Inventory]
 many = settings(max_examples=cases(60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

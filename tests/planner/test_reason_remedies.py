@@ -18,7 +18,7 @@ from world_strategies import worlds
 from fleetctl.documents.fleet import Spread
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Blocked, Plan
-from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
 World = tuple[ResolvedFleet, Inventory]
 

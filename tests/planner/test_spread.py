@@ -18,6 +18,7 @@ from simulated import SimNode, selects, simulate
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import replica_shape
@@ -27,7 +28,6 @@ from fleetctl.planner.placement.greedy.spread_out import crowding, spread_out
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.questions.capacity import capacity
 from fleetctl.planner.questions.world import World
-from fleetctl.spec.resolved import ResolvedFleet
 
 NODE_ID, NODE = "ray.io/node-id", "fleet.io/node"
 Counts = dict[str, int]

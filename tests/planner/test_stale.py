@@ -13,8 +13,8 @@ from world_strategies import worlds
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.stale import moved_since
-from fleetctl.spec.resolved import ResolvedFleet
 
 World = tuple[ResolvedFleet, Inventory]
 some = settings(max_examples=cases(20))

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from fleetctl.fleetfile.load import load_fleet
 from fleetctl.inventory.snapshot import load_snapshot
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 from fleetctl.render.plan_json import saved_plan_json
-from fleetctl.spec.load import load_fleet
 from tests.benchmarks.scale import measure, write
 from tests.benchmarks.synthetic.check import check
 from tests.benchmarks.synthetic.kinds import KINDS, build

@@ -14,10 +14,10 @@ from world_strategies import worlds
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.what_if import ModelChange, WhatIf
 from fleetctl.errors import InventoryError, UsageError
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.questions.changes import Supposed
 from fleetctl.planner.questions.what_if import what_if
 from fleetctl.planner.questions.world import World
-from fleetctl.spec.resolved import ResolvedFleet
 
 NODES = [{"name": name, "gpus": 4, "vram": "80Gi", "labels": {"pool": name[0]}} for name in ("a1", "a2", "b1")]
 

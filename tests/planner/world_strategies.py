@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from planner_worlds import short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory
-from fleetctl.spec.resolved import ResolvedFleet
+from fleetctl.fleetfile.resolved import ResolvedFleet
 
 KEYS = ("m0", "org/m1", "m2:x", "m3", "m4")
 SELECTORS: tuple[dict[str, str], ...] = ({}, {}, {}, {"pool": "x"}, {"pool": "!x"}, {"pool": "in(x, y)"}, {"zone": "z"})

@@ -12,19 +12,19 @@ from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleetctl.fleetfile.compose import compose
+from fleetctl.fleetfile.format import format_source
+from fleetctl.fleetfile.load import LoadedFleet, inspect_bytes
+from fleetctl.fleetfile.merge import join
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.sources import SourceBytes
+from fleetctl.fleetfile.text import SourceText
 from fleetctl.render.fleet_json import render_fleet_json
 from fleetctl.render.fleet_yaml import MASKED_NOTE, render_fleet_yaml
 from fleetctl.render.yaml_scalar import text_scalar
-from fleetctl.spec.compose import compose
-from fleetctl.spec.format import format_source
-from fleetctl.spec.load import LoadedFleet, inspect_bytes
-from fleetctl.spec.merge import join
-from fleetctl.spec.resolved import ResolvedFleet
-from fleetctl.spec.sources import SourceBytes
-from fleetctl.spec.text import SourceText
-from tests.spec.fleets import fleet
-from tests.spec.memory_tree import inspect
-from tests.spec.split_fleets import fleets_in_files
+from tests.fleetfile.fleets import fleet
+from tests.fleetfile.memory_tree import inspect
+from tests.fleetfile.split_fleets import fleets_in_files
 
 FLEETS = Path(__file__).parents[2] / "fleets"
 ORIGIN = re.compile(r"^(.*?)  +# ([^ ]+):(\d+)$")
@@ -105,7 +105,7 @@ def test_text_is_the_same_text_to_every_reader(text: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(FLEETS.rglob("*.yaml")), ids=lambda path: path.stem)
 def test_the_examples_survive(path: Path) -> None:
-    from fleetctl.spec.load import inspect_fleet
+    from fleetctl.fleetfile.load import inspect_fleet
 
     loaded = inspect_fleet([str(path)])
     if loaded.fleet is not None:  # a base need not be a fleet by itself

@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
+from fleetctl.fleetfile.problems import Problem
 from fleetctl.render.problems import render_problems
-from fleetctl.spec.problems import Problem
 
 PROBLEM = Problem("FL020", "error", "unknown key 'replica'", "fleets/a.yaml", 7, 5, allowed="key, replicas",
                   suggestion="replicas", source_line="    replica: 3")

@@ -11,8 +11,8 @@ from fleet_texts import fleet
 from git_folder import GitFolder
 
 from fleetctl.documents.difference import Revision
+from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.review.sides import Side
-from fleetctl.spec.load import inspect_fleet
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ from fleetctl.documents.difference import PlanChange, Revision
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
+from fleetctl.fleetfile.load import inspect_bytes
+from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 from fleetctl.render.plan_json import saved_plan_json
 from fleetctl.review.cause import change_caused, with_change
 from fleetctl.review.compare import differences, written
 from fleetctl.review.sides import Side
-from fleetctl.spec.load import inspect_bytes
-from fleetctl.spec.sources import SourceBytes
 
 BASE = Revision(name="main", commit="c" * 40)
 

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fleetctl.documents.difference import FleetDiff, Revision
+from fleetctl.fleetfile.format import format_source
+from fleetctl.fleetfile.load import inspect_bytes
+from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.render.answer_json import render_answer_json
 from fleetctl.render.diff_table import render_diff
 from fleetctl.render.report.formats import OWN_FORMATS, ReportFormat, render_report
 from fleetctl.render.report.of_diff import diff_report
 from fleetctl.review.compare import compare
 from fleetctl.review.sides import Side
-from fleetctl.spec.format import format_source
-from fleetctl.spec.load import inspect_bytes
-from fleetctl.spec.sources import SourceBytes
 
 
 def side(*texts: str) -> Side:

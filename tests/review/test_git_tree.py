@@ -8,10 +8,10 @@ import pytest
 from fleet_texts import fleet
 from git_folder import GitFolder
 
+from fleetctl.fleetfile.file_tree import DISK
+from fleetctl.fleetfile.load import inspect_fleet, load_fleet
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import repository_of
-from fleetctl.spec.file_tree import DISK
-from fleetctl.spec.load import inspect_fleet, load_fleet
 
 ODD_NAMES = ["with space.yaml", "größe.yaml", "日本.yaml", "semi;colon.yaml", "-dash.yaml", "quote'\".yaml",
              "new\nline.yaml", ":(glob)*.yaml", "star*.yaml"]

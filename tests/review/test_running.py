@@ -8,11 +8,11 @@ import pytest
 from fleet_texts import SECRET, engine, fleet, group, member, model
 
 from fleetctl.documents.mask import masked
+from fleetctl.fleetfile.load import load_fleet
+from fleetctl.fleetfile.resolve import shape_as_set
+from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.render.difference_text import change_text
 from fleetctl.review.running import Since, changed_since
-from fleetctl.spec.load import load_fleet
-from fleetctl.spec.resolve import shape_as_set
-from fleetctl.spec.resolved import ResolvedModel
 
 
 def of(*groups: dict[str, Any], **more: Any) -> ResolvedModel:

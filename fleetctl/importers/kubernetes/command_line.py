@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+from fleetctl.fleetfile.problems import Path
 from fleetctl.importers.reading import Reading
-from fleetctl.spec.problems import Path
 
 _VARIABLE = re.compile(r"\$\$|\$(?P<open>[({]?)(?P<name>[A-Z][A-Z0-9_]*)\b")  # `$$` is an escape
 _PORT = re.compile(r"--port(?:=|\s+)([0-9]+)\b")

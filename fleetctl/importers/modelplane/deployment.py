@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetctl.fleetfile.guess import dns_label_meant
 from fleetctl.importers.draft import PLACEHOLDER, Draft
 from fleetctl.importers.kubernetes.container import engine
 from fleetctl.importers.kubernetes.labels import selector
@@ -11,7 +12,6 @@ from fleetctl.importers.kubernetes.objects import read_metadata
 from fleetctl.importers.modelplane.devices import claim
 from fleetctl.importers.modelplane.labels import POOL_LABEL
 from fleetctl.importers.reading import Reading
-from fleetctl.spec.guess import dns_label_meant
 
 VARIABLES = {"MODELPLANE_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "MODELPLANE_RANK": "FLEETCTL_RANK"}
 CACHE_MOUNT = "/mnt/models"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fleetctl.documents.fleet import Member, Placement, WorkerGroup
 from fleetctl.documents.quantity import SHARE
-from fleetctl.spec.resolved import ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedModel
 
 Selector = tuple[tuple[str, str], ...]
 

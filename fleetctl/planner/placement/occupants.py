@@ -13,13 +13,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from fleetctl.documents.inventory import Node, Replica, ReplicaMember
+from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.ledger.ended import without_members
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.ledger.stock import offer_of
-from fleetctl.spec.resolved import ResolvedModel
 
 NOTHING: Mapping[int, tuple[Any, ...]] = {}
 

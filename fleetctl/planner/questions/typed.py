@@ -14,7 +14,7 @@ from fleetctl.documents.nearest import nearest
 from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_gpus
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.errors import UsageError
-from fleetctl.spec.guess import bytes_meant
+from fleetctl.fleetfile.guess import bytes_meant
 
 _TIMES = re.compile(r"(.*\S)\s+[x*]\s*([0-9]{1,6})", re.DOTALL)
 _COMMA = re.compile(r",(?![^(]*\))")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from fleetctl.documents.fleet import Cluster, Policy
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan, PlanInventory
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.live import LiveState, sort_out
 from fleetctl.planner.opening import open_ledger
@@ -18,7 +19,6 @@ from fleetctl.planner.placement.claims import Claim, ReplicaShape, replica_shape
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.occupants import Occupant, Occupants, Planned, look_around
 from fleetctl.planner.plan import make_plan
-from fleetctl.spec.resolved import ResolvedFleet
 
 NO_FLEET = ResolvedFleet(name="", cluster=Cluster(), policies=(), models=(), files=())
 """Stands where no fleet is named: no models, no policies; everything that runs is somebody else's."""

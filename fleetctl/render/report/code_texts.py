@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.spec.problems import CODES
+from fleetctl.fleetfile.problems import CODES
 
 BLOCKED = {
     "NO_NODES": "no node is alive",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fleetctl.errors import FleetctlError, FleetFileError, PlanStale, PolicyRefused
+from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.render.report.model import Column, Finding, Report, Table, Total
 from fleetctl.render.report.of_problems import problems_report
-from fleetctl.spec.load import LoadedFleet
 
 COLUMNS = (Column("kind", ""), Column("text", "what"))
 

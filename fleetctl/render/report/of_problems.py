@@ -9,8 +9,8 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.render.report.model import Cell, Column, Finding, Report, Table, Total
 
 if TYPE_CHECKING:
-    from fleetctl.spec.load import LoadedFleet
-    from fleetctl.spec.problems import Problem
+    from fleetctl.fleetfile.load import LoadedFleet
+    from fleetctl.fleetfile.problems import Problem
 
 COLUMNS = (Column("place", "place", name=True), Column("severity", "severity"), Column("code", "code", name=True),
            Column("message", "what"))

@@ -36,11 +36,11 @@ def main(folder: Path) -> None:
     """Run the stages as `fleetctl plan --inventory FILE --format json` does."""
     times: dict[str, float] = {"certificate_s": 0.0, "certificate_cpu_s": 0.0}
     with timed(times, "import"):
+        from fleetctl.fleetfile.load import load_fleet
         from fleetctl.inventory.read import Snapshot, read_inventory
         from fleetctl.planner.options import PlanFacts, PlanOptions
         from fleetctl.planner.plan import make_plan
         from fleetctl.render.plan_json import saved_plan_json
-        from fleetctl.spec.load import load_fleet
     with timed(times, "parse"):
         fleet = load_fleet([str(folder / "fleet.yaml")])
     with timed(times, "inventory"):

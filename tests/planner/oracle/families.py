@@ -13,7 +13,7 @@ from typing import Literal
 from planner_worlds import short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory
-from fleetctl.spec.resolved import ResolvedFleet
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from oracle.hard_cases import BLIND, FAMILIES, Short
 
 World = tuple[ResolvedFleet, Inventory]

@@ -15,7 +15,7 @@ from simulated import SimNode, live_replicas, selects, simulate
 
 from fleetctl.documents.fleet import Spread, WorkerGroup
 from fleetctl.documents.inventory import Inventory
-from fleetctl.spec.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
 
 class Want(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from fleetctl.documents.fleet import WorkerGroup
 from fleetctl.documents.inventory import Inventory
-from fleetctl.spec.resolved import ResolvedFleet
+from fleetctl.fleetfile.resolved import ResolvedFleet
 
 Item = TypeVar("Item")
 

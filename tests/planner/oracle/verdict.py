@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from fleetctl.documents.plan import Plan
-from fleetctl.spec.resolved import ResolvedFleet
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from oracle.optimum import Level, Optimum
 from oracle.question import Question
 

@@ -1,0 +1,180 @@
+"""From YAML text to documents with positions, in one pass over the events of the C parser.
+
+The event loop is our own because PyYAML's composer recurses in C and dies on deep nesting, expands aliases without
+limit, and keeps neither duplicate keys nor YAML 1.2 scalars.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import yaml
+from yaml import cyaml
+
+from fleetctl.fleetfile.mapping import OpenCollection, OpenList, OpenMapping
+from fleetctl.fleetfile.nodes import Document, Node
+from fleetctl.fleetfile.problems import Problem
+from fleetctl.fleetfile.scalars import Scalar, resolve_plain
+from fleetctl.fleetfile.sources import SourceBytes
+from fleetctl.fleetfile.syntax import syntax_problem
+from fleetctl.fleetfile.text import SourceText, decode
+
+MAX_DEPTH = 64
+MAX_NODES = 1_000_000
+MASKED_TAG = "!masked"
+"""What `render` writes before a value it hides, so that its output cannot be taken for the fleet."""
+
+# the stubs leave out that `parse` needs no more than a parser
+_PARSER: Any = vars(cyaml)["CParser"]
+_Event = Any
+"""An event of the C parser, which always has its marks; the stubs call them optional."""
+
+
+@dataclass(slots=True)
+class Composed:
+    """The documents of one file that hold something, and what is wrong with its YAML; `broken` = read only in part."""
+
+    documents: list[Document] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    broken: bool = False
+
+
+class _Broken(Exception):  # no error of its own: it carries a problem out of the loop
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+def compose_bytes(source: SourceBytes) -> Composed:
+    """Return the documents of a file as it was read; a file that is no text is broken from its first byte."""
+    text = decode(source)
+    return Composed(problems=[text], broken=True) if isinstance(text, Problem) else compose(text)
+
+
+def compose(source: SourceText) -> Composed:
+    """Return the documents of a file. A syntax error ends the file; everything else is noted and reading goes on."""
+    composer = _Composer(source)
+    result = composer.result
+    try:
+        for event in yaml.parse(source.text, Loader=_PARSER):
+            composer.take(event)
+        return result
+    except _Broken as broken:
+        result.problems.append(broken.problem)
+    except yaml.MarkedYAMLError as error:
+        problem = syntax_problem(source, error)
+        # the parser looks ahead within a line, so an environment that opens in this one may not have been reported yet
+        secret = composer.in_env() or "env" in (problem.source_line or "")
+        result.problems.append(replace(problem, source_line=None) if secret else problem)
+    except yaml.YAMLError as error:
+        result.problems.append(source.problem("FL008", 0, f"this is not valid YAML: {str(error).splitlines()[0]}"))
+    result.broken = True
+    return result
+
+
+class _Composer:
+    """The state of one pass: the collections that are open, and the anchors of the current document."""
+
+    def __init__(self, source: SourceText) -> None:
+        self.source = source
+        self.result = Composed()
+        self.stack: list[OpenCollection] = []
+        self.anchors: dict[str, Node | None] = {}
+
+    def take(self, event: _Event) -> None:
+        """Go on by one event; scalars, by far the most, are asked for first."""
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            self.scalar(event)
+        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            self.open(event)
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            self.close()
+        elif kind is yaml.AliasEvent:
+            self.alias(event)
+        elif kind is yaml.DocumentStartEvent:
+            self.anchors = {}
+
+    def note(self, code: str, at: int, message: str, *, secret: bool = False, **more: str | None) -> None:
+        """Keep a problem that reading survives; `more` is `allowed` and `suggestion`, `secret` hides its line."""
+        self.result.problems.append(self.source.problem(code, at, message, allowed=more.get("allowed"),
+                                                        suggestion=more.get("suggestion"),
+                                                        secret=secret or self.in_env()))
+
+    def scalar(self, event: _Event) -> None:
+        at: int = event.start_mark.index
+        if event.tag is not None:
+            self.refuse_tag(event.tag, at)
+        plain = event.implicit[0] and not event.style
+        value: Scalar = event.value
+        if plain:
+            try:
+                value = resolve_plain(event.value)
+            except ValueError as error:
+                self.note("FL016", at, f"{error} cannot be meant")
+                value = 0
+        node = Node(at, value, raw=event.value, plain=plain)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+        self.place(node, at)
+
+    def open(self, event: _Event) -> None:
+        at: int = event.start_mark.index
+        if len(self.stack) >= MAX_DEPTH:
+            raise _Broken(self.source.problem("FL014", at, f"nested more than {MAX_DEPTH} levels deep"))
+        if event.tag is not None:
+            self.refuse_tag(event.tag, at)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = None
+        if type(event) is yaml.MappingStartEvent:
+            self.stack.append(OpenMapping(at, event.anchor, self.source, self.note))
+        else:
+            self.stack.append(OpenList(at, event.anchor))
+
+    def close(self) -> None:
+        opened = self.stack.pop()
+        node = opened.close()
+        if opened.anchor is not None:
+            self.anchors[opened.anchor] = node
+        self.place(node, node.at)
+
+    def alias(self, event: _Event) -> None:
+        at: int = event.start_mark.index
+        if event.anchor not in self.anchors:
+            named = f"*{event.anchor} has no anchor &{event.anchor} before it"
+            secret = self.in_env()
+            raise _Broken(self.source.problem(
+                "FL013", at, "a text that begins with * stands in quotes" if secret else named, secret=secret))
+        node = self.anchors[event.anchor]
+        if node is None:
+            raise _Broken(self.source.problem("FL013", at, f"*{event.anchor} stands inside its own anchor"))
+        self.place(node, at)
+
+    def place(self, node: Node, at: int) -> None:
+        """Hand a finished node to the collection it stands in; at the top it is a document, unless it is empty."""
+        if self.stack:
+            parent = self.stack[-1]
+            parent.node.size += node.size
+            # an alias weighs all it stands for, so a bomb is seen before anything is expanded
+            if parent.node.size > MAX_NODES:
+                raise _Broken(self.source.problem(
+                    "FL014", at, f"more than {MAX_NODES} values in one document, each alias counted in full"))
+            parent.add(node, at)
+        elif node.value is not None or node.raw:
+            self.result.documents.append(Document(self.source, node))
+
+    def in_env(self) -> bool:
+        """Tell whether this is inside an environment, where a secret without quotes may look like a sign of YAML."""
+        return any(isinstance(opened, OpenMapping) and opened.open_key == "env" for opened in self.stack)
+
+    def refuse_tag(self, tag: str, at: int) -> None:
+        if tag == MASKED_TAG:
+            self.note("FL012", at, "this value was masked by `fleetctl render`",
+                      allowed="the value itself, as `fleetctl render --show-env` prints it")
+            return
+        if self.in_env():
+            self.note("FL012", at, "a text that begins with ! stands in quotes", secret=True)
+            return
+        shown = tag.replace("tag:yaml.org,2002:", "!!")
+        self.note("FL012", at, f"the YAML tag {shown} is not used in fleet files", allowed="the bare value")

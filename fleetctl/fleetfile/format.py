@@ -1,0 +1,92 @@
+"""`fmt`: one layout for all fleet files. Comments stay with what they are about, and the meaning never changes.
+
+Not a ruamel round trip: there a comment hangs on the key before it, so that ordering keys would move the wrong ones,
+and re-indenting leaves comments behind. Here scalars and flow collections are kept character by character.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fleetctl.errors import FleetFileError
+from fleetctl.fleetfile.compose import Composed, compose
+from fleetctl.fleetfile.layout import Page, UnknownLayoutError
+from fleetctl.fleetfile.problems import Problem
+from fleetctl.fleetfile.read_layout import read_layout
+from fleetctl.fleetfile.sources import SourceBytes, read_sources
+from fleetctl.fleetfile.text import SourceText, decode
+from fleetctl.fleetfile.write_layout import write_layout
+
+
+@dataclass(frozen=True, slots=True)
+class Formatted:
+    """A fleet file before and after; `changed` = the bytes differ."""
+
+    file: str
+    before: str
+    after: str
+    changed: bool
+
+
+def format_sources(
+    sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None
+) -> tuple[list[Formatted], list[Problem]]:
+    """Return every sound file of `sources` in its usual layout, and what is wrong with the others."""
+    read, problems = read_sources(sources, stdin)
+    formatted = []
+    for source in read:
+        try:
+            formatted.append(format_source(source))
+        except FleetFileError as error:
+            problems.extend(error.problems)
+    return formatted, problems
+
+
+def format_source(source: SourceBytes) -> Formatted:
+    """Return a fleet file in its usual layout; raises FleetFileError where it is broken or cannot be kept whole."""
+    text = decode(source)
+    if isinstance(text, Problem):
+        raise FleetFileError([text])
+    composed = compose(text)
+    if composed.problems:
+        raise FleetFileError(sorted(composed.problems, key=lambda problem: (problem.line, problem.column)))
+    after = _formatted(text, composed)
+    return Formatted(source.file, text.text, after, changed=after.encode() != source.data)
+
+
+def _formatted(text: SourceText, composed: Composed) -> str:
+    unix = text.text.replace("\r\n", "\n").replace("\r", "\n")
+    meaning = _meaning(composed)
+    try:
+        comments = _comments(read_layout(unix))
+        # an anchor may have to stay above its alias, so a second try keeps the order of keys
+        for sort in (True, False):
+            after = write_layout(read_layout(unix), sort=sort)
+            if _is_sound(after, meaning, comments):
+                return after
+    except UnknownLayoutError as unknown:
+        offset = min(unknown.offset, len(text.text))
+        raise FleetFileError([_refusal(text, offset)]) from None
+    raise FleetFileError([_refusal(text, 0)])
+
+
+def _is_sound(after: str, meaning: list[str], comments: Counter[str]) -> bool:
+    composed = compose(SourceText("", after, (0,)))
+    return not composed.problems and _meaning(composed) == meaning and _comments(read_layout(after)) == comments
+
+
+def _meaning(composed: Composed) -> list[str]:
+    # JSON text tells true, 1 and 1.0 apart, which Python's == does not
+    return [json.dumps(document.value, sort_keys=True) for document in composed.documents]
+
+
+def _comments(pages: list[Page]) -> Counter[str]:
+    return Counter(comment for page in pages for comment in page.comments() if comment)
+
+
+def _refusal(text: SourceText, offset: int) -> Problem:
+    return text.problem("FL017", offset, "fmt cannot lay this out without a risk to its meaning; nothing was changed",
+                        allowed="plain block mappings and lists, without directives and `? key`")

@@ -1,0 +1,120 @@
+"""Loading a fleet: read, compose, merge with bases, validate, check the rules, resolve. All problems, or the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from fleetctl.collector import collector_paused
+from fleetctl.documents.plan import FleetSource
+from fleetctl.errors import FleetFileError
+from fleetctl.fleetfile.compose import compose_bytes
+from fleetctl.fleetfile.extends import Bases
+from fleetctl.fleetfile.file_tree import DISK, FileTree
+from fleetctl.fleetfile.nodes import Document
+from fleetctl.fleetfile.problems import Problem
+from fleetctl.fleetfile.raw import models
+from fleetctl.fleetfile.resolve import resolve
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.rules_fleet import check_fleet, check_whole
+from fleetctl.fleetfile.rules_model import check_model
+from fleetctl.fleetfile.sources import SourceBytes, read_sources
+from fleetctl.fleetfile.validate import validate, validate_part
+
+MAX_PROBLEMS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFleet:
+    """What a run found: the fleet where there are no errors, and all problems, warnings included, in file order.
+
+    `documents` are what the fleet was resolved from, to find the place of anything in it.
+    """
+
+    fleet: ResolvedFleet | None
+    problems: tuple[Problem, ...]
+    documents: tuple[Document, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        """The problems that keep the fleet from being used."""
+        return tuple(problem for problem in self.problems if problem.severity == "error")
+
+    def sound(self) -> ResolvedFleet:
+        """Return the fleet; raises FleetFileError with every error in its files."""
+        if self.fleet is None:
+            raise FleetFileError(self.errors)
+        return self.fleet
+
+
+def load_fleet(
+    sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None, tree: FileTree = DISK
+) -> ResolvedFleet:
+    """Return the fleet that lies in `sources` (files, folders, `-`); raises FleetFileError with every error in them."""
+    return inspect_fleet(sources, stdin=stdin, tree=tree).sound()
+
+
+def inspect_fleet(
+    sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None, tree: FileTree = DISK
+) -> LoadedFleet:
+    """Return the fleet, if it is sound, and everything there is to say about its files; raises nothing."""
+    read, problems = read_sources(sources, stdin, tree)
+    return inspect_bytes(read, problems, tree=tree)
+
+
+def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (), *, tree: FileTree = DISK
+                  ) -> LoadedFleet:
+    """Like `inspect_fleet`, for files already in memory.
+
+    `problems` were met while reading them; `tree` is where what they extend is read from.
+    """
+    with collector_paused():
+        return _inspect(read, list(problems), tree)
+
+
+def _inspect(read: Sequence[SourceBytes], found: list[Problem], tree: FileTree) -> LoadedFleet:
+    documents, whole = _documents(read, found)
+    bases = Bases([source.file for source in read], tree)
+    stacks = [bases.stack(document) for document in documents]
+    whole = whole and not found and not bases.problems
+    found += bases.problems
+    checked = [validate(stack.document) if stack.whole else validate_part(stack.document) for stack in stacks]
+    fleets = [one for one in checked if not one.foreign]
+    sound = [one.document for one, stack in zip(checked, stacks, strict=True) if stack.whole and not one.foreign]
+    found += (problem for one in checked for problem in one.problems)
+    found += (problem for document in sound for model in models(document) for problem in check_model(model))
+    found += check_fleet(sound)
+    if whole:
+        found += check_whole(sound)
+    files = [*read, *bases.read]
+    ordered = _ordered(found, [source.file for source in files])
+    if any(problem.severity == "error" for problem in ordered):
+        return LoadedFleet(None, ordered)
+    pairs = [(one.document, one.model) for one in fleets if one.model is not None]
+    fleet = resolve(pairs, [FleetSource(path=source.file, sha256=source.sha256) for source in files])
+    return LoadedFleet(fleet, ordered, tuple(document for document, _ in pairs))
+
+
+def _documents(read: Sequence[SourceBytes], found: list[Problem]) -> tuple[list[Document], bool]:
+    documents: list[Document] = []
+    whole = True
+    for source in read:
+        composed = compose_bytes(source)
+        found.extend(composed.problems)
+        documents.extend(composed.documents)
+        whole = whole and not composed.broken
+        if not composed.documents and not composed.broken:
+            found.append(Problem("FL007", "error", "no document in this file", source.file, 1, 1,
+                                 allowed="at least one Fleet"))
+    return documents, whole
+
+
+def _ordered(problems: list[Problem], files: list[str]) -> tuple[Problem, ...]:
+    rank = {file: number for number, file in enumerate(files)}
+    ordered = sorted(dict.fromkeys(problems),
+                     key=lambda p: (rank.get(p.file, -1), p.file, p.line, p.column, p.code, p.message))
+    if len(ordered) <= MAX_PROBLEMS:
+        return tuple(ordered)
+    last, left = ordered[MAX_PROBLEMS - 1], len(ordered) - MAX_PROBLEMS
+    return (*ordered[:MAX_PROBLEMS],
+            Problem("FL019", "error", f"{left} more problems are not listed", last.file, last.line, last.column))

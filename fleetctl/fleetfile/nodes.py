@@ -1,0 +1,120 @@
+"""A composed YAML document: plain values, and for each of them the file and character where it and its key stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleetctl.documents.position import Position
+from fleetctl.fleetfile.problems import Path, Problem
+from fleetctl.fleetfile.text import SourceText
+
+Value = Any
+"""A YAML value: dict with text keys, list, text, number, boolean or None."""
+
+
+class Node:
+    """One value. `raw` is a scalar's text as written, without quotes; `plain` = it has no quotes.
+
+    `children` holds the entries of a mapping by key, or of a list, or is None for a scalar. `size` counts the nodes of
+    the value, each alias counted in full.
+    """
+
+    __slots__ = ("at", "children", "plain", "raw", "size", "value")
+
+    def __init__(self, at: int, value: Value, children: Children | list[Entry] | None = None, *, raw: str = "",
+                 plain: bool = False) -> None:
+        self.at = at
+        self.value = value
+        self.children = children
+        self.raw = raw
+        self.plain = plain
+        self.size = 1
+
+    def entry(self, part: str | int) -> Entry | None:
+        """Return the entry under a key or index, or None."""
+        if isinstance(self.children, dict) and isinstance(part, str):
+            return self.children.get(part)
+        if isinstance(self.children, list) and isinstance(part, int) and part < len(self.children):
+            return self.children[part]
+        return None
+
+    def child(self, part: str | int) -> Node | None:
+        """Return the value under a key or index, or None."""
+        entry = self.entry(part)
+        return entry[2] if entry else None
+
+    def source_of(self, part: str | int, own: SourceText) -> SourceText:  # noqa: ARG002  a merged node knows better
+        """Return the file in which an entry stands; `own` is the one this node stands in."""
+        return own
+
+
+Entry = tuple[int, int, Node]
+"""Where the key stands, where the value (or the alias or merge key that brings it) stands, and the value."""
+
+Children = dict[str, Entry]
+
+
+class MergedNode(Node):
+    """A collection whose entries come from several files; `sources` says which, by key or by index."""
+
+    __slots__ = ("sources",)
+
+    def __init__(self, at: int, value: Value, children: Children | list[Entry],
+                 sources: Mapping[Any, SourceText]) -> None:
+        super().__init__(at, value, children)
+        self.sources = sources
+
+    def source_of(self, part: str | int, own: SourceText) -> SourceText:  # noqa: ARG002  every entry has its own
+        """Return the file in which an entry stands."""
+        return self.sources[part]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document. Merged from several files, it stands in `source`, the last of them, and values know theirs."""
+
+    source: SourceText
+    root: Node
+
+    @property
+    def value(self) -> Value:
+        """The document as dicts, lists and scalars."""
+        return self.root.value
+
+    def node(self, path: Path) -> Node | None:
+        """Return the node at a path, or None where the path leads nowhere."""
+        node: Node | None = self.root
+        for part in path:
+            node = node.child(part) if node else None
+        return node
+
+    def locate(self, path: Path, *, key: bool = False) -> tuple[SourceText, int]:
+        """Return the file of the value at `path` and the offset of the value in it, or of its key.
+
+        Where the value is missing, those of the nearest key above it.
+        """
+        source, node, at, value_at = self.source, self.root, self.root.at, self.root.at
+        for part in path:
+            entry = node.entry(part)
+            if entry is None:
+                return source, at
+            source = node.source_of(part, source)
+            at, value_at, node = entry
+        return source, at if key else value_at
+
+    def place(self, path: Path, *, key: bool = False) -> Position:
+        """Return where the value at `path`, or its key, stands; see `locate`."""
+        source, offset = self.locate(path, key=key)
+        line, column = source.position(offset)
+        return Position(file=source.file, line=line, column=column)
+
+    def problem(
+        self, code: str, path: Path, message: str, *, key: bool = False, allowed: str | None = None,
+        suggestion: str | None = None,
+    ) -> Problem:
+        """Make a problem at a path: at its value, or with `key` at its key."""
+        source, offset = self.locate(path, key=key)
+        return source.problem(code, offset, message, path=path, allowed=allowed, suggestion=suggestion,
+                              secret="env" in path)

@@ -1,0 +1,64 @@
+"""Tolerant views of a document that may be wrong in places: what has the right shape is seen, the rest left out.
+
+The rules read documents through these, so that a bad quantity in one model does not hide a missing Leader in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fleetctl.fleetfile.nodes import Document, Value
+from fleetctl.fleetfile.problems import Path, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """One mapping of a document, with the path that leads to it."""
+
+    document: Document
+    path: Path
+    value: dict[str, Value]
+
+    def get(self, key: str) -> Value:
+        """Return the value of a key as written, or None."""
+        return self.value.get(key)
+
+    def text(self, key: str) -> str | None:
+        """Return the value of a key where it is text."""
+        value = self.value.get(key)
+        return value if isinstance(value, str) else None
+
+    def child(self, key: str) -> Raw:
+        """Return the mapping under a key; an empty one where there is none."""
+        value = self.value.get(key)
+        return Raw(self.document, (*self.path, key), value if isinstance(value, dict) else {})
+
+    def items(self, key: str) -> Iterator[Raw]:
+        """Yield the mappings in the list under a key."""
+        value = self.value.get(key)
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(item, dict):
+                yield Raw(self.document, (*self.path, key, index), item)
+
+    def at(self, key: str | None = None) -> str:
+        """Return `file:line:column` of this mapping or of one of its keys, to point at from another problem."""
+        path = self.path if key is None else (*self.path, key)
+        place = self.document.place(path, key=key is not None)
+        return f"{place.file}:{place.line}:{place.column}"
+
+    def problem(self, code: str, message: str, *, key: str | None = None, on_key: bool = False,
+                allowed: str | None = None, suggestion: str | None = None) -> Problem:
+        """Make a problem at this mapping, at the value of one of its keys, or at the key itself."""
+        path = self.path if key is None else (*self.path, key)
+        return self.document.problem(code, path, message, key=on_key, allowed=allowed, suggestion=suggestion)
+
+
+def root(document: Document) -> Raw:
+    """Return the whole document as a view."""
+    return Raw(document, (), document.value if isinstance(document.value, dict) else {})
+
+
+def models(document: Document) -> Iterator[Raw]:
+    """Yield the models of one document."""
+    return root(document).child("spec").items("models")

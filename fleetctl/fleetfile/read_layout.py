@@ -1,0 +1,197 @@
+"""Reads the layout of a YAML text from the events of the C parser: one pass, and every character is accounted for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, cast
+
+import yaml
+from yaml import cyaml
+
+from fleetctl.fleetfile.layout import Block, Entry, GapLine, Leaf, Page, UnknownLayoutError, split_gap
+
+_PARSER: Any = vars(cyaml)["CParser"]
+_PROPERTIES = re.compile(r"[&!]\S*(?:[ \t]+[&!]\S*)?")
+_DASH = re.compile(r"^ *(-)", re.MULTILINE)
+
+
+def read_layout(text: str) -> list[Page]:
+    """Return the documents of a sound YAML text with Unix line ends; raises UnknownLayoutError where it gives up."""
+    reader = _Reader(text)
+    for event in yaml.parse(text, Loader=_PARSER):
+        reader.take(event)
+    return reader.pages
+
+
+@dataclass(slots=True)
+class _Open:
+    """A block that has not ended; `keyed` is the entry whose value comes next."""
+
+    block: Block
+    keyed: Entry | None = None
+
+
+class _Reader:
+    """The state of one pass.
+
+    `cursor` is the first character that belongs to nothing yet, `pending` the comment and blank lines that wait for the
+    next entry, `noted` whose line it is that a comment may still end, `closed` the blocks that ended since.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.cursor = 0
+        self.pages: list[Page] = []
+        self.open: list[_Open] = []
+        self.closed: list[Block] = []
+        self.pending: list[GapLine] = []
+        self.noted: Entry | Page | None = None
+        self.flow_depth = 0
+        self.flow_start = 0
+
+    def take(self, event: yaml.Event) -> None:
+        start, end = _index(event.start_mark), _index(event.end_mark)
+        if isinstance(event, yaml.DocumentStartEvent):
+            self.begin_page(start, end, explicit=bool(event.explicit))
+        elif isinstance(event, yaml.DocumentEndEvent):
+            self.end_page(start, end, explicit=bool(event.explicit))
+        elif isinstance(event, yaml.CollectionStartEvent) and (self.flow_depth or event.flow_style):
+            self.flow_start = self.flow_start if self.flow_depth else start
+            self.flow_depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent) and self.flow_depth:
+            self.flow_depth -= 1
+            if not self.flow_depth:
+                self.leaf(self.flow_start, end)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            self.begin_block(event, start)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self.closed.append(self.open.pop().block)
+        elif isinstance(event, yaml.NodeEvent) and not self.flow_depth:
+            self.scalar(event, start, end)
+
+    def begin_page(self, start: int, end: int, *, explicit: bool) -> None:
+        if self.text.startswith("%", start):
+            raise UnknownLayoutError(start)
+        self.gap(start)
+        page = Page(explicit=explicit)
+        (page.above if explicit else page.header).extend(self.taken())
+        self.pages.append(page)
+        self.noted = page
+        self.cursor = end if explicit else start
+
+    def end_page(self, start: int, end: int, *, explicit: bool) -> None:
+        self.gap(start)
+        self.settle(-1)
+        self.pages[-1].tail.extend(self.taken())
+        self.noted = None
+        self.cursor = end if explicit else start
+
+    def begin_block(self, event: yaml.CollectionStartEvent, start: int) -> None:
+        block = Block("mapping" if isinstance(event, yaml.MappingStartEvent) else "sequence", self.column(start))
+        owner = self.begin_value(start)
+        if event.anchor or event.tag:
+            properties = cast("re.Match[str]", _PROPERTIES.match(self.text, start))
+            block.properties, block.column, self.cursor = properties[0], -1, properties.end()
+            self.noted = owner
+        self.attach(owner, block)
+        self.open.append(_Open(block))
+
+    def scalar(self, event: yaml.NodeEvent, start: int, end: int) -> None:
+        parent = self.open[-1] if self.open else None
+        if parent is not None and parent.block.kind == "mapping" and parent.keyed is None:
+            name = event.value if isinstance(event, yaml.ScalarEvent) else ""
+            parent.keyed = self.begin_entry(Entry(self.text[start:end], name), start)
+            self.cursor = end
+            return
+        literal = isinstance(event, yaml.ScalarEvent) and event.style in ("|", ">")
+        self.leaf(start, self.literal_end(start, end) if literal else end, literal=literal)
+
+    def leaf(self, start: int, end: int, *, literal: bool = False) -> None:
+        owner = self.begin_value(start)
+        self.attach(owner, Leaf(self.text[start:end], literal))
+        if isinstance(owner, Entry):
+            # comments between a key and a value below it move above the key, the value up to it
+            owner.lead += self.taken()
+        self.noted = owner if isinstance(owner, Entry) and not literal else None
+        self.cursor = end
+
+    def begin_value(self, start: int) -> Entry | Page:
+        """Go up to where a value starts, and return what it is the value of."""
+        if not self.open:
+            self.gap(start)
+            self.pages[-1].header.extend(self.taken())
+            return self.pages[-1]
+        parent = self.open[-1]
+        if parent.block.kind == "sequence":
+            return self.begin_entry(Entry(None, ""), start)
+        if parent.keyed is None:
+            raise UnknownLayoutError(start)
+        owner, parent.keyed = parent.keyed, None
+        self.gap(start)
+        return owner
+
+    def begin_entry(self, entry: Entry, start: int) -> Entry:
+        block = self.open[-1].block
+        if block.column < 0:
+            dash = _DASH.search(self.text, self.cursor, start) if block.kind == "sequence" else None
+            block.column = self.column(dash.start(1) if dash else start)
+        self.gap(start)
+        self.settle(block.column)
+        entry.lead = self.taken()
+        block.entries.append(entry)
+        self.noted = entry
+        return entry
+
+    def attach(self, owner: Entry | Page, value: Leaf | Block) -> None:
+        if isinstance(owner, Entry):
+            owner.value = value
+        else:
+            owner.root = value
+
+    def gap(self, until: int) -> None:
+        """Take the text up to `until`: a comment that ends the line read last, and the lines after it."""
+        note, lines = split_gap(self.text[self.cursor : until], self.cursor)
+        if note and self.noted is not None:
+            self.noted.note = note
+        elif note:
+            self.pending.append(GapLine(0, note.strip()))
+        if note or self.text.find("\n", self.cursor, until) >= 0:
+            self.noted = None
+        for line in lines:
+            # a run of blank lines is one
+            if line.text or not self.pending or self.pending[-1].text:
+                self.pending.append(line)
+        self.cursor = until
+
+    def settle(self, column: int) -> None:
+        """Give comments that are indented deeper than the next entry to the blocks that ended before it."""
+        kept = 0
+        for number, line in enumerate(self.pending):
+            owner = next((block for block in self.closed if block.column <= line.column), None)
+            if line.text and (owner is None or line.column <= column):
+                break
+            if line.text and owner is not None:
+                owner.tail += [lead.text for lead in self.pending[kept : number + 1]]
+                kept = number + 1
+        self.pending = self.pending[kept:]
+        self.closed = []
+
+    def taken(self) -> list[str]:
+        lines = [line.text for line in self.pending]
+        self.pending = []
+        return lines
+
+    def literal_end(self, start: int, end: int) -> int:
+        """Return where a block scalar's text ends: blank lines after it are its own only where it keeps them (`+`)."""
+        header, _, body = self.text[start:end].partition("\n")
+        if "+" in header.split("#")[0]:
+            return end - 1 if body.endswith("\n") else end
+        return start + len(header) + len(body.rstrip("\n")) + (1 if body.strip("\n") else 0)
+
+    def column(self, offset: int) -> int:
+        return offset - self.text.rfind("\n", 0, offset) - 1
+
+
+def _index(mark: object) -> int:
+    return cast("yaml.Mark", mark).index

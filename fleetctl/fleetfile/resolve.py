@@ -1,0 +1,92 @@
+"""From valid documents to one fleet: files merged, defaults under every model, each model with its spec hash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from fleetctl.documents.canonical import canonical_json, sha256_hex
+from fleetctl.documents.fleet import Cluster, FleetDocument, Model, ModelDefaults, Placement, Policy, WorkerGroup
+from fleetctl.documents.plan import FleetSource
+from fleetctl.documents.position import Position
+from fleetctl.fleetfile.nodes import Document
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+
+SPEC_HASH_DIGITS = 16
+
+_Settings = TypeVar("_Settings", bound=BaseModel)
+
+
+def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[FleetSource]) -> ResolvedFleet:
+    """Merge documents that passed every rule; `files` is what they were read from."""
+    specs = [model.spec for _, model in checked]
+    defaults = next((spec.defaults for spec in specs if spec.defaults is not None), ModelDefaults())
+    return ResolvedFleet(
+        name=checked[0][1].metadata.name,
+        cluster=next((spec.cluster for spec in specs if spec.cluster is not None), Cluster()),
+        policies=tuple(policy for spec in specs for policy in spec.nodes),
+        models=tuple(
+            _resolve_model(model, defaults, document.place(("spec", "models", index)))
+            for document, fleet in checked
+            for index, model in enumerate(fleet.spec.models)
+        ),
+        files=tuple(files),
+        policy=next((spec.policy for spec in specs if spec.policy is not None), Policy()),
+        policy_places=_policy_places(checked),
+    )
+
+
+def spec_document(model: ResolvedModel) -> dict[str, Any]:
+    """Return the shape of one replica as it stands in a plan: every default filled in, amounts as integers, seconds."""
+    return {"workers": [_with_counts(_full(group)) for group in model.workers], "placement": _full(model.placement)}
+
+
+def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[str, Any]:
+    """Return the shape with what the user set and nothing else: what the spec hash covers, and `import` writes back."""
+    return {"workers": [_as_set(group) for group in workers], "placement": _as_set(placement)}
+
+
+def hash_of_shape(as_set: Mapping[str, Any]) -> str:
+    """Return the spec hash of a `shape_as_set`: our own defaults stay out of it, so an upgrade moves nothing."""
+    return sha256_hex(canonical_json(as_set))[:SPEC_HASH_DIGITS]
+
+
+def merged(defaults: _Settings, own: _Settings) -> _Settings:
+    """Return `own` with the keys it does not set taken from `defaults`."""
+    return defaults.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+
+
+def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> ResolvedModel:
+    placement = merged(defaults.placement, model.placement)
+    chosen = merged(defaults, ModelDefaults.model_construct(
+        model.model_fields_set & set(ModelDefaults.model_fields),
+        **{name: getattr(model, name) for name in ModelDefaults.model_fields},
+    ))
+    return ResolvedModel(
+        key=model.key, replicas=model.replicas, priority=chosen.priority, startup_timeout_s=chosen.startup_timeout,
+        scheduling_timeout_s=chosen.scheduling_timeout, restart=merged(defaults.restart, model.restart),
+        placement=placement, workers=tuple(model.workers),
+        spec_hash=hash_of_shape(shape_as_set(model.workers, placement)), source=source,
+    )
+
+
+def _full(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _as_set(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+
+
+def _with_counts(group: dict[str, Any]) -> dict[str, Any]:
+    members = [{**member, "count": member.get("count", 1)} if member["role"] == "Worker" else member
+               for member in group["members"]]
+    return {**group, "members": members}
+
+
+def _policy_places(checked: Sequence[tuple[Document, FleetDocument]]) -> dict[str, Position]:
+    return {key: document.place(("spec", "policy", key))
+            for document, fleet in checked if fleet.spec.policy is not None
+            for key in document.value["spec"]["policy"]}

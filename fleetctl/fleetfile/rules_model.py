@@ -1,0 +1,94 @@
+"""Rules over one model: its groups' names, its size, placements that cannot be, and settings that do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fleetctl.fleetfile.problems import Problem
+from fleetctl.fleetfile.raw import Raw
+from fleetctl.fleetfile.rules_group import (
+    MAX_MEMBERS_PER_REPLICA,
+    check_group,
+    is_gang,
+    members_per_copy,
+    role_of,
+    whole,
+)
+from fleetctl.fleetfile.rules_reference import check_references
+
+NODE_ID_LABEL = "ray.io/node-id"
+
+
+def check_model(model: Raw) -> Iterator[Problem]:
+    """Yield what is wrong with one model beyond the shape of its values."""
+    groups = list(model.items("workers"))
+    yield from _group_names(groups)
+    for group in groups:
+        yield from check_group(group)
+        for member in group.items("members"):
+            yield from check_references(member)
+            yield from _unused_probes(member)
+            yield from _fixed_ports(model, group, member)
+    yield from _size(model, groups)
+    yield from _placement(model, groups)
+
+
+def _group_names(groups: list[Raw]) -> Iterator[Problem]:
+    first: dict[str, Raw] = {}
+    for group in groups:
+        name = group.text("name")
+        if name is None:
+            continue
+        if name in first:
+            yield group.problem("FL041", f'the group "{name}" is already at {first[name].at("name")}', key="name")
+        first.setdefault(name, group)
+
+
+def _size(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
+    members = sum(whole(group.get("copies")) * members_per_copy(group) for group in groups)
+    if members > MAX_MEMBERS_PER_REPLICA:
+        yield model.problem("FL054", f"one replica would have {members} members", key="workers", on_key=True,
+                            allowed=f"at most {MAX_MEMBERS_PER_REPLICA}")
+
+
+def _placement(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
+    placement = model.child("placement")
+    gangs = [group for group in groups if is_gang(group)]
+    if groups and not gangs:
+        for key in ("sameLabel", "ranksPerNode"):
+            if placement.get(key) is not None:
+                yield placement.problem("FL061", f"{key} is about gangs, and no group of this model is one", key=key,
+                                        on_key=True)
+    if placement.text("sameLabel") == NODE_ID_LABEL:
+        yield from _one_node(placement, gangs)
+
+
+def _one_node(placement: Raw, gangs: list[Raw]) -> Iterator[Problem]:
+    ranks = placement.get("ranksPerNode")
+    limit = ranks if isinstance(ranks, int) and ranks > 0 else 1
+    size = max((members_per_copy(gang) for gang in gangs), default=0)
+    if size > limit:
+        yield placement.problem(
+            "FL053", f"a gang of {size} on one node, but only {limit} of its ranks may share a node", key="sameLabel",
+            allowed=f"ranksPerNode: {size}, or another label",
+        )
+
+
+def _unused_probes(member: Raw) -> Iterator[Problem]:
+    if role_of(member) == "Worker" and member.child("engine").get("readiness") is not None:
+        yield member.child("engine").problem("FL060", "a gang is ready when its Leader is; no one asks a Worker",
+                                             key="readiness", on_key=True)
+
+
+def _fixed_ports(model: Raw, group: Raw, member: Raw) -> Iterator[Problem]:
+    """Warn where a probe asks a port that is the same for every replica; it is not known which of them share a node."""
+    if max(whole(model.get("replicas")), whole(group.get("copies"))) < 2:
+        return
+    for kind in ("readiness", "liveness"):
+        for way in ("http", "tcp"):
+            asked = member.child("engine").child(kind).child(way)
+            if isinstance(port := asked.get("port"), int) and 0 < port < 65536:
+                yield asked.problem("FL065", f"of two replicas on one node only one can have port {port}; the other "
+                                             "fails with PORT_IN_USE", key="port",
+                                    allowed="no port here and $(FLEETCTL_PORT) for the engine, or one replica a node "
+                                            "(maxReplicasPerModel: 1)")

@@ -1,0 +1,84 @@
+"""Rules over `$(NAME)`: each reference of ours must be one that fleetctl sets, or an engine would see it as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fleetctl.fleetfile.problems import Path, Problem
+from fleetctl.fleetfile.raw import Raw
+from fleetctl.fleetfile.shape import nearest
+
+INJECTED: dict[str, str] = {
+    "FLEETCTL_MODEL": "the model key",
+    "FLEETCTL_REPLICA_ID": "the replica's id",
+    "FLEETCTL_GROUP": "the worker group's name",
+    "FLEETCTL_COPY": "which copy of the group, from 0",
+    "FLEETCTL_RANK": "the member's number in its gang, 0 the Leader",
+    "FLEETCTL_GROUP_SIZE": "how many members the group has",
+    "FLEETCTL_LEADER_ADDRESS": "the host of the group's rank 0",
+    "FLEETCTL_LEADER_PORT": "a second free port on the host of rank 0",
+    "FLEETCTL_PORT": "this member's own free port",
+}
+
+_REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
+_SHELL_VARIABLE = re.compile(r"\$\{?(FLEETCTL_[A-Z_]+)\}?")
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "env"})
+
+
+def check_references(member: Raw) -> Iterator[Problem]:
+    """Yield unresolved references of one member's command, args, environment and probe commands."""
+    engine = member.child("engine")
+    for path, text in _texts(engine):
+        for name in references(text):
+            if name not in INJECTED:
+                yield member.document.problem("FL048", path, f"$({name}) is not set by fleetctl",
+                                              allowed=", ".join(INJECTED), suggestion=_meant(name))
+            elif path[-2] == "env":
+                yield member.document.problem("FL063", path, f"$({name}) stays as it is in an environment value",
+                                              allowed="command and args; the engine has the variable itself anyway")
+    if not _has_shell(engine):
+        yield from _shell_variables(engine)
+
+
+def references(text: str) -> Iterator[str]:
+    """Yield the names in `$(...)` that are ours by their prefix; `$$(NAME)` is an escape, as in Kubernetes."""
+    for match in _REFERENCE.finditer(text):
+        name = match[1]
+        if name is not None and name.strip().upper().startswith("FLEETCTL"):
+            yield name
+
+
+def _meant(name: str) -> str | None:
+    meant = nearest(name, list(INJECTED))
+    return f"$({meant})" if meant else None
+
+
+def _texts(engine: Raw) -> Iterator[tuple[Path, str]]:
+    yield from _command_line(engine)
+    for probe in ("readiness", "liveness"):
+        yield from _command_line(engine.child(probe).child("exec"))
+    environment = engine.child("env")
+    for name, value in environment.value.items():
+        if isinstance(value, str):
+            yield (*environment.path, name), value
+
+
+def _command_line(owner: Raw) -> Iterator[tuple[Path, str]]:
+    for key in ("command", "args"):
+        value = owner.get(key)
+        for number, item in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(item, str):
+                yield (*owner.path, key, number), item
+
+
+def _has_shell(engine: Raw) -> bool:
+    return any(item.rsplit("/", 1)[-1] in _SHELLS for _, item in _command_line(engine))
+
+
+def _shell_variables(engine: Raw) -> Iterator[Problem]:
+    for path, item in _command_line(engine):
+        match = _SHELL_VARIABLE.search(item)
+        if match is not None:
+            yield engine.document.problem("FL062", path, f"{match[0]} is expanded by a shell, and none is started here",
+                                          suggestion=f"$({match[1]})" if match[1] in INJECTED else None)

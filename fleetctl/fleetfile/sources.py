@@ -1,0 +1,125 @@
+"""Where fleet files come from: files, folders of *.yaml and *.yml, standard input. Reads bytes, knows no YAML."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetctl.documents.canonical import sha256_hex
+from fleetctl.fleetfile.file_tree import DISK, FileTree, Link, allowed_in_checkout
+from fleetctl.fleetfile.problems import Problem
+
+MAX_FILE_BYTES = 8 << 20
+STDIN_NAME = "<stdin>"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBytes:
+    """The bytes of one fleet file; `file` is its name as the user gave it."""
+
+    file: str
+    data: bytes
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the bytes as they were read."""
+        return sha256_hex(self.data)
+
+
+def read_sources(
+    sources: Sequence[str], stdin: Callable[[], bytes] | None, tree: FileTree = DISK
+) -> tuple[list[SourceBytes], list[Problem]]:
+    """Read every source in argument order, folders sorted by name; what cannot be read becomes a problem."""
+    read: list[SourceBytes] = []
+    problems: list[Problem] = []
+    seen: dict[str, str] = {}
+    for file in _files(sources, tree, problems):
+        identity = STDIN_NAME if file == STDIN_NAME else tree.identity(file)
+        if identity in seen:
+            problems.append(_problem("FL003", file, _twice(file, seen[identity])))
+            continue
+        seen[identity] = file
+        try:
+            read.append(_read_stdin(stdin) if file == STDIN_NAME else read_file(file, tree))
+        except OSError as error:
+            problems.append(_unreadable(file, error))
+    return read, problems
+
+
+def read_file(file: str, tree: FileTree) -> SourceBytes:
+    """Return one file whole; raises OSError, with EFBIG for one that is too large."""
+    # one byte beyond the limit tells "too large" from "just fits" without reading the rest
+    return _limited(SourceBytes(file, tree.read(file, MAX_FILE_BYTES + 1)))
+
+
+def why_unreadable(error: OSError) -> str:
+    """Say why a file could not be read."""
+    return f"{error.strerror}" if error.errno == errno.EFBIG else f"cannot be read: {error.strerror or error}"
+
+
+def _files(sources: Sequence[str], tree: FileTree, problems: list[Problem]) -> Iterator[str]:
+    for source in sources:
+        if source == "-":
+            yield STDIN_NAME
+        elif link := tree.link_out(source):
+            problems.append(_leads_out(source, link))
+        elif tree.is_folder(source):
+            yield from _folder(source, tree, problems)
+        elif not tree.is_file(source):
+            problems.append(_problem("FL001", source, "no such file or folder"))
+        else:
+            yield source
+
+
+def fleet_files(folder: str, tree: FileTree) -> list[str]:
+    """Return the names of a folder's fleet files, sorted; raises OSError."""
+    return [name for name in tree.names(folder) if Path(name).suffix in (".yaml", ".yml") and not name.startswith(".")]
+
+
+def _folder(folder: str, tree: FileTree, problems: list[Problem]) -> Iterator[str]:
+    try:
+        found = fleet_files(folder, tree)
+    except OSError as error:
+        problems.append(_problem("FL001", folder, f"cannot be read: {error.strerror or error}"))
+        return
+    if not found:
+        problems.append(_problem("FL002", folder, "no *.yaml or *.yml file in this folder"))
+    for file in (str(Path(folder) / name) for name in found):
+        if link := tree.link_out(file, listed=True):
+            problems.append(_leads_out(file, link))
+        else:
+            yield file
+
+
+def _read_stdin(stdin: Callable[[], bytes] | None) -> SourceBytes:
+    if stdin is None:
+        raise OSError("standard input is not available here")
+    return _limited(SourceBytes(STDIN_NAME, stdin()))
+
+
+def _limited(source: SourceBytes) -> SourceBytes:
+    if len(source.data) > MAX_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MAX_FILE_BYTES >> 20} MiB")
+    return source
+
+
+def _unreadable(file: str, error: OSError) -> Problem:
+    if error.errno == errno.EFBIG:
+        return _problem("FL004", file, why_unreadable(error), allowed="split the fleet into several files")
+    return _problem("FL001", file, why_unreadable(error))
+
+
+def _leads_out(file: str, link: Link) -> Problem:
+    what = "a link" if link.file == file else f"below {link.file}, a link"
+    return _problem("FL001", file, f"it is {what} to {link.target}, which leads out of the checkout",
+                    allowed=allowed_in_checkout(link.file))
+
+
+def _twice(file: str, first: str) -> str:
+    return "given twice" if file == first else f"the same file as {first}, which is given already"
+
+
+def _problem(code: str, file: str, message: str, allowed: str | None = None) -> Problem:
+    return Problem(code, "error", message, file, 1, 1, allowed=allowed)

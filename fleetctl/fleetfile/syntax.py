@@ -1,0 +1,53 @@
+"""YAML syntax errors in words a person can act on."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from fleetctl.fleetfile.problems import Problem
+from fleetctl.fleetfile.text import SourceText
+
+_INDENT_TAB = re.compile(r" *\t")
+_HINTS = (
+    ("mapping values are not allowed", "text with a colon and a space in it must be quoted"),
+    ("did not find expected ',' or", "is a bracket not closed, or a comma missing?"),
+    ("unexpected end of stream", "is a quote or bracket not closed?"),
+    ("did not find expected key", "keys of one mapping begin in the same column"),
+    ("did not find expected '-' indicator", "items of one list begin in the same column"),
+    ("found character that cannot start any token", "text that begins with @, ` or % must be quoted"),
+    ("could not find expected ':'", "is a colon missing, or a quote not closed?"),
+    ("found unknown escape character", "in single quotes a backslash stands for itself"),
+)
+
+
+def syntax_problem(source: SourceText, error: yaml.MarkedYAMLError) -> Problem:
+    """Return what the parser stumbled over: a tab where one is to blame, otherwise its words and a hint."""
+    mark = error.problem_mark or error.context_mark
+    at = min(mark.index, len(source.text)) if mark else 0
+    tab = _tab_at(source, at)
+    if tab is not None:
+        return source.problem("FL009", tab, "a tab is used for indentation", allowed="spaces")
+    words = error.problem or "the parser gave up"
+    hint = next((f"; {hint}" for known, hint in _HINTS if known in words), "")
+    return source.problem("FL008", at, f"this is not valid YAML: {words}{_context(source, error, at)}{hint}")
+
+
+def _context(source: SourceText, error: yaml.MarkedYAMLError, at: int) -> str:
+    began = error.context_mark
+    if began is None or not error.context or began.index >= at:
+        return ""
+    line, column = source.position(began.index)
+    return f", {error.context} that begins at {line}:{column}"
+
+
+def _tab_at(source: SourceText, at: int) -> int | None:
+    """Return the offset of a tab in the indentation of the line, or of the line before it, where the parser stopped."""
+    if source.text[at : at + 1] == "\t":
+        return at
+    number, _ = source.position(at)
+    for line in (number, number - 1):
+        if line >= 1 and (match := _INDENT_TAB.match(source.line(line))):
+            return source.line_starts[line - 1] + match.end() - 1
+    return None

@@ -1,0 +1,72 @@
+"""The text of one fleet file: decoding with exact complaints, and turning character offsets into lines and columns."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from fleetctl.fleetfile.problems import Path, Problem, path_text, severity_of
+from fleetctl.fleetfile.sources import SourceBytes
+
+_BOM = b"\xef\xbb\xbf"
+_CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+MAX_SOURCE_LINE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """One file as text. Offsets count characters from 0, lines and columns from 1."""
+
+    file: str
+    text: str
+    line_starts: tuple[int, ...] = field(repr=False)
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Return line and column of a character."""
+        line = bisect_right(self.line_starts, offset)
+        return line, offset - self.line_starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """Return one line without its end."""
+        start = self.line_starts[number - 1]
+        end = self.text.find("\n", start)
+        return self.text[start:end if end >= 0 else len(self.text)].rstrip("\r")
+
+    def problem(
+        self, code: str, offset: int, message: str, *, path: Path = (), allowed: str | None = None,
+        suggestion: str | None = None, secret: bool = False,
+    ) -> Problem:
+        """Make a problem at a character; `secret` keeps the source line out of it."""
+        line, column = self.position(offset)
+        shown = None if secret else self.line(line)
+        if shown is not None and len(shown) > MAX_SOURCE_LINE:
+            shown = None
+        return Problem(code, severity_of(code), message, self.file, line, column, path_text(path), allowed,
+                       suggestion, shown)
+
+
+def decode(source: SourceBytes) -> SourceText | Problem:
+    """Return the file as text without its byte order mark, or the problem that keeps it from being text."""
+    data = source.data.removeprefix(_BOM)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return _not_utf8(source.file, data, error.start, offset=error.start + len(source.data) - len(data))
+    starts = (0, *(match.end() for match in re.finditer("\n", text)))
+    result = SourceText(source.file, text, starts)
+    control = _CONTROL.search(text)
+    if control is not None:
+        message = f"the control character U+{ord(control[0]):04X} cannot stand in YAML"
+        return result.problem("FL006", control.start(), message, secret=True,
+                              allowed='an escape in double quotes, such as "\\u0007"')
+    return result
+
+
+def _not_utf8(file: str, data: bytes, at: int, *, offset: int) -> Problem:
+    before = data[:at]
+    line_start = before.rfind(b"\n") + 1
+    column = len(before[line_start:].decode("utf-8", "replace")) + 1
+    utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    message = "this is UTF-16, not UTF-8" if utf16 else f"byte 0x{data[at]:02x} at offset {offset} is not UTF-8"
+    return Problem("FL005", "error", message, file, before.count(b"\n") + 1, column, allowed="save the file as UTF-8")

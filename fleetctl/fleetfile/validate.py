@@ -1,0 +1,130 @@
+"""One document against the models: each error of pydantic becomes one problem in our words, at its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from fleetctl.documents.fleet import API_VERSION, FleetDocument
+from fleetctl.fleetfile.merge import OWN_KEYS
+from fleetctl.fleetfile.nodes import Document, Node, Value
+from fleetctl.fleetfile.problems import Path, Problem
+from fleetctl.fleetfile.wording import Finding, word
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A document and its model, which is there when nothing is wrong with its shape; `foreign` = not a fleet at all."""
+
+    document: Document
+    model: FleetDocument | None
+    problems: tuple[Problem, ...] = ()
+    foreign: bool = False
+
+
+def validate(document: Document) -> Checked:
+    """Check keys, types and values of one document. A document of another kind gets one problem, not one per key."""
+    foreign = _foreign(document)
+    if foreign is not None:
+        return Checked(document, None, (foreign,), foreign=True)
+    return _checked(document, document.value)
+
+
+def validate_part(document: Document) -> Checked:
+    """Like `validate`, for a document whose bases could not all be read: what is missing may stand in them."""
+    checked = validate(document)
+    return replace(checked, problems=tuple(problem for problem in checked.problems if problem.code != "FL021"))
+
+
+def validate_base(document: Document) -> tuple[Problem, ...]:
+    """Check what a base says for itself alone; the rest is checked where it has been merged."""
+    foreign = _foreign(document)
+    if foreign is not None:
+        return (foreign,)
+    own = {key: document.value[key] for key in OWN_KEYS if key in document.value}
+    return _checked(document, {**own, "metadata": {"name": "any"}, "spec": {}}).problems
+
+
+def is_foreign(document: Document) -> bool:
+    """Tell whether a document is not a fleet at all."""
+    return _foreign(document) is not None
+
+
+def _checked(document: Document, value: Value) -> Checked:
+    try:
+        return Checked(document, FleetDocument.model_validate(value))
+    except ValidationError as error:
+        findings = (_finding(document, found) for found in error.errors(include_url=False, include_input=False))
+        problems = _without_echoes([word(finding) for finding in findings if finding is not None])
+        # no model without a problem: a document must never drop out silently
+        return Checked(document, None, problems or (document.problem("FL022", (), "this document cannot be used"),))
+
+
+def _without_echoes(problems: list[Problem]) -> tuple[Problem, ...]:
+    """Leave out "missing" where the same mapping has an unknown key that is most likely meant to be it."""
+    owners = [problem.path.rpartition(".") for problem in problems]
+    meant = {(owner[0], problem.suggestion) for owner, problem in zip(owners, problems, strict=True)
+             if problem.code == "FL020"}
+    return tuple(problem for owner, problem in zip(owners, problems, strict=True)
+                 if problem.code != "FL021" or (owner[0], owner[2]) not in meant)
+
+
+def _foreign(document: Document) -> Problem | None:
+    value = document.value
+    if not isinstance(value, dict):
+        found = "a list" if isinstance(value, list) else "a single value"
+        return document.problem("FL022", (), f"the document is {found}, not a fleet",
+                                allowed="a mapping with apiVersion, kind, metadata and spec")
+    version, kind = value.get("apiVersion"), value.get("kind")
+    if isinstance(version, str) and not version.startswith(API_VERSION.split("/")[0]):
+        found = f"a {kind} of {version}" if isinstance(kind, str) else f"a document of {version}"
+        return document.problem("FL024", ("apiVersion",), f"this is {found}, not a fleet", allowed=API_VERSION)
+    return None
+
+
+def _finding(document: Document, error: ErrorDetails) -> Finding | None:
+    path, on_key, branch = _settle(document.root, error["loc"], error["type"])
+    node = document.node(path)
+    if branch is not None and _is_noise(path, branch, node, error["type"]):
+        return None
+    return Finding(document, path, node, on_key, error["type"], error["msg"], error.get("ctx") or {})
+
+
+def _settle(root: Node, loc: tuple[str | int, ...], kind: str) -> tuple[Path, bool, str | None]:
+    """Split pydantic's location into the path in the file, whether the key is meant, and the branch of a union."""
+    node: Node | None = root
+    path: list[str | int] = []
+    branch: str | None = None
+    for index, part in enumerate(loc):
+        if _is_union(path) and branch is None and part != "[key]":
+            branch = str(part)
+            continue
+        if part == "[key]" and index == len(loc) - 1:
+            return tuple(path), True, branch
+        child = node.child(part) if node else None
+        if child is None and kind != "missing":
+            break
+        path.append(part)
+        node = child
+    return tuple(path), kind == "extra_forbidden", branch
+
+
+def _is_union(path: list[str | int]) -> bool:
+    return path == ["extends"] or path[-2:] == ["placement", "spread"] or path[-3:-1] == ["engine", "env"]
+
+
+def _is_noise(path: Path, branch: str, node: Node | None, kind: str) -> bool:
+    """Tell whether an error is about the branch of a union that the author did not mean."""
+    if path[0] == "extends":
+        listed = len(path) > 1 or (node is not None and isinstance(node.children, list))
+        return branch.startswith("list") is not listed
+    if path[-2:] == ("placement", "spread"):
+        return (branch == "Spread") is not (node is not None and isinstance(node.children, dict))
+    meant_from_node = node is not None and (kind == "missing" or isinstance(node.children, dict))
+    if branch == "FromNode":
+        return kind == "model_type"
+    if branch == "Spread":
+        return False
+    return meant_from_node

@@ -1,0 +1,58 @@
+"""Every file in `cases/` is a broken (or merely odd) fleet file that says at its top what must be found in it.
+
+`# why:` says what the case is about; each `# expect: FL020 @ 12:5` is a code with its line and column. A case of
+several files is a folder: its `fleet.yaml` is loaded, and each file says what must be found in itself. A new case is a
+new file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.fleetfile.problems import CODES
+
+FOLDER = Path(__file__).parent / "cases"
+CASES = sorted([*FOLDER.glob("*.yaml"), *FOLDER.glob("*/fleet.yaml")])
+EXPECT = re.compile(r"^# expect: (FL\d{3}) @ (\d+):(\d+)$", re.MULTILINE)
+# what a text file in this folder cannot show: files that are missing, doubled, huge or no text; see test_sources.py
+NOT_TEXT = {"FL001", "FL002", "FL003", "FL004", "FL005", "FL006", "FL017", "FL019"}
+
+
+def name(case: Path) -> str:
+    return str(case.relative_to(FOLDER).with_suffix("")).removesuffix("/fleet")
+
+
+def files(case: Path) -> list[Path]:
+    return [case] if case.parent == FOLDER else sorted(case.parent.rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_a_case_has_exactly_the_problems_it_announces(case: Path) -> None:
+    expected = {str(file): [(code, int(line), int(column)) for code, line, column in EXPECT.findall(file.read_text())]
+                for file in files(case)}
+    found: dict[str, list[tuple[str, int, int]]] = {file: [] for file in expected}
+    problems = inspect_fleet([str(case)]).problems
+    for problem in problems:
+        found[problem.file].append((problem.code, problem.line, problem.column))
+    assert found == expected, "\n".join(map(str, problems))
+
+
+def test_every_case_says_what_it_is_about() -> None:
+    assert [case.name for case in CASES if not case.read_text().startswith("# why: ")] == []
+
+
+def test_every_code_has_a_case() -> None:
+    shown = {code for case in CASES for file in files(case) for code, _, _ in EXPECT.findall(file.read_text())}
+    assert sorted(set(CODES) - shown - NOT_TEXT) == []
+    assert sorted(shown & NOT_TEXT) == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_no_message_speaks_pydantic(case: Path) -> None:
+    for problem in inspect_fleet([str(case)]).problems:
+        assert not re.search(r"[Ii]nput should|valid (dictionary|string|integer)|function-|Extra inputs|FromNode\b",
+                             str(problem))

@@ -1,0 +1,115 @@
+"""Whatever the bytes or the structure: problems or a fleet, never another exception; and every problem has a place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from how_many import cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetctl.errors import FleetFileError
+from fleetctl.fleetfile.format import format_source
+from fleetctl.fleetfile.load import LoadedFleet, inspect_bytes
+from fleetctl.fleetfile.shape import homes
+from fleetctl.fleetfile.sources import SourceBytes
+
+from .fleets import fleet, model
+from .memory_tree import MemoryTree
+
+WORDS = [*homes(), "m", "Leader", "Worker", "Standalone", "fleetctl/v1", "Fleet", "16Gi", "1h", "in(a, b)", "a b",
+         "$(FLEETCTL_X)", "base.yaml", "fuzz.yaml"]
+scalars = st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.integers(), st.floats(), st.sampled_from(WORDS),
+                    st.text(max_size=5))
+values = st.recursive(
+    scalars, lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=3), inner, max_size=4)),
+    max_leaves=25,
+)
+SOUND: dict[str, Any] = {
+    "apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "lab"},
+    "spec": {"models": [{
+        "key": "m", "replicas": 1, "placement": {"sameLabel": "rack"},
+        "workers": [{"name": "main", "members": [
+            {"role": "Leader", "resources": {"gpus": 1, "vram": "16Gi"}, "nodeSelector": {"a": "b"},
+             "engine": {"command": ["a"], "env": {"A": "b"}, "readiness": {"http": {"path": "/"}}}},
+            {"role": "Worker", "count": 2, "engine": {"command": ["a"]}}]}]}]},
+}
+
+
+def check(data: bytes, base: str = fleet()) -> LoadedFleet:
+    tree = MemoryTree({"fuzz.yaml": "", "base.yaml": base})
+    inspected = inspect_bytes([SourceBytes("fuzz.yaml", data)], tree=tree)
+    lines = {"fuzz.yaml": data.count(b"\n") + 1, "base.yaml": base.count("\n") + 1}
+    assert all(1 <= problem.line <= lines[problem.file] and problem.column >= 1 for problem in inspected.problems)
+    assert (inspected.fleet is None) == bool(inspected.errors)
+    return inspected
+
+
+def formatted(data: bytes) -> str | None:
+    try:
+        return format_source(SourceBytes("fuzz.yaml", data)).after
+    except FleetFileError:
+        return None
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes(data: bytes) -> None:
+    check(data)
+    formatted(data)
+
+
+@given(st.text(alphabet="ab01:-?,[]{}#&*!|>'\"%@`\n \t<.~", max_size=60))
+def test_random_yaml_punctuation(text: str) -> None:
+    check(text.encode())
+    after = formatted(text.encode())
+    if after is not None:
+        assert formatted(after.encode()) == after
+
+
+@given(values)
+def test_random_structures(value: Any) -> None:
+    check(json.dumps(value).encode())
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, inner in below for found in paths(inner, (*path, key)))]
+
+
+def with_anything(path: tuple[Any, ...], value: Any) -> Any:
+    document = json.loads(json.dumps(SOUND))
+    owner = document
+    for part in path[:-1]:
+        owner = owner[part]
+    owner[path[-1]] = value
+    return document
+
+
+anywhere = st.sampled_from(paths(SOUND)[1:])
+
+
+@settings(max_examples=cases(120))
+@given(anywhere, values)
+def test_a_sound_fleet_with_anything_anywhere(path: tuple[Any, ...], value: Any) -> None:
+    check(json.dumps(with_anything(path, value)).encode())
+
+
+@given(anywhere, values, anywhere, values)
+def test_anything_over_anything(path: tuple[Any, ...], value: Any, below: tuple[Any, ...], base: Any) -> None:
+    over = {**with_anything(path, value), "extends": "base.yaml"}
+    check(json.dumps(over).encode(), json.dumps(with_anything(below, base)))
+
+
+@given(values)
+def test_extends_is_anything(value: Any) -> None:
+    check(json.dumps({**SOUND, "extends": value}).encode())
+
+
+@given(st.integers(0, 400), st.sampled_from([b"\t", b"'", b"[", b": ", b"\n", b"*a", b"&a ", b"\xc3", b"!", b"- "]))
+def test_a_sound_file_with_a_slip_anywhere(at: int, slip: bytes) -> None:
+    data = fleet(model("a"), model("b", restart="{max: 1}")).encode()
+    broken = data[:at] + slip + data[at:]
+    check(broken)
+    formatted(broken)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from fleetctl.fleetfile import guess
+from fleetctl.fleetfile.shape import homes, nearest
+
+
+@pytest.mark.parametrize(("text", "meant"), [
+    ("16GB", "16G"), ("16 gib", "16Gi"), ("16gi", "16Gi"), ("500mb", "500M"), ("1.5tib", "1.5Ti"), ("8K", "8k"),
+    ("8kib", "8Ki"), ("16", None), ("16X", None), ("x", None), ("GB", None), ("99999999EiB", None),
+])
+def test_bytes(text: str, meant: str | None) -> None:
+    assert guess.bytes_meant(text) == meant
+
+
+@pytest.mark.parametrize(("text", "meant"), [
+    ("30", "30s"), ("30 sec", "30s"), ("5min", "5m"), ("2 hours", "2h"), ("100 MS", "100ms"), ("soon", None),
+    ("400 d", None),
+])
+def test_durations(text: str, meant: str | None) -> None:
+    assert guess.duration_meant(text) == meant
+
+
+@pytest.mark.parametrize(("text", "meant"), [
+    ("a|b", '"in(a, b)"'), ("[a, b]", '"in(a, b)"'), ("a,b", '"in(a, b)"'), ("!=a", '"!a"'), ("== a", "a"),
+    ("not a", '"!a"'), ("a b", None), ("", None),
+])
+def test_selectors(text: str, meant: str | None) -> None:
+    assert guess.selector_meant(text) == meant
+
+
+def test_a_selector_cut_off_by_a_flow_mapping_wants_quotes() -> None:
+    assert "quotes" in str(guess.selector_meant("in(a"))
+
+
+@pytest.mark.parametrize(("text", "meant"), [("My Lab", "my-lab"), ("-", None), ("A_b.", "a-b")])
+def test_dns_labels(text: str, meant: str | None) -> None:
+    assert guess.dns_label_meant(text) == meant
+
+
+@pytest.mark.parametrize(("word", "meant"), [
+    ("node_selector", "nodeSelector"), ("nodeselector", "nodeSelector"), ("node-selector", "nodeSelector"),
+    ("nodeSelectr", "nodeSelector"), ("enigne", "engine"), ("banana", None),
+])
+def test_nearest_spelling(word: str, meant: str | None) -> None:
+    assert nearest(word, ["role", "count", "resources", "nodeSelector", "engine"]) == meant
+
+
+def test_where_a_key_belongs() -> None:
+    assert homes()["gpus"] == ("resources",)
+    assert homes()["sameLabel"] == ("placement",)

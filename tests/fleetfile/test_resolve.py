@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetctl.fleetfile.resolve import hash_of_shape, shape_as_set, spec_document
+
+from .fleets import fleet, loaded, model
+
+GANG = ("[{name: main, copies: 2, members: [{role: Leader, resources: {gpus: 8, vram: 120Gi}, engine: {command: [a]}}, "
+        "{role: Worker, engine: {command: [b], env: {T: {fromNode: X}}, readiness: {tcp: {}, period: 1500ms}}}]}]")
+
+
+def hash_of(tmp_path: Path, text: str) -> str:
+    return loaded(tmp_path, text).models[0].spec_hash
+
+
+def test_defaults_lie_under_every_model_and_its_own_values_win(tmp_path: Path) -> None:
+    spec = "defaults: {priority: 5, startupTimeout: 15m, restart: {max: 1, backoff: 1m}, placement: {spread: zone}}\n"
+    plain, own = loaded(tmp_path, fleet(
+        model("plain"), model("own", priority="0", restart="{max: 9}", placement="{sameLabel: rack}"), spec=spec,
+    )).models
+    assert (plain.priority, plain.startup_timeout_s, plain.scheduling_timeout_s) == (5, 900, 60)
+    assert (plain.restart.max, plain.restart.backoff, plain.placement.spread) == (1, 60, "zone")
+    assert (own.priority, own.restart.max, own.restart.backoff) == (0, 9, 60)
+    assert (own.placement.same_label, own.placement.spread) == ("rack", "zone")
+
+
+def test_defaults_hold_for_models_of_other_files(tmp_path: Path) -> None:
+    spec = "defaults: {priority: 7}\ncluster: {address: auto}\n"
+    merged = loaded(tmp_path, fleet(model("a")), fleet(model("b"), spec=spec))
+    assert [one.priority for one in merged.models] == [7, 7]
+    assert merged.cluster.address == "auto"
+
+
+def test_a_model_may_take_back_a_default(tmp_path: Path) -> None:
+    spec = "defaults: {placement: {spread: zone}}\n"
+    taken_back = fleet(model(placement="{spread: null}"), spec=spec)
+    assert loaded(tmp_path, taken_back).models[0].placement.spread is None
+    assert hash_of(tmp_path, taken_back) == hash_of(tmp_path, fleet(model()))
+
+
+@pytest.mark.parametrize("other", [
+    {"replicas": "7"}, {"priority": "3"}, {"startupTimeout": "1h"}, {"schedulingTimeout": "1m"},
+    {"restart": "{max: 0}"}, {"placement": "{}"},
+])
+def test_the_spec_hash_ignores_what_does_not_shape_a_replica(tmp_path: Path, other: dict[str, str]) -> None:
+    assert hash_of(tmp_path, fleet(model(**other))) == hash_of(tmp_path, fleet(model()))
+
+
+def test_the_spec_hash_ignores_key_order_spelling_position_and_policies(tmp_path: Path) -> None:
+    one = ("[{name: main, members: [{resources: {gpus: 1, vram: 16Gi, cpus: 0.5}, "
+           "engine: {command: [a], env: {A: b, C: d}}}]}]")
+    same = ("[{members: [{engine: {env: {C: d, A: b}, command: ['a']}, "
+            "resources: {cpus: 500m, vram: 16384Mi, gpus: 1.0}}], name: main}]")
+    policies = "# moved\nnodes: [{reserve: {vram: 1Gi}}]\ncluster: {namespace: x}\n"
+    assert hash_of(tmp_path, fleet(model(workers=one))) == hash_of(tmp_path, fleet(model(workers=same), spec=policies))
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("gpus: 8", "gpus: 4"), ("command: [a]", "command: [c]"), ("fromNode: X", "fromNode: Y"),
+    ("copies: 2", "copies: 3"), ("1500ms", "2s"),
+])
+def test_the_spec_hash_follows_what_shapes_a_replica(tmp_path: Path, old: str, new: str) -> None:
+    before, after = fleet(model(workers=GANG)), fleet(model(workers=GANG.replace(old, new)))
+    assert before != after
+    assert hash_of(tmp_path, before) != hash_of(tmp_path, after)
+
+
+def test_spread_as_text_keeps_its_hash_and_with_a_limit_it_is_a_spec_of_its_own(tmp_path: Path) -> None:
+    text = loaded(tmp_path, fleet(model(placement="{spread: zone}"))).models[0]
+    as_set = shape_as_set(text.workers, text.placement)
+    assert as_set["placement"] == {"spread": "zone"}
+    assert text.spec_hash == hash_of_shape(as_set)
+    limited = [hash_of(tmp_path, fleet(model(placement=placement))) for placement in (
+        "{spread: {label: zone, maxPerValue: 2}}", "{spread: {maxPerValue: 2, label: zone}}",
+        "{spread: {label: zone, maxPerValue: 1}}", "{spread: {label: rack, maxPerValue: 2}}")]
+    assert limited[0] == limited[1]
+    assert len({text.spec_hash, *limited}) == 4
+
+
+def test_the_spec_hash_covers_placement_defaults(tmp_path: Path) -> None:
+    under = fleet(model(), spec="defaults: {placement: {spread: zone}}\n")
+    own = fleet(model(placement="{spread: zone}"))
+    assert hash_of(tmp_path, under) == hash_of(tmp_path, own) != hash_of(tmp_path, fleet(model()))
+
+
+def test_the_spec_hash_of_a_release_stays(tmp_path: Path) -> None:
+    # a new value here would show every running replica of every user as drifted
+    assert hash_of(tmp_path, fleet(model(workers=GANG, placement="{sameLabel: rack}"))) == "af7cf7aa1156f0c0"
+
+
+def test_the_spec_document_has_every_default_as_integers_and_seconds(tmp_path: Path) -> None:
+    document = spec_document(loaded(tmp_path, fleet(model(workers=GANG, placement="{sameLabel: rack}"))).models[0])
+    leader, worker = document["workers"][0]["members"]
+    assert document["placement"] == {"sameLabel": "rack", "ranksPerNode": 1}
+    assert document["workers"][0]["copies"] == 2
+    assert leader["resources"] == {"gpus": 80_000, "vram": 120 << 30, "cpus": 0, "memory": 0}
+    assert "count" not in leader
+    assert worker["count"] == 1
+    assert worker["engine"] == {
+        "command": ["b"], "args": [], "env": {"T": {"fromNode": "X"}},
+        "readiness": {"tcp": {}, "period": 1.5, "timeout": 5, "failureThreshold": 3},
+    }
+
+
+def test_the_spec_document_holds_the_engine_as_the_engine_writes_itself(tmp_path: Path) -> None:
+    resolved = loaded(tmp_path, fleet(model(workers=GANG))).models[0]
+    shown = [member["engine"] for member in spec_document(resolved)["workers"][0]["members"]]
+    assert shown == [member.engine.as_json() for member in resolved.workers[0].members]
+
+
+def test_a_model_knows_its_place_even_where_an_alias_brings_it(tmp_path: Path) -> None:
+    text = fleet("  - &base\n" + model("a").replace("  - key", "    key", 1), "  - {<<: *base, key: b}\n")
+    assert [(one.key, one.source.line, one.source.column) for one in loaded(tmp_path, text).models] == [
+        ("a", 6, 5), ("b", 13, 5)]

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetctl.errors import FleetFileError
+from fleetctl.fleetfile.load import MAX_PROBLEMS, inspect_fleet, load_fleet
+from fleetctl.fleetfile.problems import Problem
+from fleetctl.fleetfile.sources import MAX_FILE_BYTES
+
+from .fleets import fleet, model
+
+
+def problems(*sources: str | Path, stdin: bytes | None = None) -> list[Problem]:
+    given = None if stdin is None else lambda: stdin
+    return list(inspect_fleet([str(source) for source in sources], stdin=given).problems)
+
+
+def only(*sources: str | Path, stdin: bytes | None = None) -> Problem:
+    found = problems(*sources, stdin=stdin)
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_files_of_one_fleet_concatenate_in_argument_order(tmp_path: Path) -> None:
+    (tmp_path / "z.yaml").write_text(fleet(model("first"), spec="nodes: [{cordon: true}]\n"))
+    (tmp_path / "a.yaml").write_text(fleet(model("second"), spec="nodes: [{cordon: false}]\n"))
+    merged = load_fleet([str(tmp_path / "z.yaml"), str(tmp_path / "a.yaml")])
+    assert [one.key for one in merged.models] == ["first", "second"]
+    assert [policy.cordon for policy in merged.policies] == [True, False]
+    assert [Path(source.path).name for source in merged.files] == ["z.yaml", "a.yaml"]
+
+
+def test_a_folder_is_its_yaml_files_sorted_by_name_and_nothing_below(tmp_path: Path) -> None:
+    for name in ("b.yml", "a.yaml", "notes.txt", ".hidden.yaml"):
+        (tmp_path / name).write_text(fleet(model(name)))
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "c.yaml").write_text(fleet(model("below")))
+    assert [one.key for one in load_fleet([str(tmp_path)]).models] == ["a.yaml", "b.yml"]
+
+
+def test_one_file_may_hold_the_policies_and_another_the_models(tmp_path: Path) -> None:
+    (tmp_path / "nodes.yaml").write_text(fleet().split("  models:")[0] + "  nodes: [{cordon: true}]\n")
+    (tmp_path / "models.yaml").write_text(fleet())
+    merged = load_fleet([str(tmp_path)])
+    assert (len(merged.models), len(merged.policies)) == (1, 1)
+
+
+def test_several_documents_in_a_file_are_one_fleet_and_empty_ones_are_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text("---\n" + fleet(model("a")) + "---\n---\n" + fleet(model("b")) + "---\n# the end\n")
+    assert [(one.key, one.source.line) for one in load_fleet([str(path)]).models] == [("a", 7), ("b", 20)]
+
+
+def test_standard_input_is_a_source_with_a_name(tmp_path: Path) -> None:
+    merged = load_fleet(["-"], stdin=lambda: fleet().encode())
+    assert merged.models[0].source.file == "<stdin>"
+    assert only("-", stdin=b"[").file == "<stdin>"
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_read_over(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + fleet(model(replicas="-1")).replace("\n", "\r\n").encode())
+    assert (only(path).line, only(path).column) == (7, 15)
+
+
+def test_columns_count_characters_not_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(fleet(model(restart='{backoff: "zwölf 🦙", max: -1}')), encoding="utf-8")
+    assert [(problem.line, problem.column) for problem in problems(path)] == [(8, 24), (8, 40)]
+
+
+def test_a_missing_file_and_an_empty_folder_are_problems_of_their_own(tmp_path: Path) -> None:
+    assert only(tmp_path / "nowhere.yaml").code == "FL001"
+    assert only(tmp_path).code == "FL002"
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    loop = tmp_path / "loop.yaml"
+    loop.symlink_to(loop)
+    assert only(loop).code == "FL001"
+
+
+def test_the_same_file_twice_is_said_whatever_it_is_called(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(fleet())
+    other = tmp_path / "link.yml"
+    other.symlink_to(path)
+    assert only(path, path).code == "FL003"
+    assert [problem.code for problem in problems(path, tmp_path)] == ["FL003", "FL003"]
+    assert only("-", "-", stdin=fleet().encode()).code == "FL003"
+
+
+def test_ten_megabytes_are_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "garbage.yaml"
+    path.write_bytes(b"[" * 10_000_000)
+    assert only(path).code == "FL004"
+    assert only("-", stdin=b"x" * (MAX_FILE_BYTES + 1)).code == "FL004"
+
+
+@pytest.mark.parametrize("pattern", [b"[", b"{a: ", b"- ", b"? ", b"&a ", b"'", b"\xff", b"\0", b"a: b\n", b"a"])
+def test_garbage_up_to_the_limit_is_one_or_more_problems_and_no_crash(pattern: bytes) -> None:
+    found = problems("-", stdin=pattern * (200_000 // len(pattern)))
+    assert 1 <= len(found) <= MAX_PROBLEMS + 1
+
+
+def test_bytes_that_are_not_utf8_are_found_with_their_place(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_bytes(fleet().encode() + b"# zw\xf6lf\n")
+    problem = only(path)
+    assert (problem.code, problem.line, problem.column) == ("FL005", 12, 5)
+    assert "byte 0xf6 at offset" in problem.message
+
+
+def test_utf16_is_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(fleet(), encoding="utf-16")
+    assert "UTF-16" in only(path).message
+
+
+def test_control_characters_are_found_with_their_place() -> None:
+    problem = only("-", stdin=fleet(model(key="a\x1b[31mb")).encode())
+    assert (problem.code, problem.line, problem.column) == ("FL006", 6, 11)
+    assert "U+001B" in problem.message
+
+
+def test_too_many_problems_are_cut_and_counted() -> None:
+    found = problems("-", stdin=(fleet() + "  - 1\n" * 3000).encode())
+    assert len(found) == MAX_PROBLEMS + 1
+    assert found[-1].code == "FL019"
+    assert "2000 more" in found[-1].message
+
+
+def test_a_broken_file_gives_no_fleet_and_all_errors_without_warnings(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(fleet(model(replicas="-1", placement="{sameLabel: rack}")))
+    with pytest.raises(FleetFileError) as caught:
+        load_fleet([str(path)])
+    assert [problem.code for problem in caught.value.problems] == ["FL023"]
+    assert {problem.severity for problem in problems(path)} == {"error", "warning"}
+
+
+def test_warnings_alone_do_not_stop_a_fleet(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(fleet(model(placement="{sameLabel: rack}")))
+    assert load_fleet([str(path)]).models[0].placement.same_label == "rack"
+
+
+def test_duplicate_model_keys_across_files_name_both_places(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text(fleet())
+    second.write_text("# one line more\n" + fleet())
+    problem = only(first, second)
+    assert (problem.code, problem.file, problem.line) == ("FL040", str(second), 7)
+    assert f"{first}:6:5" in problem.message
+
+
+def test_a_fleet_is_not_called_empty_because_a_file_of_it_is_broken(tmp_path: Path) -> None:
+    assert only("-", stdin=b"models: [").code == "FL008"
+
+
+def test_source_lines_are_for_terminals_and_absent_where_a_secret_may_stand() -> None:
+    open_line = only("-", stdin=fleet(model(replicas="-1")).encode())
+    assert open_line.source_line == "    replicas: -1"
+    members = "[{name: main, members: [{resources: {gpus: 1}, engine: {command: [x], env: {TOKEN: 12345}}}]}]"
+    secret = only("-", stdin=fleet(model(workers=members)).encode())
+    assert secret.code == "FL032"
+    assert secret.source_line is None
+    assert "12345" not in str(secret)
+
+
+@pytest.mark.parametrize(("value", "code"), [
+    ("*S3cretPw", "FL013"), ("!S3cretPw x", "FL012"), ("!S3cretPw {}", "FL012"), ("[*S3cretPw]", "FL013"),
+])
+def test_a_secret_without_quotes_that_looks_like_a_sign_of_yaml_is_not_repeated(value: str, code: str) -> None:
+    engine = f"{{command: [x], env: {{PW: {value}}}}}"
+    members = f"[{{name: main, members: [{{resources: {{gpus: 1}}, engine: {engine}}}]}}]"
+    found = problems("-", stdin=fleet(model(workers=members)).encode())
+    assert code in {problem.code for problem in found}
+    assert not any("S3cret" in f"{problem} {problem.source_line}" for problem in found)
+
+
+def test_a_problem_as_json_leaves_out_what_it_does_not_know() -> None:
+    problem = only("-", stdin=fleet(model(replicas="-1")).encode())
+    assert problem.as_json() == {
+        "code": "FL023", "severity": "error", "message": "replicas is -1, out of range", "file": "<stdin>", "line": 7,
+        "column": 15, "path": "spec.models[0].replicas", "allowed": "at least 0",
+    }
