@@ -26,11 +26,11 @@ demo: setup ## a local Ray of four nodes: plan, apply, query an engine, take it 
 	@$(BIN)/fleetctl demo run
 
 test: setup ## the whole test suite, real Ray clusters and a real browser included
-	@echo "units, properties, documents and pages, beside what runs on clusters of this machine; each prints when it is done"
+	@echo "units, properties, documents and pages, beside what runs on two clusters of this machine; each prints when it is done"
 	@+$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-units test-ray
 
 test-units: setup
-	@$(BIN)/python -m pytest -m 'not ray'
+	@nice $(BIN)/python -m pytest -m 'not ray'
 
 test-placement: setup ## plans of over 2,000 random fleets against the optimum that CP-SAT finds
 	@FLEETCTL_TEST_CASES=8 $(BIN)/python -m pytest tests/planner/test_optimality.py
@@ -38,8 +38,10 @@ test-placement: setup ## plans of over 2,000 random fleets against the optimum t
 test-thorough: setup ## what needs no Ray, with eight times as many random cases: half an hour
 	@FLEETCTL_TEST_CASES=8 $(BIN)/python -m pytest -m 'not ray'
 
+RAY_TESTS := tests/chaos tests/demo tests/e2e
+
 test-ray: setup
-	@$(BIN)/python -m pytest -m ray
+	@$(BIN)/python -m pytest -m ray --numprocesses 2 --dist loadfile $(RAY_TESTS)
 
 lint: setup ## ruff and mypy --strict
 	@$(BIN)/ruff check .

@@ -53,3 +53,12 @@ def test_the_makefile_lists_every_target_people_are_told_of() -> None:
     listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for target in ("setup", "demo", "test", "lint", "bench", "schemas", "clean"):
         assert f"make {target} " in listed
+
+
+def test_what_starts_a_ray_is_in_the_folders_that_the_makefile_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    folders = re.search(r"^RAY_TESTS := (.*)$", makefile, re.MULTILINE)
+    assert folders is not None
+    marked = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")
+              if "pytestmark = pytest.mark.ray" in path.read_text() or "@pytest.mark.ray" in path.read_text()}
+    assert marked - {"tests"} == set(folders[1].split())

@@ -64,10 +64,18 @@ def submit(client: DashboardClient, wanted: Submission, request: Mapping[str, An
 
 
 def send(client: DashboardClient, package: Package) -> None:
-    """Put a package into Ray's table. The GET after it pins it for ten minutes, or until somebody takes hold of it."""
-    _require_ok(client.request("PUT", f"/api/packages/gcs/{package.name}", content=package.data), "sending the agent")
-    if not _has(client, package):
+    """Put a package into Ray's table; raises ApplyError when it is not there afterwards."""
+    if not put(client, package):
         raise ApplyError("sending the agent failed: the cluster does not keep what it is sent")
+
+
+def put(client: DashboardClient, package: Package) -> bool:
+    """Put a package into Ray's table and return whether it is still there: a running agent may have taken it already.
+
+    The GET after it makes Ray remove it in ten minutes, unless a job uses it.
+    """
+    _require_ok(client.request("PUT", f"/api/packages/gcs/{package.name}", content=package.data), "sending the agent")
+    return _has(client, package)
 
 
 def _has(client: DashboardClient, package: Package) -> bool:

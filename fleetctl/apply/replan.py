@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from fleetctl.apply.jobs import send
+from fleetctl.apply.jobs import put
 from fleetctl.apply.package import document
 from fleetctl.apply.request import plan_request
 from fleetctl.documents.base import Stored
@@ -62,7 +62,7 @@ def answer_agent(client: DashboardClient, event: Event, replanner: Replanner) ->
         answer: Mapping[str, Any] = {"request": plan_request(replanner(wanted))}
     except FleetctlError as error:
         answer = {"why": error.message}
-    send(client, document(wanted.answer, answer))
+    put(client, document(wanted.answer, answer))
 
 
 def limited_to_refused(fresh: Plan, former: Plan, refused: Mapping[str, int]) -> Plan:

@@ -61,6 +61,12 @@ def test_where_nothing_can_be_planned_the_agent_is_told_why(cluster: ClusterStan
     assert cluster.document("j-replan-0") == {"why": "the inventory is not complete"}
 
 
+def test_an_agent_may_take_the_answer_before_it_is_looked_for(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    cluster.refusals["GET", "/api/packages"] = [(404, "no such package")]
+    answer_agent(client, asked(), lambda _: small_plan("a"))
+    assert "request" in cluster.document("j-replan-0")
+
+
 def test_a_question_of_another_release_is_not_answered(cluster: ClusterStandIn, client: DashboardClient) -> None:
     answer_agent(client, asked(answer=None), lambda _: small_plan("a"))
     assert cluster.writes() == []

@@ -109,6 +109,14 @@ class World:
         """Ray's own view of our namespace, by actor name."""
         return {row["name"]: row for row in self.cluster.actors(namespace=self.fleet)}
 
+    def listed_actors(self) -> set[str]:
+        """The names of all actors that the dashboard lists as alive; it hears of each change a little later."""
+        import httpx
+
+        listed = httpx.get(f"{self.cluster.address}/logical/actors", headers={"User-Agent": "tests"}).json()
+        return {actor["name"] for actor in listed["data"]["actors"].values()
+                if actor["state"] == "ALIVE"}
+
     def engines(self) -> list[int]:
         return engine_pids(self.fleet)
 

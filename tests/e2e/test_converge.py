@@ -97,6 +97,7 @@ def test_what_has_just_ended_blocks_nothing(world: World) -> None:
     world.write(one(6))
     world.cluster.kill(namespace=world.fleet, name="foreign")
     eventually(lambda: world.cluster.free(node="a", resource="GPU") == 2, "Ray has the cards back")
+    eventually(lambda: "foreign" not in world.listed_actors(), "the dashboard has heard of it")
     assert world.plan()["summary"]["create"] == 6
 
 
