@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pydantic import Field, ValidationError
@@ -15,7 +16,7 @@ from fleetctl.documents.base import Stored
 from fleetctl.documents.events import Event, ReplicaOutcome
 from fleetctl.documents.inventory import Amounts, NodeState
 from fleetctl.documents.plan import Plan
-from fleetctl.errors import FleetctlError
+from fleetctl.errors import ApplyError, FleetctlError, InventoryError
 from fleetctl.inventory.agent_view import AgentView
 from fleetctl.inventory.claims import claim_of_amounts
 from fleetctl.inventory.client import DashboardClient
@@ -53,7 +54,10 @@ Replanner = Callable[[ReplanWanted], Plan]
 
 
 def answer_agent(client: DashboardClient, event: Event, replanner: Replanner) -> None:
-    """Answer the event `replanWanted`; where nothing can be planned, the plan stays as it is."""
+    """Answer the event `replanWanted`; where nothing can be planned, the plan stays as it is.
+
+    An answer that does not arrive ends nothing: the agent goes on without it and says so.
+    """
     try:
         wanted = ReplanWanted.model_validate(event.model_extra or {})
     except ValidationError:
@@ -62,7 +66,8 @@ def answer_agent(client: DashboardClient, event: Event, replanner: Replanner) ->
         answer: Mapping[str, Any] = {"request": plan_request(replanner(wanted))}
     except FleetctlError as error:
         answer = {"why": error.message}
-    put(client, document(wanted.answer, answer))
+    with suppress(ApplyError, InventoryError):
+        put(client, document(wanted.answer, answer))
 
 
 def limited_to_refused(fresh: Plan, former: Plan, refused: Mapping[str, int]) -> Plan:

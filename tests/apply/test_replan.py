@@ -67,6 +67,14 @@ def test_an_agent_may_take_the_answer_before_it_is_looked_for(cluster: ClusterSt
     assert "request" in cluster.document("j-replan-0")
 
 
+def test_an_answer_that_does_not_arrive_does_not_end_the_client(cluster: ClusterStandIn, client: DashboardClient
+                                                                ) -> None:
+    log = event(0, "version") + event(1, "replanWanted", "draining", **WANTED) + summary(2, ready("m", 0))
+    cluster.add_job("j", ("SUCCEEDED", log))
+    cluster.refusals["PUT", "/api/packages"] = [(500, "out of memory")]
+    assert follow(Started(client, "j", lambda _: small_plan("a")), lambda _: None).exit_code == 0
+
+
 def test_a_question_of_another_release_is_not_answered(cluster: ClusterStandIn, client: DashboardClient) -> None:
     answer_agent(client, asked(answer=None), lambda _: small_plan("a"))
     assert cluster.writes() == []
