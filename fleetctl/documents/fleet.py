@@ -168,6 +168,10 @@ class Policy(Authored):
         None, description="the labels a nodeSelector may name, each with the values it may give there; an empty list = "
                           "any value"
     )
+    schemas: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=16)] = Field(
+        default_factory=list, description="house rules: files of JSON Schema (draft 2020-12) that the rendered fleet "
+                                          "has to match, relative to this file"
+    )
 
 
 class FleetSpec(Authored):

@@ -64,9 +64,7 @@ def compose(source: SourceText) -> Composed:
         result.problems.append(broken.problem)
     except yaml.MarkedYAMLError as error:
         problem = syntax_problem(source, error)
-        # the parser looks ahead within a line, so an environment that opens in this one may not have been reported yet
-        secret = composer.in_env() or "env" in (problem.source_line or "")
-        result.problems.append(replace(problem, source_line=None) if secret else problem)
+        result.problems.append(replace(problem, source_line=None) if composer.in_env() else problem)
     except yaml.YAMLError as error:
         result.problems.append(source.problem("FL008", 0, f"this is not valid YAML: {str(error).splitlines()[0]}"))
     result.broken = True

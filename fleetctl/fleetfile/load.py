@@ -11,6 +11,7 @@ from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.extends import Bases
 from fleetctl.fleetfile.file_tree import DISK, FileTree
+from fleetctl.fleetfile.house_rules import HouseRules, check_house_rules
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.raw import models
@@ -84,6 +85,8 @@ def _inspect(read: Sequence[SourceBytes], found: list[Problem], tree: FileTree) 
     found += (problem for one in checked for problem in one.problems)
     found += (problem for document in sound for model in models(document) for problem in check_model(model))
     found += check_fleet(sound)
+    rules = check_house_rules(sound, tree) if whole else HouseRules()
+    found += rules.problems
     if whole:
         found += check_whole(sound)
     files = [*read, *bases.read]
@@ -91,7 +94,7 @@ def _inspect(read: Sequence[SourceBytes], found: list[Problem], tree: FileTree) 
     if any(problem.severity == "error" for problem in ordered):
         return LoadedFleet(None, ordered)
     pairs = [(one.document, one.model) for one in fleets if one.model is not None]
-    fleet = resolve(pairs, [FleetSource(path=source.file, sha256=source.sha256) for source in files])
+    fleet = resolve(pairs, [FleetSource(path=source.file, sha256=source.sha256) for source in files], rules.files)
     return LoadedFleet(fleet, ordered, tuple(document for document, _ in pairs))
 
 

@@ -69,6 +69,28 @@ def join(documents: Sequence[Document]) -> Document:
     return Document(whole.source, _mapping_of(_Side(whole.root, whole.source), kept))
 
 
+def with_defaults(document: Document) -> Document:
+    """Return a joined fleet with `spec.defaults` merged under each of its models."""
+    whole = _Side(document.root, document.source)
+    found = document.node(("spec", "defaults")), document.node(("spec", "models"))
+    if not all(found):
+        return document
+    spec = whole.entry("spec").side
+    defaults, models = spec.entry("defaults"), spec.entry("models")
+    if not isinstance(models.side.node.children, list):
+        return document
+    filled = [_both(defaults, models.side.entry(index), ("spec", "models"))
+              for index in range(len(models.side.node.children))]
+    return Document(document.source, _with(whole, "spec", _with(spec, "models", _merged_list(models.side, filled))))
+
+
+def _with(side: _Side, key: str, node: Node) -> MergedNode:
+    """Return a mapping with another value under one of its keys, which keeps its place."""
+    placed = {one: side.entry(one) for one in side.node.value}
+    key_at, value_at, _ = placed[key].entry
+    return _merged_mapping(side.node.at, placed | {key: _Placed((key_at, value_at, node), placed[key].source)})
+
+
 def _mapping_of(side: _Side, keys: Sequence[str]) -> MergedNode:
     return _merged_mapping(side.node.at, {key: side.entry(key) for key in keys})
 
@@ -103,7 +125,11 @@ def _list(base: _Side, over: _Side, keys: _Keys) -> Node:
               for index in range(len(base.node.value))]
     merged = set(partners.values())
     placed += [over.entry(index) for index in range(len(over.node.value)) if index not in merged]
-    return MergedNode(over.node.at, [one.entry[2].value for one in placed], [one.entry for one in placed],
+    return _merged_list(over, placed)
+
+
+def _merged_list(side: _Side, placed: Sequence[_Placed]) -> MergedNode:
+    return MergedNode(side.node.at, [one.entry[2].value for one in placed], [one.entry for one in placed],
                       dict(enumerate(one.source for one in placed)))
 
 

@@ -49,6 +49,8 @@ CODES: dict[str, str] = {
     "FL034": "a probe without exactly one of http, tcp and exec",
     "FL035": "text in a form that cannot be used here",
     "FL036": "a base that is not exactly one Fleet document",
+    "FL037": "house rules that cannot be read, or are no JSON Schema",
+    "FL038": "a house rule is broken",
     "FL040": "a model key twice in one fleet",
     "FL041": "a group name twice in one model",
     "FL042": "count on a member that is not a Worker",

@@ -19,8 +19,9 @@ SPEC_HASH_DIGITS = 16
 _Settings = TypeVar("_Settings", bound=BaseModel)
 
 
-def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[FleetSource]) -> ResolvedFleet:
-    """Merge documents that passed every rule; `files` is what they were read from."""
+def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[FleetSource],
+            house_rules: Sequence[FleetSource] = ()) -> ResolvedFleet:
+    """Merge documents that passed every rule; `files` is what they were read from, `house_rules` their schemas."""
     specs = [model.spec for _, model in checked]
     defaults = next((spec.defaults for spec in specs if spec.defaults is not None), ModelDefaults())
     return ResolvedFleet(
@@ -35,6 +36,7 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
         files=tuple(files),
         policy=next((spec.policy for spec in specs if spec.policy is not None), Policy()),
         policy_places=_policy_places(checked),
+        house_rules=tuple(house_rules),
     )
 
 

@@ -11,6 +11,7 @@ from fleetctl.fleetfile.sources import SourceBytes
 
 _BOM = b"\xef\xbb\xbf"
 _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_ENVIRONMENT = re.compile(r"\benv\b")
 MAX_SOURCE_LINE = 200
 
 
@@ -37,10 +38,10 @@ class SourceText:
         self, code: str, offset: int, message: str, *, path: Path = (), allowed: str | None = None,
         suggestion: str | None = None, secret: bool = False,
     ) -> Problem:
-        """Make a problem at a character; `secret` keeps the source line out of it."""
+        """Make a problem at a character. A line that is `secret` or part of an environment is not shown."""
         line, column = self.position(offset)
-        shown = None if secret else self.line(line)
-        if shown is not None and len(shown) > MAX_SOURCE_LINE:
+        shown: str | None = self.line(line)
+        if shown is not None and (secret or len(shown) > MAX_SOURCE_LINE or _ENVIRONMENT.search(shown)):
             shown = None
         return Problem(code, severity_of(code), message, self.file, line, column, path_text(path), allowed,
                        suggestion, shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetctl.fleetfile import guess
@@ -26,9 +26,9 @@ class Finding:
     path: Path
     node: Node | None
     on_key: bool
-    kind: str
-    message: str
-    context: dict[str, Any]
+    kind: str = ""
+    message: str = ""
+    context: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
