@@ -14,11 +14,11 @@ from yaml import cyaml
 
 from fleetctl.fleetfile.mapping import OpenCollection, OpenList, OpenMapping
 from fleetctl.fleetfile.nodes import Document, Node
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.scalars import Scalar, resolve_plain
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.fleetfile.syntax import syntax_problem
 from fleetctl.fleetfile.text import SourceText, decode
+from fleetctl.problem import Problem
 
 MAX_DEPTH = 64
 MAX_NODES = 1_000_000

@@ -15,9 +15,9 @@ from fleetctl.fleetfile.file_tree import FileTree
 from fleetctl.fleetfile.merge import merge
 from fleetctl.fleetfile.named_file import NamedFile, Refused
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.sources import STDIN_NAME, SourceBytes
 from fleetctl.fleetfile.validate import is_foreign, validate_base
+from fleetctl.problem import Problem
 
 MAX_DEPTH = 16
 MAX_BASES = 100

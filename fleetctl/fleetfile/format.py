@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import Composed, compose
 from fleetctl.fleetfile.layout import Page, UnknownLayoutError
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.read_layout import read_layout
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
 from fleetctl.fleetfile.text import SourceText, decode
 from fleetctl.fleetfile.write_layout import write_layout
+from fleetctl.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

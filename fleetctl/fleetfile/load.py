@@ -13,7 +13,6 @@ from fleetctl.fleetfile.extends import Bases
 from fleetctl.fleetfile.file_tree import DISK, FileTree
 from fleetctl.fleetfile.house_rules import HouseRules, check_house_rules
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.raw import models
 from fleetctl.fleetfile.resolve import resolve
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -21,6 +20,7 @@ from fleetctl.fleetfile.rules_fleet import check_fleet, check_whole
 from fleetctl.fleetfile.rules_model import check_model
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
 from fleetctl.fleetfile.validate import validate, validate_part
+from fleetctl.problem import Problem
 
 MAX_PROBLEMS = 1000
 

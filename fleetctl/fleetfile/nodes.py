@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.documents.position import Position
-from fleetctl.fleetfile.problems import Path, Problem
+from fleetctl.documents.position import Path, Position
 from fleetctl.fleetfile.text import SourceText
+from fleetctl.problem import Problem
 
 Value = Any
 """A YAML value: dict with text keys, list, text, number, boolean or None."""

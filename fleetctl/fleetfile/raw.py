@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fleetctl.documents.position import Path
 from fleetctl.fleetfile.nodes import Document, Value
-from fleetctl.fleetfile.problems import Path, Problem
+from fleetctl.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,12 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, Schema, SchemaResource
 
+from fleetctl.documents.position import Path
 from fleetctl.fleetfile.compose import compose
 from fleetctl.fleetfile.nodes import Document, Node, Value
-from fleetctl.fleetfile.problems import Path, Problem
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.fleetfile.text import SourceText, decode
+from fleetctl.problem import Problem
 
 UNUSABLE = "FL037"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.raw import Raw, models, root
 from fleetctl.fleetfile.rules_policy import check_policy
+from fleetctl.problem import Problem
 
 _ONCE = {"cluster": "FL050", "defaults": "FL051", "policy": "FL057"}
 

@@ -11,8 +11,8 @@ from typing import get_args
 
 from fleetctl.documents.fleet import Role
 from fleetctl.fleetfile.nodes import Value
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.raw import Raw
+from fleetctl.problem import Problem
 
 MAX_MEMBERS_PER_REPLICA = 256
 """A replica's actor carries all its planned members, about 240 bytes each, in one variable of its environment, where

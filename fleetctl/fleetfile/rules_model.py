@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.raw import Raw
 from fleetctl.fleetfile.rules_group import (
     MAX_MEMBERS_PER_REPLICA,
@@ -15,6 +14,7 @@ from fleetctl.fleetfile.rules_group import (
     whole,
 )
 from fleetctl.fleetfile.rules_reference import check_references
+from fleetctl.problem import Problem
 
 NODE_ID_LABEL = "ray.io/node-id"
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.model_pattern import matches_pattern
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.raw import Raw, models
 from fleetctl.fleetfile.shape import nearest
+from fleetctl.problem import Problem
 
 
 def check_policy(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from fleetctl.documents.fleet import FleetDocument
-from fleetctl.fleetfile.problems import Path
+from fleetctl.documents.position import Path
 
 Annotation = Any
 """A type as the models spell it."""

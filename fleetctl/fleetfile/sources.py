@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fleetctl.documents.canonical import sha256_hex
 from fleetctl.fleetfile.file_tree import DISK, FileTree, Link, allowed_in_checkout
-from fleetctl.fleetfile.problems import Problem
+from fleetctl.problem import Problem
 
 MAX_FILE_BYTES = 8 << 20
 STDIN_NAME = "<stdin>"

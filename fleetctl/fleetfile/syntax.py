@@ -6,8 +6,8 @@ import re
 
 import yaml
 
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.text import SourceText
+from fleetctl.problem import Problem
 
 _INDENT_TAB = re.compile(r" *\t")
 _HINTS = (

@@ -6,8 +6,9 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from fleetctl.fleetfile.problems import Path, Problem, path_text, severity_of
+from fleetctl.documents.position import Path, path_text
 from fleetctl.fleetfile.sources import SourceBytes
+from fleetctl.problem import Problem, severity_of
 
 _BOM = b"\xef\xbb\xbf"
 _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")

@@ -8,10 +8,12 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from fleetctl.documents.fleet import API_VERSION, FleetDocument
+from fleetctl.documents.mask import is_env_value
+from fleetctl.documents.position import Path
 from fleetctl.fleetfile.merge import OWN_KEYS
 from fleetctl.fleetfile.nodes import Document, Node, Value
-from fleetctl.fleetfile.problems import Path, Problem
 from fleetctl.fleetfile.wording import Finding, word
+from fleetctl.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def _settle(root: Node, loc: tuple[str | int, ...], kind: str) -> tuple[Path, bo
 
 
 def _is_union(path: list[str | int]) -> bool:
-    return path == ["extends"] or path[-2:] == ["placement", "spread"] or path[-3:-1] == ["engine", "env"]
+    return path == ["extends"] or path[-2:] == ["placement", "spread"] or is_env_value(tuple(path))
 
 
 def _is_noise(path: Path, branch: str, node: Node | None, kind: str) -> bool:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fleetctl.documents.mask import is_env_value, variable_of, without_value
+from fleetctl.documents.position import Path, path_text
 from fleetctl.fleetfile import guess
 from fleetctl.fleetfile.nodes import Document, MergedNode, Node
-from fleetctl.fleetfile.problems import Path, Problem, path_text, without_value
 from fleetctl.fleetfile.shape import homes, keys_of, model_at, nearest
+from fleetctl.problem import Problem
 
 MAX_SHOWN = 60
 _ITEMS = {"models": "a model", "workers": "a worker group", "members": "a member"}
@@ -41,8 +43,7 @@ class Finding:
     @property
     def variable(self) -> str | None:
         """The name of the environment variable this is about; "" for the whole environment, None for anything else."""
-        at = next((at for at in range(1, len(self.path)) if self.path[at - 1:at + 1] == ("engine", "env")), None)
-        return None if at is None else without_value(str(self.path[at + 1])) if at + 1 < len(self.path) else ""
+        return variable_of(self.path)
 
     @property
     def shown(self) -> str:
@@ -101,7 +102,7 @@ def _missing(finding: Finding) -> Problem:
     above = finding.path[:-1]
     owner = next((part for part in reversed(above) if isinstance(part, str)), None)
     where = "the document" if owner is None else _ITEMS.get(owner, owner)
-    if above[-3:-1] == ("engine", "env"):
+    if is_env_value(above):
         where = f"the environment value {finding.variable}"
     new = _new_in_overlay(finding, owner, above)
     if new is None:
@@ -126,7 +127,7 @@ def _new_in_overlay(finding: Finding, owner: str | None, above: Path) -> tuple[s
 
 def _wrong_type(finding: Finding) -> Problem:
     node, path = finding.node, finding.path
-    if path[-3:-1] == ("engine", "env"):
+    if is_env_value(path):
         return _env_value(finding)
     expected, suggestion = _EXPECTATIONS[finding.kind](finding)
     if path[-2:] == ("placement", "spread"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fleetctl.documents.position import Path
 from fleetctl.fleetfile.layout import Block, Entry, Leaf, Page
-from fleetctl.fleetfile.problems import Path
 from fleetctl.fleetfile.shape import keys_of, model_at
 
 STEP = 2

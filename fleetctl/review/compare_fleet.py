@@ -7,7 +7,7 @@ from typing import Any
 
 from fleetctl.documents.difference import Difference, Effect
 from fleetctl.documents.fleet import Cluster
-from fleetctl.fleetfile.problems import Path, path_text
+from fleetctl.documents.position import Path, path_text
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.address import without_secret
 from fleetctl.review.compare_nodes import node_differences

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.fleetfile.problems import Problem
+from fleetctl.problem import Problem
 
 from .fleets import fleet, model
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Severity = Literal["error", "warning"]
-Path = tuple[str | int, ...]
 
 CODES: dict[str, str] = {
     "FL001": "the file cannot be read",
@@ -110,26 +109,5 @@ class Problem:
 
 
 def severity_of(code: str) -> Severity:
-    """Return how grave a code is: from FL060 on a problem is a warning."""
+    """Return the severity of a code: from FL060 on a problem is a warning."""
     return "warning" if code >= "FL060" else "error"
-
-
-def path_text(path: Path) -> str:
-    """Show a path the way people write it: `spec.models[0].key`; keys with dots or spaces are bracketed."""
-    text = ""
-    for at, part in enumerate(path):
-        if isinstance(part, str) and path[:at][-2:] == ("engine", "env"):
-            part = without_value(part)  # noqa: PLW2901
-        if isinstance(part, int):
-            text += f"[{part}]"
-        elif part.replace("_", "").replace("-", "").isalnum():
-            text += f".{part}" if text else part
-        else:
-            text += f'["{part}"]'
-    return text
-
-
-def without_value(name: str) -> str:
-    """Hide what stands behind the `=` of a NAME=VALUE that was written where a variable's name belongs."""
-    variable, sign, value = name.partition("=")
-    return f"{variable}={'***' if value else ''}" if sign else name
