@@ -10,7 +10,7 @@ import re
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -38,6 +38,13 @@ def as_datetime(moment: str) -> datetime:
     """Return a `Moment` as a value that can be compared, to the second; raises ValueError for anything else."""
     # Python 3.10 reads neither Z nor every number of decimals
     return datetime.fromisoformat(re.sub(r"\.[0-9]+", "", moment).replace("Z", "+00:00"))
+
+
+TEXT, MAPPING, LIST = Tag("<text>"), Tag("<mapping>"), Tag("<list>")
+"""The forms of a value that may have one of two; a tag stands in the location of an error, and is no key of a file."""
+
+TEXT_OR_MAPPING = Discriminator(lambda value: (MAPPING if isinstance(value, (dict, BaseModel)) else TEXT).tag)
+TEXT_OR_LIST = Discriminator(lambda value: (LIST if isinstance(value, list) else TEXT).tag)
 
 
 class Authored(BaseModel):

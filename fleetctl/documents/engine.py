@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from fleetctl.documents.base import Authored
+from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored
 from fleetctl.documents.quantity import Seconds
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -86,7 +86,9 @@ class Engine(Authored):
 
     command: Annotated[list[Text], Field(min_length=1, description="program and leading arguments")]
     args: list[Text] = Field(default_factory=list, description="further arguments, appended verbatim")
-    env: dict[EnvName, Text | FromNode] = Field(
+    env: dict[EnvName, Annotated[
+        Annotated[Text, TEXT] | Annotated[FromNode, MAPPING], TEXT_OR_MAPPING
+    ]] = Field(
         default_factory=dict, description='extra environment; numbers and booleans must be quoted ("1")'
     )
     workdir: Annotated[str, Field(pattern="^/")] | None = Field(None, description="default: a fresh folder")

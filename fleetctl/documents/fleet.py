@@ -5,12 +5,13 @@ Rules that need more than one field (a gang's geometry, duplicate names) are che
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from fleetctl.documents.base import Authored
+from fleetctl.documents.base import LIST, MAPPING, TEXT, TEXT_OR_LIST, TEXT_OR_MAPPING, Authored
 from fleetctl.documents.engine import Engine
 from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
 from fleetctl.documents.selector import Expression, LabelKey, Selector
@@ -19,6 +20,7 @@ API_VERSION = "fleetctl/v1"
 MAX_REPLICAS = 100_000
 MAX_COUNT = 1_024
 
+FileName = Annotated[str, Field(min_length=1)]
 Role = Literal["Standalone", "Leader", "Worker"]
 DnsLabel = Annotated[str, Field(pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]
 
@@ -83,7 +85,7 @@ class Placement(Authored):
     ranks_per_node: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(
         1, description="how many ranks of one gang may share a node"
     )
-    spread: LabelKey | Spread | None = Field(
+    spread: Annotated[Annotated[LabelKey, TEXT] | Annotated[Spread, MAPPING], TEXT_OR_MAPPING] | None = Field(
         None, description="spread a model's replicas over the values of this node label, before the tightest fit; as a "
                           "mapping also with a limit"
     )
@@ -168,10 +170,18 @@ class Policy(Authored):
         None, description="the labels a nodeSelector may name, each with the values it may give there; an empty list = "
                           "any value"
     )
-    schemas: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=16)] = Field(
+    schemas: Annotated[list[FileName], Field(max_length=16)] = Field(
         default_factory=list, description="house rules: files of JSON Schema (draft 2020-12) that the rendered fleet "
                                           "has to match, relative to this file"
     )
+
+
+def matches_pattern(pattern: str, key: str) -> bool:
+    """Return whether an entry of `protectedModels` names a model: it is the key, or a pattern that matches it.
+
+    Only `*` is special, since keys may contain `?` and `[`; case counts, as it does in keys.
+    """
+    return pattern == key or fnmatchcase(key, "".join(f"[{char}]" if char in "?[" else char for char in pattern))
 
 
 class FleetSpec(Authored):
@@ -195,8 +205,9 @@ class FleetDocument(Authored):
 
     api_version: Literal["fleetctl/v1"] = Field(description="the version of this format")
     kind: Literal["Fleet"] = Field(description="always Fleet")
-    extends: Annotated[str, Field(min_length=1)] | Annotated[list[Annotated[str, Field(min_length=1)]],
-                                                            Field(min_length=1, max_length=16)] | None = Field(
+    extends: Annotated[
+        Annotated[FileName, TEXT] | Annotated[list[FileName], Field(min_length=1, max_length=16), LIST], TEXT_OR_LIST
+    ] | None = Field(
         None, description="fleet files this one stands on, relative to it; merged by model key, group name and role, "
                           "and the later one wins"
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass
 
+from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
 from fleetctl.fleetfile.file_tree import FileTree, allowed_in_checkout
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.shape import nearest
 from fleetctl.fleetfile.sources import SourceBytes, read_file, why_unreadable
 from fleetctl.problem import Problem
 

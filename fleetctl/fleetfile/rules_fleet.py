@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fleetctl.documents.fleet import matches_pattern
+from fleetctl.documents.nearest import nearest
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.raw import Raw, models, root
-from fleetctl.fleetfile.rules_policy import check_policy
 from fleetctl.problem import Problem
 
 _ONCE = {"cluster": "FL050", "defaults": "FL051", "policy": "FL057"}
@@ -25,7 +26,7 @@ def check_whole(documents: Sequence[Document]) -> Iterator[Problem]:
     """Yield what can be said only of a fleet of which nothing is missing."""
     yield from _not_empty(documents)
     for document in documents:
-        yield from check_policy(root(document).child("spec").child("policy"), documents)
+        yield from _protected_models(root(document).child("spec").child("policy"), documents)
 
 
 def _not_empty(documents: Sequence[Document]) -> Iterator[Problem]:
@@ -35,6 +36,18 @@ def _not_empty(documents: Sequence[Document]) -> Iterator[Problem]:
         if all(isinstance(root(document).child("spec").get("models") or [], list) for document in documents):
             yield view.child("spec").problem("FL052", "no models in this fleet", on_key=True,
                                              allowed="at least one; a model with replicas: 0 has no target")
+
+
+def _protected_models(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem]:
+    """Yield a warning for every protected model, or pattern of models, that no document of the fleet has."""
+    patterns = policy.get("protectedModels")
+    keys = [key for document in documents for model in models(document) if (key := model.text("key")) is not None]
+    for index, pattern in enumerate(patterns if isinstance(patterns, list) else ()):
+        if isinstance(pattern, str) and not any(matches_pattern(pattern, key) for key in keys):
+            yield policy.document.problem(
+                "FL064", (*policy.path, "protectedModels", index), f'"{pattern}" matches no model of this fleet',
+                suggestion=None if "*" in pattern else nearest(pattern, keys),
+            )
 
 
 def _names(views: list[Raw]) -> Iterator[Problem]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
 from fleetctl.fleetfile.raw import Raw
-from fleetctl.fleetfile.shape import nearest
 from fleetctl.problem import Problem
 
 INJECTED: dict[str, str] = {

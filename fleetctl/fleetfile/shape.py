@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
-from pydantic.alias_generators import to_camel
 
 from fleetctl.documents.fleet import FleetDocument
 from fleetctl.documents.position import Path
@@ -46,16 +44,6 @@ def homes() -> dict[str, tuple[str, ...]]:
         for key in keys_of(model):
             found.setdefault(key, {})[parent] = None
     return {key: tuple(parents) for key, parents in found.items()}
-
-
-def nearest(word: str, known: list[str]) -> str | None:
-    """Return the known word `word` is most likely meant to be, or None."""
-    exact = {candidate.lower(): candidate for candidate in known}
-    for form in (word, to_camel(word), word.replace("-", ""), word.replace("_", "")):
-        if form.lower() in exact:
-            return exact[form.lower()]
-    close = difflib.get_close_matches(word.lower(), list(exact), n=1, cutoff=0.6)
-    return exact[close[0]] if close else None
 
 
 def _models(parent: str, annotation: Annotation) -> Iterator[tuple[str, type[BaseModel]]]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from fleetctl.documents.base import LIST, MAPPING, TEXT
 from fleetctl.documents.fleet import API_VERSION, FleetDocument
-from fleetctl.documents.mask import is_env_value
-from fleetctl.documents.position import Path
 from fleetctl.fleetfile.merge import OWN_KEYS
-from fleetctl.fleetfile.nodes import Document, Node, Value
+from fleetctl.fleetfile.nodes import Document, Value
 from fleetctl.fleetfile.wording import Finding, word
 from fleetctl.problem import Problem
+
+_FORMS = (TEXT.tag, MAPPING.tag, LIST.tag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,8 @@ def _checked(document: Document, value: Value) -> Checked:
     try:
         return Checked(document, FleetDocument.model_validate(value))
     except ValidationError as error:
-        findings = (_finding(document, found) for found in error.errors(include_url=False, include_input=False))
-        problems = _without_echoes([word(finding) for finding in findings if finding is not None])
+        problems = _without_echoes([word(_finding(document, found))
+                                    for found in error.errors(include_url=False, include_input=False)])
         # no model without a problem: a document must never drop out silently
         return Checked(document, None, problems or (document.problem("FL022", (), "this document cannot be used"),))
 
@@ -86,47 +87,12 @@ def _foreign(document: Document) -> Problem | None:
     return None
 
 
-def _finding(document: Document, error: ErrorDetails) -> Finding | None:
-    path, on_key, branch = _settle(document.root, error["loc"], error["type"])
-    node = document.node(path)
-    if branch is not None and _is_noise(path, branch, node, error["type"]):
-        return None
-    return Finding(document, path, node, on_key, error["type"], error["msg"], error.get("ctx") or {})
-
-
-def _settle(root: Node, loc: tuple[str | int, ...], kind: str) -> tuple[Path, bool, str | None]:
-    """Split pydantic's location into the path in the file, whether the key is meant, and the branch of a union."""
-    node: Node | None = root
-    path: list[str | int] = []
-    branch: str | None = None
-    for index, part in enumerate(loc):
-        if _is_union(path) and branch is None and part != "[key]":
-            branch = str(part)
-            continue
-        if part == "[key]" and index == len(loc) - 1:
-            return tuple(path), True, branch
-        child = node.child(part) if node else None
-        if child is None and kind != "missing":
-            break
-        path.append(part)
-        node = child
-    return tuple(path), kind == "extra_forbidden", branch
-
-
-def _is_union(path: list[str | int]) -> bool:
-    return path == ["extends"] or path[-2:] == ["placement", "spread"] or is_env_value(tuple(path))
-
-
-def _is_noise(path: Path, branch: str, node: Node | None, kind: str) -> bool:
-    """Tell whether an error is about the branch of a union that the author did not mean."""
-    if path[0] == "extends":
-        listed = len(path) > 1 or (node is not None and isinstance(node.children, list))
-        return branch.startswith("list") is not listed
-    if path[-2:] == ("placement", "spread"):
-        return (branch == "Spread") is not (node is not None and isinstance(node.children, dict))
-    meant_from_node = node is not None and (kind == "missing" or isinstance(node.children, dict))
-    if branch == "FromNode":
-        return kind == "model_type"
-    if branch == "Spread":
-        return False
-    return meant_from_node
+def _finding(document: Document, error: ErrorDetails) -> Finding:
+    """Return an error of pydantic's with its path in the file, up to the last part that is there."""
+    loc = [part for part in error["loc"] if part not in _FORMS]
+    on_key = loc[-1:] == ["[key]"]
+    path = loc[:-1] if on_key else loc
+    while path and error["type"] != "missing" and document.node(tuple(path)) is None:
+        path.pop()
+    return Finding(document, tuple(path), document.node(tuple(path)), on_key or error["type"] == "extra_forbidden",
+                   error["type"], error["msg"], error.get("ctx") or {})

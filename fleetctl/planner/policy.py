@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
-from fleetctl.documents.model_pattern import matches_pattern
+from fleetctl.documents.fleet import matches_pattern
 from fleetctl.documents.plan import PolicyFinding
 from fleetctl.documents.quantity import amount_of, count_of, format_share
 from fleetctl.documents.selector import parse_requirement
