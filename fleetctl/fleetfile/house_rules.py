@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.documents.plan import FleetSource
 from fleetctl.fleetfile.file_tree import FileTree
 from fleetctl.fleetfile.merge import join, with_defaults
+from fleetctl.fleetfile.messages import Finding
 from fleetctl.fleetfile.named_file import NamedFile, Refused
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.raw import root
-from fleetctl.fleetfile.wording import Finding
 from fleetctl.problem import Problem
 
 if TYPE_CHECKING:  # jsonschema is for fleets with house rules

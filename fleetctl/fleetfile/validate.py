@@ -10,8 +10,8 @@ from pydantic_core import ErrorDetails
 from fleetctl.documents.base import LIST, MAPPING, TEXT
 from fleetctl.documents.fleet import API_VERSION, FleetDocument
 from fleetctl.fleetfile.merge import OWN_KEYS
+from fleetctl.fleetfile.messages import Finding, problem_of
 from fleetctl.fleetfile.nodes import Document, Value
-from fleetctl.fleetfile.wording import Finding, word
 from fleetctl.problem import Problem
 
 _FORMS = (TEXT.tag, MAPPING.tag, LIST.tag)
@@ -59,7 +59,7 @@ def _checked(document: Document, value: Value) -> Checked:
     try:
         return Checked(document, FleetDocument.model_validate(value))
     except ValidationError as error:
-        problems = _without_echoes([word(_finding(document, found))
+        problems = _without_echoes([problem_of(_finding(document, found))
                                     for found in error.errors(include_url=False, include_input=False)])
         # no model without a problem: a document must never drop out silently
         return Checked(document, None, problems or (document.problem("FL022", (), "this document cannot be used"),))

@@ -1,4 +1,4 @@
-"""What each kind of error is called: code, message, what is allowed, the nearest spelling, all in our own words."""
+"""The problem for each kind of error in a value: code, message, what is allowed, the nearest spelling."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from fleetctl.problem import Problem
 MAX_SHOWN = 60
 _ITEMS = {"models": "a model", "workers": "a worker group", "members": "a member"}
 _NAMED_BY = {"models": "key", "workers": "name"}
+_BOUNDS = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
 _EXPECTED = re.compile(r"'([^']*)'")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One error of pydantic's, located: `path` leads to the value (`on_key`: its key is meant), `node` is the value."""
+    """One error in a value, located: `path` leads to the value `node`, or with `on_key` to its key.
+
+    `kind`, `message` and `context` are pydantic's.
+    """
 
     document: Document
     path: Path
@@ -43,41 +47,36 @@ class Finding:
 
     @property
     def variable(self) -> str | None:
-        """The name of the environment variable this is about; "" for the whole environment, None for anything else."""
+        """The environment variable this is about; "" for the whole environment, None for anything else."""
         return variable_of(self.path)
 
     @property
+    def raw(self) -> str:
+        """The value as written, without quotes; "" where there is none."""
+        return self.node.raw if self.node else ""
+
+    @property
     def shown(self) -> str:
-        """What was found, for a message; of an environment, which may hold secrets, no more than its kind."""
-        return show(self.node) if self.variable is None else _kind(self.node)
+        """What was found, for a message; of an environment, which may hold secrets, only its type."""
+        node = self.node
+        if node is None or (node.value is None and node.children is None):
+            return "nothing"
+        if node.children is not None:
+            return "a mapping" if isinstance(node.children, dict) else "a list"
+        is_text = isinstance(node.value, str)
+        if self.variable is not None:
+            return "text" if is_text else "a number or boolean"
+        text = "".join(char if char.isprintable() else "?" for char in _cut(node.raw))
+        return f'"{text}"' if is_text else text
 
     def problem(self, code: str, message: str, *, allowed: str | None = None, suggestion: str | None = None) -> Problem:
-        """Make the problem at the place of this finding."""
+        """Return the problem at the place of this finding."""
         return self.document.problem(code, self.path, message, key=self.on_key, allowed=allowed, suggestion=suggestion)
 
 
-def word(finding: Finding) -> Problem:
-    """Return the problem a finding stands for."""
-    return _WORDINGS.get(finding.kind, _unforeseen)(finding)
-
-
-def show(node: Node | None) -> str:
-    """Show a value in a message: scalars as written, text in quotes, anything long cut."""
-    if node is None:
-        return "nothing"
-    if node.children is not None:
-        return "a mapping" if isinstance(node.children, dict) else "a list"
-    if node.value is None:
-        return "nothing"
-    text = node.raw if len(node.raw) <= MAX_SHOWN else node.raw[:MAX_SHOWN] + "..."
-    text = "".join(char if char.isprintable() else "?" for char in text)
-    return f'"{text}"' if isinstance(node.value, str) else text
-
-
-def _kind(node: Node | None) -> str:
-    if node is None or node.children is not None or node.value is None:
-        return show(node)
-    return "text" if isinstance(node.value, str) else "a number or boolean"
+def problem_of(finding: Finding) -> Problem:
+    """Return the problem for a finding of pydantic's."""
+    return _PROBLEMS.get(finding.kind, _unforeseen)(finding)
 
 
 def _unknown_key(finding: Finding) -> Problem:
@@ -85,124 +84,105 @@ def _unknown_key(finding: Finding) -> Problem:
     known = keys_of(model) if model else []
     key = str(finding.path[-1])
     meant = nearest(key, known)
-    if finding.variable and meant is None:
-        return _unknown_in_env(finding, ", ".join(known))
+    allowed = ", ".join(known)
+    if finding.variable and meant is None:  # the key itself may be a secret in braces
+        found = finding.problem("FL020", f"unknown key in the environment value {finding.variable}", allowed=allowed)
+        return replace(found, path=path_text(finding.path[:-1]))
     under = [home for home in homes().get(key, ()) if home]
     elsewhere = f"; {key} belongs under {' or '.join(under)}" if under and meant is None else ""
-    return finding.problem("FL020", f'unknown key "{_cut(key)}"{elsewhere}', allowed=", ".join(known), suggestion=meant)
-
-
-def _unknown_in_env(finding: Finding, known: str) -> Problem:
-    # where a reference is expected, the key itself may be a secret that was put in braces
-    found = finding.problem("FL020", f"unknown key in the environment value {finding.variable}", allowed=known)
-    return replace(found, path=path_text(finding.path[:-1]))
+    return finding.problem("FL020", f'unknown key "{_cut(key)}"{elsewhere}', allowed=allowed, suggestion=meant)
 
 
 def _missing(finding: Finding) -> Problem:
-    missing = finding.path[-1]
-    above = finding.path[:-1]
+    missing, above = finding.path[-1], finding.path[:-1]
     owner = next((part for part in reversed(above) if isinstance(part, str)), None)
     where = "the document" if owner is None else _ITEMS.get(owner, owner)
     if is_env_value(above):
         where = f"the environment value {finding.variable}"
-    new = _new_in_overlay(finding, owner, above)
-    if new is None:
-        return finding.problem("FL021", f'{where} needs the key "{missing}"')
-    name, others = new
-    return finding.problem("FL021", f'{where} needs the key "{missing}", and no base has "{_cut(name)}"',
-                           suggestion=nearest(name, others))
+    message = f'{where} needs the key "{missing}"'
+    names = _names_of_new_item(finding.document, owner, above)
+    if names is None:
+        return finding.problem("FL021", message)
+    name, others = names
+    return finding.problem("FL021", f'{message}, and no base has "{_cut(name)}"', suggestion=nearest(name, others))
 
 
-def _new_in_overlay(finding: Finding, owner: str | None, above: Path) -> tuple[str, list[str]] | None:
+def _names_of_new_item(document: Document, owner: str | None, path: Path) -> tuple[str, list[str]] | None:
     """Return the name of an item that only the last of several merged files has, and the names beside it."""
-    key, index = _NAMED_BY.get(owner or ""), above[-1] if above else None
-    named = finding.document.node(above[:-1]) if key and isinstance(index, int) else None
-    if key is None or index is None or not isinstance(named, MergedNode):
+    key, index = _NAMED_BY.get(owner or ""), path[-1] if path else None
+    items = document.node(path[:-1])
+    if key is None or not isinstance(index, int) or not isinstance(items, MergedNode):
         return None
-    if named.sources[index] is not finding.document.source or isinstance(named.child(index), MergedNode):
+    if items.sources[index] is not document.source or isinstance(items.child(index), MergedNode):
         return None
-    names = [item.get(key) if isinstance(item, dict) else None for item in named.value]
-    name = names.pop(int(index))
+    names = [item.get(key) if isinstance(item, dict) else None for item in items.value]
+    name = names.pop(index)
     return (name, [other for other in names if isinstance(other, str)]) if isinstance(name, str) else None
 
 
 def _wrong_type(finding: Finding) -> Problem:
-    node, path = finding.node, finding.path
-    if is_env_value(path):
-        return _env_value(finding)
+    empty = finding.node is not None and finding.node.value is None
+    if is_env_value(finding.path):
+        found = "empty" if empty or finding.node is None else finding.shown
+        found += ", not text" if finding.node and finding.node.children is None and not empty else ""
+        return finding.problem("FL032", f"the environment value {finding.name} is {found}",
+                               allowed='text in quotes, such as "1", or {fromNode: NAME}')
     expected, suggestion = _EXPECTATIONS[finding.kind](finding)
-    if path[-2:] == ("placement", "spread"):
+    if finding.path[-2:] == ("placement", "spread"):
         expected, suggestion = "a label key, or a mapping with label and maxPerValue", None
-    if node is not None and node.value is None:
+    if empty:
         return finding.problem("FL022", f"{finding.name} is empty; give it a value or remove the key", allowed=expected)
     return finding.problem("FL022", f"{finding.name} is {finding.shown}, not {expected}", suggestion=suggestion)
 
 
-def _env_value(finding: Finding) -> Problem:
-    # the value itself may be a secret, so the message names its kind only
-    node = finding.node
-    empty = node is None or node.value is None
-    kind = "empty" if empty else "a list" if node and node.children is not None else f"{finding.shown}, not text"
-    return finding.problem("FL032", f"the environment value {finding.name} is {kind}",
-                           allowed='text in quotes, such as "1", or {fromNode: NAME}')
-
-
 def _expect_text(finding: Finding) -> tuple[str, str | None]:
     node = finding.node
-    quotable = (node is not None and node.children is None and 0 < len(node.raw) <= MAX_SHOWN
-                and finding.variable is None)
-    return "text", f'"{node.raw}"' if node is not None and quotable else None
-
-
-def _expect_bool(finding: Finding) -> tuple[str, str | None]:
-    return "true or false", guess.bool_meant(finding.node.raw) if finding.node else None
+    quotable = node and node.children is None and 0 < len(node.raw) <= MAX_SHOWN and finding.variable is None
+    return "text", f'"{finding.raw}"' if quotable else None
 
 
 def _expect_integer(finding: Finding) -> tuple[str, str | None]:
-    node = finding.node
-    quoted = node is not None and isinstance(node.value, str) and re.fullmatch(r"-?[0-9]+", node.raw)
-    return "a whole number", node.raw if node is not None and quoted else None
+    quoted = finding.node and isinstance(finding.node.value, str) and re.fullmatch(r"-?[0-9]+", finding.raw)
+    return "a whole number", finding.raw if quoted else None
 
 
 def _expect_mapping(finding: Finding) -> tuple[str, str | None]:
     model = model_at(finding.path)
-    keys = f" with {', '.join(keys_of(model))}" if model else ""
-    return f"a mapping{keys}", None
+    return f"a mapping with {', '.join(keys_of(model))}" if model else "a mapping", None
 
 
 def _out_of_range(finding: Finding) -> Problem:
-    bounds = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
-    allowed = " and ".join(f"{words} {finding.context[key]}" for key, words in bounds.items() if key in finding.context)
-    return finding.problem("FL023", f"{finding.name} is {finding.shown}, out of range", allowed=allowed or None)
+    bounds = (f"{words} {finding.context[key]}" for key, words in _BOUNDS.items() if key in finding.context)
+    allowed = finding.context.get("allowed") or " and ".join(bounds) or None
+    return finding.problem("FL023", f"{finding.name} is {finding.shown}, out of range", allowed=allowed)
 
 
 def _length(finding: Finding) -> Problem:
-    least, most = finding.context.get("min_length"), finding.context.get("max_length")
-    if least is not None:
+    if "min_length" in finding.context:
         return finding.problem("FL023", f"{finding.name} may not be empty")
-    return finding.problem("FL023", f"{finding.name} has too many items", allowed=f"at most {most}")
+    return finding.problem("FL023", f"{finding.name} has too many items",
+                           allowed=f"at most {finding.context.get('max_length')}")
 
 
 def _literal(finding: Finding) -> Problem:
     known = _EXPECTED.findall(str(finding.context.get("expected", "")))
-    raw = finding.node.raw if finding.node else ""
     return finding.problem("FL024", f"{finding.name} is {finding.shown}", allowed=", ".join(known),
-                           suggestion=nearest(raw, known) if raw else None)
+                           suggestion=nearest(finding.raw, known) if finding.raw else None)
 
 
 def _pattern(finding: Finding) -> Problem:
     if finding.context.get("pattern") == "^/":
         return finding.problem("FL035", f"{finding.name} is {finding.shown}", allowed="a path that begins with /")
-    meant = guess.dns_label_meant(finding.node.raw) if finding.node else None
-    return finding.problem("FL029", f"{finding.name} is {finding.shown}, not a DNS label", suggestion=meant,
+    return finding.problem("FL029", f"{finding.name} is {finding.shown}, not a DNS label",
+                           suggestion=guess.dns_label_meant(finding.raw),
                            allowed="lower-case letters, digits and inner hyphens, at most 63 characters")
 
 
 def _own(code: str, meant: Callable[[str], str | None] | None = None) -> Callable[[Finding], Problem]:
-    """Word an error raised by our own models: they say what is found and allowed, the file says how it is written."""
+    """Return the wording of an error raised by our own models, which say what is found and what is allowed."""
 
-    def wording(finding: Finding) -> Problem:
-        raw = finding.name if finding.on_key else finding.node.raw if finding.node else ""
+    def problem(finding: Finding) -> Problem:
+        raw = finding.name if finding.on_key else finding.raw
         value = f"the value of {finding.variable}" if finding.variable else finding.shown
         shown = f'"{_cut(raw)}"' if finding.on_key else value
         suggestion = meant(raw) if meant and raw else None
@@ -212,12 +192,7 @@ def _own(code: str, meant: Callable[[str], str | None] | None = None) -> Callabl
         message = finding.message.replace(found, shown, 1)
         return finding.problem(code, message, allowed=allowed or None, suggestion=suggestion)
 
-    return wording
-
-
-def _absurd(finding: Finding) -> Problem:
-    return finding.problem("FL023", f"{finding.name} is {finding.shown}, out of range",
-                           allowed=finding.context.get("allowed"))
+    return problem
 
 
 def _probe_kind(finding: Finding) -> Problem:
@@ -227,8 +202,7 @@ def _probe_kind(finding: Finding) -> Problem:
 
 
 def _unforeseen(finding: Finding) -> Problem:
-    name = finding.name or "the document"
-    return finding.problem("FL022", f"{name} is {finding.shown}, which cannot be used here")
+    return finding.problem("FL022", f"{finding.name or 'the document'} is {finding.shown}, which cannot be used here")
 
 
 def _cut(text: str) -> str:
@@ -237,16 +211,14 @@ def _cut(text: str) -> str:
 
 _EXPECTATIONS: dict[str, Callable[[Finding], tuple[str, str | None]]] = {
     "string_type": _expect_text,
-    "bool_type": _expect_bool,
+    "bool_type": lambda finding: ("true or false", guess.bool_meant(finding.raw)),
     "int_type": _expect_integer,
     "int_from_float": _expect_integer,
     "list_type": lambda _: ("a list", None),
-    "dict_type": _expect_mapping,
-    "model_type": _expect_mapping,
-    "model_attributes_type": _expect_mapping,
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _expect_mapping),
 }
 
-_WORDINGS: dict[str, Callable[[Finding], Problem]] = {
+_PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "extra_forbidden": _unknown_key,
     "missing": _missing,
     **dict.fromkeys(_EXPECTATIONS, _wrong_type),
@@ -257,7 +229,7 @@ _WORDINGS: dict[str, Callable[[Finding], Problem]] = {
     "bad_bytes": _own("FL025", guess.bytes_meant),
     "bad_gpus": _own("FL025", guess.number_meant),
     "bad_cpus": _own("FL025", guess.number_meant),
-    "absurd_quantity": _absurd,
+    "absurd_quantity": _out_of_range,
     "share_too_fine": _own("FL031"),
     "gpus_not_whole": _own("FL031"),
     "bad_duration": _own("FL026", guess.duration_meant),
