@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fleetctl.documents.fleet import matches_pattern
 from fleetctl.documents.nearest import nearest
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.raw import Raw, models, root
+from fleetctl.fleetfile.raw import Raw, models, repeated, root
 from fleetctl.problem import Problem
 
 _ONCE = {"cluster": "FL050", "defaults": "FL051", "policy": "FL057"}
@@ -19,7 +19,8 @@ def check_fleet(documents: Sequence[Document]) -> Iterator[Problem]:
     yield from _names(views)
     for key, code in _ONCE.items():
         yield from _once([view.child("spec") for view in views], key, code)
-    yield from _model_keys(documents)
+    for first, model in repeated((model for document in documents for model in models(document)), "key"):
+        yield model.problem("FL040", f'the model "{model.text("key")}" is already at {first.at("key")}', key="key")
 
 
 def check_whole(documents: Sequence[Document]) -> Iterator[Problem]:
@@ -51,32 +52,15 @@ def _protected_models(policy: Raw, documents: Sequence[Document]) -> Iterator[Pr
 
 
 def _names(views: list[Raw]) -> Iterator[Problem]:
-    first: Raw | None = None
-    for view in views:
-        metadata = view.child("metadata")
-        name = metadata.text("name")
-        if name is None:
-            continue
-        if first is not None and name != first.text("name"):
-            other = f'"{first.text("name")}" at {first.at("name")}'
-            yield metadata.problem("FL049", f'the fleet "{name}" in one run with {other}', key="name",
-                                   allowed="one fleet name in all files of a run")
-        first = first or metadata
+    named = [metadata for view in views if (metadata := view.child("metadata")).text("name") is not None]
+    for metadata in named[1:]:
+        name, other = metadata.text("name"), named[0].text("name")
+        if name != other:
+            yield metadata.problem("FL049", f'the fleet "{name}" in one run with "{other}" at {named[0].at("name")}',
+                                   key="name", allowed="one fleet name in all files of a run")
 
 
 def _once(specs: list[Raw], key: str, code: str) -> Iterator[Problem]:
     having = [spec for spec in specs if spec.get(key) is not None]
     for spec in having[1:]:
         yield spec.problem(code, f"spec.{key} is already at {having[0].at(key)}", key=key, on_key=True)
-
-
-def _model_keys(documents: Sequence[Document]) -> Iterator[Problem]:
-    first: dict[str, Raw] = {}
-    for document in documents:
-        for model in models(document):
-            key = model.text("key")
-            if key is None:
-                continue
-            if key in first:
-                yield model.problem("FL040", f'the model "{key}" is already at {first[key].at("key")}', key="key")
-            first.setdefault(key, model)

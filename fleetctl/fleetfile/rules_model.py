@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleetctl.fleetfile.raw import Raw
+from fleetctl.fleetfile.raw import Raw, repeated
 from fleetctl.fleetfile.rules_group import (
     MAX_MEMBERS_PER_REPLICA,
     check_group,
@@ -22,7 +22,8 @@ NODE_ID_LABEL = "ray.io/node-id"
 def check_model(model: Raw) -> Iterator[Problem]:
     """Yield what is wrong with one model beyond the shape of its values."""
     groups = list(model.items("workers"))
-    yield from _group_names(groups)
+    for first, group in repeated(groups, "name"):
+        yield group.problem("FL041", f'the group "{group.text("name")}" is already at {first.at("name")}', key="name")
     for group in groups:
         yield from check_group(group)
         for member in group.items("members"):
@@ -31,17 +32,6 @@ def check_model(model: Raw) -> Iterator[Problem]:
             yield from _fixed_ports(model, group, member)
     yield from _size(model, groups)
     yield from _placement(model, groups)
-
-
-def _group_names(groups: list[Raw]) -> Iterator[Problem]:
-    first: dict[str, Raw] = {}
-    for group in groups:
-        name = group.text("name")
-        if name is None:
-            continue
-        if name in first:
-            yield group.problem("FL041", f'the group "{name}" is already at {first[name].at("name")}', key="name")
-        first.setdefault(name, group)
 
 
 def _size(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
