@@ -1,7 +1,7 @@
-"""What all documents share: camelCase outside, snake_case inside, and how strict each kind is.
+"""The base of all documents: camelCase outside, snake_case inside.
 
-`Authored` is what a person writes: an unknown key is a mistake. `Stored` is what a machine wrote, perhaps a newer one:
-an unknown key is ignored.
+A person writes `Authored` documents, where an unknown key is a mistake. A machine, perhaps a newer one, writes `Stored`
+documents, where an unknown key is ignored.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[
 
 
 def _moment(text: str) -> str:
-    """Refuse a time without a zone: compared with one that has a zone it would mean nothing."""
+    """Refuse a time without a zone: it cannot be compared with one that has a zone."""
     try:
         if _MOMENT.fullmatch(text):
             as_datetime(text)
             return text
     except ValueError:
-        pass  # a thirteenth month has the right form, too
+        pass  # a thirteenth month has the right form too
     raise PydanticCustomError("moment", "expected RFC 3339 with a zone, such as 2026-03-04T12:00:00Z")
 
 
@@ -41,7 +41,7 @@ def as_datetime(moment: str) -> datetime:
 
 
 TEXT, MAPPING, LIST = Tag("<text>"), Tag("<mapping>"), Tag("<list>")
-"""The forms of a value that may have one of two; a tag stands in the location of an error, and is no key of a file."""
+"""The forms of a value that may have two; a tag is part of the location of an error, but not a key of the file."""
 
 TEXT_OR_MAPPING = Discriminator(lambda value: (MAPPING if isinstance(value, (dict, BaseModel)) else TEXT).tag)
 TEXT_OR_LIST = Discriminator(lambda value: (LIST if isinstance(value, list) else TEXT).tag)

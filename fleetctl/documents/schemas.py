@@ -68,7 +68,7 @@ def _part() -> JsonSchema:
 
 
 def _plain(schema: Any) -> Any:  # noqa: ANN401 (any JSON value)
-    """Drop generated titles, write durations as text, and set references apart, as draft-07 wants."""
+    """Drop generated titles, write durations as text, join alternatives, separate references as draft-07 requires."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,7 +1,7 @@
-"""What a fleet document stands on: the files its `extends` names, read from the tree it comes from, merged below it.
+"""The bases of a fleet document: the files that its `extends` names, read from the same tree and merged below it.
 
-The bases of a document stand in one line, each once, where it is first reached: a base comes after what it extends
-itself, bases of one list in their order, and the document last. Later wins.
+The bases are merged in one order, each once, where it is first reached: a base comes after the files that it extends,
+the bases of one list keep their order, and the document is last. The later one wins.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MAX_BASES = 100
 
 @dataclass(frozen=True, slots=True)
 class Stacked:
-    """A document merged with its bases; `whole` = every base could be read, so what is missing is missing."""
+    """A document merged with its bases; `whole` = every base could be read, so a missing key is really missing."""
 
     document: Document
     whole: bool = True
 
 
 _Trail = dict[str, str]
-"""The files on the way down to a name, by identity: the document first, then base under base."""
+"""The files that lead to a name, by identity: the document first, then base after base."""
 
 _Line = dict[str, tuple[Document, NamedFile]]
 """Bases in the order they are merged, by the identity of their file, each with the name that led to it."""
@@ -42,7 +42,7 @@ _Line = dict[str, tuple[Document, NamedFile]]
 class Bases:
     """The bases of one run, whose own files are `given`.
 
-    `read` are the files of the bases in reading order, `problems` what is wrong with them.
+    `read` are the files of the bases in reading order, `problems` the problems of these files.
     """
 
     given: Sequence[str]
@@ -54,7 +54,7 @@ class Bases:
     _followed: int = 0
 
     def stack(self, document: Document) -> Stacked:
-        """Merge a document with all it stands on. What cannot be had is a problem; the rest is merged."""
+        """Merge a document with all its bases. A base that cannot be read is a problem; the rest is merged."""
         if not isinstance(document.value, dict) or "extends" not in document.value or is_foreign(document):
             return Stacked(document)
         line: _Line = {}
@@ -64,7 +64,7 @@ class Bases:
         return Stacked(reduce(merge, [*(base for base, _ in line.values()), document]), whole)
 
     def _follow_all(self, document: Document, trail: _Trail, line: _Line) -> bool:
-        """Put what a document names into the line; False when something of it could not be had."""
+        """Add the bases of a document to the line; return False when one of them could not be read."""
         whole, here = True, set[str]()
         for name in _names(document):
             try:
@@ -82,7 +82,7 @@ class Bases:
         return whole and _is_well_formed(document.value.get("extends"))
 
     def _too_many(self, name: NamedFile) -> bool:
-        """Say once for a document that it stands on too much, and that it is not whole therefore."""
+        """Note, once for a document, that it has too many bases; return False, as it is not whole."""
         if self._followed == MAX_BASES:
             self._followed += 1
             self.problems.append(name.refused(f"more than {MAX_BASES} files are extended, with those "
@@ -150,6 +150,6 @@ def _names(document: Document) -> Iterator[NamedFile]:
 
 
 def _is_well_formed(value: object) -> bool:
-    """Tell whether `extends` holds names and nothing else; what else it holds is complained about by its type."""
+    """Return whether `extends` holds only names; validation reports values of another type."""
     items = value if isinstance(value, list) else [value]
     return value is None or all(isinstance(item, str) and item for item in items)

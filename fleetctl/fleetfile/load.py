@@ -27,9 +27,9 @@ MAX_PROBLEMS = 1000
 
 @dataclass(frozen=True, slots=True)
 class LoadedFleet:
-    """What a run found: the fleet where there are no errors, and all problems, warnings included, in file order.
+    """The fleet, where there are no errors, and all problems in file order, warnings included.
 
-    `documents` are what the fleet was resolved from, to find the place of anything in it.
+    `documents` are the documents that the fleet was resolved from, for the place of anything in it.
     """
 
     fleet: ResolvedFleet | None
@@ -51,14 +51,14 @@ class LoadedFleet:
 def load_fleet(
     sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None, tree: FileTree = DISK
 ) -> ResolvedFleet:
-    """Return the fleet that lies in `sources` (files, folders, `-`); raises FleetFileError with every error in them."""
+    """Return the fleet in `sources` (files, folders, `-`); raises FleetFileError with every error in them."""
     return inspect_fleet(sources, stdin=stdin, tree=tree).sound()
 
 
 def inspect_fleet(
     sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None, tree: FileTree = DISK
 ) -> LoadedFleet:
-    """Return the fleet, if it is sound, and everything there is to say about its files; raises nothing."""
+    """Return the fleet, if it is sound, and every problem of its files; raises nothing."""
     read, problems = read_sources(sources, stdin, tree)
     return inspect_bytes(read, problems, tree=tree)
 
@@ -67,7 +67,7 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
                   ) -> LoadedFleet:
     """Like `inspect_fleet`, for files already in memory.
 
-    `problems` were met while reading them; `tree` is where what they extend is read from.
+    `problems` were found while reading them; `tree` is where their bases are read from.
     """
     with collector_paused():
         return _inspect(read, list(problems), tree)

@@ -32,7 +32,7 @@ class NamedFile:
 
     @property
     def file(self) -> str:
-        """The file that is meant, from the working directory."""
+        """The path of the file from the working directory."""
         return posixpath.normpath(posixpath.join(posixpath.dirname(self._written_in), self.text))
 
     @property

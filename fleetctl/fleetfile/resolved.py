@@ -12,7 +12,7 @@ from fleetctl.documents.position import Position
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """One model as it holds after merging defaults. `spec_hash` covers workers and placement as the user set them."""
+    """One model with defaults merged. `spec_hash` covers workers and placement as the user set them."""
 
     key: str
     replicas: int

@@ -1,4 +1,4 @@
-"""Rules over all documents of one run: one fleet name, each model key once, what stands at most once, some model."""
+"""Rules over all documents of one run: one fleet name, each model key once, no setting twice, at least one model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ONCE = {"cluster": "FL050", "defaults": "FL051", "policy": "FL057"}
 
 
 def check_fleet(documents: Sequence[Document]) -> Iterator[Problem]:
-    """Yield what is wrong between documents; both places are named."""
+    """Yield the problems between documents; each names both places."""
     views = [root(document) for document in documents]
     yield from _names(views)
     for key, code in _ONCE.items():
@@ -24,14 +24,14 @@ def check_fleet(documents: Sequence[Document]) -> Iterator[Problem]:
 
 
 def check_whole(documents: Sequence[Document]) -> Iterator[Problem]:
-    """Yield what can be said only of a fleet of which nothing is missing."""
+    """Yield the problems that show only when every file could be read."""
     yield from _not_empty(documents)
     for document in documents:
         yield from _protected_models(root(document).child("spec").child("policy"), documents)
 
 
 def _not_empty(documents: Sequence[Document]) -> Iterator[Problem]:
-    """Yield a problem when no document names a model: that nothing is wanted is never guessed."""
+    """Yield a problem when no document has a model: an empty fleet is never assumed."""
     if documents and not any(True for document in documents for _ in models(document)):
         view = root(documents[0])
         if all(isinstance(root(document).child("spec").get("models") or [], list) for document in documents):

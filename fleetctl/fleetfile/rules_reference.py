@@ -1,4 +1,4 @@
-"""Rules over `$(NAME)`: each reference of ours must be one that fleetctl sets, or an engine would see it as text."""
+"""Rules over `$(NAME)`: each name with our prefix is one that fleetctl sets; the engine would get another as text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_references(member: Raw) -> Iterator[Problem]:
                                               allowed=", ".join(INJECTED), suggestion=_meant(name))
             elif path[-2] == "env":
                 yield member.document.problem("FL063", path, f"$({name}) stays as it is in an environment value",
-                                              allowed="command and args; the engine has the variable itself anyway")
+                                              allowed="command and args; the engine has the variable anyway")
     if not _has_shell(engine):
         yield from _shell_variables(engine)
 
@@ -81,5 +81,5 @@ def _shell_variables(engine: Raw) -> Iterator[Problem]:
     for path, item in _command_line(engine):
         match = _SHELL_VARIABLE.search(item)
         if match is not None:
-            yield engine.document.problem("FL062", path, f"{match[0]} is expanded by a shell, and none is started here",
+            yield engine.document.problem("FL062", path, f"{match[0]} is for a shell, and no shell is started here",
                                           suggestion=f"$({match[1]})" if match[1] in INJECTED else None)

@@ -1,4 +1,4 @@
-"""Which keys the fleet file has where, read off the models, so that messages and models cannot disagree."""
+"""The keys of the fleet file and where each belongs, derived from the models, so that messages and models agree."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fleetctl.documents.fleet import FleetDocument
 from fleetctl.documents.position import Path
 
 Annotation = Any
-"""A type as the models spell it."""
+"""A type annotation of a model."""
 
 
 def model_at(path: Path) -> type[BaseModel] | None:
-    """Return the model that describes the mapping at `path`, or None where it is a map, a list or a scalar."""
+    """Return the model of the mapping at `path`, or None where it is a free map, a list or a scalar."""
     return _model_at(tuple(0 if isinstance(part, int) else part for part in path))
 
 
@@ -38,7 +38,7 @@ def keys_of(model: type[BaseModel]) -> list[str]:
 
 @lru_cache(maxsize=1)
 def homes() -> dict[str, tuple[str, ...]]:
-    """Return for every key of the format the keys it may stand under."""
+    """Return for every key of the format the keys it may be under."""
     found: dict[str, dict[str, None]] = {}
     for parent, model in _models("", FleetDocument):
         for key in keys_of(model):

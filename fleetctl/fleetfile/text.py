@@ -1,4 +1,4 @@
-"""The text of one fleet file: decoding with exact complaints, and turning character offsets into lines and columns."""
+"""The text of one fleet file: decoding, and lines and columns for character offsets."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def decode(source: SourceBytes) -> SourceText | Problem:
     result = SourceText(source.file, text, starts)
     control = _CONTROL.search(text)
     if control is not None:
-        message = f"the control character U+{ord(control[0]):04X} cannot stand in YAML"
+        message = f"the control character U+{ord(control[0]):04X} is not allowed in YAML"
         return result.problem("FL006", control.start(), message, secret=True,
                               allowed='an escape in double quotes, such as "\\u0007"')
     return result

@@ -1,4 +1,4 @@
-"""One document against the models: each error of pydantic becomes one problem in our words, at its place."""
+"""One document against the models: each error of pydantic becomes a problem with a plain message and its place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORMS = (TEXT.tag, MAPPING.tag, LIST.tag)
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A document and its model, which is there when nothing is wrong with its shape; `foreign` = not a fleet at all."""
+    """A document and its model, which is None when there are problems; `foreign` = not a fleet at all."""
 
     document: Document
     model: FleetDocument | None
@@ -36,13 +36,13 @@ def validate(document: Document) -> Checked:
 
 
 def validate_part(document: Document) -> Checked:
-    """Like `validate`, for a document whose bases could not all be read: what is missing may stand in them."""
+    """Like `validate`, for a document whose bases could not all be read: a missing key may be in one of them."""
     checked = validate(document)
     return replace(checked, problems=tuple(problem for problem in checked.problems if problem.code != "FL021"))
 
 
 def validate_base(document: Document) -> tuple[Problem, ...]:
-    """Check what a base says for itself alone; the rest is checked where it has been merged."""
+    """Check the keys of a base that are never inherited; the rest is checked after merging."""
     foreign = _foreign(document)
     if foreign is not None:
         return (foreign,)
@@ -51,7 +51,7 @@ def validate_base(document: Document) -> tuple[Problem, ...]:
 
 
 def is_foreign(document: Document) -> bool:
-    """Tell whether a document is not a fleet at all."""
+    """Return whether a document is not a fleet at all."""
     return _foreign(document) is not None
 
 

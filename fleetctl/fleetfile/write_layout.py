@@ -8,7 +8,7 @@ from fleetctl.fleetfile.shape import keys_of, model_at
 
 STEP = 2
 MERGE_KEY = "<<"
-# the shape of a replica is what a model is read for, so it stands last and together
+# the shape of a replica is the longest part of a model, so it comes last
 _LAST = ("workers",)
 
 
