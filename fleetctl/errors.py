@@ -19,12 +19,10 @@ FleetctlError                  1  something the user or the cluster did; shown w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fleetctl.fleetfile.problems import Problem
+from fleetctl.problem import Problem
 
 
 class FleetctlError(Exception):

@@ -14,13 +14,12 @@ import pytest
 from source_code import PACKAGE, ROOT, listed, nodes_of, place, sources
 
 FLOORS = {
-    "fleetctl": 0, "fleetctl.version": 0, "fleetctl.collector": 0, "fleetctl.errors": 1, "fleetctl.documents": 2,
-    "fleetctl.fleetfile": 3,
+    "fleetctl": 0, "fleetctl.version": 0, "fleetctl.collector": 0, "fleetctl.problem": 0, "fleetctl.errors": 1,
+    "fleetctl.documents": 2, "fleetctl.fleetfile": 3,
     "fleetctl.planner.placement": 4, "fleetctl.planner": 5, "fleetctl.inventory": 6, "fleetctl.review": 7,
     "fleetctl.importers": 7, "fleetctl.forge": 7, "fleetctl.apply": 7, "fleetctl.demo": 7,
     "fleetctl.render": 8, "fleetctl.cli": 9, "fleetctl.__main__": 10,
 }
-TYPE_ONLY = {("fleetctl.errors", "fleetctl.fleetfile.problems")}  # a FleetFileError is annotated with what it carries
 IMPURE = {
     "asyncio", "datetime", "http", "httpx", "io", "logging", "multiprocessing", "os", "pathlib", "random", "requests",
     "secrets", "shutil", "socket", "subprocess", "tempfile", "threading", "time", "urllib", "uuid",
@@ -32,7 +31,6 @@ IMPURE_CALLS = {"open", "input", "print", "exec", "eval", "__import__"}
 class Import:
     module: str
     line: int
-    type_only: bool
 
 
 def module_name(path: Path) -> str:
@@ -44,18 +42,16 @@ def module_name(path: Path) -> str:
 def imports(path: Path) -> tuple[Import, ...]:
     """Every import of a file, those inside functions and behind TYPE_CHECKING included; relative ones made absolute."""
     found = []
-    typed = {id(child) for node in nodes_of(path) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-             for child in ast.walk(node)}
     package = module_name(path) if path.name == "__init__.py" else module_name(path).rpartition(".")[0]
     for node in nodes_of(path):
         if isinstance(node, ast.Import):
-            found += [Import(alias.name, node.lineno, id(node) in typed) for alias in node.names]
+            found += [Import(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
             target = ".".join(part for part in (base, node.module or "") if part)
             for alias in node.names:
                 full = f"{target}.{alias.name}"
-                found.append(Import(full if is_module(full) else target, node.lineno, id(node) in typed))
+                found.append(Import(full if is_module(full) else target, node.lineno))
     return tuple(found)
 
 
@@ -90,8 +86,7 @@ def top(found: Import) -> str:
 def test_lower_floors_never_import_higher_ones() -> None:
     def reaches_up(path: Path, found: Import) -> bool:
         here = module_name(path)
-        return (top(found) == "fleetctl" and floor(found.module) > floor(here)
-                and not (found.type_only and (here, found.module) in TYPE_ONLY))
+        return top(found) == "fleetctl" and floor(found.module) > floor(here)
 
     up = imported(CLIENT, reaches_up)
     assert not up, listed("a lower floor reaches up to a higher one", up)
@@ -157,7 +152,7 @@ def test_only_the_command_line_reads_the_environment_and_the_clock() -> None:
 @pytest.mark.parametrize(("source", "module"), [
     ("import ray", "ray"), ("def f():\n import ray.util", "ray.util"), ("from ray import kill", "ray"),
     ("from fleetctl.planner import plan", "fleetctl.planner.plan"), ("from .. import errors", "fleetctl.errors"),
-    ("from ..render.mask import MASK", "fleetctl.render.mask"), ("from . import mask", "fleetctl.render.mask"),
+    ("from ..render.words import TITLE", "fleetctl.render.words"), ("from . import words", "fleetctl.render.words"),
     ("if TYPE_CHECKING:\n import fleetctl.cli.plan", "fleetctl.cli.plan"),
 ])
 def test_an_import_is_found_however_it_is_written(source: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ from fleetctl.errors import FleetctlError, UsageError
 
 if TYPE_CHECKING:
     from fleetctl.fleetfile.nodes import Document
-    from fleetctl.fleetfile.problems import Problem
     from fleetctl.importers.draft import Draft
     from fleetctl.importers.read import Imported
+    from fleetctl.problem import Problem
 
 EPILOG = epilog(
     examples=[

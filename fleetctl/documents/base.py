@@ -1,7 +1,7 @@
-"""What all documents share: camelCase outside, snake_case inside, and how strict each kind is.
+"""The base of all documents: camelCase outside, snake_case inside.
 
-`Authored` is what a person writes: an unknown key is a mistake. `Stored` is what a machine wrote, perhaps a newer one:
-an unknown key is ignored.
+A person writes `Authored` documents, where an unknown key is a mistake. A machine, perhaps a newer one, writes `Stored`
+documents, where an unknown key is ignored.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -20,13 +20,13 @@ _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[
 
 
 def _moment(text: str) -> str:
-    """Refuse a time without a zone: compared with one that has a zone it would mean nothing."""
+    """Refuse a time without a zone: it cannot be compared with one that has a zone."""
     try:
         if _MOMENT.fullmatch(text):
             as_datetime(text)
             return text
     except ValueError:
-        pass  # a thirteenth month has the right form, too
+        pass  # a thirteenth month has the right form too
     raise PydanticCustomError("moment", "expected RFC 3339 with a zone, such as 2026-03-04T12:00:00Z")
 
 
@@ -38,6 +38,13 @@ def as_datetime(moment: str) -> datetime:
     """Return a `Moment` as a value that can be compared, to the second; raises ValueError for anything else."""
     # Python 3.10 reads neither Z nor every number of decimals
     return datetime.fromisoformat(re.sub(r"\.[0-9]+", "", moment).replace("Z", "+00:00"))
+
+
+TEXT, MAPPING, LIST = Tag("<text>"), Tag("<mapping>"), Tag("<list>")
+"""The forms of a value that may have two; a tag is part of the location of an error, but not a key of the file."""
+
+TEXT_OR_MAPPING = Discriminator(lambda value: (MAPPING if isinstance(value, (dict, BaseModel)) else TEXT).tag)
+TEXT_OR_LIST = Discriminator(lambda value: (LIST if isinstance(value, list) else TEXT).tag)
 
 
 class Authored(BaseModel):

@@ -1,4 +1,4 @@
-"""Capacity: how many more replicas would fit, where, and what ends it. Each row stands for itself: rows share the room.
+"""Capacity: how many more replicas would fit, where, and what ends it. Each row is for itself: rows share the room.
 
 `now` is what fits beside what runs; `afterPlan` is what fits beside that and the plan's own new replicas.
 """
@@ -22,7 +22,7 @@ class EqualNodes(Stored):
 
 
 class Room(Stored):
-    """How many more replicas fit, how many could at most, and what stands in the way of one more."""
+    """How many more replicas fit, how many could at most, and what prevents one more."""
 
     fits: int
     at_most: int = Field(description="no placement holds more than this")
@@ -35,7 +35,7 @@ class Room(Stored):
 
 
 class CapacityRow(Stored):
-    """One model of the fleet, or one shape that somebody typed."""
+    """One model of the fleet, or one shape from the command line."""
 
     model: str | None = None
     shape: str | None = Field(None, description="as it was typed")

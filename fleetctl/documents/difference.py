@@ -11,7 +11,7 @@ from fleetctl.documents.position import Position
 
 Effect = Literal["additive", "none", "drift", "held"]
 """additive = more may be created; none = nothing that runs is touched; drift = what runs keeps the old spec;
-held = a lowered target or a model taken out: nothing is removed."""
+held = a lowered target or a removed model: no replica is removed."""
 
 
 class Difference(Stored):
@@ -25,15 +25,15 @@ class Difference(Stored):
     effect: Effect
     old: Any = Field(None, description="as the file has it, a default where it has none; null = not set")
     new: Any = Field(None, description="as the file has it, a default where it has none; null = not set")
-    old_source: Position | None = Field(None, description="the value, or the key nearest to where it would stand")
-    new_source: Position | None = Field(None, description="the value, or the key nearest to where it would stand")
+    old_source: Position | None = Field(None, description="the value, or the nearest key around where it would be")
+    new_source: Position | None = Field(None, description="the value, or the nearest key around where it would be")
     message: str = Field(description="one sentence: what it does to what runs")
 
 
 class Revision(Stored):
     """One side of a comparison."""
 
-    name: str = Field(description="as it was asked for: a git revision, a file, or the working tree")
+    name: str = Field(description="as the user named it: a git revision, a file, or the working tree")
     commit: str | None = None
     files: list[str] = Field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""What runs in one member: the engine's command, its environment and its probes. Passed through verbatim."""
+"""The engine of one member: its command, environment and probes, passed through verbatim."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from fleetctl.documents.base import Authored
+from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored
 from fleetctl.documents.quantity import Seconds
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -25,7 +25,7 @@ def _check_env_name(name: str) -> str:
 
 def _check_no_nul(text: str) -> str:
     if "\0" in text:
-        raise PydanticCustomError("nul_in_text", "{found} holds a NUL character, which no command line can carry",
+        raise PydanticCustomError("nul_in_text", "{found} has a NUL character, which a command line cannot have",
                                   {"found": repr(text), "allowed": "text without NUL"})
     return text
 
@@ -35,7 +35,7 @@ EnvName = Annotated[str, AfterValidator(_check_env_name)]
 
 
 class FromNode(Authored):
-    """A value read from the node's own environment when the engine starts, so that it never stands in a file."""
+    """A value that is read from the node's environment when the engine starts, so that it is in no file."""
 
     from_node: Annotated[str, Field(min_length=1, description="name of the variable in the node's environment")]
 
@@ -43,7 +43,7 @@ class FromNode(Authored):
 class HttpProbe(Authored):
     """Healthy when a GET answers 200 to 399."""
 
-    path: Annotated[str, Field(pattern="^/", description="what is asked for; default /")] = "/"
+    path: Annotated[str, Field(pattern="^/", description="the path of the GET; default /")] = "/"
     port: Port | None = Field(None, description="default: the member's own FLEETCTL_PORT")
 
 
@@ -60,13 +60,13 @@ class ExecProbe(Authored):
 
 
 class Probe(Authored):
-    """Exactly one of http, tcp and exec, with its rhythm."""
+    """Exactly one of http, tcp and exec, and how often to try it."""
 
     http: HttpProbe | None = Field(None, description="healthy when a GET answers 200 to 399")
     tcp: TcpProbe | None = Field(None, description="healthy when the port accepts a connection")
     exec: ExecProbe | None = Field(None, description="healthy when the command exits 0")
     period: Seconds = Field(1, description="time between two tries; default 1s")
-    timeout: Seconds = Field(5, description="time one try may take; default 5s")
+    timeout: Seconds = Field(5, description="the time limit of one try; default 5s")
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = Field(
         3, description="liveness only: failures in a row before the engine counts as down"
     )
@@ -82,17 +82,19 @@ class Probe(Authored):
 
 
 class Engine(Authored):
-    """The engine's own command line, environment and probes; fleetctl adds nothing to its flags."""
+    """The engine's command line, environment and probes; fleetctl adds no flags."""
 
     command: Annotated[list[Text], Field(min_length=1, description="program and leading arguments")]
     args: list[Text] = Field(default_factory=list, description="further arguments, appended verbatim")
-    env: dict[EnvName, Text | FromNode] = Field(
+    env: dict[EnvName, Annotated[
+        Annotated[Text, TEXT] | Annotated[FromNode, MAPPING], TEXT_OR_MAPPING
+    ]] = Field(
         default_factory=dict, description='extra environment; numbers and booleans must be quoted ("1")'
     )
     workdir: Annotated[str, Field(pattern="^/")] | None = Field(None, description="default: a fresh folder")
     readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
-    liveness: Probe | None = Field(None, description="default: alive as long as the process is")
+    liveness: Probe | None = Field(None, description="default: alive while the process runs")
 
     def as_json(self) -> dict[str, Any]:
-        """Return the resolved engine as it stands in a plan: camelCase, durations in seconds."""
+        """Return the resolved engine as a plan has it: camelCase, durations in seconds."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -29,7 +29,7 @@ class Event(Stored):
 
 
 class ReplicaOutcome(Stored):
-    """How it ended for one replica; `code` and `message` say why where it is not ready."""
+    """The result for one replica; `code` and `message` say why it is not ready."""
 
     model: str
     replica_id: int | None = None
@@ -39,7 +39,7 @@ class ReplicaOutcome(Stored):
     code: str | None = None
     message: str = ""
     seconds: float | None = None
-    replicas: int = Field(1, description="how many replicas this row stands for; more than one only when blocked")
+    replicas: int = Field(1, description="the number of replicas in this row; more than one only when blocked")
 
 
 class RunSummary(Event):

@@ -1,16 +1,17 @@
-"""The fleet file (apiVersion fleetctl/v1) as a person writes it. What stands here is the published schema.
+"""The fleet file (apiVersion fleetctl/v1) as a person writes it. The published schema is made from this.
 
 Rules that need more than one field (a gang's geometry, duplicate names) are checked in `fleetfile/`, with positions.
 """
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from fleetctl.documents.base import Authored
+from fleetctl.documents.base import LIST, MAPPING, TEXT, TEXT_OR_LIST, TEXT_OR_MAPPING, Authored
 from fleetctl.documents.engine import Engine
 from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
 from fleetctl.documents.selector import Expression, LabelKey, Selector
@@ -19,6 +20,7 @@ API_VERSION = "fleetctl/v1"
 MAX_REPLICAS = 100_000
 MAX_COUNT = 1_024
 
+FileName = Annotated[str, Field(min_length=1)]
 Role = Literal["Standalone", "Leader", "Worker"]
 DnsLabel = Annotated[str, Field(pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]
 
@@ -45,7 +47,7 @@ class Resources(Authored):
 
 
 class Member(Authored):
-    """One engine on one node; a Worker may stand for several equal ones."""
+    """One engine on one node; a Worker with a count is several equal members."""
 
     role: Role = Field("Standalone", description="Standalone alone, or one Leader and its Workers")
     count: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = Field(
@@ -60,7 +62,7 @@ class WorkerGroup(Authored):
     """One serving unit: one Standalone member, or a gang of one Leader and its Workers."""
 
     name: DnsLabel = Field(description="unique in its model; a DNS label")
-    copies: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(1, description="how often the group is stamped out")
+    copies: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(1, description="copies of the group in one replica")
     members: Annotated[list[Member], Field(min_length=1, max_length=64)] = Field(
         description="one Standalone, or one Leader and its Workers"
     )
@@ -71,21 +73,21 @@ class Spread(Authored):
 
     label: LabelKey = Field(description="the node label")
     max_per_value: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
-        description="at most so many replicas of the model touch one value, those that run counted; a node without "
-                    "the label takes none"
+        description="the most replicas of the model on one value, including those that run; a node "
+                    "without the label takes none"
     )
 
 
 class Placement(Authored):
-    """Where the members of one replica may stand relative to each other."""
+    """Where the members of one replica may run relative to each other."""
 
     same_label: LabelKey | None = Field(None, description="a gang stays inside one value of this node label")
     ranks_per_node: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(
-        1, description="how many ranks of one gang may share a node"
+        1, description="the most ranks of one gang on a node"
     )
-    spread: LabelKey | Spread | None = Field(
-        None, description="spread a model's replicas over the values of this node label, before the tightest fit; as a "
-                          "mapping also with a limit"
+    spread: Annotated[Annotated[LabelKey, TEXT] | Annotated[Spread, MAPPING], TEXT_OR_MAPPING] | None = Field(
+        None, description="spread a model's replicas over the values of this node label, before the tightest fit; a "
+                          "mapping adds a limit"
     )
 
 
@@ -97,14 +99,14 @@ class Restart(Authored):
 
 
 class ModelDefaults(Authored):
-    """Merged under every model."""
+    """Values for every model that does not set them."""
 
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = Field(0, description="higher is placed first")
     startup_timeout: Seconds = Field(1800, description="time an engine may take to become ready; default 30m")
-    scheduling_timeout: Seconds = Field(60, description="time Ray may take to grant what was planned; default 60s")
+    scheduling_timeout: Seconds = Field(60, description="time Ray may take to grant the planned resources; default 60s")
     restart: Restart = Field(default_factory=Restart, description="what happens when a ready engine ends")
     placement: Placement = Field(
-        default_factory=Placement, description="where the members of one replica may stand"
+        default_factory=Placement, description="where the members of one replica may run"
     )
 
 
@@ -113,7 +115,7 @@ class Model(ModelDefaults):
 
     key: ModelKey
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
-        description="a floor, never a ceiling: more may run, fewer are created; 0 = no target"
+        description="a minimum, never a maximum: missing replicas are created, surplus ones are kept; 0 = no target"
     )
     workers: Annotated[list[WorkerGroup], Field(min_length=1, max_length=64)] = Field(
         description="the worker groups of one replica"
@@ -127,7 +129,7 @@ class Reserve(Authored):
 
 
 class NodePolicy(Authored):
-    """What holds for the selected nodes; later entries win per key."""
+    """Settings of the selected nodes; later entries win key by key."""
 
     selector: Selector = Field(default_factory=dict, description="no selector = every node")
     max_replicas_per_model: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = Field(
@@ -136,11 +138,11 @@ class NodePolicy(Authored):
     )
     reserve: Reserve | None = Field(None, description="kept free on every card")
     gpu_memory: Bytes | None = Field(None, description="memory of each card, where the cluster cannot report it")
-    cordon: bool | None = Field(None, description="nothing new here")
+    cordon: bool | None = Field(None, description="no new replica on these nodes")
 
 
 class Cluster(Authored):
-    """Which cluster; --address and FLEETCTL_ADDRESS win over it."""
+    """The cluster; --address and FLEETCTL_ADDRESS win over it."""
 
     address: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="http(s)://host:8265 = Ray dashboard; auto or host:port = a local Ray"
@@ -149,33 +151,47 @@ class Cluster(Authored):
 
 
 class Policy(Authored):
-    """What a plan may do at most without a person saying so; checked by plan and apply, which then end with 4."""
+    """Limits of one plan, and house rules. plan and apply check the limits and end with 4."""
 
     max_new_replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = Field(
         None, description="the most replicas one plan may create; a threshold, which --force lifts"
     )
     max_new_gpus: GpuSum | None = Field(
-        None, description="the most GPUs all new replicas of one plan may hold; a threshold, which --force lifts"
+        None, description="the most GPUs of all new replicas of one plan; a threshold, which --force lifts"
     )
     max_change_percent: Annotated[int, Field(ge=0, le=10_000)] | None = Field(
-        None, description="new replicas per hundred live ones, heeded from 10 live ones on; a threshold, which "
+        None, description="new replicas per hundred live ones, checked from 10 live ones on; a threshold, which "
                           "--force lifts"
     )
     protected_models: list[str] = Field(
-        default_factory=list, description="model keys, or patterns with *, of which no plan creates a replica"
+        default_factory=list, description="model keys, or patterns with *; no plan creates a replica of these models"
     )
     allowed_selectors: dict[LabelKey, list[Expression]] | None = Field(
-        None, description="the labels a nodeSelector may name, each with the values it may give there; an empty list = "
-                          "any value"
+        None, description="the labels that a nodeSelector may name, each with the values it may ask for; an empty "
+                          "list = any value"
     )
+    schemas: Annotated[list[FileName], Field(max_length=16)] = Field(
+        default_factory=list, description="house rules: JSON Schema files (draft 2020-12), relative to this file, "
+                                          "that the rendered fleet must match"
+    )
+
+
+def matches_pattern(pattern: str, key: str) -> bool:
+    """Return whether an entry of `protectedModels` names a model: it is the key, or a pattern that matches it.
+
+    Only `*` is special, since keys may contain `?` and `[`; case counts, as it does in keys.
+    """
+    return pattern == key or fnmatchcase(key, "".join(f"[{char}]" if char in "?[" else char for char in pattern))
 
 
 class FleetSpec(Authored):
-    """Models and policies; over several files, nodes and models concatenate, the rest stands once."""
+    """Models and policies; over several files, nodes and models concatenate, each other key is set once."""
 
-    cluster: Cluster | None = Field(None, description="which cluster, once per fleet")
-    policy: Policy | None = Field(None, description="safety thresholds and what is forbidden, once per fleet")
-    defaults: ModelDefaults | None = Field(None, description="merged under every model, once per fleet")
+    cluster: Cluster | None = Field(None, description="the cluster, once per fleet")
+    policy: Policy | None = Field(None, description="limits of one plan, and house rules, once per fleet")
+    defaults: ModelDefaults | None = Field(
+        None, description="values for every model that does not set them, once per fleet"
+    )
     nodes: list[NodePolicy] = Field(default_factory=list, description="node policies, in order")
     models: list[Model] = Field(default_factory=list, description="the models and their targets")
 
@@ -191,10 +207,11 @@ class FleetDocument(Authored):
 
     api_version: Literal["fleetctl/v1"] = Field(description="the version of this format")
     kind: Literal["Fleet"] = Field(description="always Fleet")
-    extends: Annotated[str, Field(min_length=1)] | Annotated[list[Annotated[str, Field(min_length=1)]],
-                                                            Field(min_length=1, max_length=16)] | None = Field(
-        None, description="fleet files this one stands on, relative to it; merged by model key, group name and role, "
+    extends: Annotated[
+        Annotated[FileName, TEXT] | Annotated[list[FileName], Field(min_length=1, max_length=16), LIST], TEXT_OR_LIST
+    ] | None = Field(
+        None, description="the fleet files below this one, relative to it; merged by model key, group name and role, "
                           "and the later one wins"
     )
-    metadata: Metadata = Field(description="whose document this is")
-    spec: FleetSpec = Field(description="what is wanted")
+    metadata: Metadata = Field(description="the fleet this document is part of")
+    spec: FleetSpec = Field(description="the fleet: its models and policies")

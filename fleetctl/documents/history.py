@@ -11,12 +11,12 @@ from fleetctl.documents.events import Event, Outcome, ReplicaOutcome
 from fleetctl.documents.plan import FleetSource
 
 RunState = Literal["ok", "partial", "unknown", "running", "refused"]
-"""ok = all that was wanted is there; partial = some of it is not; unknown = it ended and nobody can say how;
+"""ok = every wanted replica is there; partial = some are not; unknown = it ended and its result is not known;
 running = under way; refused = it ended before it did anything."""
 
 
 class HistoryEntry(Stored):
-    """One run: an apply, or an eviction. What its job does not tell is null."""
+    """One run: an apply, or an eviction. A value that its job does not record is null."""
 
     id: str = Field(description="the Ray job's submission id")
     verb: str = Field(description="apply or evict")
@@ -54,8 +54,8 @@ class HistoryRun(HistoryEntry, _RunHead):
 
     files: list[FleetSource] = Field(default_factory=list, description="the fleet files its plan was made from")
     outcomes: list[ReplicaOutcome] = Field(
-        default_factory=list, description="how it ended for each replica; of a run without a summary, as far as its "
-                                          "log tells"
+        default_factory=list, description="the result of each replica; for a run without a summary, what its log "
+                                          "has"
     )
     events: list[Event] = Field(default_factory=list, description="its log")
 

@@ -99,12 +99,12 @@ class Replica(Stored):
     fleet: str | None = Field(None, description="the fleet whose mark it carries; null = unmanaged")
     spec_hash: str | None = None
     actor_id: str | None = None
-    restarts: int = Field(0, description="how often Ray has started it again since it was created")
+    restarts: int = Field(0, description="how many times Ray has restarted it since it was created")
     members: list[ReplicaMember] = Field(default_factory=list)
     constructed: bool = Field(
         True, description="false = Ray calls its actor ALIVE, but its constructor never returned: it does not serve"
     )
-    error: str | None = Field(None, description="last words or exit reason, where known")
+    error: str | None = Field(None, description="last output or exit reason, where known")
 
 
 class Inventory(Stored):
@@ -129,9 +129,9 @@ def dead_node_ids(inventory: Inventory) -> frozenset[str]:
 def is_lost(replica: Replica, dead: Set[str]) -> bool:
     """Return whether the replica is lost: its actor is live for Ray, but was never constructed, or has a `dead` node.
 
-    Only a node that is listed as DEAD is dead. Ray forgets dead nodes after a while (the 1,000 latest are kept), so a
-    node that is not listed may be dead; but it may as well be alive and missing from a list, and a replica counted
-    once too often costs a wait, while one counted too seldom is started twice.
+    Only a node that is listed as DEAD is dead. Ray keeps the 1,000 latest dead nodes, so a node that is not listed may
+    be dead; but it may also be alive and missing from a list. To count a dead replica costs a wait; not to count a live
+    one starts it twice.
     """
     if replica.state not in LIVE_STATES:
         return False
@@ -139,7 +139,7 @@ def is_lost(replica: Replica, dead: Set[str]) -> bool:
 
 
 def is_live(replica: Replica, dead: Set[str]) -> bool:
-    """Tell whether a replica counts toward a target, as far as it itself tells: live, HOT, and not lost."""
+    """Return whether a replica counts toward a target: live, HOT, and not lost."""
     return replica.level == "HOT" and replica.state in LIVE_STATES and not is_lost(replica, dead)
 
 

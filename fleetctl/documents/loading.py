@@ -1,24 +1,27 @@
-"""Load a stored document (an inventory, a plan) from text, and refuse what is damaged or not ours, clearly."""
+"""Load a stored document (an inventory, a plan) from text, and refuse one that is damaged or of another kind."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION, Stored
 from fleetctl.documents.canonical import plan_id
-from fleetctl.documents.newer import what_is_newer
-from fleetctl.documents.plan import MaskedPlan, Plan
+from fleetctl.documents.plan import Action, MaskedPlan, Plan
 from fleetctl.errors import DocumentError
+from fleetctl.version import __version__
 
 Document = TypeVar("Document", bound=Stored)
 
 SHOWN_PROBLEMS = 5
-OTHERWISE = "use the fleetctl that wrote it, or write it anew with this one"
+OTHERWISE = "use the fleetctl that wrote it, or write it again with this one"
+OPERATIONS: frozenset[object] = frozenset(get_args(Action.model_fields["op"].annotation))
+MOST_SHOWN = 40
 _JSON_START = re.compile(r"[\ufeff \t\r\n]*[{\[]")
 _VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 
@@ -74,13 +77,13 @@ def _at_once(text: str, cls: type[Document], where: str) -> Document | None:
 def _parsed(text: str, where: str) -> object:
     """Parse JSON where the text begins like it, otherwise YAML."""
     if not text or text.isspace():
-        raise DocumentError(f"{where} is empty", hint="was it written whole?")
+        raise DocumentError(f"{where} is empty", hint="was it written completely?")
     try:
         if _JSON_START.match(text):
             return json.loads(text.lstrip("\ufeff"), parse_constant=_no_constant)
         return _parse_yaml(text, where)
     except json.JSONDecodeError as error:
-        raise DocumentError(f"{where}:{error.lineno}:{error.colno}: not whole JSON: {error.msg}",
+        raise DocumentError(f"{where}:{error.lineno}:{error.colno}: incomplete JSON: {error.msg}",
                             hint="was it cut off while it was written or copied?") from None
     except RecursionError:
         raise DocumentError(f"{where} is nested too deeply to be one of our documents") from None
@@ -138,11 +141,11 @@ def _validated(raw: dict[str, Any], cls: type[Document], where: str) -> Document
     except ValidationError as error:
         problems = [f"{_path(item['loc'])}: {item['msg']}" for item in error.errors(include_url=False)]
         more = f"; and {len(problems) - SHOWN_PROBLEMS} more" if len(problems) > SHOWN_PROBLEMS else ""
-        told = f"{'; '.join(problems[:SHOWN_PROBLEMS])}{more}"
-        newer = what_is_newer(raw, told)
+        shown = f"{'; '.join(problems[:SHOWN_PROBLEMS])}{more}"
+        newer = _what_is_newer(raw, shown)
         if newer is not None:
             raise DocumentError(f"{where} needs a newer fleetctl: {newer}", hint=OTHERWISE) from None
-        raise DocumentError(f"{where} is damaged: {told}") from None
+        raise DocumentError(f"{where} is damaged: {shown}") from None
 
 
 def _path(location: tuple[int | str, ...]) -> str:
@@ -152,3 +155,29 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 def _article(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in tuple('aeiou') else 'a'} {noun}"
+
+
+def _what_is_newer(raw: Mapping[str, Any], problems: str) -> str | None:
+    """Return why a document that does not fit needs a newer fleetctl; None where it does not say.
+
+    `problems` = what does not fit, in words.
+    """
+    operation = _unknown_operation(raw)
+    if operation is not None:
+        problems = f'it holds the operation "{operation[:MOST_SHOWN]}", which this one does not know'
+    elif _minor(str(raw["formatVersion"])) <= _minor(FORMAT_VERSION):
+        return None
+    tool = raw.get("toolVersion")
+    maker = f", made by fleetctl {tool[:MOST_SHOWN]}," if isinstance(tool, str) else ""
+    return (f"{problems}; it is of formatVersion {raw['formatVersion']}{maker} and this is fleetctl {__version__}, "
+            f"which knows formatVersion {FORMAT_VERSION}")
+
+
+def _unknown_operation(raw: Mapping[str, Any]) -> str | None:
+    actions = raw.get("actions")
+    named = [action.get("op") for action in actions if isinstance(action, dict)] if isinstance(actions, list) else []
+    return next((op for op in named if isinstance(op, str) and op and op not in OPERATIONS), None)
+
+
+def _minor(version: str) -> int:
+    return int(version.partition(".")[2])

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+CUTOFF = 0.6
+"""How similar two words must be, from 0 to 1: difflib's own default."""
 
-def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.5) -> str | None:
-    """Return the known word that is spelt most like `word`; `cutoff` = how alike they must be, from 0 to 1."""
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that is most similar to `word`, whatever the case, or None."""
     from difflib import get_close_matches
 
-    found = get_close_matches(word, sorted(known), n=1, cutoff=cutoff)
-    return found[0] if found else None
+    lower = {one.lower(): one for one in sorted(known)}
+    for form in (word, word.replace("-", ""), word.replace("_", "")):
+        if form.lower() in lower:
+            return lower[form.lower()]
+    found = get_close_matches(word.lower(), lower, n=1, cutoff=CUTOFF)
+    return lower[found[0]] if found else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

@@ -21,12 +21,12 @@ class Piece(Stored):
 
     holder: Holder = Field(
         description="live = runs; new = the plan would create it; foreign = runs, not this fleet's; "
-                    "unknown = granted, but nobody says to whom"
+                    "unknown = granted, but the holder is not known"
     )
     share: int
     model: str | None = None
     replica: str | None = Field(None, description="model/id, or the actor's own name")
-    certain: bool = Field(True, description="false = which card it is was inferred from Ray's rule, not told")
+    certain: bool = Field(True, description="false = the card was inferred from Ray's rule, not reported")
 
 
 class MapCard(Stored):
@@ -66,11 +66,11 @@ class LegendEntry(Stored):
     model: str
     live: int = Field(0, description="replicas that run and are managed")
     new: int = Field(0, description="replicas the plan would create")
-    foreign: int = Field(0, description="replicas that run and are not this fleet's, or nobody's")
+    foreign: int = Field(0, description="running replicas of another fleet, or of none")
 
 
 class PlacementMap(Stored):
-    """Who is where, and with a fleet also who would come."""
+    """Which replicas are where, and with a fleet also which ones the plan would add."""
 
     format_version: str = FORMAT_VERSION
     kind: Literal["PlacementMap"] = "PlacementMap"

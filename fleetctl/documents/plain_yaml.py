@@ -24,7 +24,7 @@ MAX_DEPTH = 100
 def refuse_aliases_and_depth(text: str) -> None:
     """Raise MarkedYAMLError at the first alias, or where it is nested deeper than MAX_DEPTH.
 
-    Before anything is built: an alias can stand for a lot, and the C parser builds by recursion without a limit.
+    Before anything is built: an alias can expand to a lot, and the C parser builds by recursion without a limit.
     """
     depth = 0
     for event in yaml.parse(text, Loader=PlainLoader):

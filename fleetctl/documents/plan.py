@@ -22,7 +22,7 @@ class FleetSource(Stored):
 
 
 class GitFacts(Stored):
-    """Where the fleet file stands in git."""
+    """The git commit of the fleet file."""
 
     commit: str
     branch: str | None = None
@@ -59,7 +59,7 @@ class Summary(Stored):
     drift: int = 0
     lost: int = 0
     starting: int = Field(0, description="of the live ones: not ready yet for the first time")
-    restarting: int = Field(0, description="of the live ones: ended, and being started again by Ray")
+    restarting: int = Field(0, description="of the live ones: ended, and being restarted by Ray")
     outdated: int = Field(0, description="of the live ones: started with another spec than the file's")
 
 
@@ -83,7 +83,7 @@ class ModelRow(Stored):
     wanted: int
     live: int
     starting: int = Field(description="of the live ones: not ready, those that are restarting included")
-    restarting: int = Field(0, description="of those that are starting: ended, and being started again by Ray")
+    restarting: int = Field(0, description="of those that are starting: ended, and being restarted by Ray")
     current: int = Field(0, description="of the live ones: started with the file's spec")
     outdated: int = Field(0, description="of the live ones: started with another spec; what one runs may be unknown")
     create: int
@@ -95,7 +95,7 @@ class ModelRow(Stored):
 
 
 class ActionMember(Stored):
-    """One member and the node it will stand on. `gpus`, `cpus` in 1/10000; `vram` per card."""
+    """One member and its planned node. `gpus`, `cpus` in 1/10000; `vram` per card."""
 
     group: str
     copy_index: int = Field(alias="copy")
@@ -166,7 +166,7 @@ class Counted(Stored):
 
 
 class InTheWay(Stored):
-    """A replica without which there would be room. Told, never done: fleetctl takes nothing away by itself."""
+    """A replica without which there would be room. Reported only: fleetctl removes nothing by itself."""
 
     replica: str = Field(description="<model>/<replicaId>, or the actor's own name in a foreign scheme")
     model: str
@@ -176,7 +176,7 @@ class InTheWay(Stored):
     planned: bool = Field(False, description="it does not run yet: this plan would create it")
     surplus: bool = Field(False, description="of this fleet, but beyond its model's target or not in the file")
     owner: Literal["fleet", "otherFleet", "foreign"] = Field(
-        description="this fleet; another one; or nobody's mark: only the first is this file's to decide"
+        description="foreign = without a fleet's mark; this file decides only about its own fleet"
     )
     fleet: str | None = None
     priority: int | None = Field(None, description="of its model in this file; null = not in it")
@@ -186,7 +186,7 @@ class Addition(Stored):
     """Nodes of one shape that would have to be added, empty. Amounts are per node; the smallest that was found."""
 
     nodes: int = Field(description="for one more replica")
-    nodes_for_all: int = Field(description="for all replicas of the model that are blocked; so many always suffice")
+    nodes_for_all: int = Field(description="for all blocked replicas of the model; this number always suffices")
     shape: str = Field(description="in words, such as 8xH200")
     like: str | None = Field(None, description="a node of this shape; null = no node has it, the claim is all there is")
     gpus: int = Field(0, description="1/10000")
@@ -199,7 +199,7 @@ class Addition(Stored):
 class Blocked(Stored):
     """Replicas of one model that could not be placed, for one reason, and what would help.
 
-    What would help is said for this model alone: two blocked models may be told of the same room.
+    The remedy is for this model alone: for two blocked models it may name the same room.
     """
 
     model: str
@@ -277,7 +277,7 @@ class PolicyFinding(Stored):
     found: str = Field(description="what the plan would do, as text")
     liftable: bool = Field(description="a threshold: --force lifts it")
     lifted: bool = Field(False, description="--force was given")
-    source: Position | None = Field(None, description="where the policy stands")
+    source: Position | None = Field(None, description="the place of the policy in the file")
 
 
 class PlanFlags(Stored):
@@ -318,7 +318,7 @@ class Plan(Stored):
     change: PlanChange | None = Field(None, description="with --base: what the change since that revision causes alone")
     options: PlanFlags = Field(default_factory=PlanFlags, description="the flags that shaped the plan")
     observed: dict[str, dict[str, int]] = Field(
-        default_factory=dict, description="per planned model: live count and highest id, to tell a stale plan"
+        default_factory=dict, description="per planned model: live count and highest id, to detect a stale plan"
     )
     exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 partial, 4 policy")
 

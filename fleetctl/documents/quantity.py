@@ -1,4 +1,4 @@
-"""Quantities as people write them, and the integers they stand for.
+"""Quantities as people write them, and their values as integers.
 
 Bytes are Kubernetes quantities (`16Gi`, `500M`, `1073741824`). GPU and CPU amounts become integers of 1/10000, Ray's
 own fixed point, so that sums are exact. Durations (`15m`, `1h30m`, `500ms`) become seconds.
@@ -45,7 +45,7 @@ def _absurd(value: object, allowed: str) -> PydanticCustomError:
 
 
 def parse_bytes(value: object) -> int:
-    """Return the whole bytes a Kubernetes quantity stands for; fractions round up, as in Kubernetes."""
+    """Return a Kubernetes quantity in bytes; fractions round up, as in Kubernetes."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise _bad("bytes", value, BYTES_ALLOWED)
     match = _BYTES.fullmatch(str(value).strip()) if len(str(value)) <= 40 else None

@@ -25,7 +25,7 @@ class RecordedModel(Stored):
 
 
 class RecordedReplica(Stored):
-    """A replica that the apply creates, and where: until it is up, nothing else tells."""
+    """A replica that the apply creates, and where: until it is up, no other source has this."""
 
     model: str
     replica_id: int

@@ -1,4 +1,4 @@
-"""The rendered fleet: what all files of a fleet say together, and where each value stands."""
+"""The rendered fleet: all files of a fleet merged into one document, with the place of each value."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ class RenderedFleet(Stored):
     files: list[FleetSource] = Field(description="every file that was read, those that are extended too")
     masked: bool = Field(description="whether values of engine environments are replaced by ***")
     fleet: dict[str, Any] = Field(description="the merged document, as fleet.schema.json describes it")
-    origins: dict[str, Position] = Field(description="where each value stands, by its path: spec.models[0].replicas")
+    origins: dict[str, Position] = Field(description="the place of each value, by its path: spec.models[0].replicas")

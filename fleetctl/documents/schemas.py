@@ -68,7 +68,7 @@ def _part() -> JsonSchema:
 
 
 def _plain(schema: Any) -> Any:  # noqa: ANN401 (any JSON value)
-    """Drop generated titles, write durations as text, and set references apart, as draft-07 wants."""
+    """Drop generated titles, write durations as text, join alternatives, separate references as draft-07 requires."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
@@ -76,6 +76,11 @@ def _plain(schema: Any) -> Any:  # noqa: ANN401 (any JSON value)
     plain = {key: _plain(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}
     if "(ms|s|m|h|d)" in str(plain.get("pattern", "")) and isinstance(plain.get("default"), (int, float)):
         plain["default"] = _duration(plain["default"])
+    if "oneOf" in plain:
+        plain["anyOf"] = plain.pop("oneOf")
+    if "anyOf" in plain:
+        plain["anyOf"] = [inner for form in plain["anyOf"]
+                          for inner in (form["anyOf"] if list(form) == ["anyOf"] else [form])]
     if "$ref" in plain and len(plain) > 1:
         plain = {"allOf": [{"$ref": plain.pop("$ref")}], **plain}
     return plain

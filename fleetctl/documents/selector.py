@@ -29,7 +29,7 @@ class Requirement:
     values: frozenset[str]
 
     def allows(self, value: str | None) -> bool:
-        """Tell whether a node with this label value (None = no such label) is selected."""
+        """Return whether a node with this label value (None = no such label) is selected."""
         return (value in self.values) != self.negated
 
 
@@ -44,7 +44,7 @@ def parse_requirement(expression: str) -> Requirement:
 
 
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Tell whether `labels` satisfy every key of `selector`; an empty selector matches every node."""
+    """Return whether `labels` satisfy every key of `selector`; an empty selector matches every node."""
     for key, expression in selector.items():  # noqa: SIM110  a loop: asked a million times for a large fleet
         if not parse_requirement(expression).allows(labels.get(key)):
             return False

@@ -14,16 +14,16 @@ from yaml import cyaml
 
 from fleetctl.fleetfile.mapping import OpenCollection, OpenList, OpenMapping
 from fleetctl.fleetfile.nodes import Document, Node
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.scalars import Scalar, resolve_plain
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.fleetfile.syntax import syntax_problem
 from fleetctl.fleetfile.text import SourceText, decode
+from fleetctl.problem import Problem
 
 MAX_DEPTH = 64
 MAX_NODES = 1_000_000
 MASKED_TAG = "!masked"
-"""What `render` writes before a value it hides, so that its output cannot be taken for the fleet."""
+"""`render` writes this tag before each value it hides, so that its output cannot be loaded by mistake."""
 
 # the stubs leave out that `parse` needs no more than a parser
 _PARSER: Any = vars(cyaml)["CParser"]
@@ -33,27 +33,27 @@ _Event = Any
 
 @dataclass(slots=True)
 class Composed:
-    """The documents of one file that hold something, and what is wrong with its YAML; `broken` = read only in part."""
+    """The documents of one file that are not empty, and the problems of its YAML; `broken` = read only in part."""
 
     documents: list[Document] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     broken: bool = False
 
 
-class _Broken(Exception):  # no error of its own: it carries a problem out of the loop
+class _Broken(Exception):  # carries a problem out of the loop
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
 
 
 def compose_bytes(source: SourceBytes) -> Composed:
-    """Return the documents of a file as it was read; a file that is no text is broken from its first byte."""
+    """Return the documents of a file as it was read; a file that is not text is broken from its first byte."""
     text = decode(source)
     return Composed(problems=[text], broken=True) if isinstance(text, Problem) else compose(text)
 
 
 def compose(source: SourceText) -> Composed:
-    """Return the documents of a file. A syntax error ends the file; everything else is noted and reading goes on."""
+    """Return the documents of a file. A syntax error ends the reading; every other problem is noted."""
     composer = _Composer(source)
     result = composer.result
     try:
@@ -64,9 +64,7 @@ def compose(source: SourceText) -> Composed:
         result.problems.append(broken.problem)
     except yaml.MarkedYAMLError as error:
         problem = syntax_problem(source, error)
-        # the parser looks ahead within a line, so an environment that opens in this one may not have been reported yet
-        secret = composer.in_env() or "env" in (problem.source_line or "")
-        result.problems.append(replace(problem, source_line=None) if secret else problem)
+        result.problems.append(replace(problem, source_line=None) if composer.in_env() else problem)
     except yaml.YAMLError as error:
         result.problems.append(source.problem("FL008", 0, f"this is not valid YAML: {str(error).splitlines()[0]}"))
     result.broken = True
@@ -83,7 +81,7 @@ class _Composer:
         self.anchors: dict[str, Node | None] = {}
 
     def take(self, event: _Event) -> None:
-        """Go on by one event; scalars, by far the most, are asked for first."""
+        """Take one event. Scalars come first, as most events are scalars."""
         kind = type(event)
         if kind is yaml.ScalarEvent:
             self.scalar(event)
@@ -97,7 +95,7 @@ class _Composer:
             self.anchors = {}
 
     def note(self, code: str, at: int, message: str, *, secret: bool = False, **more: str | None) -> None:
-        """Keep a problem that reading survives; `more` is `allowed` and `suggestion`, `secret` hides its line."""
+        """Keep a problem and read on; `more` is `allowed` and `suggestion`, `secret` hides the source line."""
         self.result.problems.append(self.source.problem(code, at, message, allowed=more.get("allowed"),
                                                         suggestion=more.get("suggestion"),
                                                         secret=secret or self.in_env()))
@@ -112,7 +110,7 @@ class _Composer:
             try:
                 value = resolve_plain(event.value)
             except ValueError as error:
-                self.note("FL016", at, f"{error} cannot be meant")
+                self.note("FL016", at, f"{error} is too long")
                 value = 0
         node = Node(at, value, raw=event.value, plain=plain)
         if event.anchor is not None:
@@ -145,18 +143,18 @@ class _Composer:
             named = f"*{event.anchor} has no anchor &{event.anchor} before it"
             secret = self.in_env()
             raise _Broken(self.source.problem(
-                "FL013", at, "a text that begins with * stands in quotes" if secret else named, secret=secret))
+                "FL013", at, "text that begins with * must be in quotes" if secret else named, secret=secret))
         node = self.anchors[event.anchor]
         if node is None:
-            raise _Broken(self.source.problem("FL013", at, f"*{event.anchor} stands inside its own anchor"))
+            raise _Broken(self.source.problem("FL013", at, f"*{event.anchor} is inside its own anchor"))
         self.place(node, at)
 
     def place(self, node: Node, at: int) -> None:
-        """Hand a finished node to the collection it stands in; at the top it is a document, unless it is empty."""
+        """Add a finished node to the collection around it; at the top it is a document, unless it is empty."""
         if self.stack:
             parent = self.stack[-1]
             parent.node.size += node.size
-            # an alias weighs all it stands for, so a bomb is seen before anything is expanded
+            # an alias counts in full, so a bomb is found before anything is expanded
             if parent.node.size > MAX_NODES:
                 raise _Broken(self.source.problem(
                     "FL014", at, f"more than {MAX_NODES} values in one document, each alias counted in full"))
@@ -165,7 +163,7 @@ class _Composer:
             self.result.documents.append(Document(self.source, node))
 
     def in_env(self) -> bool:
-        """Tell whether this is inside an environment, where a secret without quotes may look like a sign of YAML."""
+        """Return whether this is inside an environment, where a secret without quotes may look like YAML syntax."""
         return any(isinstance(opened, OpenMapping) and opened.open_key == "env" for opened in self.stack)
 
     def refuse_tag(self, tag: str, at: int) -> None:
@@ -174,7 +172,7 @@ class _Composer:
                       allowed="the value itself, as `fleetctl render --show-env` prints it")
             return
         if self.in_env():
-            self.note("FL012", at, "a text that begins with ! stands in quotes", secret=True)
+            self.note("FL012", at, "text that begins with ! must be in quotes", secret=True)
             return
         shown = tag.replace("tag:yaml.org,2002:", "!!")
         self.note("FL012", at, f"the YAML tag {shown} is not used in fleet files", allowed="the bare value")

@@ -1,68 +1,40 @@
-"""What a fleet document stands on: the files its `extends` names, read from the tree it comes from, merged below it.
+"""The bases of a fleet document: the files that its `extends` names, read from the same tree and merged below it.
 
-The bases of a document stand in one line, each once, where it is first reached: a base comes after what it extends
-itself, bases of one list in their order, and the document last. Later wins.
+The bases are merged in one order, each once, where it is first reached: a base comes after the files that it extends,
+the bases of one list keep their order, and the document is last. The later one wins.
 """
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
 from fleetctl.fleetfile.compose import compose_bytes
-from fleetctl.fleetfile.file_tree import FileTree, allowed_in_checkout
+from fleetctl.fleetfile.file_tree import FileTree
 from fleetctl.fleetfile.merge import merge
+from fleetctl.fleetfile.named_file import NamedFile, Refused
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.problems import Path, Problem
-from fleetctl.fleetfile.shape import nearest
-from fleetctl.fleetfile.sources import STDIN_NAME, SourceBytes, read_file, why_unreadable
+from fleetctl.fleetfile.sources import STDIN_NAME, SourceBytes
 from fleetctl.fleetfile.validate import is_foreign, validate_base
+from fleetctl.problem import Problem
 
 MAX_DEPTH = 16
 MAX_BASES = 100
 
 
-class _Refused(Exception):  # no error of its own: it carries a problem to where the other bases are still read
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
-
-
 @dataclass(frozen=True, slots=True)
 class Stacked:
-    """A document merged with its bases; `whole` = every base could be read, so what is missing is missing."""
+    """A document merged with its bases; `whole` = every base could be read, so a missing key is really missing."""
 
     document: Document
     whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Name:
-    """One name in an `extends`, and the file that is meant: relative to the file in which the name stands."""
-
-    document: Document
-    path: Path
-    text: str
-
-    @property
-    def file(self) -> str:
-        return posixpath.normpath(posixpath.join(posixpath.dirname(self.document.source.file), self.text))
-
-    @property
-    def place(self) -> str:
-        found = self.document.place(self.path)
-        return f"{found.file}:{found.line}:{found.column}"
-
-    def refused(self, code: str, message: str, allowed: str | None = None, suggestion: str | None = None) -> _Refused:
-        return _Refused(self.document.problem(code, self.path, message, allowed=allowed, suggestion=suggestion))
-
-
 _Trail = dict[str, str]
-"""The files on the way down to a name, by identity: the document first, then base under base."""
+"""The files that lead to a name, by identity: the document first, then base after base."""
 
-_Line = dict[str, tuple[Document, _Name]]
+_Line = dict[str, tuple[Document, NamedFile]]
 """Bases in the order they are merged, by the identity of their file, each with the name that led to it."""
 
 
@@ -70,7 +42,7 @@ _Line = dict[str, tuple[Document, _Name]]
 class Bases:
     """The bases of one run, whose own files are `given`.
 
-    `read` are the files of the bases in reading order, `problems` what is wrong with them.
+    `read` are the files of the bases in reading order, `problems` the problems of these files.
     """
 
     given: Sequence[str]
@@ -82,7 +54,7 @@ class Bases:
     _followed: int = 0
 
     def stack(self, document: Document) -> Stacked:
-        """Merge a document with all it stands on. What cannot be had is a problem; the rest is merged."""
+        """Merge a document with all its bases. A base that cannot be read is a problem; the rest is merged."""
         if not isinstance(document.value, dict) or "extends" not in document.value or is_foreign(document):
             return Stacked(document)
         line: _Line = {}
@@ -92,32 +64,32 @@ class Bases:
         return Stacked(reduce(merge, [*(base for base, _ in line.values()), document]), whole)
 
     def _follow_all(self, document: Document, trail: _Trail, line: _Line) -> bool:
-        """Put what a document names into the line; False when something of it could not be had."""
+        """Add the bases of a document to the line; return False when one of them could not be read."""
         whole, here = True, set[str]()
         for name in _names(document):
             try:
                 if self._followed >= MAX_BASES:
                     return self._too_many(name)
                 self._followed += 1
-                identity = self._find(name, next(iter(trail.values())))
+                identity = name.find(self.tree, next(iter(trail.values())))
                 if identity in here:
-                    raise name.refused("FL056", f"{name.file} is named twice in this list")
+                    raise name.refused(f"{name.file} is named twice in this list", code="FL056")
                 here.add(identity)
                 whole = self._follow(name, identity, trail, line) and whole
-            except _Refused as refused:
+            except Refused as refused:
                 self.problems.append(refused.problem)
                 whole = False
         return whole and _is_well_formed(document.value.get("extends"))
 
-    def _too_many(self, name: _Name) -> bool:
-        """Say once for a document that it stands on too much, and that it is not whole therefore."""
+    def _too_many(self, name: NamedFile) -> bool:
+        """Note, once for a document, that it has too many bases; return False, as it is not whole."""
         if self._followed == MAX_BASES:
             self._followed += 1
-            self.problems.append(name.refused("FL055", f"more than {MAX_BASES} files are extended, "
-                                                       "with those that the bases extend").problem)
+            self.problems.append(name.refused(f"more than {MAX_BASES} files are extended, with those "
+                                              "that the bases extend", code="FL055").problem)
         return False
 
-    def _follow(self, name: _Name, identity: str, trail: _Trail, line: _Line) -> bool:
+    def _follow(self, name: NamedFile, identity: str, trail: _Trail, line: _Line) -> bool:
         self._refuse_endless(name, identity, trail)
         self._refuse_twice(name, identity)
         if identity in line:
@@ -131,51 +103,31 @@ class Bases:
         line[identity] = base, name
         return whole
 
-    def _refuse_endless(self, name: _Name, identity: str, trail: _Trail) -> None:
+    def _refuse_endless(self, name: NamedFile, identity: str, trail: _Trail) -> None:
         if identity in trail:
             files = list(trail.values())[list(trail).index(identity):]
-            raise name.refused("FL055", f"a circle: {' -> '.join([*files, name.file])}")
+            raise name.refused(f"a circle: {' -> '.join([*files, name.file])}", code="FL055")
         if len(trail) > MAX_DEPTH:
-            raise name.refused("FL055", f"the files extend each other more than {MAX_DEPTH} levels deep")
+            raise name.refused(f"the files extend each other more than {MAX_DEPTH} levels deep", code="FL055")
 
-    def _refuse_twice(self, name: _Name, identity: str) -> None:
+    def _refuse_twice(self, name: NamedFile, identity: str) -> None:
         if identity in self._own_files:
-            raise name.refused("FL056", f"{name.file} is given with -f as well, so its models would count twice",
-                               allowed="one of the two: it is read because it is named here")
+            raise name.refused(f"{name.file} is given with -f as well, so its models would count twice",
+                               code="FL056", allowed="one of the two: it is read because it is named here")
         if identity in self._brought:
-            raise name.refused("FL056", f"{name.file} already stands under another document of this run, "
-                                        f"at {self._brought[identity]}", allowed="one document that extends it")
+            raise name.refused(f"{name.file} is extended already by another document of this run, "
+                               f"at {self._brought[identity]}", code="FL056", allowed="one document that extends it")
 
-    def _find(self, name: _Name, given: str) -> str:
-        """Return the identity of the file that is meant; of a place outside of the checkout nothing is told."""
-        if "://" in name.text or posixpath.isabs(name.text) or not name.text.isprintable():
-            raise name.refused("FL018", f'"{name.text}" is not a path relative to this file',
-                               allowed="a file of the same checkout, such as ../base.yaml; nothing is fetched")
-        try:
-            if not self.tree.in_checkout(name.file, given):
-                raise name.refused("FL018", f'"{name.text}" leads out of the checkout',
-                                   allowed=allowed_in_checkout(given))
-            if self.tree.is_folder(name.file):
-                raise name.refused("FL018", f"{name.file} is a folder", allowed="one file")
-            if not self.tree.is_file(name.file):
-                raise name.refused("FL018", f"no such file: {name.file}", suggestion=self._nearest(name))
-            return self.tree.identity(name.file)
-        except OSError as error:
-            raise name.refused("FL018", f"{name.file}: {why_unreadable(error)}") from None
-
-    def _compose(self, name: _Name) -> Document | None:
+    def _compose(self, name: NamedFile) -> Document | None:
         """Read and compose a base; None where it has problems of its own, which are kept."""
-        try:
-            source = read_file(name.file, self.tree)
-        except OSError as error:
-            raise name.refused("FL018", f"{name.file}: {why_unreadable(error)}") from None
+        source = name.read(self.tree)
         self.read.append(source)
         composed = compose_bytes(source)
         problems = list(composed.problems)
         if len(composed.documents) == 1:
             problems += validate_base(composed.documents[0])
         elif not composed.broken:
-            raise name.refused("FL036", f"{name.file} holds {len(composed.documents) or 'no'} documents",
+            raise name.refused(f"{name.file} holds {len(composed.documents) or 'no'} documents", code="FL036",
                                allowed="one Fleet document in a file that others extend")
         self.problems += problems
         return None if problems else composed.documents[0]
@@ -187,28 +139,17 @@ class Bases:
     def _identity(self, file: str) -> str:
         return file if file == STDIN_NAME else self.tree.identity(file)
 
-    def _nearest(self, name: _Name) -> str | None:
-        """Return the name most like this one, among the files where it is looked for, as it would be written."""
-        folder = posixpath.dirname(name.file)
-        own = posixpath.relpath(name.document.source.file, folder or ".")
-        try:
-            others = [known for known in self.tree.names(folder or ".") if known != own]
-        except OSError:
-            return None
-        found = nearest(posixpath.basename(name.text), others)
-        return posixpath.join(posixpath.dirname(name.text), found) if found else None
 
-
-def _names(document: Document) -> Iterator[_Name]:
+def _names(document: Document) -> Iterator[NamedFile]:
     value = document.value.get("extends")
     if isinstance(value, str) and value:
-        yield _Name(document, ("extends",), value)
+        yield NamedFile(document, ("extends",), value, "FL018")
     for index, item in enumerate(value if isinstance(value, list) else ()):
         if isinstance(item, str) and item:
-            yield _Name(document, ("extends", index), item)
+            yield NamedFile(document, ("extends", index), item, "FL018")
 
 
 def _is_well_formed(value: object) -> bool:
-    """Tell whether `extends` holds names and nothing else; what else it holds is complained about by its type."""
+    """Return whether `extends` holds only names; validation reports values of another type."""
     items = value if isinstance(value, list) else [value]
     return value is None or all(isinstance(item, str) and item for item in items)

@@ -1,6 +1,4 @@
-"""Where files lie that a fleet is read from: the disk here, a git revision in `review/`. Paths are as a person gave
-them.
-"""
+"""The tree of files that a fleet is read from: the disk here, a git revision in `review/`. Paths are as given."""
 
 from __future__ import annotations
 
@@ -13,25 +11,25 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link to another file, and what it holds."""
+    """A link to another file, and its target as written."""
 
     file: str
     target: str
 
 
 def allowed_in_checkout(given: str) -> str:
-    """Say which files may be meant, seen from the file `given` by the user."""
+    """Return which files are allowed, for the file `given` by the user."""
     return f"a file of the same git repository; without one, a file below the folder above that of {given}"
 
 
 class FileTree(Protocol):
-    """What reading a fleet asks of a place where files lie. Each method may raise OSError."""
+    """The files that a fleet may be read from. Each method may raise OSError."""
 
     def is_folder(self, path: str) -> bool:
-        """Tell whether `path` is a folder."""
+        """Return whether `path` is a folder."""
 
     def is_file(self, path: str) -> bool:
-        """Tell whether `path` is a file that can be read."""
+        """Return whether `path` is a file that can be read."""
 
     def names(self, folder: str) -> Sequence[str]:
         """Return the names of the files in a folder, sorted; not those of folders in it."""
@@ -40,15 +38,15 @@ class FileTree(Protocol):
         """Return the file's bytes, at most `limit` of them."""
 
     def identity(self, path: str) -> str:
-        """Return a text that is equal for two paths exactly when they lead to one file."""
+        """Return text that is equal for two paths exactly when they lead to one file."""
 
     def in_checkout(self, path: str, given: str) -> bool:
-        """Tell whether `path`, which need not be there, lies in one checkout with the file `given` by the user."""
+        """Return whether `path`, which may not exist, is in the same checkout as the file `given` by the user."""
 
     def link_out(self, path: str, *, listed: bool = False) -> Link | None:
-        """Return the link on the way to `path` that leads out of the checkout in which it lies itself.
+        """Return the link on the way to `path` that leads out of the checkout that the link is in.
 
-        `listed` = nobody named the file: it lies in a folder that was given.
+        `listed` = the user named the folder, not the file.
         """
 
 
@@ -56,11 +54,11 @@ class Disk:
     """The files of this machine."""
 
     def is_folder(self, path: str) -> bool:
-        """Tell whether `path` is a folder."""
+        """Return whether `path` is a folder."""
         return Path(path).is_dir()
 
     def is_file(self, path: str) -> bool:
-        """Tell whether `path` is there and no folder; a pipe counts, too."""
+        """Return whether `path` exists and is not a folder; a pipe counts too."""
         found = Path(path)
         return found.exists() and not found.is_dir()
 
@@ -78,21 +76,21 @@ class Disk:
         return str(Path(path).resolve())
 
     def in_checkout(self, path: str, given: str) -> bool:
-        """Tell whether `path`, with every link followed, lies in the git repository around the folder of `given`.
+        """Return whether `path`, with every link followed, is in the git repository around the folder of `given`.
 
-        Its own `.git` is no part of it. Without a repository the folder around that folder counts, if it is not `/`.
+        `.git` is not part of it. Without a repository the folder around that folder counts, unless it is `/`.
         """
-        # realpath takes what is missing and links in a circle, for which Path.resolve raises RuntimeError
+        # realpath accepts missing files and links in a circle, where Path.resolve raises RuntimeError
         folder, real = Path(os.path.realpath(Path(given).parent)), Path(os.path.realpath(path))
         around = folder if folder.parent == Path(folder.anchor) else folder.parent
         top = _repository(folder) or around
         return real.is_relative_to(top) and ".git" not in real.relative_to(top).parts
 
     def link_out(self, path: str, *, listed: bool = False) -> Link | None:
-        """Return the link on the way to `path` that leads out of the checkout in which it lies itself.
+        """Return the link on the way to `path` that leads out of the checkout that the link is in.
 
-        A path that was named is followed wherever it leads, as long as its links lie in no repository: those of a
-        repository were made by whoever may change it.
+        A path that the user named is followed anywhere, unless a link on the way is in a repository: everyone who may
+        change the repository could have made that link.
         """
         for link in [Path(path)] if listed else [Path(path), *Path(path).parents]:
             if (link.is_symlink() and (listed or _repository(Path(os.path.realpath(link.parent))))

@@ -1,7 +1,7 @@
-"""`fmt`: one layout for all fleet files. Comments stay with what they are about, and the meaning never changes.
+"""`fmt`: one layout for all fleet files. Comments stay with their entry, and the meaning never changes.
 
-Not a ruamel round trip: there a comment hangs on the key before it, so that ordering keys would move the wrong ones,
-and re-indenting leaves comments behind. Here scalars and flow collections are kept character by character.
+Not a ruamel round trip: it ties a comment to the key before it, so sorting the keys would move the wrong comments, and
+re-indenting leaves comments behind. Here scalars and flow collections are kept character by character.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import Composed, compose
 from fleetctl.fleetfile.layout import Page, UnknownLayoutError
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.read_layout import read_layout
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
 from fleetctl.fleetfile.text import SourceText, decode
 from fleetctl.fleetfile.write_layout import write_layout
+from fleetctl.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Formatted:
 def format_sources(
     sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None
 ) -> tuple[list[Formatted], list[Problem]]:
-    """Return every sound file of `sources` in its usual layout, and what is wrong with the others."""
+    """Return every sound file of `sources` in the usual layout, and the problems of the others."""
     read, problems = read_sources(sources, stdin)
     formatted = []
     for source in read:
@@ -46,7 +46,7 @@ def format_sources(
 
 
 def format_source(source: SourceBytes) -> Formatted:
-    """Return a fleet file in its usual layout; raises FleetFileError where it is broken or cannot be kept whole."""
+    """Return a fleet file in the usual layout; raises FleetFileError for one that is broken or cannot be kept whole."""
     text = decode(source)
     if isinstance(text, Problem):
         raise FleetFileError([text])
@@ -62,7 +62,7 @@ def _formatted(text: SourceText, composed: Composed) -> str:
     meaning = _meaning(composed)
     try:
         comments = _comments(read_layout(unix))
-        # an anchor may have to stay above its alias, so a second try keeps the order of keys
+        # an anchor may have to stay above its alias, so the second attempt keeps the order of keys
         for sort in (True, False):
             after = write_layout(read_layout(unix), sort=sort)
             if _is_sound(after, meaning, comments):
@@ -79,7 +79,7 @@ def _is_sound(after: str, meaning: list[str], comments: Counter[str]) -> bool:
 
 
 def _meaning(composed: Composed) -> list[str]:
-    # JSON text tells true, 1 and 1.0 apart, which Python's == does not
+    # in JSON text true, 1 and 1.0 differ; for Python's == they are equal
     return [json.dumps(document.value, sort_keys=True) for document in composed.documents]
 
 
@@ -88,5 +88,5 @@ def _comments(pages: list[Page]) -> Counter[str]:
 
 
 def _refusal(text: SourceText, offset: int) -> Problem:
-    return text.problem("FL017", offset, "fmt cannot lay this out without a risk to its meaning; nothing was changed",
+    return text.problem("FL017", offset, "fmt cannot format this without a risk to its meaning; nothing was changed",
                         allowed="plain block mappings and lists, without directives and `? key`")

@@ -1,4 +1,4 @@
-"""What a person most likely meant: `16GB` for `16G`, `30` for `30s`, `[a, b]` for `in(a, b)`."""
+"""The value that a person most likely meant: `16GB` for `16G`, `30` for `30s`, `[a, b]` for `in(a, b)`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def duration_meant(text: str) -> str | None:
 
 
 def number_meant(text: str) -> str | None:
-    """Return the number that stands in quotes, if one does."""
+    """Return the number in quotes, if there is one."""
     return text.strip() if re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", text) else None
 
 

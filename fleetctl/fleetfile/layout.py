@@ -54,7 +54,7 @@ class Block:
 
 @dataclass(slots=True)
 class Page:
-    """One document of a text: what stands above its `---`, whether it has one, and its content."""
+    """One document of a text: the lines above its `---`, whether it has one, and its content."""
 
     above: list[str] = field(default_factory=list)
     explicit: bool = False

@@ -11,8 +11,8 @@ from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.extends import Bases
 from fleetctl.fleetfile.file_tree import DISK, FileTree
+from fleetctl.fleetfile.house_rules import HouseRules, check_house_rules
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.raw import models
 from fleetctl.fleetfile.resolve import resolve
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -20,15 +20,16 @@ from fleetctl.fleetfile.rules_fleet import check_fleet, check_whole
 from fleetctl.fleetfile.rules_model import check_model
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
 from fleetctl.fleetfile.validate import validate, validate_part
+from fleetctl.problem import Problem
 
 MAX_PROBLEMS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedFleet:
-    """What a run found: the fleet where there are no errors, and all problems, warnings included, in file order.
+    """The fleet, where there are no errors, and all problems in file order, warnings included.
 
-    `documents` are what the fleet was resolved from, to find the place of anything in it.
+    `documents` are the documents that the fleet was resolved from, for the place of anything in it.
     """
 
     fleet: ResolvedFleet | None
@@ -50,14 +51,14 @@ class LoadedFleet:
 def load_fleet(
     sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None, tree: FileTree = DISK
 ) -> ResolvedFleet:
-    """Return the fleet that lies in `sources` (files, folders, `-`); raises FleetFileError with every error in them."""
+    """Return the fleet in `sources` (files, folders, `-`); raises FleetFileError with every error in them."""
     return inspect_fleet(sources, stdin=stdin, tree=tree).sound()
 
 
 def inspect_fleet(
     sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None, tree: FileTree = DISK
 ) -> LoadedFleet:
-    """Return the fleet, if it is sound, and everything there is to say about its files; raises nothing."""
+    """Return the fleet, if it is sound, and every problem of its files; raises nothing."""
     read, problems = read_sources(sources, stdin, tree)
     return inspect_bytes(read, problems, tree=tree)
 
@@ -66,7 +67,7 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
                   ) -> LoadedFleet:
     """Like `inspect_fleet`, for files already in memory.
 
-    `problems` were met while reading them; `tree` is where what they extend is read from.
+    `problems` were found while reading them; `tree` is where their bases are read from.
     """
     with collector_paused():
         return _inspect(read, list(problems), tree)
@@ -84,6 +85,8 @@ def _inspect(read: Sequence[SourceBytes], found: list[Problem], tree: FileTree) 
     found += (problem for one in checked for problem in one.problems)
     found += (problem for document in sound for model in models(document) for problem in check_model(model))
     found += check_fleet(sound)
+    rules = check_house_rules(sound, tree) if whole else HouseRules()
+    found += rules.problems
     if whole:
         found += check_whole(sound)
     files = [*read, *bases.read]
@@ -91,7 +94,7 @@ def _inspect(read: Sequence[SourceBytes], found: list[Problem], tree: FileTree) 
     if any(problem.severity == "error" for problem in ordered):
         return LoadedFleet(None, ordered)
     pairs = [(one.document, one.model) for one in fleets if one.model is not None]
-    fleet = resolve(pairs, [FleetSource(path=source.file, sha256=source.sha256) for source in files])
+    fleet = resolve(pairs, [FleetSource(path=source.file, sha256=source.sha256) for source in files], rules.files)
     return LoadedFleet(fleet, ordered, tuple(document for document, _ in pairs))
 
 

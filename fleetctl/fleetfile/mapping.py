@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from fleetctl.fleetfile.nodes import Children, Entry, Node
 from fleetctl.fleetfile.text import SourceText
 
 Note = Callable[..., None]
-"""Called with code, offset, message (and `allowed`, `suggestion`) for each thing that is wrong."""
-
-
-class OpenCollection(Protocol):
-    """A collection whose end has not been read yet."""
-
-    node: Node
-    anchor: str | None
-
-    def add(self, node: Node, at: int) -> None:
-        """Take the next node; `at` is where it, or the alias to it, stands."""
-
-    def close(self) -> Node:
-        """Return the finished collection."""
+"""Called with code, offset and message (and `allowed`, `suggestion`) for each problem."""
 
 
 class OpenList:
@@ -34,7 +20,7 @@ class OpenList:
         self.anchor = anchor
 
     def add(self, node: Node, at: int) -> None:
-        """Append an item."""
+        """Append an item; `at` is its place, or that of the alias to it."""
         self.items.append((at, at, node))
         self.node.value.append(node.value)
 
@@ -44,7 +30,7 @@ class OpenList:
 
 
 class OpenMapping:
-    """A mapping under construction: takes keys and values in turn."""
+    """A mapping under construction, which takes keys and values in turn."""
 
     def __init__(self, at: int, anchor: str | None, source: SourceText, note: Note) -> None:
         self.entries: Children = {}
@@ -81,7 +67,7 @@ class OpenMapping:
         return self._key[0].raw if self._key else None
 
     def close(self) -> Node:
-        """Return the mapping, filled up from its merge keys: what it says itself wins, then the earlier source."""
+        """Return the mapping, filled up from its merge keys: its own keys win, then the earlier source."""
         for merged in self._merges:
             for name, (_, _, node) in merged.items():
                 if name not in self.entries:
@@ -111,3 +97,7 @@ class OpenMapping:
         if len(mappings) < len(sources):
             self._note("FL015", at, "<< merges mappings only", allowed="<<: *anchor or <<: [*a, *b], each of a mapping")
         self._merges.extend(mappings)
+
+
+OpenCollection = OpenList | OpenMapping
+"""A collection whose end has not been read yet."""

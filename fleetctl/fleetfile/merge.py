@@ -1,7 +1,7 @@
-"""Merging composed documents, base first: the later one wins key by key, and every value keeps the file it stands in.
+"""Merging composed documents, base first: the later one wins key by key, and every value keeps its file.
 
-Lists of named things merge by name; any other list is one value. Nothing can be taken out of a list of named things.
-Reads no file and checks nothing: the merged document is validated like any other.
+Lists of named things merge by name, and nothing can be removed from them; any other list is one value. The merged
+document is validated like any other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fleetctl.fleetfile.shape import keys_of
 from fleetctl.fleetfile.text import SourceText
 
 OWN_KEYS = ("apiVersion", "kind", "extends")
-"""What every document says for itself, and nothing inherits."""
+"""The keys that a document never inherits."""
 
 _Keys = tuple[str, ...]
 """The keys that lead to a value, without the indices of lists."""
@@ -31,7 +31,7 @@ _ONE_OF = {"readiness": ("http", "tcp", "exec"), "liveness": ("http", "tcp", "ex
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One of two values to merge, and the file it stands in."""
+    """One of two values to merge, and its file."""
 
     node: Node
     source: SourceText
@@ -43,7 +43,7 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """One entry of a collection, and the file it stands in."""
+    """One entry of a collection, and its file."""
 
     entry: Entry
     source: SourceText
@@ -54,7 +54,7 @@ class _Placed:
 
 
 def merge(base: Document, over: Document) -> Document:
-    """Return `over` with what it does not say taken from `base`; neither is changed."""
+    """Return `over` with the keys it does not have taken from `base`; neither is changed."""
     if not isinstance(base.root.children, dict) or not isinstance(over.root.children, dict):
         return over
     below = _Side(base.root, base.source)
@@ -63,10 +63,32 @@ def merge(base: Document, over: Document) -> Document:
 
 
 def join(documents: Sequence[Document]) -> Document:
-    """Return all documents of one sound fleet as one that stands on nothing: what they name more than once is equal."""
+    """Return all documents of one sound fleet as one without bases: keys that several of them have are equal."""
     whole = reduce(merge, documents)
     kept = [key for key in keys_of(FleetDocument) if key in whole.value and key != "extends"]
     return Document(whole.source, _mapping_of(_Side(whole.root, whole.source), kept))
+
+
+def with_defaults(document: Document) -> Document:
+    """Return a joined fleet with `spec.defaults` merged under each of its models."""
+    whole = _Side(document.root, document.source)
+    found = document.node(("spec", "defaults")), document.node(("spec", "models"))
+    if not all(found):
+        return document
+    spec = whole.entry("spec").side
+    defaults, models = spec.entry("defaults"), spec.entry("models")
+    if not isinstance(models.side.node.children, list):
+        return document
+    filled = [_both(defaults, models.side.entry(index), ("spec", "models"))
+              for index in range(len(models.side.node.children))]
+    return Document(document.source, _with(whole, "spec", _with(spec, "models", _merged_list(models.side, filled))))
+
+
+def _with(side: _Side, key: str, node: Node) -> MergedNode:
+    """Return a mapping with another value under one of its keys, which keeps its place."""
+    placed = {one: side.entry(one) for one in side.node.value}
+    key_at, value_at, _ = placed[key].entry
+    return _merged_mapping(side.node.at, placed | {key: _Placed((key_at, value_at, node), placed[key].source)})
 
 
 def _mapping_of(side: _Side, keys: Sequence[str]) -> MergedNode:
@@ -103,18 +125,22 @@ def _list(base: _Side, over: _Side, keys: _Keys) -> Node:
               for index in range(len(base.node.value))]
     merged = set(partners.values())
     placed += [over.entry(index) for index in range(len(over.node.value)) if index not in merged]
-    return MergedNode(over.node.at, [one.entry[2].value for one in placed], [one.entry for one in placed],
+    return _merged_list(over, placed)
+
+
+def _merged_list(side: _Side, placed: Sequence[_Placed]) -> MergedNode:
+    return MergedNode(side.node.at, [one.entry[2].value for one in placed], [one.entry for one in placed],
                       dict(enumerate(one.source for one in placed)))
 
 
 def _both(base: _Placed, over: _Placed, keys: _Keys) -> _Placed:
-    """Merge two entries; a collection that stands in both files stands where the later one has it."""
+    """Merge two entries; a collection that is in both files has the place of the later one."""
     key_at, value_at, _ = over.entry
     return _Placed((key_at, value_at, _merged(base.side, over.side, keys)), over.source)
 
 
 def _rivals(keys: _Keys, own: dict[str, Value]) -> tuple[str, ...]:
-    """Return the keys of a base that cannot stand beside those of `own`: a probe has one kind."""
+    """Return the keys of a base that `own` replaces: a probe has one kind."""
     kinds = _ONE_OF.get(keys[-1], ()) if keys else ()
     return tuple(kind for kind in kinds if kind not in own) if any(kind in own for kind in kinds) else ()
 
@@ -131,7 +157,7 @@ def _partners(base: list[Value], over: list[Value], keys: _Keys) -> dict[int, in
 
 
 def _paired(base: Sequence[object], over: Sequence[object]) -> dict[int, int]:
-    # a name twice in one file is paired once, so that the second one stays to be complained about
+    # a name twice in one file is paired once, so that the second one stays and is reported
     waiting = {name: index for index, name in reversed(list(enumerate(over))) if name is not None}
     return {index: waiting.pop(name) for index, name in enumerate(base) if name in waiting}
 
@@ -152,7 +178,7 @@ def _roles(members: list[Value]) -> list[object]:
 
 
 def _is_gang(members: list[Value]) -> bool:
-    """Tell a gang from a Standalone: one is not merged into the other, it takes its place."""
+    """Return whether this is a gang, which replaces a Standalone and is never merged with one."""
     return any(role in ("Leader", "Worker") for role in _role_names(members))
 
 

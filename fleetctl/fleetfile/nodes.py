@@ -1,4 +1,4 @@
-"""A composed YAML document: plain values, and for each of them the file and character where it and its key stand."""
+"""A composed YAML document: plain values, and for each value the file and offset of it and of its key."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.documents.position import Position
-from fleetctl.fleetfile.problems import Path, Problem
+from fleetctl.documents.position import Path, Position
 from fleetctl.fleetfile.text import SourceText
+from fleetctl.problem import Problem
 
 Value = Any
 """A YAML value: dict with text keys, list, text, number, boolean or None."""
@@ -45,13 +45,13 @@ class Node:
         entry = self.entry(part)
         return entry[2] if entry else None
 
-    def source_of(self, part: str | int, own: SourceText) -> SourceText:  # noqa: ARG002  a merged node knows better
-        """Return the file in which an entry stands; `own` is the one this node stands in."""
+    def source_of(self, part: str | int, own: SourceText) -> SourceText:  # noqa: ARG002  a merged node has several
+        """Return the file of an entry; `own` is the file of this node."""
         return own
 
 
 Entry = tuple[int, int, Node]
-"""Where the key stands, where the value (or the alias or merge key that brings it) stands, and the value."""
+"""The offset of the key, the offset of the value (or of the alias or merge key that brings it), and the value."""
 
 Children = dict[str, Entry]
 
@@ -67,13 +67,13 @@ class MergedNode(Node):
         self.sources = sources
 
     def source_of(self, part: str | int, own: SourceText) -> SourceText:  # noqa: ARG002  every entry has its own
-        """Return the file in which an entry stands."""
+        """Return the file of an entry."""
         return self.sources[part]
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document. Merged from several files, it stands in `source`, the last of them, and values know theirs."""
+    """One YAML document. Merged from several files, it has the last of them as `source`, and each value has its own."""
 
     source: SourceText
     root: Node
@@ -105,7 +105,7 @@ class Document:
         return source, at if key else value_at
 
     def place(self, path: Path, *, key: bool = False) -> Position:
-        """Return where the value at `path`, or its key, stands; see `locate`."""
+        """Return the position of the value at `path`, or of its key; see `locate`."""
         source, offset = self.locate(path, key=key)
         line, column = source.position(offset)
         return Position(file=source.file, line=line, column=column)

@@ -1,4 +1,4 @@
-"""Whether text may stand without quotes: neither we nor a reader of YAML 1.1 take it for something else."""
+"""Whether text needs no quotes: neither we nor a reader of YAML 1.1 read it as another value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _YES_OR_NO = ("y", "Y", "n", "N")  # booleans of YAML 1.1 that PyYAML leaves alo
 
 
 def is_text_to_all(text: str) -> bool:
-    """Tell whether every reader takes a plain scalar for this text; `on` and `12:30` are not to all."""
+    """Return whether every reader takes a plain scalar as this text; some read `on` and `12:30` as other values."""
     try:
         ours = resolve_plain(text)
     except ValueError:

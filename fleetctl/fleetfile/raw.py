@@ -1,15 +1,16 @@
-"""Tolerant views of a document that may be wrong in places: what has the right shape is seen, the rest left out.
+"""Tolerant views of a document that may have errors: values of the wrong type are left out.
 
 The rules read documents through these, so that a bad quantity in one model does not hide a missing Leader in another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from fleetctl.documents.position import Path
 from fleetctl.fleetfile.nodes import Document, Value
-from fleetctl.fleetfile.problems import Path, Problem
+from fleetctl.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +63,14 @@ def root(document: Document) -> Raw:
 def models(document: Document) -> Iterator[Raw]:
     """Yield the models of one document."""
     return root(document).child("spec").items("models")
+
+
+def repeated(views: Iterable[Raw], key: str) -> Iterator[tuple[Raw, Raw]]:
+    """Yield each view whose text under `key` was in an earlier view, after the first that had it."""
+    first: dict[str, Raw] = {}
+    for view in views:
+        text = view.text(key)
+        if text is not None and text in first:
+            yield first[text], view
+        elif text is not None:
+            first[text] = view

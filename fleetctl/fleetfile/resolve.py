@@ -1,4 +1,4 @@
-"""From valid documents to one fleet: files merged, defaults under every model, each model with its spec hash."""
+"""From valid documents to one fleet: files merged, defaults merged into each model, each model with its spec hash."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ SPEC_HASH_DIGITS = 16
 _Settings = TypeVar("_Settings", bound=BaseModel)
 
 
-def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[FleetSource]) -> ResolvedFleet:
-    """Merge documents that passed every rule; `files` is what they were read from."""
+def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[FleetSource],
+            house_rules: Sequence[FleetSource] = ()) -> ResolvedFleet:
+    """Merge documents that passed every rule; `files` is what they were read from, `house_rules` their schemas."""
     specs = [model.spec for _, model in checked]
     defaults = next((spec.defaults for spec in specs if spec.defaults is not None), ModelDefaults())
     return ResolvedFleet(
@@ -35,21 +36,22 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
         files=tuple(files),
         policy=next((spec.policy for spec in specs if spec.policy is not None), Policy()),
         policy_places=_policy_places(checked),
+        house_rules=tuple(house_rules),
     )
 
 
 def spec_document(model: ResolvedModel) -> dict[str, Any]:
-    """Return the shape of one replica as it stands in a plan: every default filled in, amounts as integers, seconds."""
+    """Return the shape of one replica as a plan has it: every default filled in, amounts as integers, seconds."""
     return {"workers": [_with_counts(_full(group)) for group in model.workers], "placement": _full(model.placement)}
 
 
 def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[str, Any]:
-    """Return the shape with what the user set and nothing else: what the spec hash covers, and `import` writes back."""
+    """Return the shape with only the keys the user set: the spec hash covers these, and `import` writes them back."""
     return {"workers": [_as_set(group) for group in workers], "placement": _as_set(placement)}
 
 
 def hash_of_shape(as_set: Mapping[str, Any]) -> str:
-    """Return the spec hash of a `shape_as_set`: our own defaults stay out of it, so an upgrade moves nothing."""
+    """Return the spec hash of a `shape_as_set`: our own defaults are not in it, so an upgrade changes no hash."""
     return sha256_hex(canonical_json(as_set))[:SPEC_HASH_DIGITS]
 
 

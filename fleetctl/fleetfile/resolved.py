@@ -12,7 +12,7 @@ from fleetctl.documents.position import Position
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """One model as it holds after merging defaults. `spec_hash` covers workers and placement as the user set them."""
+    """One model with defaults merged. `spec_hash` covers workers and placement as the user set them."""
 
     key: str
     replicas: int
@@ -30,7 +30,8 @@ class ResolvedModel:
 class ResolvedFleet:
     """One fleet, from all its files; models and node policies in argument order, then file order.
 
-    `policy_places` says where each key of `policy` that is set stands, by its name in the file.
+    `policy_places` holds the place of each key of `policy` that is set, by its name in the file; `house_rules` the
+    files that `policy.schemas` names, in its order.
     """
 
     name: str
@@ -40,3 +41,4 @@ class ResolvedFleet:
     files: tuple[FleetSource, ...]
     policy: Policy = field(default_factory=Policy)
     policy_places: Mapping[str, Position] = field(default_factory=dict)
+    house_rules: tuple[FleetSource, ...] = ()

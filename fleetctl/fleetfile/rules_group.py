@@ -1,4 +1,4 @@
-"""Rules over one worker group: roles that make up a unit, counts that belong to Workers, and at least one claim.
+"""Rules over one worker group: roles that form a unit, count on Workers only, and at least one claim.
 
 Counterparts of Modelplane's admission rules: group shape (11), a claim in every group (12), count on Workers only (13).
 """
@@ -11,8 +11,8 @@ from typing import get_args
 
 from fleetctl.documents.fleet import Role
 from fleetctl.fleetfile.nodes import Value
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.raw import Raw
+from fleetctl.problem import Problem
 
 MAX_MEMBERS_PER_REPLICA = 256
 """A replica's actor carries all its planned members, about 240 bytes each, in one variable of its environment, where
@@ -26,12 +26,12 @@ def role_of(member: Raw) -> Value:
 
 
 def is_gang(group: Raw) -> bool:
-    """Tell whether the group means to be a gang: a member is a Leader or a Worker."""
+    """Return whether the group is meant as a gang: a member is a Leader or a Worker."""
     return any(role_of(member) in ("Leader", "Worker") for member in group.items("members"))
 
 
 def check_group(group: Raw) -> Iterator[Problem]:
-    """Yield what is wrong with the members of one group taken together."""
+    """Yield the problems of the members of one group together."""
     members = list(group.items("members"))
     if not members:
         return
@@ -40,13 +40,13 @@ def check_group(group: Raw) -> Iterator[Problem]:
     if all(role_of(member) in get_args(Role) for member in members):
         yield from _shape(members)
     if not any(_claims_something(member) for member in members):
-        yield group.problem("FL047", "no member of this group claims anything of its node", key="name", on_key=True,
+        yield group.problem("FL047", "no member of this group claims a resource of its node", key="name", on_key=True,
                             allowed="gpus, vram or cpus in the resources of at least one member")
 
 
 def _stray_count(member: Raw) -> Problem:
     role = role_of(member)
-    return member.problem("FL042", f"count belongs to a Worker, and this is a {role}", key="count", on_key=True,
+    return member.problem("FL042", f"count is for a Worker, and this is a {role}", key="count", on_key=True,
                           allowed="copies on the group for more Standalone members" if role == "Standalone" else None)
 
 

@@ -1,11 +1,10 @@
-"""Rules over one model: its groups' names, its size, placements that cannot be, and settings that do nothing."""
+"""Rules over one model: names of its groups, its size, placements that cannot be, and settings without effect."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleetctl.fleetfile.problems import Problem
-from fleetctl.fleetfile.raw import Raw
+from fleetctl.fleetfile.raw import Raw, repeated
 from fleetctl.fleetfile.rules_group import (
     MAX_MEMBERS_PER_REPLICA,
     check_group,
@@ -15,14 +14,16 @@ from fleetctl.fleetfile.rules_group import (
     whole,
 )
 from fleetctl.fleetfile.rules_reference import check_references
+from fleetctl.problem import Problem
 
 NODE_ID_LABEL = "ray.io/node-id"
 
 
 def check_model(model: Raw) -> Iterator[Problem]:
-    """Yield what is wrong with one model beyond the shape of its values."""
+    """Yield the problems of one model beyond the types of its values."""
     groups = list(model.items("workers"))
-    yield from _group_names(groups)
+    for first, group in repeated(groups, "name"):
+        yield group.problem("FL041", f'the group "{group.text("name")}" is already at {first.at("name")}', key="name")
     for group in groups:
         yield from check_group(group)
         for member in group.items("members"):
@@ -31,17 +32,6 @@ def check_model(model: Raw) -> Iterator[Problem]:
             yield from _fixed_ports(model, group, member)
     yield from _size(model, groups)
     yield from _placement(model, groups)
-
-
-def _group_names(groups: list[Raw]) -> Iterator[Problem]:
-    first: dict[str, Raw] = {}
-    for group in groups:
-        name = group.text("name")
-        if name is None:
-            continue
-        if name in first:
-            yield group.problem("FL041", f'the group "{name}" is already at {first[name].at("name")}', key="name")
-        first.setdefault(name, group)
 
 
 def _size(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
@@ -57,7 +47,7 @@ def _placement(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
     if groups and not gangs:
         for key in ("sameLabel", "ranksPerNode"):
             if placement.get(key) is not None:
-                yield placement.problem("FL061", f"{key} is about gangs, and no group of this model is one", key=key,
+                yield placement.problem("FL061", f"{key} is for gangs, and no group of this model is a gang", key=key,
                                         on_key=True)
     if placement.text("sameLabel") == NODE_ID_LABEL:
         yield from _one_node(placement, gangs)
@@ -76,19 +66,20 @@ def _one_node(placement: Raw, gangs: list[Raw]) -> Iterator[Problem]:
 
 def _unused_probes(member: Raw) -> Iterator[Problem]:
     if role_of(member) == "Worker" and member.child("engine").get("readiness") is not None:
-        yield member.child("engine").problem("FL060", "a gang is ready when its Leader is; no one asks a Worker",
-                                             key="readiness", on_key=True)
+        yield member.child("engine").problem(
+            "FL060", "a gang is ready when its Leader is; the probe of a Worker is never used", key="readiness",
+            on_key=True)
 
 
 def _fixed_ports(model: Raw, group: Raw, member: Raw) -> Iterator[Problem]:
-    """Warn where a probe asks a port that is the same for every replica; it is not known which of them share a node."""
+    """Warn about a probe with a port that is the same for every replica: two of them may share a node."""
     if max(whole(model.get("replicas")), whole(group.get("copies"))) < 2:
         return
     for kind in ("readiness", "liveness"):
         for way in ("http", "tcp"):
-            asked = member.child("engine").child(kind).child(way)
-            if isinstance(port := asked.get("port"), int) and 0 < port < 65536:
-                yield asked.problem("FL065", f"of two replicas on one node only one can have port {port}; the other "
+            probe = member.child("engine").child(kind).child(way)
+            if isinstance(port := probe.get("port"), int) and 0 < port < 65536:
+                yield probe.problem("FL065", f"of two replicas on one node only one can have port {port}; the other "
                                              "fails with PORT_IN_USE", key="port",
                                     allowed="no port here and $(FLEETCTL_PORT) for the engine, or one replica a node "
                                             "(maxReplicasPerModel: 1)")

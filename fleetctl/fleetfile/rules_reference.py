@@ -1,13 +1,14 @@
-"""Rules over `$(NAME)`: each reference of ours must be one that fleetctl sets, or an engine would see it as text."""
+"""Rules over `$(NAME)`: each name with our prefix is one that fleetctl sets; the engine would get another as text."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from fleetctl.fleetfile.problems import Path, Problem
+from fleetctl.documents.nearest import nearest
+from fleetctl.documents.position import Path
 from fleetctl.fleetfile.raw import Raw
-from fleetctl.fleetfile.shape import nearest
+from fleetctl.problem import Problem
 
 INJECTED: dict[str, str] = {
     "FLEETCTL_MODEL": "the model key",
@@ -36,7 +37,7 @@ def check_references(member: Raw) -> Iterator[Problem]:
                                               allowed=", ".join(INJECTED), suggestion=_meant(name))
             elif path[-2] == "env":
                 yield member.document.problem("FL063", path, f"$({name}) stays as it is in an environment value",
-                                              allowed="command and args; the engine has the variable itself anyway")
+                                              allowed="command and args; the engine has the variable anyway")
     if not _has_shell(engine):
         yield from _shell_variables(engine)
 
@@ -80,5 +81,5 @@ def _shell_variables(engine: Raw) -> Iterator[Problem]:
     for path, item in _command_line(engine):
         match = _SHELL_VARIABLE.search(item)
         if match is not None:
-            yield engine.document.problem("FL062", path, f"{match[0]} is expanded by a shell, and none is started here",
+            yield engine.document.problem("FL062", path, f"{match[0]} is for a shell, and no shell is started here",
                                           suggestion=f"$({match[1]})" if match[1] in INJECTED else None)

@@ -1,4 +1,4 @@
-"""What a plain YAML scalar stands for: the core schema of YAML 1.2, so `on`, `yes` and `12:30` are text."""
+"""The value of a plain YAML scalar by the core schema of YAML 1.2: `on`, `yes` and `12:30` are text."""
 
 from __future__ import annotations
 

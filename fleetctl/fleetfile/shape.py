@@ -1,25 +1,23 @@
-"""Which keys the fleet file has where, read off the models, so that messages and models cannot disagree."""
+"""The keys of the fleet file and where each belongs, derived from the models, so that messages and models agree."""
 
 from __future__ import annotations
 
-import difflib
 import types
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
-from pydantic.alias_generators import to_camel
 
 from fleetctl.documents.fleet import FleetDocument
-from fleetctl.fleetfile.problems import Path
+from fleetctl.documents.position import Path
 
 Annotation = Any
-"""A type as the models spell it."""
+"""A type annotation of a model."""
 
 
 def model_at(path: Path) -> type[BaseModel] | None:
-    """Return the model that describes the mapping at `path`, or None where it is a map, a list or a scalar."""
+    """Return the model of the mapping at `path`, or None where it is a free map, a list or a scalar."""
     return _model_at(tuple(0 if isinstance(part, int) else part for part in path))
 
 
@@ -40,22 +38,12 @@ def keys_of(model: type[BaseModel]) -> list[str]:
 
 @lru_cache(maxsize=1)
 def homes() -> dict[str, tuple[str, ...]]:
-    """Return for every key of the format the keys it may stand under."""
+    """Return for every key of the format the keys it may be under."""
     found: dict[str, dict[str, None]] = {}
     for parent, model in _models("", FleetDocument):
         for key in keys_of(model):
             found.setdefault(key, {})[parent] = None
     return {key: tuple(parents) for key, parents in found.items()}
-
-
-def nearest(word: str, known: list[str]) -> str | None:
-    """Return the known word `word` is most likely meant to be, or None."""
-    exact = {candidate.lower(): candidate for candidate in known}
-    for form in (word, to_camel(word), word.replace("-", ""), word.replace("_", "")):
-        if form.lower() in exact:
-            return exact[form.lower()]
-    close = difflib.get_close_matches(word.lower(), list(exact), n=1, cutoff=0.6)
-    return exact[close[0]] if close else None
 
 
 def _models(parent: str, annotation: Annotation) -> Iterator[tuple[str, type[BaseModel]]]:

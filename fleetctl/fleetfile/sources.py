@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fleetctl.documents.canonical import sha256_hex
 from fleetctl.fleetfile.file_tree import DISK, FileTree, Link, allowed_in_checkout
-from fleetctl.fleetfile.problems import Problem
+from fleetctl.problem import Problem
 
 MAX_FILE_BYTES = 8 << 20
 STDIN_NAME = "<stdin>"
@@ -31,7 +31,7 @@ class SourceBytes:
 def read_sources(
     sources: Sequence[str], stdin: Callable[[], bytes] | None, tree: FileTree = DISK
 ) -> tuple[list[SourceBytes], list[Problem]]:
-    """Read every source in argument order, folders sorted by name; what cannot be read becomes a problem."""
+    """Read every source in argument order, folders sorted by name; a file that cannot be read becomes a problem."""
     read: list[SourceBytes] = []
     problems: list[Problem] = []
     seen: dict[str, str] = {}
@@ -50,12 +50,12 @@ def read_sources(
 
 def read_file(file: str, tree: FileTree) -> SourceBytes:
     """Return one file whole; raises OSError, with EFBIG for one that is too large."""
-    # one byte beyond the limit tells "too large" from "just fits" without reading the rest
+    # one byte beyond the limit is enough to know that a file is too large
     return _limited(SourceBytes(file, tree.read(file, MAX_FILE_BYTES + 1)))
 
 
 def why_unreadable(error: OSError) -> str:
-    """Say why a file could not be read."""
+    """Return why a file could not be read."""
     return f"{error.strerror}" if error.errno == errno.EFBIG else f"cannot be read: {error.strerror or error}"
 
 
@@ -118,7 +118,7 @@ def _leads_out(file: str, link: Link) -> Problem:
 
 
 def _twice(file: str, first: str) -> str:
-    return "given twice" if file == first else f"the same file as {first}, which is given already"
+    return "given twice" if file == first else f"the same file as {first}, which is already given"
 
 
 def _problem(code: str, file: str, message: str, allowed: str | None = None) -> Problem:

@@ -1,4 +1,4 @@
-"""YAML syntax errors in words a person can act on."""
+"""YAML syntax errors with a hint what to do."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import re
 
 import yaml
 
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.text import SourceText
+from fleetctl.problem import Problem
 
 _INDENT_TAB = re.compile(r" *\t")
 _HINTS = (
     ("mapping values are not allowed", "text with a colon and a space in it must be quoted"),
-    ("did not find expected ',' or", "is a bracket not closed, or a comma missing?"),
-    ("unexpected end of stream", "is a quote or bracket not closed?"),
+    ("did not find expected ',' or", "a bracket is not closed, or a comma is missing"),
+    ("unexpected end of stream", "a quote or bracket is not closed"),
     ("did not find expected key", "keys of one mapping begin in the same column"),
     ("did not find expected '-' indicator", "items of one list begin in the same column"),
     ("found character that cannot start any token", "text that begins with @, ` or % must be quoted"),
-    ("could not find expected ':'", "is a colon missing, or a quote not closed?"),
-    ("found unknown escape character", "in single quotes a backslash stands for itself"),
+    ("could not find expected ':'", "a colon is missing, or a quote is not closed"),
+    ("found unknown escape character", "in single quotes a backslash is an ordinary character"),
 )
 
 
 def syntax_problem(source: SourceText, error: yaml.MarkedYAMLError) -> Problem:
-    """Return what the parser stumbled over: a tab where one is to blame, otherwise its words and a hint."""
+    """Return the problem of a syntax error: a tab where that is the cause, otherwise the parser's words and a hint."""
     mark = error.problem_mark or error.context_mark
     at = min(mark.index, len(source.text)) if mark else 0
     tab = _tab_at(source, at)

@@ -1,4 +1,4 @@
-"""The text of one fleet file: decoding with exact complaints, and turning character offsets into lines and columns."""
+"""The text of one fleet file: decoding, and lines and columns for character offsets."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
-from fleetctl.fleetfile.problems import Path, Problem, path_text, severity_of
+from fleetctl.documents.position import Path, path_text
 from fleetctl.fleetfile.sources import SourceBytes
+from fleetctl.problem import Problem, severity_of
 
 _BOM = b"\xef\xbb\xbf"
 _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_ENVIRONMENT = re.compile(r"\benv\b")
 MAX_SOURCE_LINE = 200
 
 
@@ -37,10 +39,10 @@ class SourceText:
         self, code: str, offset: int, message: str, *, path: Path = (), allowed: str | None = None,
         suggestion: str | None = None, secret: bool = False,
     ) -> Problem:
-        """Make a problem at a character; `secret` keeps the source line out of it."""
+        """Make a problem at a character. A line that is `secret` or part of an environment is not shown."""
         line, column = self.position(offset)
-        shown = None if secret else self.line(line)
-        if shown is not None and len(shown) > MAX_SOURCE_LINE:
+        shown: str | None = self.line(line)
+        if shown is not None and (secret or len(shown) > MAX_SOURCE_LINE or _ENVIRONMENT.search(shown)):
             shown = None
         return Problem(code, severity_of(code), message, self.file, line, column, path_text(path), allowed,
                        suggestion, shown)
@@ -57,7 +59,7 @@ def decode(source: SourceBytes) -> SourceText | Problem:
     result = SourceText(source.file, text, starts)
     control = _CONTROL.search(text)
     if control is not None:
-        message = f"the control character U+{ord(control[0]):04X} cannot stand in YAML"
+        message = f"the control character U+{ord(control[0]):04X} is not allowed in YAML"
         return result.problem("FL006", control.start(), message, secret=True,
                               allowed='an escape in double quotes, such as "\\u0007"')
     return result

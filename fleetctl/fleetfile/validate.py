@@ -1,4 +1,4 @@
-"""One document against the models: each error of pydantic becomes one problem in our words, at its place."""
+"""One document against the models: each error of pydantic becomes a problem with a plain message and its place."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from fleetctl.documents.base import LIST, MAPPING, TEXT
 from fleetctl.documents.fleet import API_VERSION, FleetDocument
 from fleetctl.fleetfile.merge import OWN_KEYS
-from fleetctl.fleetfile.nodes import Document, Node, Value
-from fleetctl.fleetfile.problems import Path, Problem
-from fleetctl.fleetfile.wording import Finding, word
+from fleetctl.fleetfile.messages import Finding, problem_of
+from fleetctl.fleetfile.nodes import Document, Value
+from fleetctl.problem import Problem
+
+_FORMS = (TEXT.tag, MAPPING.tag, LIST.tag)
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A document and its model, which is there when nothing is wrong with its shape; `foreign` = not a fleet at all."""
+    """A document and its model, which is None when there are problems; `foreign` = not a fleet at all."""
 
     document: Document
     model: FleetDocument | None
@@ -33,13 +36,13 @@ def validate(document: Document) -> Checked:
 
 
 def validate_part(document: Document) -> Checked:
-    """Like `validate`, for a document whose bases could not all be read: what is missing may stand in them."""
+    """Like `validate`, for a document whose bases could not all be read: a missing key may be in one of them."""
     checked = validate(document)
     return replace(checked, problems=tuple(problem for problem in checked.problems if problem.code != "FL021"))
 
 
 def validate_base(document: Document) -> tuple[Problem, ...]:
-    """Check what a base says for itself alone; the rest is checked where it has been merged."""
+    """Check the keys of a base that are never inherited; the rest is checked after merging."""
     foreign = _foreign(document)
     if foreign is not None:
         return (foreign,)
@@ -48,7 +51,7 @@ def validate_base(document: Document) -> tuple[Problem, ...]:
 
 
 def is_foreign(document: Document) -> bool:
-    """Tell whether a document is not a fleet at all."""
+    """Return whether a document is not a fleet at all."""
     return _foreign(document) is not None
 
 
@@ -56,8 +59,8 @@ def _checked(document: Document, value: Value) -> Checked:
     try:
         return Checked(document, FleetDocument.model_validate(value))
     except ValidationError as error:
-        findings = (_finding(document, found) for found in error.errors(include_url=False, include_input=False))
-        problems = _without_echoes([word(finding) for finding in findings if finding is not None])
+        problems = _without_echoes([problem_of(_finding(document, found))
+                                    for found in error.errors(include_url=False, include_input=False)])
         # no model without a problem: a document must never drop out silently
         return Checked(document, None, problems or (document.problem("FL022", (), "this document cannot be used"),))
 
@@ -84,47 +87,12 @@ def _foreign(document: Document) -> Problem | None:
     return None
 
 
-def _finding(document: Document, error: ErrorDetails) -> Finding | None:
-    path, on_key, branch = _settle(document.root, error["loc"], error["type"])
-    node = document.node(path)
-    if branch is not None and _is_noise(path, branch, node, error["type"]):
-        return None
-    return Finding(document, path, node, on_key, error["type"], error["msg"], error.get("ctx") or {})
-
-
-def _settle(root: Node, loc: tuple[str | int, ...], kind: str) -> tuple[Path, bool, str | None]:
-    """Split pydantic's location into the path in the file, whether the key is meant, and the branch of a union."""
-    node: Node | None = root
-    path: list[str | int] = []
-    branch: str | None = None
-    for index, part in enumerate(loc):
-        if _is_union(path) and branch is None and part != "[key]":
-            branch = str(part)
-            continue
-        if part == "[key]" and index == len(loc) - 1:
-            return tuple(path), True, branch
-        child = node.child(part) if node else None
-        if child is None and kind != "missing":
-            break
-        path.append(part)
-        node = child
-    return tuple(path), kind == "extra_forbidden", branch
-
-
-def _is_union(path: list[str | int]) -> bool:
-    return path == ["extends"] or path[-2:] == ["placement", "spread"] or path[-3:-1] == ["engine", "env"]
-
-
-def _is_noise(path: Path, branch: str, node: Node | None, kind: str) -> bool:
-    """Tell whether an error is about the branch of a union that the author did not mean."""
-    if path[0] == "extends":
-        listed = len(path) > 1 or (node is not None and isinstance(node.children, list))
-        return branch.startswith("list") is not listed
-    if path[-2:] == ("placement", "spread"):
-        return (branch == "Spread") is not (node is not None and isinstance(node.children, dict))
-    meant_from_node = node is not None and (kind == "missing" or isinstance(node.children, dict))
-    if branch == "FromNode":
-        return kind == "model_type"
-    if branch == "Spread":
-        return False
-    return meant_from_node
+def _finding(document: Document, error: ErrorDetails) -> Finding:
+    """Return an error of pydantic's with its path in the file, up to the last part that is there."""
+    loc = [part for part in error["loc"] if part not in _FORMS]
+    on_key = loc[-1:] == ["[key]"]
+    path = loc[:-1] if on_key else loc
+    while path and error["type"] != "missing" and document.node(tuple(path)) is None:
+        path.pop()
+    return Finding(document, tuple(path), document.node(tuple(path)), on_key or error["type"] == "extra_forbidden",
+                   error["type"], error["msg"], error.get("ctx") or {})

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from fleetctl.documents.position import Path
 from fleetctl.fleetfile.layout import Block, Entry, Leaf, Page
-from fleetctl.fleetfile.problems import Path
 from fleetctl.fleetfile.shape import keys_of, model_at
 
 STEP = 2
 MERGE_KEY = "<<"
-# the shape of a replica is what a model is read for, so it stands last and together
+# the shape of a replica is the longest part of a model, so it comes last
 _LAST = ("workers",)
 
 

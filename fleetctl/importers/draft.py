@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fleetctl.documents.position import Position
-from fleetctl.fleetfile.problems import Path
+from fleetctl.documents.position import Path, Position
 
 Kind = Literal["lost", "changed", "todo"]
 _LAST_STEP = re.compile(r'(?:\["(?P<quoted>[^"]*)"\]|(?:^|\.)(?P<plain>[^.\["\]]+))(?P<indices>(?:\[\d+\])*)$')

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.draft import Draft
 from fleetctl.importers.kubernetes.objects import model_keys
@@ -19,6 +18,7 @@ from fleetctl.importers.ndif import read_models
 from fleetctl.importers.reading import Reading, is_taken
 from fleetctl.importers.serve import read_applications
 from fleetctl.importers.sources import WORDS, Source, sort_out, with_article
+from fleetctl.problem import Problem
 
 _OBJECTS: dict[tuple[str, str], Callable[[Reading, str, Draft], None]] = {
     ("modelplane", "ModelDeployment"): read_deployment,

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from fleetctl.documents.position import Position
+from fleetctl.documents.position import Path, Position, path_text
 from fleetctl.fleetfile.nodes import Document, Node
-from fleetctl.fleetfile.problems import Path, path_text
 from fleetctl.importers.draft import Draft, Kind, Loss
 
 _UNREAD = "the import does not know this field"

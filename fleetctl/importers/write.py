@@ -6,13 +6,14 @@ from collections import defaultdict
 from typing import Any
 
 from fleetctl.documents.fleet import API_VERSION
+from fleetctl.documents.position import Path
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.load import inspect_bytes
-from fleetctl.fleetfile.problems import Path, Problem
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.draft import Draft, DraftModel, Loss
 from fleetctl.importers.yaml_text import block, comment_lines
+from fleetctl.problem import Problem
 
 MODELINE = "# yaml-language-server: $schema=fleet.schema.json"
 

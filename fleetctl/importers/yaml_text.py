@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fleetctl.documents.position import Path
 from fleetctl.fleetfile.plain_text import is_text_to_all
-from fleetctl.fleetfile.problems import Path
 
 WIDTH = 116
 FOLD_FROM = 100

@@ -1,4 +1,4 @@
-"""Policy: what of a plan the fleet file does not let happen by itself. Judges a plan; never changes what is in it.
+"""Policy: the limits that the fleet file sets for one plan. It judges a plan and never changes it.
 
 Two kinds: thresholds (maxNewReplicas, maxNewGpus, maxChangePercent), which a person lifts with --force, and rules
 (protectedModels, allowedSelectors), which no flag lifts.
@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
-from fleetctl.documents.model_pattern import matches_pattern
+from fleetctl.documents.fleet import matches_pattern
 from fleetctl.documents.plan import PolicyFinding
 from fleetctl.documents.quantity import amount_of, count_of, format_share
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
 MIN_LIVE_FOR_PERCENT = 10
-"""Below this many live replicas a share of them says nothing: one more of three is 33 %, and a new fleet has none.
+"""With fewer live replicas a percentage means little: one more of three is 33 %, and a new fleet has none.
 
 octoDNS draws the same line at 10 records (`MIN_EXISTING_RECORDS` in its `provider/plan.py`).
 """
@@ -28,7 +28,7 @@ NOT_LIFTED = "no flag lifts this"
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What a plan does: new replicas by model key; the GPUs they hold together, in 1/10000; how many live there are."""
+    """What a plan does: new replicas by model key; their GPUs together, in 1/10000; the number of live replicas."""
 
     created: Mapping[str, int]
     new_gpus: int
@@ -36,9 +36,9 @@ class Doing:
 
 
 def policy_findings(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> list[PolicyFinding]:
-    """Return every policy of `fleet` that a plan doing this would break; `force` lifts thresholds.
+    """Return every policy of `fleet` that such a plan would break; `force` lifts thresholds.
 
-    What refuses the plan comes before what is lifted, and thresholds before rules.
+    Findings that refuse the plan come before lifted ones, thresholds before rules.
     """
     acted_on = [model for model in fleet.models if doing.created.get(model.key)]
     findings = [*_thresholds(fleet, doing, force=force), *_protected(fleet, doing, acted_on),
@@ -108,13 +108,13 @@ def _selectors(fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel]) -> Itera
 
 
 def _used_by(model: ResolvedModel) -> list[tuple[str, str]]:
-    """Return the labels a model selects nodes by, with what it asks of each; what several members ask stands once."""
+    """Return each label and expression that a model selects nodes by, once."""
     return list(dict.fromkeys(asked for group in model.workers for member in group.members
                               for asked in member.node_selector.items()))
 
 
 def _within(expression: str, allowed: Collection[str]) -> bool:
-    """Tell whether a selector can only choose allowed values; a negated one could choose anything else."""
+    """Return whether a selector can only choose allowed values; a negated one could choose any other value."""
     asked = parse_requirement(expression)
     listed = [parse_requirement(value) for value in allowed]
     values = {value for one in listed if not one.negated for value in one.values}
@@ -137,6 +137,6 @@ def _listed(values: Sequence[str]) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    """Return the share to one decimal, rounded up: what is over a limit never looks equal to it."""
+    """Return the share to one decimal, rounded up: a share over a limit never looks equal to it."""
     tenths = -(-1000 * part // whole)
     return f"{tenths // 10}.{tenths % 10}" if tenths % 10 else str(tenths // 10)

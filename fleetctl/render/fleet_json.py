@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fleetctl.documents.indented import indented_json
+from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.mask import masked
 from fleetctl.documents.plan import FleetSource
+from fleetctl.documents.position import Path, path_text
 from fleetctl.documents.rendered_fleet import RenderedFleet
 from fleetctl.fleetfile.nodes import Document, Node
-from fleetctl.fleetfile.problems import Path, path_text
 
 
 def render_fleet_json(document: Document, files: Sequence[FleetSource], *, show_env: bool) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fleetctl.collector import collector_paused
-from fleetctl.documents.mask import MASK
+from fleetctl.documents.mask import MASK, is_env_value
+from fleetctl.documents.position import Path
 from fleetctl.fleetfile.compose import MASKED_TAG
 from fleetctl.fleetfile.layout import Block, Entry, Leaf, Page
 from fleetctl.fleetfile.nodes import Document, Node
-from fleetctl.fleetfile.problems import Path
 from fleetctl.fleetfile.text import SourceText
 from fleetctl.fleetfile.write_layout import write_layout
 from fleetctl.render.visible import visible
@@ -115,4 +115,4 @@ class _Writer:
 
     def hides(self, placed: _Placed) -> bool:
         """Tell whether a scalar is the value of an environment variable, and not to be shown."""
-        return not self.show_env and placed.path[-3:-1] == ("engine", "env")
+        return not self.show_env and is_env_value(placed.path)

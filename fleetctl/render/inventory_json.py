@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.documents.indented import indented_json
+from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.inventory import Inventory
 
 

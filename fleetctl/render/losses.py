@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.importers.draft import Draft, Loss
+from fleetctl.problem import Problem
 from fleetctl.render.visible import visible
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from fleetctl.render.visible import visible
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fleetctl.fleetfile.problems import Problem
+    from fleetctl.problem import Problem
 
 
 def render_problems(problems: Sequence[Problem], console: Console) -> None:

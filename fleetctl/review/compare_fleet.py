@@ -7,7 +7,8 @@ from typing import Any
 
 from fleetctl.documents.difference import Difference, Effect
 from fleetctl.documents.fleet import Cluster
-from fleetctl.fleetfile.problems import Path, path_text
+from fleetctl.documents.position import Path, path_text
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.address import without_secret
 from fleetctl.review.compare_nodes import node_differences
 from fleetctl.review.meaning import Keyed, Steps
@@ -36,7 +37,15 @@ def fleet_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Differen
 def _settings(written: WrittenFleet) -> Keyed:
     fleet = written.fleet
     policy = fleet.policy.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    if fleet.policy.schemas:
+        policy["schemas"] = _house_rules(fleet)
     return {"metadata": {"name": fleet.name}, "cluster": fleet.cluster.model_dump(), "policy": _unordered(policy)}
+
+
+def _house_rules(fleet: ResolvedFleet) -> list[str]:
+    """Return the schemas with what is in them: another text of a file under the same name is a change too."""
+    return [f"{name}@{file.sha256[:12]}"
+            for name, file in zip(fleet.policy.schemas, fleet.house_rules, strict=True)]
 
 
 def _unordered(value: Any) -> Any:  # noqa: ANN401  any JSON value
@@ -48,6 +57,8 @@ def _unordered(value: Any) -> Any:  # noqa: ANN401  any JSON value
 def _difference(way: Steps, before: WrittenFleet, after: WrittenFleet) -> Difference:
     path: Path = way if way[0] == "metadata" else ("spec", *way)
     old, new = (_value(side, path) for side in (before, after))
+    if old == new and way == ("policy", "schemas"):
+        old, new = _house_rules(before.fleet), _house_rules(after.fleet)
     effect, message = _effect(way, old, new)
     return Difference(
         path=path_text(way), effect=effect, message=message, old=old, new=new,

@@ -8,13 +8,11 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from fleetctl.documents.difference import Difference
-from fleetctl.documents.mask import MASK
-from fleetctl.documents.position import Position
-from fleetctl.fleetfile.problems import Path, path_text
+from fleetctl.documents.mask import MASK, is_env_value, masked
+from fleetctl.documents.position import Path, Position, path_text
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.review.meaning import Keyed, Steps, at, full_meaning, meaning, seats
 from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, SAME_MEANING, model_effect
-from fleetctl.review.secret import is_env, masked_at
 from fleetctl.review.spelled import spelled
 from fleetctl.review.structural import changed_ways
 
@@ -54,7 +52,7 @@ def _compared_by(model: ResolvedModel) -> tuple[Any, ...]:
 
 
 def _whole_env_value(way: Steps) -> Steps:
-    return way[:-1] if is_env(way[:-1]) else way
+    return way[:-1] if is_env_value(way[:-1]) else way
 
 
 @dataclass(frozen=True)
@@ -78,8 +76,8 @@ class _Pair:
         if before == after:
             effect, message = "drift", SAME_MEANING
         else:
-            old = masked_at(way, spelled(before, way)) if old is None else old
-            new = masked_at(way, spelled(after, way)) if new is None else new
+            old = masked(spelled(before, way), way) if old is None else old
+            new = masked(spelled(after, way), way) if new is None else new
             effect, message = model_effect(way, before, after)
         if old == new == MASK:
             message = HIDDEN_CHANGED

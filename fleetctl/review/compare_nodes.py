@@ -9,7 +9,7 @@ from typing import Any
 
 from fleetctl.documents.difference import Difference, Effect
 from fleetctl.documents.fleet import NodePolicy
-from fleetctl.fleetfile.problems import path_text
+from fleetctl.documents.position import path_text
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.policies import ONE_EACH, UNCAPPED
 from fleetctl.review.meaning import Steps, selector_meaning

@@ -6,10 +6,10 @@ import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
 
+from fleetctl.documents.nearest import nearest
 from fleetctl.errors import RevisionError
 from fleetctl.review.git_command import Git, last_words
 
@@ -59,8 +59,8 @@ class Repository:
         """
         found = self.find(name)
         if found is None:
-            meant = get_close_matches(name, (self.git.ask(*_ALL_NAMES) or "").splitlines(), n=1, cutoff=0.7)
-            hint = f"did you mean {meant[0]}? Else {self._how_to_get(name)}" if meant else self._how_to_get(name)
+            meant = nearest(name, (self.git.ask(*_ALL_NAMES) or "").splitlines())
+            hint = f"did you mean {meant}? Else {self._how_to_get(name)}" if meant else self._how_to_get(name)
             raise MissingRevision(f"git knows no revision {name!r} here", hint=hint)
         return found
 

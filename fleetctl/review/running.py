@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from fleetctl.documents.difference import Difference
 from fleetctl.documents.fleet import Placement, WorkerGroup
 from fleetctl.documents.mask import MASK
-from fleetctl.documents.position import Position
-from fleetctl.fleetfile.problems import Path
+from fleetctl.documents.position import Path, Position
 from fleetctl.fleetfile.resolve import hash_of_shape, shape_as_set
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.importers.authored import authored_workers

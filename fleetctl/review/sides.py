@@ -10,9 +10,9 @@ from fleetctl.errors import FleetFileError, RevisionError, UsageError
 from fleetctl.fleetfile.file_tree import FileTree
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import fleet_files
+from fleetctl.problem import Problem
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
 

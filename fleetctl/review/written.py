@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fleetctl.documents.position import Position
+from fleetctl.documents.mask import masked
+from fleetctl.documents.position import Path, Position
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.problems import Path
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.review.meaning import Steps, seats
-from fleetctl.review.secret import masked_at
 
 _INHERITED = frozenset({"priority", "startupTimeout", "schedulingTimeout", "restart", "placement"})
 
@@ -35,7 +34,7 @@ class WrittenModel:
         path, named = self._way(steps)
         found = self._found(path) if named is not None else None
         node = found[0].node(found[1]) if found else None
-        return masked_at(steps, node.value) if node else None
+        return masked(node.value, steps) if node else None
 
     def place(self, steps: Steps, item: int | None = None) -> Position:
         """Return where the value stands, or its `item` of a list; else the nearest key above where it would stand."""

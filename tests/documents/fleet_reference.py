@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.documents.schemas import json_schema
-from fleetctl.fleetfile.problems import CODES, severity_of
 from fleetctl.fleetfile.rules_reference import INJECTED
+from fleetctl.problem import CODES, severity_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "fleet-file.md"
 TITLES = {

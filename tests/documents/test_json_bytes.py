@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.documents.canonical import canonical_json, canonical_json_of_sorted, plan_id, sha256_hex
-from fleetctl.documents.indented import indented_json
+from fleetctl.documents.canonical import canonical_json, canonical_json_of_sorted, indented_json, plan_id, sha256_hex
 from fleetctl.documents.inventory import Amounts, Inventory, Node, NodeResources
 from fleetctl.documents.loading import load_document
 from fleetctl.documents.plan import Hold, Lifecycle

@@ -117,7 +117,7 @@ def test_a_plan_with_an_operation_that_is_not_known_needs_a_newer_fleetctl(versi
         f'p.json needs a newer fleetctl: it holds the operation "promote", which this one does not know; it is {found}'
         ", made by fleetctl 0.9.0, and this is fleetctl 0.1.0, which knows formatVersion 1.0")
     assert "damaged" not in caught.value.message
-    assert caught.value.hint == "use the fleetctl that wrote it, or write it anew with this one"
+    assert caught.value.hint == "use the fleetctl that wrote it, or write it again with this one"
     assert caught.value.exit_code == 1
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.fleetfile.problems import CODES
+from fleetctl.problem import CODES
 
 FOLDER = Path(__file__).parent / "cases"
 CASES = sorted([*FOLDER.glob("*.yaml"), *FOLDER.glob("*/fleet.yaml")])

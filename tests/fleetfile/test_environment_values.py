@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.fleetfile.problems import Problem
+from fleetctl.problem import Problem
 
 from .fleets import fleet, model
 
@@ -16,7 +16,7 @@ def problems(env: str) -> tuple[Problem, ...]:
 
 
 @pytest.mark.parametrize(("env", "message"), [
-    ('{T: "a\\0hunter5"}', "the value of T holds a NUL character, which no command line can carry"),
+    ('{T: "a\\0hunter5"}', "the value of T has a NUL character, which a command line cannot have"),
     ("hunter5", "env is text, not a mapping"),
     ('"8775"', "env is text, not a mapping"),
     ("8775", "env is a number or boolean, not a mapping"),

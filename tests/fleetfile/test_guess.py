@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from fleetctl.documents.nearest import nearest
 from fleetctl.fleetfile import guess
-from fleetctl.fleetfile.shape import homes, nearest
+from fleetctl.fleetfile.shape import homes
 
 
 @pytest.mark.parametrize(("text", "meant"), [

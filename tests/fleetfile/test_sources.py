@@ -6,8 +6,8 @@ import pytest
 
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.load import MAX_PROBLEMS, inspect_fleet, load_fleet
-from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.sources import MAX_FILE_BYTES
+from fleetctl.problem import Problem
 
 from .fleets import fleet, model
 

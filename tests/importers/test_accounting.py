@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from import_cases import CASES, imported, sources
 
+from fleetctl.documents.position import path_text
 from fleetctl.fleetfile.compose import compose_bytes
-from fleetctl.fleetfile.problems import path_text
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.draft import Loss
 from fleetctl.importers.write import write_draft

@@ -35,8 +35,8 @@ def rendered(loaded: LoadedFleet, *, origins: bool = False, show_env: bool = Tru
     return render_fleet_yaml(join(loaded.documents), origins=origins, show_env=show_env)
 
 
-def loaded_again(text: str) -> LoadedFleet:
-    return inspect_bytes([SourceBytes("rendered.yaml", text.encode())])
+def loaded_again(text: str, folder: Path = Path()) -> LoadedFleet:
+    return inspect_bytes([SourceBytes(str(folder / "rendered.yaml"), text.encode())])
 
 
 def meaning(fleet: ResolvedFleet | None) -> Any:
@@ -109,7 +109,7 @@ def test_the_examples_survive(path: Path) -> None:
 
     loaded = inspect_fleet([str(path)])
     if loaded.fleet is not None:  # a base need not be a fleet by itself
-        assert meaning(loaded_again(rendered(loaded, origins=True)).fleet) == meaning(loaded.fleet)
+        assert meaning(loaded_again(rendered(loaded, origins=True), path.parent).fleet) == meaning(loaded.fleet)
 
 
 def test_two_files_given_together_are_one_document() -> None:

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from fleetctl.fleetfile.problems import Problem
+from fleetctl.problem import Problem
 from fleetctl.render.problems import render_problems
 
 PROBLEM = Problem("FL020", "error", "unknown key 'replica'", "fleets/a.yaml", 7, 5, allowed="key, replicas",

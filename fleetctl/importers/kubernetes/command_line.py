@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from fleetctl.fleetfile.problems import Path
+from fleetctl.documents.position import Path
 from fleetctl.importers.reading import Reading
 
 _VARIABLE = re.compile(r"\$\$|\$(?P<open>[({]?)(?P<name>[A-Z][A-Z0-9_]*)\b")  # `$$` is an escape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.fleetfile.problems import CODES
+from fleetctl.problem import CODES
 
 BLOCKED = {
     "NO_NODES": "no node is alive",

@@ -10,7 +10,7 @@ from fleetctl.render.report.model import Cell, Column, Finding, Report, Table, T
 
 if TYPE_CHECKING:
     from fleetctl.fleetfile.load import LoadedFleet
-    from fleetctl.fleetfile.problems import Problem
+    from fleetctl.problem import Problem
 
 COLUMNS = (Column("place", "place", name=True), Column("severity", "severity"), Column("code", "code", name=True),
            Column("message", "what"))

@@ -46,7 +46,7 @@ def meant(word: str, words: Sequence[str]) -> str:
     if len(words) > MAX_COMPARED:
         start = max(0, bisect(words, word) - MAX_COMPARED // 2)
         words = words[start: start + MAX_COMPARED]
-    near = nearest(word, words, cutoff=0.6)
+    near = nearest(word, words)
     return f" ({DID_YOU_MEAN} {near}?)" if near else ""
 
 

@@ -1,6 +1,6 @@
-"""Problems in fleet files: what was found, where, what is allowed, the nearest spelling.
+"""Problems in fleet files: message, place, what is allowed, the nearest spelling.
 
-Codes are stable: one that is no longer used stays reserved. FL001-FL019 reading the text, FL020-FL039 one value or key,
+Codes are stable: an unused one stays reserved. FL001-FL019 reading the text, FL020-FL039 one value or key,
 FL040-FL059 several fields together, FL060-FL069 warnings.
 """
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Severity = Literal["error", "warning"]
-Path = tuple[str | int, ...]
 
 CODES: dict[str, str] = {
     "FL001": "the file cannot be read",
@@ -21,7 +20,7 @@ CODES: dict[str, str] = {
     "FL006": "the file holds control characters",
     "FL007": "the file holds no document",
     "FL008": "not valid YAML",
-    "FL009": "a tab where YAML wants spaces",
+    "FL009": "a tab where YAML requires spaces",
     "FL010": "the same key twice in one mapping",
     "FL011": "a key that is not text",
     "FL012": "a YAML tag",
@@ -29,7 +28,7 @@ CODES: dict[str, str] = {
     "FL014": "nested too deeply, or too much in one document",
     "FL015": "a merge key (<<) that does not name mappings",
     "FL016": "a number that is too long",
-    "FL017": "a layout fmt cannot keep",
+    "FL017": "a layout that fmt cannot keep",
     "FL018": "extends names a file that cannot be read",
     "FL019": "too many problems to list",
     "FL020": "unknown key",
@@ -47,12 +46,14 @@ CODES: dict[str, str] = {
     "FL032": "an environment value that is not text",
     "FL033": "an environment name that cannot be used",
     "FL034": "a probe without exactly one of http, tcp and exec",
-    "FL035": "text in a form that cannot be used here",
+    "FL035": "text in a form that is not allowed here",
     "FL036": "a base that is not exactly one Fleet document",
+    "FL037": "house rules that cannot be read, or are not a JSON Schema",
+    "FL038": "a house rule is broken",
     "FL040": "a model key twice in one fleet",
     "FL041": "a group name twice in one model",
     "FL042": "count on a member that is not a Worker",
-    "FL043": "a Standalone member that does not stand alone",
+    "FL043": "a Standalone member beside others",
     "FL044": "Workers without a Leader",
     "FL045": "a Leader without Workers",
     "FL046": "more than one Leader in a group",
@@ -108,26 +109,5 @@ class Problem:
 
 
 def severity_of(code: str) -> Severity:
-    """Return how grave a code is: from FL060 on a problem is a warning."""
+    """Return the severity of a code: from FL060 on a problem is a warning."""
     return "warning" if code >= "FL060" else "error"
-
-
-def path_text(path: Path) -> str:
-    """Show a path the way people write it: `spec.models[0].key`; keys with dots or spaces are bracketed."""
-    text = ""
-    for at, part in enumerate(path):
-        if isinstance(part, str) and path[:at][-2:] == ("engine", "env"):
-            part = without_value(part)  # noqa: PLW2901
-        if isinstance(part, int):
-            text += f"[{part}]"
-        elif part.replace("_", "").replace("-", "").isalnum():
-            text += f".{part}" if text else part
-        else:
-            text += f'["{part}"]'
-    return text
-
-
-def without_value(name: str) -> str:
-    """Hide what stands behind the `=` of a NAME=VALUE that was written where a variable's name belongs."""
-    variable, sign, value = name.partition("=")
-    return f"{variable}={'***' if value else ''}" if sign else name

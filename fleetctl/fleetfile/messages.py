@@ -1,0 +1,243 @@
+"""The problem for each kind of error in a value: code, message, what is allowed, the nearest spelling."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fleetctl.documents.mask import is_env_value, variable_of, without_value
+from fleetctl.documents.nearest import nearest
+from fleetctl.documents.position import Path, path_text
+from fleetctl.fleetfile import guess
+from fleetctl.fleetfile.nodes import Document, MergedNode, Node
+from fleetctl.fleetfile.shape import homes, keys_of, model_at
+from fleetctl.problem import Problem
+
+MAX_SHOWN = 60
+_ITEMS = {"models": "a model", "workers": "a worker group", "members": "a member"}
+_NAMED_BY = {"models": "key", "workers": "name"}
+_BOUNDS = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
+_EXPECTED = re.compile(r"'([^']*)'")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One error in a value, located: `path` leads to the value `node`, or with `on_key` to its key.
+
+    `kind`, `message` and `context` are pydantic's.
+    """
+
+    document: Document
+    path: Path
+    node: Node | None
+    on_key: bool
+    kind: str = ""
+    message: str = ""
+    context: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The last key of the path, for messages: `replicas`, or `args[1]` for an item."""
+        named = [part for part in self.path if isinstance(part, str)]
+        last = self.path[-1] if self.path else ""
+        text = f"{named[-1]}[{last}]" if isinstance(last, int) and named else str(last)
+        return without_value(text) if self.variable is not None else text
+
+    @property
+    def variable(self) -> str | None:
+        """The environment variable this is about; "" for the whole environment, None for anything else."""
+        return variable_of(self.path)
+
+    @property
+    def raw(self) -> str:
+        """The value as written, without quotes; "" where there is none."""
+        return self.node.raw if self.node else ""
+
+    @property
+    def shown(self) -> str:
+        """What was found, for a message; of an environment, which may hold secrets, only its type."""
+        node = self.node
+        if node is None or (node.value is None and node.children is None):
+            return "nothing"
+        if node.children is not None:
+            return "a mapping" if isinstance(node.children, dict) else "a list"
+        is_text = isinstance(node.value, str)
+        if self.variable is not None:
+            return "text" if is_text else "a number or boolean"
+        text = "".join(char if char.isprintable() else "?" for char in _cut(node.raw))
+        return f'"{text}"' if is_text else text
+
+    def problem(self, code: str, message: str, *, allowed: str | None = None, suggestion: str | None = None) -> Problem:
+        """Return the problem at the place of this finding."""
+        return self.document.problem(code, self.path, message, key=self.on_key, allowed=allowed, suggestion=suggestion)
+
+
+def problem_of(finding: Finding) -> Problem:
+    """Return the problem for a finding of pydantic's."""
+    return _PROBLEMS.get(finding.kind, _unforeseen)(finding)
+
+
+def _unknown_key(finding: Finding) -> Problem:
+    model = model_at(finding.path[:-1])
+    known = keys_of(model) if model else []
+    key = str(finding.path[-1])
+    meant = nearest(key, known)
+    allowed = ", ".join(known)
+    if finding.variable and meant is None:  # the key itself may be a secret in braces
+        found = finding.problem("FL020", f"unknown key in the environment value {finding.variable}", allowed=allowed)
+        return replace(found, path=path_text(finding.path[:-1]))
+    under = [home for home in homes().get(key, ()) if home]
+    elsewhere = f"; {key} belongs under {' or '.join(under)}" if under and meant is None else ""
+    return finding.problem("FL020", f'unknown key "{_cut(key)}"{elsewhere}', allowed=allowed, suggestion=meant)
+
+
+def _missing(finding: Finding) -> Problem:
+    missing, above = finding.path[-1], finding.path[:-1]
+    owner = next((part for part in reversed(above) if isinstance(part, str)), None)
+    where = "the document" if owner is None else _ITEMS.get(owner, owner)
+    if is_env_value(above):
+        where = f"the environment value {finding.variable}"
+    message = f'{where} needs the key "{missing}"'
+    names = _names_of_new_item(finding.document, owner, above)
+    if names is None:
+        return finding.problem("FL021", message)
+    name, others = names
+    return finding.problem("FL021", f'{message}, and no base has "{_cut(name)}"', suggestion=nearest(name, others))
+
+
+def _names_of_new_item(document: Document, owner: str | None, path: Path) -> tuple[str, list[str]] | None:
+    """Return the name of an item that only the last of several merged files has, and the names beside it."""
+    key, index = _NAMED_BY.get(owner or ""), path[-1] if path else None
+    items = document.node(path[:-1])
+    if key is None or not isinstance(index, int) or not isinstance(items, MergedNode):
+        return None
+    if items.sources[index] is not document.source or isinstance(items.child(index), MergedNode):
+        return None
+    names = [item.get(key) if isinstance(item, dict) else None for item in items.value]
+    name = names.pop(index)
+    return (name, [other for other in names if isinstance(other, str)]) if isinstance(name, str) else None
+
+
+def _wrong_type(finding: Finding) -> Problem:
+    empty = finding.node is not None and finding.node.value is None
+    if is_env_value(finding.path):
+        found = "empty" if empty or finding.node is None else finding.shown
+        found += ", not text" if finding.node and finding.node.children is None and not empty else ""
+        return finding.problem("FL032", f"the environment value {finding.name} is {found}",
+                               allowed='text in quotes, such as "1", or {fromNode: NAME}')
+    expected, suggestion = _EXPECTATIONS[finding.kind](finding)
+    if finding.path[-2:] == ("placement", "spread"):
+        expected, suggestion = "a label key, or a mapping with label and maxPerValue", None
+    if empty:
+        return finding.problem("FL022", f"{finding.name} is empty; give it a value or remove the key", allowed=expected)
+    return finding.problem("FL022", f"{finding.name} is {finding.shown}, not {expected}", suggestion=suggestion)
+
+
+def _expect_text(finding: Finding) -> tuple[str, str | None]:
+    node = finding.node
+    quotable = node and node.children is None and 0 < len(node.raw) <= MAX_SHOWN and finding.variable is None
+    return "text", f'"{finding.raw}"' if quotable else None
+
+
+def _expect_integer(finding: Finding) -> tuple[str, str | None]:
+    quoted = finding.node and isinstance(finding.node.value, str) and re.fullmatch(r"-?[0-9]+", finding.raw)
+    return "a whole number", finding.raw if quoted else None
+
+
+def _expect_mapping(finding: Finding) -> tuple[str, str | None]:
+    model = model_at(finding.path)
+    return f"a mapping with {', '.join(keys_of(model))}" if model else "a mapping", None
+
+
+def _out_of_range(finding: Finding) -> Problem:
+    bounds = (f"{words} {finding.context[key]}" for key, words in _BOUNDS.items() if key in finding.context)
+    allowed = finding.context.get("allowed") or " and ".join(bounds) or None
+    return finding.problem("FL023", f"{finding.name} is {finding.shown}, out of range", allowed=allowed)
+
+
+def _length(finding: Finding) -> Problem:
+    if "min_length" in finding.context:
+        return finding.problem("FL023", f"{finding.name} may not be empty")
+    return finding.problem("FL023", f"{finding.name} has too many items",
+                           allowed=f"at most {finding.context.get('max_length')}")
+
+
+def _literal(finding: Finding) -> Problem:
+    known = _EXPECTED.findall(str(finding.context.get("expected", "")))
+    return finding.problem("FL024", f"{finding.name} is {finding.shown}", allowed=", ".join(known),
+                           suggestion=nearest(finding.raw, known) if finding.raw else None)
+
+
+def _pattern(finding: Finding) -> Problem:
+    if finding.context.get("pattern") == "^/":
+        return finding.problem("FL035", f"{finding.name} is {finding.shown}", allowed="a path that begins with /")
+    return finding.problem("FL029", f"{finding.name} is {finding.shown}, not a DNS label",
+                           suggestion=guess.dns_label_meant(finding.raw),
+                           allowed="lower-case letters, digits and inner hyphens, at most 63 characters")
+
+
+def _own(code: str, meant: Callable[[str], str | None] | None = None) -> Callable[[Finding], Problem]:
+    """Return the wording of an error raised by our own models, which say what is found and what is allowed."""
+
+    def problem(finding: Finding) -> Problem:
+        raw = finding.name if finding.on_key else finding.raw
+        value = f"the value of {finding.variable}" if finding.variable else finding.shown
+        shown = f'"{_cut(raw)}"' if finding.on_key else value
+        suggestion = meant(raw) if meant and raw else None
+        found, allowed = str(finding.context.get("found", "")), str(finding.context.get("allowed", ""))
+        if finding.message == f"{found} is not {allowed}":
+            return finding.problem(code, f"{finding.name} is {shown}, not {allowed}", suggestion=suggestion)
+        message = finding.message.replace(found, shown, 1)
+        return finding.problem(code, message, allowed=allowed or None, suggestion=suggestion)
+
+    return problem
+
+
+def _probe_kind(finding: Finding) -> Problem:
+    found = finding.context.get("found")
+    return finding.problem("FL034", f"{finding.name} has {'no kind' if found == 'none' else found}",
+                           allowed="exactly one of http, tcp and exec")
+
+
+def _unforeseen(finding: Finding) -> Problem:
+    return finding.problem("FL022", f"{finding.name or 'the document'} is {finding.shown}, which cannot be used here")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+
+
+_EXPECTATIONS: dict[str, Callable[[Finding], tuple[str, str | None]]] = {
+    "string_type": _expect_text,
+    "bool_type": lambda finding: ("true or false", guess.bool_meant(finding.raw)),
+    "int_type": _expect_integer,
+    "int_from_float": _expect_integer,
+    "list_type": lambda _: ("a list", None),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _expect_mapping),
+}
+
+_PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
+    "extra_forbidden": _unknown_key,
+    "missing": _missing,
+    **dict.fromkeys(_EXPECTATIONS, _wrong_type),
+    **dict.fromkeys(("greater_than_equal", "less_than_equal", "greater_than", "less_than"), _out_of_range),
+    **dict.fromkeys(("too_short", "too_long", "string_too_short", "string_too_long"), _length),
+    "literal_error": _literal,
+    "string_pattern_mismatch": _pattern,
+    "bad_bytes": _own("FL025", guess.bytes_meant),
+    "bad_gpus": _own("FL025", guess.number_meant),
+    "bad_cpus": _own("FL025", guess.number_meant),
+    "absurd_quantity": _out_of_range,
+    "share_too_fine": _own("FL031"),
+    "gpus_not_whole": _own("FL031"),
+    "bad_duration": _own("FL026", guess.duration_meant),
+    "bad_selector": _own("FL027", guess.selector_meant),
+    "bad_label_key": _own("FL028"),
+    "bad_model_key": _own("FL030"),
+    "bad_env_name": _own("FL033"),
+    "reserved_env_name": _own("FL033"),
+    "nul_in_text": _own("FL035"),
+    "probe_kind": _probe_kind,
+}

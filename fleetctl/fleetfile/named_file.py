@@ -1,0 +1,92 @@
+"""A file that a fleet file names: found from where the name is written, and only inside the same checkout."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+
+from fleetctl.documents.nearest import nearest
+from fleetctl.documents.position import Path
+from fleetctl.fleetfile.file_tree import FileTree, allowed_in_checkout
+from fleetctl.fleetfile.nodes import Document
+from fleetctl.fleetfile.sources import SourceBytes, read_file, why_unreadable
+from fleetctl.problem import Problem
+
+
+class Refused(Exception):  # not an error of the tool: it carries a problem to where the other names are still read
+    """A name that leads to no usable file."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A name at `path` of a document, relative to the file that holds it; `code` is for a file that cannot be read."""
+
+    document: Document
+    path: Path
+    text: str
+    code: str
+
+    @property
+    def file(self) -> str:
+        """The path of the file from the working directory."""
+        return posixpath.normpath(posixpath.join(posixpath.dirname(self._written_in), self.text))
+
+    @property
+    def place(self) -> str:
+        """Where the name is written: `file:line:column`."""
+        found = self.document.place(self.path)
+        return f"{found.file}:{found.line}:{found.column}"
+
+    def refused(self, message: str, *, code: str = "", allowed: str | None = None, suggestion: str | None = None
+                ) -> Refused:
+        """Return the refusal of this name."""
+        return Refused(self.document.problem(code or self.code, self.path, message, allowed=allowed,
+                                             suggestion=suggestion))
+
+    def find(self, tree: FileTree, given: str) -> str:
+        """Return the identity of the file; raises Refused, which says nothing about files outside of the checkout.
+
+        `given` = the file that the user named, which decides the checkout.
+        """
+        if "://" in self.text or posixpath.isabs(self.text) or not self.text.isprintable():
+            raise self.refused(f'"{self.text}" is not a path relative to this file',
+                               allowed="a file of the same checkout; nothing is fetched")
+        try:
+            if not tree.in_checkout(self.file, given):
+                raise self.refused(f'"{self.text}" leads out of the checkout', allowed=allowed_in_checkout(given))
+            if tree.is_folder(self.file):
+                raise self.refused(f"{self.file} is a folder", allowed="one file")
+            if not tree.is_file(self.file):
+                raise self.refused(f"no such file: {self.file}", suggestion=self._nearest(tree))
+            return tree.identity(self.file)
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def read(self, tree: FileTree) -> SourceBytes:
+        """Return the file whole; raises Refused where it cannot be read or is too large."""
+        try:
+            return read_file(self.file, tree)
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    @property
+    def _written_in(self) -> str:
+        return self.document.place(self.path).file
+
+    def _unreadable(self, error: OSError) -> Refused:
+        return self.refused(f"{self.file}: {why_unreadable(error)}")
+
+    def _nearest(self, tree: FileTree) -> str | None:
+        """Return the most similar file name in the folder that was searched, written as this name is."""
+        folder = posixpath.dirname(self.file)
+        own = posixpath.relpath(self._written_in, folder or ".")
+        try:
+            others = [known for known in tree.names(folder or ".") if known != own]
+        except OSError:
+            return None
+        found = nearest(posixpath.basename(self.text), others)
+        return posixpath.join(posixpath.dirname(self.text), found) if found else None

@@ -1,0 +1,141 @@
+"""One file of house rules, a JSON Schema of draft 2020-12: read, checked and applied. Nothing is ever fetched.
+
+Only `house_rules` imports this, and only for a fleet that names such a file: jsonschema takes a while to load.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.validators import extend as _untyped_extend
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, Schema, SchemaResource
+
+from fleetctl.documents.position import Path
+from fleetctl.fleetfile.compose import compose
+from fleetctl.fleetfile.nodes import Document, Node, Value
+from fleetctl.fleetfile.sources import SourceBytes
+from fleetctl.fleetfile.text import SourceText, decode
+from fleetctl.problem import Problem
+
+UNUSABLE = "FL037"
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_WORDS = "words"
+
+_Check = Callable[[Any, Any, Any, Any], Any]
+"""How jsonschema checks one keyword: validator, value of the keyword, instance, schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSchema:
+    """A sound schema; `document` holds the place of everything in its file."""
+
+    document: Document
+    schema: dict[str, Any]
+
+    def errors(self, fleet: Value) -> list[ValidationError]:
+        """Return what breaks a rule; raises UnusableSchema for a schema that refers to itself without end."""
+        try:
+            return list(_RULES(self.schema, registry=Registry()).iter_errors(fleet))
+        except (RecursionError, Unresolvable):
+            raise UnusableSchema([self.document.problem(
+                UNUSABLE, (), "a reference of this schema leads back to itself, or nowhere")]) from None
+
+
+class UnusableSchema(Exception):  # not an error of the tool: it carries problems
+    """A file that holds no usable schema, with everything that is wrong with it."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("unusable schema")
+        self.problems = problems
+
+
+def words_of(error: ValidationError) -> str | None:
+    """Return the `description` nearest around the rule that was broken."""
+    words: str | None = getattr(error, _WORDS, None)
+    return words
+
+
+def read_schema(source: SourceBytes, word: Callable[[Document, ValidationError], Iterator[Problem]]) -> RuleSchema:
+    """Return the schema in a file; raises UnusableSchema. `word` words what breaks the rules for schemas."""
+    text = decode(source)
+    if isinstance(text, Problem):
+        raise UnusableSchema([text])
+    document, schema = _document(text), _parsed(text)
+    if not isinstance(schema, dict):
+        raise UnusableSchema([document.problem(UNUSABLE, (), "this is not a JSON Schema", allowed="a JSON object")])
+    draft = schema.get("$schema", DRAFT)
+    if isinstance(draft, str) and draft.rstrip("#") != DRAFT:
+        raise UnusableSchema([document.problem(UNUSABLE, ("$schema",), "house rules are JSON Schema of draft 2020-12",
+                                               allowed=DRAFT)])
+    check = Draft202012Validator(Draft202012Validator.META_SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    problems = [problem for error in check.iter_errors(schema) for problem in word(document, error)]
+    if problems := problems or list(_unknown_references(document, schema)):
+        raise UnusableSchema(problems)
+    # with "$schema" jsonschema would go on from a $ref to the whole file with rules that keep no description
+    return RuleSchema(document, {key: value for key, value in schema.items() if key != "$schema"})
+
+
+def _parsed(text: SourceText) -> Any:  # noqa: ANN401  any JSON value
+    try:
+        return json.loads(text.text)
+    except json.JSONDecodeError as error:
+        raise UnusableSchema([text.problem(UNUSABLE, min(error.pos, len(text.text)), f"this is not JSON: {error.msg}")
+                              ]) from None
+    except RecursionError:
+        raise UnusableSchema([text.problem(UNUSABLE, 0, "this schema is nested too deeply")]) from None
+
+
+def _document(text: SourceText) -> Document:
+    """Return the file with the places of its values: JSON is YAML too, but for rare escapes, which have no place."""
+    documents = compose(text).documents
+    return documents[0] if documents else Document(text, Node(0, {}))
+
+
+def _unknown_references(document: Document, schema: dict[str, Any]) -> Iterator[Problem]:
+    """Yield every `$ref` that leads out of the file or nowhere, also where no fleet has got to it yet."""
+    places = dict(_places(schema, ()))
+    root: SchemaResource = DRAFT202012.create_resource(schema)
+    resources = [(root, Registry().with_resource(root.id() or "", root).resolver(root.id() or ""))]
+    while resources:
+        resource, resolver = resources.pop()
+        resources += ((below, resolver.in_subresource(below)) for below in resource.subresources())
+        reference = resource.contents.get("$ref") if isinstance(resource.contents, dict) else None
+        try:
+            if isinstance(reference, str):
+                resolver.lookup(reference)
+        except Unresolvable:
+            yield document.problem(UNUSABLE, (*places[id(resource.contents)], "$ref"),
+                                   f'"{reference}" is not in this schema',
+                                   allowed="a reference into the same file, such as #/$defs/NAME; nothing is fetched")
+
+
+def _places(value: Schema | list[Any], path: Path) -> Iterator[tuple[int, Path]]:
+    yield id(value), path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for part, below in inner:
+        yield from _places(below, (*path, part))
+
+
+def _keeping_words(name: str, check: _Check) -> _Check:
+    """Let an error keep the first description it meets on its way out of the schema, through references too."""
+
+    def keeping(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:  # noqa: ANN401
+        if name in ("properties", "patternProperties"):  # for `false` jsonschema names the mapping, not the key
+            value = {key: {"not": {}} if rule is False else rule for key, rule in value.items()}
+        for error in check(validator, value, instance, schema) or ():
+            if words_of(error) is None and isinstance(schema.get("description"), str):
+                setattr(error, _WORDS, schema["description"])
+            yield error
+
+    return keeping
+
+
+_extend: Any = _untyped_extend
+_RULES = _extend(Draft202012Validator,
+                 {name: _keeping_words(name, check) for name, check in Draft202012Validator.VALIDATORS.items()})
