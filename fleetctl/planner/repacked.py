@@ -23,6 +23,7 @@ from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, Slots
 from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.problem import state_problem
+from fleetctl.planner.placement.slim import slim_down
 
 
 def repacked_bound(
@@ -54,7 +55,9 @@ def repacked_bound(
 def _most(demands: Sequence[Demand], lifted: Counter[int], have: Counter[int], ledger: Ledger) -> int:
     """Bound the new replicas, with those that were lifted and those a plan has to be placed in any case."""
     asked = [replace(demand, missing=demand.missing + lifted[demand.place], live=1) for demand in demands]
-    relaxation = relax(state_problem([demand for demand in asked if demand.missing], ledger))
+    asked = [demand for demand in asked if demand.missing]
+    slim = slim_down(state_problem(asked, ledger), asked)
+    relaxation = relax(state_problem(slim.demands, slim.ledger))
     for column, one in zip(relaxation.replicas, relaxation.problem.demands, strict=True):
         kept = sum(lifted[demand.place] + have[demand.place] for demand in one.demands)
         relaxation.model.lows[column] = min(kept, relaxation.model.highs[column])

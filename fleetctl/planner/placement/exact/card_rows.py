@@ -13,8 +13,8 @@ from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
 from fleetctl.planner.placement.exact.holdings import Holdings, picks_blindly
-from fleetctl.planner.placement.exact.items import Item, Pool
 from fleetctl.planner.placement.exact.linear import LinearModel
+from fleetctl.planner.placement.exact.pools import Pool
 from fleetctl.planner.placement.exact.tally import Tally
 
 MIB = 1 << 20
@@ -23,9 +23,9 @@ MAX_PACKING_COLUMNS = 6_000
 
 
 class Term(NamedTuple):
-    """A column that counts members of an item (its number) on a pool."""
+    """A column that counts members of one claim on a pool."""
 
-    item: int
+    claim: Claim
     column: int
 
 
@@ -46,34 +46,34 @@ class _Used(NamedTuple):
 
 
 def add_card_rows(
-    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, terms: Sequence[Term], holdings: Holdings
+    model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term], holdings: Holdings
 ) -> None:
     """Bound the members with cards on a pool; where that is one node and Ray's choice matters, by its own rule."""
-    asked = [term for term in terms if items[term.item].claim.wants_card]
-    whole = [term for term in asked if items[term.item].claim.whole_cards]
-    shares = [term for term in asked if not items[term.item].claim.whole_cards]
-    if pool.node is not None and shares and _holding_rows(model, tally, items, pool, asked, holdings):
+    asked = [term for term in terms if term.claim.wants_card]
+    whole = [term for term in asked if term.claim.whole_cards]
+    shares = [term for term in asked if not term.claim.whole_cards]
+    if pool.node is not None and shares and _holding_rows(model, tally, pool, asked, holdings):
         return
     used: list[_Used] = []
     if shares:
         try:
-            used = _packing_rows(model, tally, items, pool, shares, whole)
+            used = _packing_rows(model, tally, pool, shares, whole)
         except TooManyError:
-            _coarse_share_rows(model, tally, items, pool, shares, whole)
+            _coarse_share_rows(model, tally, pool, shares, whole)
     if asked:
-        _group_rows(model, tally, items, pool, whole, used)
-        _total_row(model, tally, items, pool, asked)
+        _group_rows(model, tally, pool, whole, used)
+        _total_row(model, tally, pool, asked)
 
 
 def _holding_rows(
-    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, asked: Sequence[Term], holdings: Holdings
+    model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term], holdings: Holdings
 ) -> bool:
     """Let a node hold one of the multisets that Ray's rule allows; False where it need not, or they are too many."""
     offer = tally.problem.nodes[int(pool.rows[0])].offer
-    claims = sorted({Claim(*_claim(items, term)) for term in asked})
+    claims = sorted({term.claim.on_cards for term in asked})
     if not picks_blindly(offer, claims):
         return False
-    of_claim = [[term.column for term in asked if Claim(*_claim(items, term)) == claim] for claim in claims]
+    of_claim = [[term.column for term in asked if term.claim.on_cards == claim] for claim in claims]
     most = [int(sum(model.highs[column] for column in columns)) for columns in of_claim]
     found = holdings.of(offer, claims, most)
     if found is None:
@@ -87,36 +87,36 @@ def _holding_rows(
 
 
 def _group_rows(
-    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, whole: Sequence[Term], used: Sequence[_Used]
+    model: LinearModel, tally: Tally, pool: Pool, whole: Sequence[Term], used: Sequence[_Used]
 ) -> None:
     """Groups of s whole cards with at least v bytes each: those wanted are no more than those the nodes hold."""
     nodes = pool.counts
-    sizes = sorted({items[term.item].claim.whole_cards for term in whole})
+    sizes = sorted({term.claim.whole_cards for term in whole})
     known = set[tuple[int, tuple[tuple[int, float], ...]]]()
-    for vram in sorted({items[term.item].claim.vram for term in whole} | {0}):
-        having = [term for term in whole if items[term.item].claim.vram >= vram]
+    for vram in sorted({term.claim.vram for term in whole} | {0}):
+        having = [term for term in whole if term.claim.vram >= vram]
         for size in sizes:
             room = int(nodes @ (tally.whole_cards(vram)[pool.rows] // size))
-            terms = _in_groups(having, items, size)
+            terms = _in_groups(having, size)
             if terms and (room, terms) not in known:
                 known.add((room, terms))
                 model.at_most([*terms], room)
         taken = tuple((one.column, 1.0) for one in used if one.vram >= vram)
         if taken:
-            model.at_most([*_in_groups(having, items, 1), *taken], int(nodes @ tally.free_cards(vram)[pool.rows]))
+            model.at_most([*_in_groups(having, 1), *taken], int(nodes @ tally.free_cards(vram)[pool.rows]))
 
 
-def _in_groups(terms: Sequence[Term], items: Sequence[Item], size: int) -> tuple[tuple[int, float], ...]:
+def _in_groups(terms: Sequence[Term], size: int) -> tuple[tuple[int, float], ...]:
     """Return (column, how many groups of `size` cards one member takes)."""
-    groups = [(term.column, items[term.item].claim.whole_cards // size) for term in terms]
+    groups = [(term.column, term.claim.whole_cards // size) for term in terms]
     return tuple((column, float(count)) for column, count in groups if count)
 
 
 def _total_row(
-    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, asked: Sequence[Term]
+    model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term]
 ) -> None:
     """The GPU share that Ray has free, which may be less than that of the cards."""
-    amounts = [(term.column, items[term.item].claim.gpus) for term in asked if items[term.item].claim.gpus]
+    amounts = [(term.column, term.claim.gpus) for term in asked if term.claim.gpus]
     if amounts:
         unit = gcd(*(amount for _, amount in amounts))
         model.at_most([(column, float(amount // unit)) for column, amount in amounts],
@@ -124,11 +124,11 @@ def _total_row(
 
 
 def _packing_rows(
-    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, shares: Sequence[Term], whole: Sequence[Term],
+    model: LinearModel, tally: Tally, pool: Pool, shares: Sequence[Term], whole: Sequence[Term],
 ) -> list[_Used]:
     """Shares against packings of cards; returns the columns that say how many whole cards those use up."""
-    claims = sorted({_claim(items, term) for term in shares})
-    classes = _card_classes(tally, claims, pool, tell_vram=any(items[term.item].claim.vram for term in whole))
+    claims = sorted({term.claim[:2] for term in shares})
+    classes = _card_classes(tally, claims, pool, tell_vram=any(term.claim.vram for term in whole))
     covering: dict[tuple[int, int], list[tuple[int, float]]] = {claim: [] for claim in claims}
     used: list[_Used] = []
     weights = dict(zip(pool.rows.tolist(), pool.counts.tolist(), strict=True))
@@ -142,14 +142,9 @@ def _packing_rows(
                 if times:
                     covering[claim].append((column, -float(times)))
     for claim, columns_of in covering.items():
-        members = [(term.column, 1.0) for term in shares if _claim(items, term) == claim]
+        members = [(term.column, 1.0) for term in shares if term.claim[:2] == claim]
         model.row([*members, *columns_of], -np.inf, 0)
     return used
-
-
-def _claim(items: Sequence[Item], term: Term) -> tuple[int, int]:
-    claim = items[term.item].claim
-    return claim.gpus, claim.vram
 
 
 def _card_classes(
@@ -197,7 +192,7 @@ def _share_of(vram: int, memory: int) -> int:
 
 
 def _coarse_share_rows(
-    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, shares: Sequence[Term], whole: Sequence[Term],
+    model: LinearModel, tally: Tally, pool: Pool, shares: Sequence[Term], whole: Sequence[Term],
 ) -> None:
     """Shares by floor(share / t) for the sizes demanded: weaker than packings, and few rows however many sizes."""
     entries = tally.cards_on(pool.rows)
@@ -205,16 +200,16 @@ def _coarse_share_rows(
     weights[pool.rows] = pool.counts
     free, nodes = tally.cards.share[entries], weights[tally.cards.node[entries]]
     largest = int(tally.cards.memory[entries].max(initial=0))
-    asked = [(term.column, _least_share(items[term.item], largest)) for term in shares]
+    asked = [(term.column, term.claim.gpus or _share_of(term.claim.vram, largest)) for term in shares]
     for step in _steps({amount for _, amount in asked}):
         terms = [(column, float(amount // step)) for column, amount in asked if amount >= step]
-        terms += [(term.column, float(items[term.item].claim.whole_cards * (SHARE // step))) for term in whole]
+        terms += [(term.column, float(term.claim.whole_cards * (SHARE // step))) for term in whole]
         model.at_most(terms, float(nodes @ (free // step)))
-    _coarse_vram_rows(model, tally, items, entries, nodes, shares, whole)
+    _coarse_vram_rows(model, tally, entries, nodes, shares, whole)
 
 
 def _coarse_vram_rows(
-    model: LinearModel, tally: Tally, items: Sequence[Item], entries: Ints, nodes: Ints, shares: Sequence[Term],
+    model: LinearModel, tally: Tally, entries: Ints, nodes: Ints, shares: Sequence[Term],
     whole: Sequence[Term],
 ) -> None:
     """Memory of cards by floor(vram / t), for all of it and just above a half, a third, a quarter of a card.
@@ -226,16 +221,12 @@ def _coarse_vram_rows(
     smallest = int(tally.cards.vram[entries][free_cards].min(initial=1 << 60)) if free_cards.any() else 0
     largest = int(vram.max(initial=0))
     for step in {MIB, *(largest // parts + 1 for parts in range(2, 5))} if largest > 0 else ():
-        terms = [(term.column, float(items[term.item].claim.vram // step)) for term in shares]
-        terms += [(term.column, float(items[term.item].claim.whole_cards * max(
-            smallest // step, items[term.item].claim.vram // step, 0))) for term in whole]
+        terms = [(term.column, float(term.claim.vram // step)) for term in shares]
+        terms += [(term.column, float(term.claim.whole_cards * max(
+            smallest // step, term.claim.vram // step, 0))) for term in whole]
         held = [(column, amount) for column, amount in terms if amount]
-        if any(items[term.item].claim.vram >= step for term in shares):
+        if any(term.claim.vram >= step for term in shares):
             model.at_most(held, float(nodes @ -(-vram // step) if step == MIB else nodes @ (vram // step)))
-
-
-def _least_share(item: Item, largest: int) -> int:
-    return item.claim.gpus or _share_of(item.claim.vram, largest)
 
 
 def _steps(sizes: Iterable[int]) -> list[int]:

@@ -11,8 +11,8 @@ from math import gcd
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.card_rows import Term
-from fleetctl.planner.placement.exact.items import Item, Pool
 from fleetctl.planner.placement.exact.linear import LinearModel
+from fleetctl.planner.placement.exact.pools import Pool
 from fleetctl.planner.placement.exact.tally import Tally
 
 MAX_STEPS = 12
@@ -20,14 +20,14 @@ FINEST = 1_000_000
 
 
 def add_sum_rows(
-    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, terms: Sequence[Term]
+    model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term]
 ) -> None:
-    """Bound the CPU and the memory that members can take on a pool; items of which it cannot be short have none."""
+    """Bound the CPU and the memory that members can take on a pool."""
     amounts: list[tuple[Callable[[Claim], int], Ints]] = [
         (lambda claim: claim.cpus, tally.cpus), (lambda claim: claim.memory, tally.memory),
     ]
     for amount, free in amounts:
-        asked = [(term.column, amount(items[term.item].claim)) for term in terms]
+        asked = [(term.column, amount(term.claim)) for term in terms]
         add_floor_rows(model, [pair for pair in asked if pair[1]], free[pool.rows], pool.counts)
 
 
