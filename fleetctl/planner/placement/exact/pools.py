@@ -50,7 +50,7 @@ class Pool:
 def pool_nodes(tally: Tally, grain: Grain) -> tuple[Pool, ...]:
     """Put the nodes together that a model of this grain does not tell apart."""
     flags = np.array([tally.usable(kind) for kind in range(len(tally.problem.kinds))], dtype=bool)
-    flags = flags.reshape(-1, len(tally.nodes))
+    flags = flags.reshape(len(tally.problem.kinds), len(tally.nodes))
     packed = np.packbits(flags, axis=0).T
     together: dict[tuple[object, ...], list[tuple[int, tuple[int, ...]]]] = {}
     for row, node in enumerate(tally.problem.nodes):
