@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleetctl.planner.placement.exact.alone import gangs_by_domain, replicas_alone
-from fleetctl.planner.placement.exact.card_rows import Term, add_card_rows
 from fleetctl.planner.placement.exact.columns import (
     EVERYBODY,
     Made,
@@ -19,7 +18,7 @@ from fleetctl.planner.placement.exact.columns import (
     needs_replicas,
 )
 from fleetctl.planner.placement.exact.holdings import Holdings
-from fleetctl.planner.placement.exact.pool_rows import add_sum_rows
+from fleetctl.planner.placement.exact.pool_rows import Term, add_card_rows, add_sum_rows
 from fleetctl.planner.placement.exact.replica_rows import add_replica_rows
 from fleetctl.planner.placement.problem import DemandClass, Gang, SpreadLimit
 
