@@ -80,16 +80,16 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     planned = [(place, model) for place, model in enumerate(fleet.models) if options.left_out(model.key) is None]
     demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
     free = [demand for demand in demands if not state.models[demand.shape.key].claimed_by]
-    placer, opening = Placer(ledger), list(ledger.numbers)
+    placer, before = Placer(ledger), ledger.copied()
     packing = pack(free, placer, expected=expect(fleet, inventory, state, shapes), settle=False)
     placed = packing.placed
     all_placed = len(placed) == sum(demand.missing for demand in free)
     occupants, repacked = Occupants((), ()), None
     if not all_placed:  # what explains a shortfall is imported only then: a third of the time of a small plan
-        from fleetctl.planner.repacked import Running, repacked_bound
+        from fleetctl.planner.repacked import repacked_bound
 
         occupants = _occupants(fleet, inventory, state, placed, ledger)
-        repacked = repacked_bound(free, placed, packing.most, Running(occupants, ledger, opening))
+        repacked = repacked_bound(free, placed, packing.most, occupants, before)
     certificate = certify(demands, placed, packing.most, packing.method, repacked)
 
     def inquire() -> Inquiry:

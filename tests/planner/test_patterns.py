@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from how_many import cases
+from oracle.tiers import without
 from stated import problem_of, realized
 
 from fleetctl.planner.placement.layout import Layout
+from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import layout_levels
-from fleetctl.planner.placement.patterns.covering import state_covering
+from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.patterns.goals import stage_worth
 from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
 from fleetctl.planner.placement.problem import Problem
@@ -70,10 +72,14 @@ def test_a_higher_priority_has_all_it_can_get_before_a_lower_one_gets_any() -> N
     assert low[2] >= 0.97 * (45 * 8 - 177)
 
 
-def test_ranks_of_a_gang_stand_on_different_nodes() -> None:
-    nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 64}] * 6
-    problem = problem_of([{"gang": {"gpus": 3, "workers": 2}, "replicas": 5}, {"gpus": 1, "replicas": 9}], nodes)
-    assert reaches(problem, packed(problem)) == [(2, 4 * 90_000 + 90_000, 13)]
+def test_replicas_of_one_member_are_packed_around_the_gangs() -> None:
+    """The gang takes one of 11 cards of each node; 4 + 3 + 3 fill the rest, and 4 + 4 on one node waste two."""
+    problem = problem_of([{"gang": {"gpus": 1, "workers": 9}, "replicas": 1}, {"gpus": 3, "replicas": 20},
+                          {"gpus": 4, "replicas": 10}], [{"gpus": 11}] * 10)
+    demands = [demand for one in problem.demands for demand in one.demands]
+    with without("solver"), without("rearrange"):
+        placed = pack(demands, Placer(problem.ledger)).placed
+    assert Counter(one.demand.shape.key for one in placed) == {"m0": 1, "m1": 20, "m2": 10}
 
 
 def test_memory_that_ray_does_not_see_decides_what_stands_together() -> None:
@@ -130,11 +136,3 @@ def test_a_higher_priority_that_is_complete_outweighs_any_node() -> None:
     worth = stage_worth(problem, 0, [1, 0])
     assert worth.first[0] > worth.first[1]
     assert worth.most_further.tolist() == [0, 8]
-
-
-def test_gangs_are_items_of_their_own_and_singles_of_one_kind_are_one() -> None:
-    problem = problem_of([{"gpus": 1, "replicas": 2}, {"gpus": 1, "replicas": 2, "priority": 1},
-                          {"gang": {"gpus": 1, "workers": 1}, "replicas": 2}], [{"gpus": 8}])
-    covering = state_covering(problem)
-    assert len(covering.items) == 2
-    assert [rule.limit for rule in covering.rules] == [2]

@@ -16,9 +16,8 @@ from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.creation_order import creation_order
 from fleetctl.planner.placement.exact.holdings import Holdings
 from fleetctl.planner.placement.ledger.cards import Card, Offer, take
-from fleetctl.planner.placement.patterns.covering import state_covering
-from fleetctl.planner.placement.patterns.pricing import Claims, Pricer, state_stall
-from fleetctl.planner.placement.patterns.scarce import count_scarce
+from fleetctl.planner.placement.patterns.limits import state_limits
+from fleetctl.planner.placement.patterns.pricing import Claims, Pricer, node_view
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -29,16 +28,14 @@ def test_the_best_filling_is_within_three_percent_of_the_best_there_is(seed: int
          "memory": f"{random.randint(8, 60)}Gi", "replicas": random.randint(1, 4)} for _ in range(5)]
     problem = problem_of(models, [{"gpus": 3, "cpus": 40, "memory": "160Gi"}],
                          policies=[{"maxReplicasPerModel": 9}])
-    covering = state_covering(problem)
-    claims = Claims.of(problem, covering)
-    pricer = Pricer(state_stall(problem, covering, claims, problem.nodes[0]), claims)
-    wanted = np.array([sum(problem.demands[number].missing for number, needs in enumerate(covering.needs)
-                           if dict(needs).get(item)) for item in range(len(covering.items))])
-    worth = np.array([random.uniform(0.1, 2) for _ in covering.items])
-    asked = {number: problem.kinds[item.kind][0] for number, item in enumerate(covering.items)}
+    claims = Claims.of(problem)
+    pricer = Pricer(node_view(problem, claims, problem.nodes[0]), claims)
+    wanted = np.array([demand.missing for demand in problem.demands])
+    worth = np.array([random.uniform(0.1, 2) for _ in problem.demands])
+    asked = {number: problem.kinds[demand.gangs[0].parts[0][0]][0] for number, demand in enumerate(problem.demands)}
     every = Holdings().of(problem.nodes[0].offer, list(asked.values()), wanted.tolist())
     assert every is not None
-    items = pricer.stall.items
+    items = pricer.node.items
     found = pricer.best(worth[items], wanted[items], 3)
     for counts in found:
         pattern = [(int(items[place]), int(count)) for place, count in enumerate(counts) if count]
@@ -51,11 +48,11 @@ def test_the_best_filling_is_within_three_percent_of_the_best_there_is(seed: int
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=40))
 def test_a_counter_overflows_exactly_above_its_limit(rows: list[tuple[int, int, int]]) -> None:
     limits = np.array([row[0] for row in rows], np.int64)
-    scarce = count_scarce(np.arange(len(rows)), limits, limits + 1, ())
+    counters = state_limits(np.arange(len(rows)), limits, limits + 1)
     left, right = (np.array([min(row[0], row[side]) for row in rows], np.int64) for side in (1, 2))
-    counted = scarce.counted
-    sums = scarce.unit @ (left * counted) + scarce.bias + scarce.unit @ (right * counted)
-    overflows = bool((sums & scarce.guard).any())
+    counted = counters.counted
+    sums = counters.unit @ (left * counted) + counters.bias + counters.unit @ (right * counted)
+    overflows = bool((sums & counters.guard).any())
     assert overflows == bool(((left + right > limits) & counted).any())
 
 

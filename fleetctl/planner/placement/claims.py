@@ -35,6 +35,11 @@ class Claim(NamedTuple):
         """Return how many whole cards it takes; 0 for a share of one card."""
         return self.gpus // SHARE
 
+    @property
+    def on_cards(self) -> Claim:
+        """Return what it takes of cards alone."""
+        return Claim(self.gpus, self.vram)
+
 
 Kind = tuple[Claim, Selector]
 """What tells two members apart for placing them: the claim, and where it may stand."""

@@ -179,16 +179,22 @@ class _Search:
         return examined
 
     def try_patterns(self) -> None:
-        """Try column generation, from the best packing so far."""
-        if self.count > MANY:
+        """Pack the replicas of one member again by column generation, beside the gangs of the best packing."""
+        singles = [demand for demand in self.wanted if demand.shape.size == 1]
+        alone = [one for one in self.best if len(one.stands) == 1]
+        if self.count > MANY or len(alone) == sum(demand.missing for demand in singles):
             return
         from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
-        from fleetctl.planner.placement.realize import layout_of
+        from fleetctl.planner.placement.realize import layout_of, realize
 
         self._clear()
-        layout = pack_by_patterns(self.problem, steps=PATTERN_STEPS, incumbent=layout_of(self.problem, self.best))
-        if layout is not None:
-            self._try_layout(layout)
+        gangs = take_again([one for one in self.best if len(one.stands) > 1], self.placer)
+        problem = state_problem(singles, self.problem.ledger)
+        layout = pack_by_patterns(problem, steps=PATTERN_STEPS, incumbent=layout_of(problem, alone))
+        if layout is None:
+            self._clear()
+        else:
+            self._offer([*gangs, *realize(problem, layout, self.placer)])
 
     def rearrange(self) -> None:
         """Improve the best packing by removing and reinserting, for as long as that goes well."""

@@ -41,20 +41,14 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
 
 
 def layout_of(problem: Problem, placed: Sequence[Placed]) -> Layout:
-    """Return the layout that a packing is: the way back from `realize`."""
+    """Return the layout that a packing of replicas of one member is: the way back from `realize`."""
     class_of = {demand.place: number for number, one in enumerate(problem.demands) for demand in one.demands}
     replicas = [0] * len(problem.demands)
     stands: dict[int, list[Piece]] = defaultdict(list)
-    gangs: dict[int, dict[str, int]] = {}
-    for demand, members in placed:
+    for demand, (stand,) in placed:
         number = class_of[demand.place]
         replicas[number] += 1
-        if demand.place not in gangs:
-            gangs[demand.place] = {group_of(demand.shape, gang, problem).name: gang
-                                   for gang in range(len(problem.demands[number].gangs))}
-        for stand in members:
-            kind = problem.number_of[stand.seat.claim, stand.seat.selector]
-            stands[stand.node].append(Piece(number, gangs[demand.place][stand.seat.group], kind))
+        stands[stand.node].append(Piece(number, 0, problem.demands[number].gangs[0].parts[0][0]))
     return Layout(tuple(replicas), {node: tuple(pieces) for node, pieces in stands.items()})
 
 

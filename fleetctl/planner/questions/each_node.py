@@ -106,7 +106,7 @@ class _Losses:
     def _models(self, place: int) -> list[LostModel]:
         lost = self.content(place)
         demands = [demand for demand in self._demands(lost) if demand.missing]
-        ledger = self.ledger.supposing(
+        ledger = self.ledger.copied(
             dead=place, offers={other: self._freed(place, other) for other in self._others(place)},
             ended=[(one.model, one.places) for one in self._on(place)])
         placed = _placed(demands, ledger)

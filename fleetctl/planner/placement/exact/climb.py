@@ -7,7 +7,6 @@ below, in that order, what any plan can have; a plan that has exactly these is p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -38,20 +37,9 @@ class Climb:
 
 
 def climb(relaxation: Relaxation, incumbent: Levels | None = None, *, to_the_top: bool = False) -> Climb:
-    """Maximise stage after stage; stop where the incumbent falls short, unless a point at the top is wanted.
-
-    At first each stage is only bounded by its linear program, and one integer program at the end looks for a point that
-    reaches all of these bounds. Where there is none, every stage is solved in whole numbers.
-    """
-    if to_the_top or not incumbent:
-        with suppress(InfeasibleError):
-            return _climb(relaxation, incumbent, _Ascent(relaxation, hopeful=True), to_the_top=True)
-    return _climb(relaxation, incumbent, _Ascent(relaxation), to_the_top=to_the_top)
-
-
-def _climb(relaxation: Relaxation, incumbent: Levels | None, ascent: _Ascent, *, to_the_top: bool) -> Climb:
+    """Maximise stage after stage; stop where the incumbent falls short, unless a point at the top is wanted."""
     known = [value for level in incumbent or () for value in level]
-    stages = _stages(relaxation)
+    stages, ascent = _stages(relaxation), _Ascent(relaxation)
     reached = [stage.most * stage.unit for stage in stages]
     try:
         for place, stage in enumerate(stages):
@@ -61,14 +49,7 @@ def _climb(relaxation: Relaxation, incumbent: Levels | None, ascent: _Ascent, *,
                 reached[place] = value
             if known and reached[place] != have and not to_the_top:
                 break
-        if ascent.hopeful and reached != known:
-            lowered = ascent.confirm()
-            if lowered is not None:
-                place = stages.index(lowered[0])
-                reached[place] = min(reached[place], lowered[1] * lowered[0].unit)
     except InfeasibleError:
-        if ascent.hopeful:
-            raise
         ascent.values = None
     levels = tuple(Level(*reached[place:place + 3]) for place in range(0, len(reached), 3))
     return Climb(levels, reached == known, ascent.values)
@@ -125,13 +106,10 @@ class _Ascent:
     """Solves stages on a copy of the model's rows, each fixing what it reached."""
 
     relaxation: Relaxation
-    hopeful: bool = False
-    """Take what the linear programs say for reached, until `confirm` looks for a point."""
     values: Floats | None = None
     tight: bool = True
     """What was reached is what the stages before were bounded by; if not, later stages bound nothing."""
     model: LinearModel = field(init=False)
-    _last: _Stage | None = None
     _open: tuple[_Stage, int] | None = None
     """The last stage and its bound, while that is not fixed yet."""
 
@@ -150,24 +128,10 @@ class _Ascent:
             self.keep(stage, stage.most)
             return stage.most
         most = self.model.maximise(stage.objective, relaxed=True).bound
-        self._last = stage
-        if most == have or self.hopeful or self._is_large:
+        if most == have or self._is_large:
             self.values, self._open = None, (stage, most)
             return most
         return self._solve(stage, most)
-
-    def confirm(self) -> tuple[_Stage, int] | None:
-        """Find the best point of the last stage that reaches what the others are said to; may lower its bound.
-
-        Raises InfeasibleError where there is no such point.
-        """
-        if self._last is None or self._is_large:
-            return None
-        answer = self.model.maximise(self._last.objective, relaxed=False)
-        if answer.values is None:
-            raise InfeasibleError
-        self.values = answer.values
-        return self._open and (self._last, answer.bound)
 
     def keep(self, stage: _Stage, value: int) -> None:
         """Let nothing later fall below what a stage reached."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fleetctl.planner.placement.exact.items import Item, Pool
 from fleetctl.planner.placement.exact.linear import LinearModel
+from fleetctl.planner.placement.exact.pools import Pool
 from fleetctl.planner.placement.exact.tally import Tally
 from fleetctl.planner.placement.layout import ANY
 from fleetctl.planner.placement.problem import DemandClass, Problem
@@ -33,10 +33,10 @@ class Made(NamedTuple):
 
 
 class Member(NamedTuple):
-    """What a column of members counts: whose, of which item, on which pool (numbers)."""
+    """What a column of members counts: whose, of which kind, on which pool (numbers)."""
 
     owner: Owner
-    item: int
+    kind: int
     pool: int
 
 
@@ -46,7 +46,6 @@ class Relaxation:
 
     problem: Problem
     tally: Tally
-    items: tuple[Item, ...]
     pools: tuple[Pool, ...]
     by_replica: bool = False
     """Replicas of several members are told apart where slots or a spread's limit may bind."""

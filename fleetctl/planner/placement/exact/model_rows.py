@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fleetctl.planner.placement.exact.alone import gangs_by_domain, replicas_alone
-from fleetctl.planner.placement.exact.card_rows import Term, add_card_rows
 from fleetctl.planner.placement.exact.columns import (
     EVERYBODY,
     Made,
@@ -19,7 +18,7 @@ from fleetctl.planner.placement.exact.columns import (
     needs_replicas,
 )
 from fleetctl.planner.placement.exact.holdings import Holdings
-from fleetctl.planner.placement.exact.pool_rows import add_sum_rows
+from fleetctl.planner.placement.exact.pool_rows import Term, add_card_rows, add_sum_rows
 from fleetctl.planner.placement.exact.replica_rows import add_replica_rows
 from fleetctl.planner.placement.problem import DemandClass, Gang, SpreadLimit
 
@@ -32,13 +31,10 @@ class ModelRows:
 
     def __post_init__(self) -> None:
         self.model, self.tally = self.into.model, self.into.tally
-        self.item_of = {kind: number for number, item in enumerate(self.into.items) for kind in item.kinds}
-        self.most = [[int(pool.counts @ item.most[pool.rows]) for item in self.into.items] for pool in self.into.pools]
-        self.pools_of: list[list[int]] = [[] for _ in self.into.items]
-        for number, pool in enumerate(self.into.pools):
-            for item in pool.items:
-                if self.most[number][item]:
-                    self.pools_of[item].append(number)
+        kinds, pools = range(len(self.into.problem.kinds)), self.into.pools
+        self.most = [[int(pool.counts @ self.tally.most(kind)[pool.rows]) for kind in kinds] for pool in pools]
+        self.pools_of = [[number for number, pool in enumerate(pools)
+                          if kind in pool.kinds and self.most[number][kind]] for kind in kinds]
         self.reach = [frozenset(pools) for pools in self.pools_of]
         self.shared: dict[int, list[tuple[int, int]]] = {}
         self.holdings = Holdings()
@@ -55,14 +51,14 @@ class ModelRows:
                 self._gang_rows(Owner(number, place), demand, gang)
             if demand.limit is not None and limits_values(demand):
                 self._limit_rows(number, demand, demand.limit)
-        for item, uses in sorted(self.shared.items()):
-            self._everybody(item, uses)
+        for kind, uses in sorted(self.shared.items()):
+            self._everybody(kind, uses)
         terms: list[list[Term]] = [[] for _ in self.into.pools]
         for member, column in self.into.members.items():
-            terms[member.pool].append(Term(member.item, column))
+            terms[member.pool].append(Term(self.into.problem.kinds[member.kind][0], column))
         for pool, here in zip(self.into.pools, terms, strict=True):
-            add_card_rows(self.model, self.tally, self.into.items, pool, here, self.holdings)
-            add_sum_rows(self.model, self.tally, self.into.items, pool, here)
+            add_card_rows(self.model, self.tally, pool, here, self.holdings)
+            add_sum_rows(self.model, self.tally, pool, here)
 
     def _demand_columns(self, demand: DemandClass, most: int) -> None:
         replicas = self.model.column(most)
@@ -85,47 +81,41 @@ class ModelRows:
             self.anywhere(owner, demand, gang, made)
         else:
             for kind, count in gang.parts:
-                uses = self.shared.setdefault(self.item_of[kind], [])
+                uses = self.shared.setdefault(kind, [])
                 uses.append((self.into.replicas[owner.demand], count * gang.copies))
 
     def _is_crowded(self, demand: DemandClass, gang: Gang, gangs: int) -> bool:
         """Tell whether distinct nodes or slots could limit a gang more than what the nodes can hold."""
-        parts = dict(self._parts(gang))
-        for number in {pool for item in parts for pool in self.pools_of[item]}:
-            here = {item: count for item, count in parts.items() if number in self.reach[item]}
+        parts = dict(gang.parts)
+        for number in {pool for kind in parts for pool in self.pools_of[kind]}:
+            here = {kind: count for kind, count in parts.items() if number in self.reach[kind]}
             if gang.size > 1 and sum(here.values()) > gang.per_node * self._nodes_for(here, number):
                 return True
-            if any(self._limit(demand, gang, item, count, number, gangs) < min(self.most[number][item], count * gangs)
-                   for item, count in here.items()):
+            if any(self._limit(demand, gang, kind, count, number, gangs) < min(self.most[number][kind], count * gangs)
+                   for kind, count in here.items()):
                 return True
         return False
 
-    def _nodes_for(self, items: Iterable[int], number: int) -> int:
-        """Return how many nodes of a pool can hold any of some items."""
+    def _nodes_for(self, kinds: Iterable[int], number: int) -> int:
+        """Return how many nodes of a pool can hold any of some kinds."""
         pool = self.into.pools[number]
         if len(pool.rows) == 1:
             return int(pool.counts[0])
-        usable = np.any([self.into.items[item].most[pool.rows] > 0 for item in items], axis=0)
+        usable = np.any([self.tally.most(kind)[pool.rows] > 0 for kind in kinds], axis=0)
         return int(pool.counts @ usable)
 
-    def _parts(self, gang: Gang) -> Iterator[tuple[int, int]]:
-        counts: dict[int, int] = {}
-        for kind, count in gang.parts:
-            counts[self.item_of[kind]] = counts.get(self.item_of[kind], 0) + count
-        yield from counts.items()
-
-    def _limit(self, demand: DemandClass, gang: Gang, item: int, count: int, pool: int, gangs: int) -> int:
-        """Return how many members of an item a gang's class can have on a pool at most, by slots."""
-        most, slots = self.most[pool][item], self.tally.slots(demand)
+    def _limit(self, demand: DemandClass, gang: Gang, kind: int, count: int, pool: int, gangs: int) -> int:
+        """Return how many members of a kind a gang's class can have on a pool at most, by slots."""
+        most, slots = self.most[pool][kind], self.tally.slots(demand)
         if slots is None:
             return min(most, count * gangs)
         rows = self.into.pools[pool].rows
-        per_node = (slots[rows] * (count * gang.copies)).clip(max=self.into.items[item].most[rows])
+        per_node = (slots[rows] * (count * gang.copies)).clip(max=self.tally.most(kind)[rows])
         return min(count * gangs, int(self.into.pools[pool].counts @ per_node))
 
     def anywhere(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
         """Let gangs stand on all nodes, in columns of their own."""
-        pools = sorted({pool for item, _ in self._parts(gang) for pool in self.pools_of[item]})
+        pools = sorted({pool for kind, _ in gang.parts for pool in self.pools_of[kind]})
         self._stand_in(owner, demand, gang, pools, made)
 
     def _stand_in(
@@ -133,12 +123,12 @@ class ModelRows:
     ) -> None:
         """Let a gang's members stand on some pools."""
         counter, per_unit, most = made
-        by_item: dict[int, list[int]] = {item: [] for item, _ in self._parts(gang)}
+        by_kind: dict[int, list[int]] = {kind: [] for kind, _ in gang.parts}
         for pool in pools:
-            here = {item: self._column(owner, demand, gang, item, count, pool, most)
-                    for item, count in self._parts(gang) if pool in self.reach[item]}
-            for item, column in here.items():
-                by_item[item].append(column)
+            here = {kind: self._column(owner, demand, gang, kind, count, pool, most)
+                    for kind, count in gang.parts if pool in self.reach[kind]}
+            for kind, column in here.items():
+                by_kind[kind].append(column)
             if gang.size > 1 and here:
                 apart = gang.per_node * self._nodes_for(here, pool) * per_unit
                 self.model.at_most([*((column, 1) for column in here.values()), (counter, -apart)], 0)
@@ -147,14 +137,14 @@ class ModelRows:
                     rows = self.into.pools[pool].rows
                     touched = int(self.into.pools[pool].counts @ np.minimum(slots[rows], most))
                     self.model.at_most([(column, 1) for column in here.values()], touched * gang.copies * gang.per_node)
-        for item, count in self._parts(gang):
-            self.model.row([*((column, 1) for column in by_item[item]), (counter, -count * per_unit)], 0, 0)
+        for kind, count in gang.parts:
+            self.model.row([*((column, 1) for column in by_kind[kind]), (counter, -count * per_unit)], 0, 0)
 
     def _column(
-        self, owner: Owner, demand: DemandClass, gang: Gang, item: int, count: int, pool: int, gangs: int
+        self, owner: Owner, demand: DemandClass, gang: Gang, kind: int, count: int, pool: int, gangs: int
     ) -> int:
-        column = self.model.column(self._limit(demand, gang, item, count, pool, gangs))
-        self.into.members[Member(owner, item, pool)] = column
+        column = self.model.column(self._limit(demand, gang, kind, count, pool, gangs))
+        self.into.members[Member(owner, kind, pool)] = column
         return column
 
     def by_domain(self, owner: Owner, demand: DemandClass, gang: Gang, label: str, made: Made) -> None:
@@ -175,17 +165,17 @@ class ModelRows:
         for member, column in self.into.members.items():
             value = self.into.pools[member.pool].domain(limit.label)
             if member.owner.demand == number and value is not None:
-                by_value.setdefault((value, member.owner.gang, member.item), []).append(column)
-        for (value, place, item), columns in by_value.items():
+                by_value.setdefault((value, member.owner.gang, member.kind), []).append(column)
+        for (value, place, kind), columns in by_value.items():
             gang = demand.gangs[place]
-            each = dict(self._parts(gang))[item] * gang.copies
+            each = dict(gang.parts)[kind] * gang.copies
             self.model.at_most([(column, 1) for column in columns], each * limit.room[value])
 
-    def _everybody(self, item: int, uses: list[tuple[int, int]]) -> None:
+    def _everybody(self, kind: int, uses: list[tuple[int, int]]) -> None:
         wanted = sum(int(self.model.highs[column]) * count for column, count in uses)
         columns = []
-        for pool in self.pools_of[item]:
-            column = self.model.column(min(wanted, self.most[pool][item]))
-            self.into.members[Member(EVERYBODY, item, pool)] = column
+        for pool in self.pools_of[kind]:
+            column = self.model.column(min(wanted, self.most[pool][kind]))
+            self.into.members[Member(EVERYBODY, kind, pool)] = column
             columns.append(column)
         self.model.row([*((column, 1) for column in columns), *((column, -count) for column, count in uses)], 0, 0)

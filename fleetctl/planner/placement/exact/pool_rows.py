@@ -1,33 +1,209 @@
-"""Rows on a pool of nodes for amounts that simply add up: CPU, memory, and the GPU share Ray has free.
+"""Rows on a pool of nodes: whole cards in groups, shares of cards in packings, one against the other; CPU and memory.
 
-With floor(amount / t) for every demanded amount t as well as in full: 3 + 3 free CPUs do not hold a member of 4.
+Amounts that simply add up are bounded as sums, and with floor(amount / t) for every demanded amount t: 3 + 3 free CPUs
+do not hold a member of 4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import gcd
+from typing import NamedTuple
 
+import numpy as np
+
+from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.exact.card_rows import Term
-from fleetctl.planner.placement.exact.items import Item, Pool
+from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
+from fleetctl.planner.placement.exact.holdings import Holdings, picks_blindly
 from fleetctl.planner.placement.exact.linear import LinearModel
+from fleetctl.planner.placement.exact.pools import Pool
 from fleetctl.planner.placement.exact.tally import Tally
 
 MAX_STEPS = 12
 FINEST = 1_000_000
+MAX_PACKINGS = 2_000
+MAX_PACKING_COLUMNS = 6_000
+
+
+class Term(NamedTuple):
+    """A column that counts members of one claim on a pool."""
+
+    claim: Claim
+    column: int
+
+
+class CardClass(NamedTuple):
+    """Cards of a pool that are equal for the shares demanded: which packings they take."""
+
+    whole: bool
+    vram: int
+    """Only told apart on whole cards, where members that take whole cards compete for it."""
+    packings: tuple[tuple[int, ...], ...]
+
+
+class _Used(NamedTuple):
+    """A column that counts whole cards with so much memory taken up by shares."""
+
+    column: int
+    vram: int
+
+
+def add_card_rows(
+    model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term], holdings: Holdings
+) -> None:
+    """Bound the members with cards on a pool; where that is one node and Ray's choice matters, by its own rule."""
+    asked = [term for term in terms if term.claim.wants_card]
+    whole = [term for term in asked if term.claim.whole_cards]
+    shares = [term for term in asked if not term.claim.whole_cards]
+    if pool.node is not None and shares and _holding_rows(model, tally, pool, asked, holdings):
+        return
+    used: list[_Used] = []
+    if shares:
+        with suppress(TooManyError):  # the sums below bound them then
+            used = _packing_rows(model, tally, pool, shares, whole)
+    if asked:
+        _group_rows(model, tally, pool, whole, used)
+        _total_row(model, tally, pool, asked)
+
+
+def _holding_rows(
+    model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term], holdings: Holdings
+) -> bool:
+    """Let a node hold one of the multisets that Ray's rule allows; False where it need not, or they are too many."""
+    offer = tally.problem.nodes[int(pool.rows[0])].offer
+    claims = sorted({term.claim.on_cards for term in asked})
+    if not picks_blindly(offer, claims):
+        return False
+    of_claim = [[term.column for term in asked if term.claim.on_cards == claim] for claim in claims]
+    most = [int(sum(model.highs[column] for column in columns)) for columns in of_claim]
+    found = holdings.of(offer, claims, most)
+    if found is None:
+        return False
+    chosen = [model.column(1) for _ in found]
+    model.at_most([(column, 1) for column in chosen], 1)
+    for place, columns in enumerate(of_claim):
+        held = [(column, -float(counts[place])) for column, counts in zip(chosen, found, strict=True) if counts[place]]
+        model.row([*((column, 1.0) for column in columns), *held], -np.inf, 0)
+    return True
+
+
+def _group_rows(
+    model: LinearModel, tally: Tally, pool: Pool, whole: Sequence[Term], used: Sequence[_Used]
+) -> None:
+    """Groups of s whole cards with at least v bytes each: those wanted are no more than those the nodes hold."""
+    nodes = pool.counts
+    sizes = sorted({term.claim.whole_cards for term in whole})
+    known = set[tuple[int, tuple[tuple[int, float], ...]]]()
+    for vram in sorted({term.claim.vram for term in whole} | {0}):
+        having = [term for term in whole if term.claim.vram >= vram]
+        for size in sizes:
+            room = int(nodes @ (tally.whole_cards(vram)[pool.rows] // size))
+            terms = _in_groups(having, size)
+            if terms and (room, terms) not in known:
+                known.add((room, terms))
+                model.at_most([*terms], room)
+        taken = tuple((one.column, 1.0) for one in used if one.vram >= vram)
+        if taken:
+            model.at_most([*_in_groups(having, 1), *taken], int(nodes @ tally.free_cards(vram)[pool.rows]))
+
+
+def _in_groups(terms: Sequence[Term], size: int) -> tuple[tuple[int, float], ...]:
+    """Return (column, how many groups of `size` cards one member takes)."""
+    groups = [(term.column, term.claim.whole_cards // size) for term in terms]
+    return tuple((column, float(count)) for column, count in groups if count)
+
+
+def _total_row(
+    model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term]
+) -> None:
+    """The GPU share that Ray has free, which may be less than that of the cards."""
+    amounts = [(term.column, term.claim.gpus) for term in asked if term.claim.gpus]
+    if amounts:
+        unit = gcd(*(amount for _, amount in amounts))
+        model.at_most([(column, float(amount // unit)) for column, amount in amounts],
+                      float(pool.counts @ (tally.free_share[pool.rows] // unit)))
+
+
+def _packing_rows(
+    model: LinearModel, tally: Tally, pool: Pool, shares: Sequence[Term], whole: Sequence[Term],
+) -> list[_Used]:
+    """Shares against packings of cards; returns the columns that say how many whole cards those use up."""
+    claims = sorted({term.claim[:2] for term in shares})
+    classes = _card_classes(tally, claims, pool, tell_vram=any(term.claim.vram for term in whole))
+    covering: dict[tuple[int, int], list[tuple[int, float]]] = {claim: [] for claim in claims}
+    used: list[_Used] = []
+    weights = dict(zip(pool.rows.tolist(), pool.counts.tolist(), strict=True))
+    for kind, rows in sorted(classes.items()):
+        count = sum(weights[row] for row in rows)
+        columns = [model.column(count) for _ in kind.packings]
+        model.at_most([(column, 1.0) for column in columns], count)
+        used += [_Used(column, kind.vram) for column in columns if kind.whole]
+        for column, packing in zip(columns, kind.packings, strict=True):
+            for claim, times in zip(claims, packing, strict=True):
+                if times:
+                    covering[claim].append((column, -float(times)))
+    for claim, columns_of in covering.items():
+        members = [(term.column, 1.0) for term in shares if term.claim[:2] == claim]
+        model.row([*members, *columns_of], -np.inf, 0)
+    return used
+
+
+def _card_classes(
+    tally: Tally, claims: Sequence[tuple[int, int]], pool: Pool, *, tell_vram: bool
+) -> dict[CardClass, list[int]]:
+    """Sort the cards of a pool, by row, into classes. Raises TooManyError when their packings are too many."""
+    classes: dict[CardClass, list[int]] = {}
+    known: dict[tuple[int, int, int], CardClass] = {}
+    entries, cards, columns = tally.cards_on(pool.rows), tally.cards, 0
+    tell = any(vram for _, vram in claims) or tell_vram
+    for row, share, vram, memory in zip(
+        cards.node[entries].tolist(), cards.share[entries].tolist(), cards.vram[entries].tolist(),
+        cards.memory[entries].tolist(), strict=True,
+    ):
+        seen = (share, vram, memory) if tell else (share, 0, 0)
+        if seen not in known:
+            packings = _packings_on(claims, share, vram, memory)
+            known[seen] = CardClass(share == SHARE, max(0, vram) if share == SHARE and tell_vram else 0, packings)
+            columns += len(packings)
+        classes.setdefault(known[seen], []).append(row)
+        if columns > MAX_PACKING_COLUMNS:
+            raise TooManyError
+    return {kind: found for kind, found in classes.items() if any(any(packing) for packing in kind.packings)}
+
+
+def _packings_on(
+    claims: Sequence[tuple[int, int]], share: int, vram: int, memory: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return the maximal packings of one card by (gpus, vram) claims, as counts per claim."""
+    pieces, places = [], []
+    for place, (gpus, bytes_asked) in enumerate(claims):
+        piece = Piece(gpus or _share_of(bytes_asked, memory), bytes_asked)
+        if piece.share <= share and (not bytes_asked or bytes_asked <= vram):
+            pieces.append(piece)
+            places.append(place)
+    found = []
+    for counts in maximal_packings(pieces, share, vram, MAX_PACKINGS):
+        at = dict(zip(places, counts, strict=True))
+        found.append(tuple(at.get(place, 0) for place in range(len(claims))))
+    return tuple(found)
+
+
+def _share_of(vram: int, memory: int) -> int:
+    return -(-vram * SHARE // memory) if memory > 0 else SHARE + 1
 
 
 def add_sum_rows(
-    model: LinearModel, tally: Tally, items: Sequence[Item], pool: Pool, terms: Sequence[Term]
+    model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term]
 ) -> None:
-    """Bound the CPU and the memory that members can take on a pool; items of which it cannot be short have none."""
+    """Bound the CPU and the memory that members can take on a pool."""
     amounts: list[tuple[Callable[[Claim], int], Ints]] = [
         (lambda claim: claim.cpus, tally.cpus), (lambda claim: claim.memory, tally.memory),
     ]
     for amount, free in amounts:
-        asked = [(term.column, amount(items[term.item].claim)) for term in terms]
+        asked = [(term.column, amount(term.claim)) for term in terms]
         add_floor_rows(model, [pair for pair in asked if pair[1]], free[pool.rows], pool.counts)
 
 

@@ -11,11 +11,9 @@ only makes the bound weaker.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fleetctl.planner.placement.exact.columns import Relaxation, limits_values, needs_replicas
-from fleetctl.planner.placement.exact.items import Grain, Item, Pool, merge_kinds, pool_nodes
 from fleetctl.planner.placement.exact.model_rows import ModelRows
+from fleetctl.planner.placement.exact.pools import Grain, Pool, pool_nodes
 from fleetctl.planner.placement.exact.tally import Tally, count_up
 from fleetctl.planner.placement.problem import Problem
 
@@ -34,9 +32,8 @@ def relax(problem: Problem) -> Relaxation:
     Where telling domains apart would make it too large, it leaves them out.
     """
     tally = count_up(problem)
-    items = merge_kinds(tally)
-    pools = _pools(problem, items, tally, Grain.ALIKE) or pool_nodes(items, tally, Grain.ANYWHERE)
-    return _stated(Relaxation(problem, tally, items, pools))
+    pools = _pools(tally, Grain.ALIKE) or pool_nodes(tally, Grain.ANYWHERE)
+    return _stated(Relaxation(problem, tally, pools))
 
 
 def relax_by_node(coarse: Relaxation) -> Relaxation | None:
@@ -45,9 +42,9 @@ def relax_by_node(coarse: Relaxation) -> Relaxation | None:
     Where telling replicas apart would make it so, that is left out.
     """
     for by_replica in (True, False):
-        pools = _pools(coarse.problem, coarse.items, coarse.tally, Grain.NODES, by_replica=by_replica)
+        pools = _pools(coarse.tally, Grain.NODES, by_replica=by_replica)
         if pools is not None:
-            return _stated(Relaxation(coarse.problem, coarse.tally, coarse.items, pools, by_replica))
+            return _stated(Relaxation(coarse.problem, coarse.tally, pools, by_replica))
     return None
 
 
@@ -56,17 +53,15 @@ def _stated(relaxation: Relaxation) -> Relaxation:
     return relaxation
 
 
-def _pools(
-    problem: Problem, items: Sequence[Item], tally: Tally, grain: Grain, *, by_replica: bool = False
-) -> tuple[Pool, ...] | None:
+def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[Pool, ...] | None:
     """Return the pools of a grain; None where the columns of members would be too many."""
     by_node = grain == Grain.NODES
     limit = MAX_BY_NODE if by_node else MAX_COLUMNS
     if by_node and int(tally.nodes.sum()) > limit:
         return None
-    pools = pool_nodes(items, tally, grain)
-    columns = sum(len(pool.items) for pool in pools)
-    for demand in problem.demands:
+    pools = pool_nodes(tally, grain)
+    columns = sum(len(pool.kinds) for pool in pools)
+    for demand in tally.problem.demands:
         told_apart = demand.missing if by_replica and needs_replicas(demand, tally) else 1
         columns += told_apart * len(pools) * sum(
             len(gang.parts) for gang in demand.gangs

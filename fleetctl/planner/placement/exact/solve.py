@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 
 import numpy as np
 
@@ -23,11 +24,9 @@ def layout_at(model: Relaxation, values: Floats) -> Layout:
     counts = np.rint(values).astype(np.int64).tolist()
     replicas = tuple(counts[column] for column in model.replicas)
     on_node: dict[int, Counter[Piece]] = defaultdict(Counter)
-    for (owner, item, _), spots in _spots(model, counts).items():
-        if owner == EVERYBODY:
-            pieces = _pieces_of_all(model, item, replicas)
-        else:
-            pieces = _pieces_of_gang(model, owner, item, sum(count for _, count in spots))
+    for (owner, kind, _), spots in _spots(model, counts).items():
+        pieces = (_pieces_of_all(model, kind, replicas) if owner == EVERYBODY
+                  else repeat(Piece(owner.demand, owner.gang, kind, owner.replica)))
         for node, piece in zip(_one_by_one(spots), pieces, strict=False):
             on_node[node][piece] += 1
     offers = {pool.node: model.problem.nodes[int(pool.rows[0])].offer for pool in model.pools}
@@ -36,7 +35,7 @@ def layout_at(model: Relaxation, values: Floats) -> Layout:
 
 
 def _spots(model: Relaxation, counts: list[int]) -> dict[tuple[Owner, int, str | None], Spots]:
-    """Return where members stand, by whose they are, item, and the value of the label that a gang is bound to."""
+    """Return where members stand, by whose they are, kind, and the value of the label that a gang is bound to."""
     spots: dict[tuple[Owner, int, str | None], Spots] = defaultdict(list)
     for member, column in model.members.items():
         pool = model.pools[member.pool]
@@ -45,7 +44,7 @@ def _spots(model: Relaxation, counts: list[int]) -> dict[tuple[Owner, int, str |
             if member.owner != EVERYBODY:
                 label = model.problem.demands[member.owner.demand].gangs[member.owner.gang].domain_label
             value = None if label is None else pool.domain(label)
-            spots[member.owner, member.item, value].append((pool.node, counts[column]))
+            spots[member.owner, member.kind, value].append((pool.node, counts[column]))
     return spots
 
 
@@ -55,25 +54,13 @@ def _one_by_one(spots: Spots) -> Iterator[int]:
             yield node
 
 
-def _pieces_of_gang(model: Relaxation, owner: Owner, item: int, members: int) -> Iterator[Piece]:
-    """Yield the members of one gang's class that are one item: so many of each kind as the gangs need."""
-    gang = model.problem.demands[owner.demand].gangs[owner.gang]
-    parts = [(kind, count) for kind, count in gang.parts if kind in model.items[item].kinds]
-    gangs = members // sum(count for _, count in parts)
-    for kind, count in parts:
-        for _ in range(gangs * count):
-            yield Piece(owner.demand, owner.gang, kind, owner.replica)
-
-
-def _pieces_of_all(model: Relaxation, item: int, replicas: Iterable[int]) -> Iterator[Piece]:
-    """Yield the members of an item that are counted together: those of gangs without columns of their own."""
+def _pieces_of_all(model: Relaxation, kind: int, replicas: Iterable[int]) -> Iterator[Piece]:
+    """Yield the members of a kind that are counted together: those of gangs without columns of their own."""
     own = {(member.owner.demand, member.owner.gang) for member in model.members}
     for number, (demand, made) in enumerate(zip(model.problem.demands, replicas, strict=True)):
         for place, gang in enumerate(demand.gangs):
             if (number, place) not in own:
-                for kind, count in gang.parts:
-                    if kind in model.items[item].kinds:
-                        yield from [Piece(number, place, kind)] * (count * gang.copies * made)
+                yield from [Piece(number, place, kind)] * (dict(gang.parts).get(kind, 0) * gang.copies * made)
 
 
 def _in_order(problem: Problem, offer: Offer, pieces: Counter[Piece]) -> tuple[Piece, ...]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Flags, Ints
-from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.problem import DemandClass, Problem
 
@@ -62,22 +62,28 @@ class Tally:
     gpus: Ints
     """Free per node, as Ray sums it up: CPU and GPU in 1/10000, bytes."""
     cards: Cards
-    _allowed: dict[Selector, Flags] = field(default_factory=dict)
     _free_cards: dict[int, Ints] = field(default_factory=dict)
     _on_cards: dict[tuple[int, int], Ints] = field(default_factory=dict)
     _most: dict[int, Counts] = field(default_factory=dict)
 
     @cached_property
-    def _first(self) -> Ints:
-        return np.array([one.nodes[0] for one in self.problem.nodes], dtype=np.int64)
+    def _allowed(self) -> Flags:
+        """By kind and class: whether the selector lets a member stand there."""
+        allowed = np.zeros((len(self.problem.kinds), len(self.nodes)), dtype=bool)
+        for row, node in enumerate(self.problem.nodes):
+            allowed[list(node.allowed), row] = True
+        return allowed
 
-    def allowed(self, selector: Selector) -> Flags:
-        """Tell for each class whether a selector allows its nodes."""
-        if selector not in self._allowed:
-            flags = np.zeros(len(self.problem.ledger.nodes), dtype=bool)
-            flags[list(self.problem.ledger.selected(selector))] = True
-            self._allowed[selector] = flags[self._first]
-        return self._allowed[selector]
+    def usable(self, kind: int) -> Flags:
+        """Return which classes allow a kind and have a card of the memory asked for, however much of it is free."""
+        claim = self.problem.kinds[kind][0]
+        usable: Flags = self._allowed[kind].copy()
+        if claim.whole_cards:
+            usable &= self.whole_cards(claim.vram) > 0
+        elif claim.wants_card:
+            fitting = self.cards.vram >= claim.vram if claim.vram else self.cards.share > 0
+            usable &= np.bincount(self.cards.node[fitting], minlength=len(self.nodes)) > 0
+        return usable
 
     def free_cards(self, vram: int) -> Ints:
         """Return the fully free cards with at least `vram` bytes on one node of each class."""
@@ -110,13 +116,13 @@ class Tally:
     def most(self, kind: int) -> Counts:
         """Return how many members of a kind (its number) one node of each class can never exceed; see `cards`."""
         if kind not in self._most:
-            claim, selector = self.problem.kinds[kind]
+            claim = self.problem.kinds[kind][0]
             limit = self._on_node_cards(claim)
             if claim.cpus:
                 limit = np.minimum(limit, self.cpus // claim.cpus)
             if claim.memory:
                 limit = np.minimum(limit, self.memory // claim.memory)
-            self._most[kind] = np.where(self.allowed(selector), np.maximum(limit, 0), 0).astype(np.int32)
+            self._most[kind] = np.where(self._allowed[kind], np.maximum(limit, 0), 0).astype(np.int32)
         return self._most[kind]
 
     def slots(self, demand: DemandClass) -> Ints | None:

@@ -27,10 +27,10 @@ def pack_greedily(problem: Problem, placer: Placer) -> list[Placed]:
     return result
 
 
-def take_again(placed: Sequence[Placed], placer: Placer) -> None:
-    """Take a packing again after an undo to the state it was made in."""
-    for one in placed:
-        placer.retake(one.demand.shape, one.stands)
+def take_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
+    """Take replicas where they were placed before an undo; one that the ledger refuses now is left out."""
+    taken = ((one.demand, placer.retake(one.demand.shape, one.stands)) for one in placed)
+    return [Placed(demand, stands) for demand, stands in taken if stands is not None]
 
 
 def top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> None:

@@ -21,6 +21,7 @@ from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
 
 Slots = frozenset[int]
 NO_SLOTS: Slots = frozenset()
+NOTHING_ELSE: Mapping[int, Offer] = {}
 FIRST_SLOT: Slots = frozenset({0})
 HeldBy = Callable[[str], dict[int, Slots]]
 """The slots that live replicas of a model hold, by node."""
@@ -238,15 +239,17 @@ class Ledger:
             else:
                 self._crowds.put(*change[:3])
 
-    def supposing(
-        self, *, dead: int, offers: Mapping[int, Offer], ended: Sequence[tuple[str, Collection[int]]]
+    def copied(
+        self, *, dead: int | None = None, offers: Mapping[int, Offer] = NOTHING_ELSE,
+        ended: Sequence[tuple[str, Collection[int]]] = (),
     ) -> Ledger:
-        """Return a ledger of its own in which one node is dead, and some others offer something else.
+        """Return a ledger that changes on its own, in which one node may be dead, and some others offer something else.
 
         `ended` = (model, its nodes) of replicas that hold no slot any more. What is known of single offers is shared.
         """
         nodes = list(self.nodes)
-        nodes[dead] = replace(nodes[dead], state="DEAD")
+        if dead is not None:
+            nodes[dead] = replace(nodes[dead], state="DEAD")
         other = replace(self, nodes=nodes, changes=[], numbers=list(self.numbers), _journal=[], _selected={},
                         _by_label={}, _slots=self._slots.copied(), _crowds=self._crowds.without(ended))
         for place, offer in offers.items():

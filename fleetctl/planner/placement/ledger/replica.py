@@ -162,9 +162,9 @@ class Placer:
             nodes.took(node)
             yield (stand,)
 
-    def retake(self, shape: ReplicaShape, stands: Sequence[Stand]) -> None:
-        """Take a replica again where it was placed before, after an undo to the same state."""
-        self.take_at(shape, {(s.seat.group, s.seat.copy, s.seat.rank): s.node for s in stands})
+    def retake(self, shape: ReplicaShape, stands: Sequence[Stand]) -> tuple[Stand, ...] | None:
+        """Take a replica again where it was placed before an undo; None, and no change, when it does not fit now."""
+        return self.take_at(shape, {(s.seat.group, s.seat.copy, s.seat.rank): s.node for s in stands})
 
     def domains(self, label: str) -> Domains:
         """Return the nodes of each value of a label."""

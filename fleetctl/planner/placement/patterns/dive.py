@@ -71,7 +71,7 @@ class Dive:
         news, bound = 0, self._demand_bound(price)
         for number in np.flatnonzero(self.left).tolist():
             pricer = self.pricers[number]
-            items = pricer.stall.items
+            items = pricer.node.items
             self.steps -= 1
             found = pricer.best(price[items], wanted[items], COLUMNS_A_ROUND)
             if found:
@@ -82,11 +82,8 @@ class Dive:
         return news, bound
 
     def _demand_bound(self, price: Floats) -> float:
-        worth, covering = self.master.worth, self.master.covering
-        if covering.bound_gangs:
-            return np.inf
-        cost = np.array([sum(count * price[item] for item, count in needs) for needs in covering.needs])
-        gain = np.maximum(worth.first - cost, 0) @ worth.most_first + np.maximum(worth.further - cost, 0) @ \
+        worth = self.master.worth
+        gain = np.maximum(worth.first - price, 0) @ worth.most_first + np.maximum(worth.further - price, 0) @ \
             worth.most_further
         return float(gain + price @ self.supply)
 
@@ -97,9 +94,7 @@ class Dive:
     def _cut_to_demand(self) -> None:
         """Replace columns that hold more of an item than is still asked for by what is left of them."""
         open_items = self._open()
-        columns, self.master.columns = self.master.columns, []
-        self.master.keep(np.zeros(0, dtype=bool))
-        for number, pattern in columns:
+        for number, pattern in self.master.taken_out():
             if self.left[number]:
                 self.master.add(number, tuple(
                     (item, min(count, int(open_items[item]))) for item, count in pattern if open_items[item]))

@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetctl.planner.placement.arrays import Flags, Floats, Ints
-from fleetctl.planner.placement.patterns.scarce import Scarce
+from fleetctl.planner.placement.patterns.limits import Counters
 
 
 @dataclass(frozen=True, slots=True)
 class Fills:
-    """`value` (n,), `use` (resources, n) in the ledger's units, `scarce` (words, n) counters of what a node may
-    hold few of (scarce.py), `counts` (n, items)."""
+    """`value` (n,), `use` (resources, n) in the ledger's units, `counted` (words, n) counters of what a node
+    may hold few of (limits.py), `counts` (n, items)."""
 
     value: Floats
     use: Ints
-    scarce: Ints
+    counted: Ints
     counts: NDArray[np.int32]
 
     def __len__(self) -> int:
@@ -32,24 +32,24 @@ class Fills:
 
     def pick(self, chosen: NDArray[np.intp]) -> Fills:
         """Return some of them."""
-        return Fills(self.value[chosen], self.use[:, chosen], self.scarce[:, chosen], self.counts[chosen])
+        return Fills(self.value[chosen], self.use[:, chosen], self.counted[:, chosen], self.counts[chosen])
 
     def with_use(self, columns: list[int]) -> Fills:
         """Return them with some of the resources only."""
-        return Fills(self.value, self.use[columns], self.scarce, self.counts)
+        return Fills(self.value, self.use[columns], self.counted, self.counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
     """What a filling may use, and how promising ones are told: `room` (resources,), `price` (resources,) value per
-    unit, `cells` (resources,) of the grid, `keep` the number of fillings kept, `scarce` the counters that must not
+    unit, `cells` (resources,) of the grid, `keep` the number of fillings kept, `counters` those that must not
     overflow."""
 
     room: Ints
     price: Floats
     cells: tuple[int, ...]
     keep: int
-    scarce: Scarce
+    counters: Counters
 
 
 def nothing(resources: int, items: int, words: int) -> Fills:
@@ -62,15 +62,15 @@ def joined(*several: Fills) -> Fills:
     """Return all fillings of several sets."""
     return Fills(
         np.concatenate([one.value for one in several]), np.concatenate([one.use for one in several], axis=1),
-        np.concatenate([one.scarce for one in several], axis=1), np.concatenate([one.counts for one in several]),
+        np.concatenate([one.counted for one in several], axis=1), np.concatenate([one.counts for one in several]),
     )
 
 
 def merged(left: Fills, right: Fills, frame: Frame) -> Fills:
     """Return the promising sums of one filling of each set that stay within the room."""
     fits = np.ones((len(left), len(right)), dtype=bool)
-    for word, guard in enumerate(frame.scarce.guard):
-        fits &= ((left.scarce[word] + frame.scarce.bias[word])[:, None] + right.scarce[word][None, :]) & guard == 0
+    for word, guard in enumerate(frame.counters.guard):
+        fits &= ((left.counted[word] + frame.counters.bias[word])[:, None] + right.counted[word][None, :]) & guard == 0
     for resource, room in enumerate(frame.room):
         fits &= left.use[resource][:, None] <= room - right.use[resource][None, :]
     if left is right:
@@ -78,25 +78,25 @@ def merged(left: Fills, right: Fills, frame: Frame) -> Fills:
     first, second = np.nonzero(fits)
     use = left.use[:, first] + right.use[:, second]
     value = left.value[first] + right.value[second]
-    scarce = left.scarce[:, first] + right.scarce[:, second]
-    kept = _promising(value, use, scarce, frame)
+    counted = left.counted[:, first] + right.counted[:, second]
+    kept = _promising(value, use, counted, frame)
     first, second = first[kept], second[kept]
-    return Fills(value[kept], use[:, kept], scarce[:, kept], left.counts[first] + right.counts[second])
+    return Fills(value[kept], use[:, kept], counted[:, kept], left.counts[first] + right.counts[second])
 
 
 def trimmed(fills: Fills, frame: Frame) -> Fills:
     """Return the promising ones of a set that stay within the room."""
     inside = np.flatnonzero((fills.use <= frame.room[:, None]).all(axis=0))
-    return fills.pick(inside[_promising(fills.value[inside], fills.use[:, inside], fills.scarce[:, inside], frame)])
+    return fills.pick(inside[_promising(fills.value[inside], fills.use[:, inside], fills.counted[:, inside], frame)])
 
 
-def _promising(value: Floats, use: Ints, scarce: Ints, frame: Frame) -> NDArray[np.intp]:
+def _promising(value: Floats, use: Ints, counted: Ints, frame: Frame) -> NDArray[np.intp]:
     """Return, ascending, at most `keep` fillings: the best of each cell, judged by value less the price of its use.
 
     The first is the empty one, in every set, and stays: a card may be left free.
     """
     net: Floats = np.asarray(value - frame.price @ use)
-    flagged: Flags = np.asarray(scarce.any(axis=0))
+    flagged: Flags = np.asarray(counted.any(axis=0))
     cell = flagged.astype(np.int64)
     for resource, cells in enumerate(frame.cells):
         cell *= cells + 1

@@ -3,35 +3,34 @@
 A pattern is what one node of a class may hold. A linear master over the patterns found so far gives prices, pricing
 finds better patterns at these prices, and a dive makes whole nodes of the fractions (Gilmore & Gomory 1961; Vance et
 al. 1994). Priorities are served one after another, each with what those above it have reached as a condition.
+
+For replicas of one member; gangs are placed before, by other means. An item is a member of one class of demand.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from fleetctl.planner.placement.arrays import Ints
-from fleetctl.planner.placement.layout import Layout
+from fleetctl.planner.placement.creation_order import creation_order
+from fleetctl.planner.placement.layout import Layout, Piece
 from fleetctl.planner.placement.objective import layout_levels
-from fleetctl.planner.placement.patterns.covering import Covering, state_covering
 from fleetctl.planner.placement.patterns.dive import Dive
 from fleetctl.planner.placement.patterns.goals import stage_worth
-from fleetctl.planner.placement.patterns.master import Master, Pattern, Worth
-from fleetctl.planner.placement.patterns.pricing import Claims, Pricer, state_stall
-from fleetctl.planner.placement.patterns.settle import settle
+from fleetctl.planner.placement.patterns.master import Master, Pattern
+from fleetctl.planner.placement.patterns.pricing import Claims, Pricer, node_view
 from fleetctl.planner.placement.problem import Problem
 
 
 def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None = None) -> Layout | None:
     """Return a layout near the best by the fleet's objective, or None when none better than `incumbent` was found.
 
-    `steps` = pricings of one class of nodes, which is where the time goes.
+    All replicas have one member. `steps` = pricings of one class of nodes, which is where the time goes.
     """
-    covering = state_covering(problem)
-    claims = Claims.of(problem, covering)
-    pricers = [Pricer(state_stall(problem, covering, claims, node), claims) for node in problem.nodes]
+    claims = Claims.of(problem)
+    pricers = [Pricer(node_view(problem, claims, node), claims) for node in problem.nodes]
     best, improved = incumbent, False
     for priority in problem.priorities:
         reached = [0] * len(problem.demands) if best is None else list(best.replicas)
@@ -39,15 +38,14 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
                                     zip(problem.demands, reached, strict=True) if demand.priority >= priority):
             continue
         worth = stage_worth(problem, priority, reached)
-        wanted = _wanted(covering, worth)
-        master = Master(problem, covering, worth)
+        master = Master(worth)
         dive = Dive(master, pricers, np.array([len(node.nodes) for node in problem.nodes], np.int64),
-                    np.zeros(len(covering.items), np.int64), wanted, steps)
-        for number, pattern in patterns_of(problem, covering, best):
+                    np.zeros(len(problem.demands), np.int64), worth.most_first + worth.most_further, steps)
+        for number, pattern in _patterns_of(problem, best):
             master.add(number, pattern)
         dive.run()
         steps = dive.steps
-        found = settle(problem, covering, dive.settled)
+        found = _layout(problem, dive.settled)
         if best is None or layout_levels(problem, found.replicas) > layout_levels(problem, best.replicas):
             best, improved = found, True
         if steps <= 0:
@@ -55,23 +53,30 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
     return best if improved else None
 
 
-def patterns_of(problem: Problem, covering: Covering, layout: Layout | None) -> Iterator[tuple[int, Pattern]]:
+def _patterns_of(problem: Problem, layout: Layout | None) -> Iterator[tuple[int, Pattern]]:
     """Yield the pattern of every node a layout uses, with the number of its class."""
     stands = layout.stands if layout else {}
     for number, node_class in enumerate(problem.nodes):
         for node in node_class.nodes:
-            held = Counter(covering.item_at(piece, node_class) for piece in stands.get(node, ()))
+            held = Counter(piece.demand for piece in stands.get(node, ()))
             if held:
                 yield number, tuple(sorted(held.items()))
 
 
-def _wanted(covering: Covering, worth: Worth) -> Ints:
-    wanted = np.zeros(len(covering.items), np.int64)
-    most = worth.most_first + worth.most_further
-    for number, needs in enumerate(covering.needs):
-        for item, count in needs:
-            wanted[item] += count * most[number]
-    for bound in covering.bound_gangs:
-        for item, count in bound.needs:
-            wanted[item] += count * most[bound.demand]
-    return wanted
+def _layout(problem: Problem, settled: Mapping[tuple[int, Pattern], int]) -> Layout:
+    """Make a layout of `settled` uses of patterns, by (class of nodes, pattern); what no order allows is left out."""
+    claims = {number: problem.kinds[demand.gangs[0].parts[0][0]][0] for number, demand in enumerate(problem.demands)}
+    by_class: dict[int, list[tuple[Pattern, int]]] = defaultdict(list)
+    for (number, pattern), count in sorted(settled.items()):
+        by_class[number].append((pattern, count))
+    replicas, stands = [0] * len(problem.demands), dict[int, tuple[Piece, ...]]()
+    for number, uses in by_class.items():
+        nodes = iter(problem.nodes[number].nodes)
+        for pattern, count in uses:
+            order, _ = creation_order(problem.nodes[number].offer, pattern, claims)
+            pieces = tuple([Piece(item, 0, problem.demands[item].gangs[0].parts[0][0]) for item in order])
+            for _ in range(count):
+                stands[next(nodes)] = pieces
+            for item in order:
+                replicas[item] += count
+    return Layout(tuple(replicas), stands)

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Floats, Ints
 from fleetctl.planner.placement.ledger.cards import Offer, share_of
-from fleetctl.planner.placement.patterns.covering import Covering
 from fleetctl.planner.placement.patterns.fills import Fills, Frame, joined, merged, nothing, trimmed
-from fleetctl.planner.placement.patterns.scarce import count_scarce
+from fleetctl.planner.placement.patterns.limits import state_limits
 from fleetctl.planner.placement.problem import NodeClass, Problem
 
 KEEP_ON_CARD, KEEP_ON_NODE = 300, 160
@@ -44,42 +43,34 @@ class Claims:
     memory: Ints
 
     @classmethod
-    def of(cls, problem: Problem, covering: Covering) -> Claims:
-        """Return the claims of all items."""
-        claims = [problem.kinds[item.kind][0] for item in covering.items]
+    def of(cls, problem: Problem) -> Claims:
+        """Return the claims of all items: the one member of each class of demand."""
+        claims = [problem.kinds[demand.gangs[0].parts[0][0]][0] for demand in problem.demands]
         return cls(*(np.array([getattr(claim, name) for claim in claims], dtype=np.int64)
                      for name in ("gpus", "vram", "cpus", "memory")))
 
 
 @dataclass(frozen=True, slots=True)
-class Stall:
+class NodeView:
     """One class of nodes as pricing sees it. `items` are the items that can stand there; `limits` (items,) how many."""
 
     items: NDArray[np.intp]
     limits: Ints
-    rules: tuple[tuple[NDArray[np.intp], int], ...]
-    """(places in `items`, members that may stand under the rule)."""
     room: Ints
     """Free CPU and memory."""
     cards: tuple[tuple[CardState, int], ...]
     gpu_units: int
 
 
-def state_stall(problem: Problem, covering: Covering, claims: Claims, node: NodeClass) -> Stall:
+def node_view(problem: Problem, claims: Claims, node: NodeClass) -> NodeView:
     """Return a class of nodes as pricing sees it."""
     offer = node.offer
     states = _card_states(offer)
-    items = np.array([item for item in covering.allowed(node) if _fits_alone(claims, item, offer, states)], np.intp)
-    by_rule: dict[int, list[int]] = {}
-    for place, item in enumerate(items):
-        if covering.items[item].rule >= 0:
-            by_rule.setdefault(covering.items[item].rule, []).append(place)
-    rules = tuple((np.array(places, np.intp), covering.limit(rule, problem, node)) for rule, places in by_rule.items())
-    limits = np.full(len(items), np.iinfo(np.int32).max, np.int64)
-    for places, limit in rules:
-        limits[places] = limit
+    items = np.array([item for item, demand in enumerate(problem.demands) if demand.gangs[0].parts[0][0] in node.allowed
+                      and _fits_alone(claims, item, offer, states)], np.intp)
+    limits = np.array([node.free_slots(problem.demands[item]) for item in items.tolist()], np.int64)
     units = min(offer.free_gpus, sum(state[0] * count for state, count in states))
-    return Stall(items, limits, rules, np.array([offer.free_cpus, offer.free_memory], np.int64), states, units)
+    return NodeView(items, limits, np.array([offer.free_cpus, offer.free_memory], np.int64), states, units)
 
 
 def _card_states(offer: Offer) -> tuple[tuple[CardState, int], ...]:
@@ -111,17 +102,17 @@ def _share_on(state: CardState, gpus: int, vram: int) -> int:
 
 
 class Pricer:
-    """Prices one class of nodes; `worth` below are values by place in `stall.items`."""
+    """Prices one class of nodes; `worth` below are values by place in `node.items`."""
 
-    def __init__(self, stall: Stall, claims: Claims) -> None:
-        self.stall = stall
-        self.gpus, self.vram = claims.gpus[stall.items], claims.vram[stall.items]
-        self.use = np.stack([claims.cpus[stall.items], claims.memory[stall.items]])
+    def __init__(self, node: NodeView, claims: Claims) -> None:
+        self.node = node
+        self.gpus, self.vram = claims.gpus[node.items], claims.vram[node.items]
+        self.use = np.stack([claims.cpus[node.items], claims.memory[node.items]])
         self.whole = self.gpus // SHARE
         self.cardless = (self.gpus == 0) & (self.vram == 0)
-        largest = max((state[2] or 1 for state, _ in stall.cards), default=1)
+        largest = max((state[2] or 1 for state, _ in node.cards), default=1)
         self.units = np.where(self.gpus > 0, self.gpus, -(-self.vram * SHARE // largest))
-        self.most = _most(self, stall)
+        self.most = _most(self, node)
         self._prices: Floats = np.zeros(3)
         self._age = 0
 
@@ -133,11 +124,11 @@ class Pricer:
         return self._prices
 
     def best(self, worth: Floats, wanted: Ints, count: int) -> list[NDArray[np.int32]]:
-        """Return up to `count` fillings, most valuable first, as numbers by place in `stall.items`.
+        """Return up to `count` fillings, most valuable first, as numbers by place in `node.items`.
 
         `wanted` = how many of each item are still asked for; an item that is not worth anything is left out.
         """
-        limits = np.minimum(self.stall.limits, wanted)
+        limits = np.minimum(self.node.limits, wanted)
         live = np.flatnonzero((worth > 1e-9) & (limits > 0))
         if not len(live):
             return []
@@ -150,9 +141,9 @@ def _task(pricer: Pricer, worth: Floats, limits: Ints, live: NDArray[np.intp]) -
     prices = pricer.resource_prices(worth, limits, live)
     net = worth - prices[:2] @ pricer.use - pricer.units * prices[2]
     ranked = live[np.argsort(-net[live], kind="stable")]
-    scarce = count_scarce(ranked, limits, pricer.most, pricer.stall.rules)
-    frame = Frame(pricer.stall.room, prices[:2], CELLS_ON_NODE, KEEP_ON_NODE, scarce)
-    return _Task(pricer, worth, live[scarce.counted[live]], prices, frame)
+    counters = state_limits(ranked, limits, pricer.most)
+    frame = Frame(pricer.node.room, prices[:2], CELLS_ON_NODE, KEEP_ON_NODE, counters)
+    return _Task(pricer, worth, live[counters.counted[live]], prices, frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,17 +159,17 @@ class _Task:
     def node(self) -> Fills:
         """Return fillings of the whole node."""
         fills = self._nothing(2)
-        for state, count in self.pricer.stall.cards:
+        for state, count in self.pricer.node.cards:
             fills = merged(fills, self._cards(state, count), self.frame)
         return self._with_cardless(fills)
 
     def _nothing(self, resources: int) -> Fills:
-        return nothing(resources, len(self.worth), len(self.frame.scarce.guard))
+        return nothing(resources, len(self.worth), len(self.frame.counters.guard))
 
     def _leaves(self, places: NDArray[np.intp], use: Ints) -> Fills:
         counts = np.zeros((len(places), len(self.worth)), np.int32)
         counts[np.arange(len(places)), places] = 1
-        return Fills(self.worth[places], use, self.frame.scarce.unit[:, places], counts)
+        return Fills(self.worth[places], use, self.frame.counters.unit[:, places], counts)
 
     def _cards(self, state: CardState, count: int) -> Fills:
         """Return fillings of `count` cards in one state."""
@@ -208,9 +199,9 @@ class _Task:
             return empty
         chosen = np.array(places, np.intp)
         use = np.vstack([pricer.use[:, chosen], np.array(shares, np.int64), pricer.vram[chosen]])
-        room = np.array([*self.pricer.stall.room, state[0], state[1] or 0], np.int64)
+        room = np.array([*self.pricer.node.room, state[0], state[1] or 0], np.int64)
         cells = (*CELLS_ON_CARD[:3], CELLS_ON_CARD[3] if use[3].any() else 0)
-        frame = Frame(room, np.array([*self.prices, 0.0]), cells, KEEP_ON_CARD, self.frame.scarce)
+        frame = Frame(room, np.array([*self.prices, 0.0]), cells, KEEP_ON_CARD, self.frame.counters)
         fills = trimmed(joined(self._nothing(4), self._leaves(chosen, use)), frame)
         most = state[0] // min(shares)
         step = 1
@@ -228,9 +219,9 @@ class _Task:
         return merged(fills, _power(trimmed(free, self.frame), most, self.frame), self.frame)
 
 
-def _most(pricer: Pricer, stall: Stall) -> Ints:
+def _most(pricer: Pricer, node: NodeView) -> Ints:
     """Return how many of each item could ever stand on one node (each resource by itself)."""
-    room = np.array([*stall.room, stall.gpu_units], np.int64)
+    room = np.array([*node.room, node.gpu_units], np.int64)
     use = np.vstack([pricer.use, pricer.units])
     most: Ints = np.where(use > 0, room[:, None] // np.maximum(use, 1), 1 << 30).min(axis=0)
     return most
@@ -278,7 +269,7 @@ def _resource_prices(pricer: Pricer, worth: Floats, limits: Ints, live: NDArray[
     """Return what a unit of CPU, memory and GPU share is worth on such a node: duals of the fractional knapsack."""
     from scipy.optimize import linprog
 
-    room = np.array([*pricer.stall.room, pricer.stall.gpu_units], np.float64)
+    room = np.array([*pricer.node.room, pricer.node.gpu_units], np.float64)
     use = np.vstack([pricer.use[:, live], pricer.units[live]]).astype(np.float64)
     scale = np.maximum(room, 1.0)
     bounds = np.column_stack([np.zeros(len(live)), np.minimum(limits[live], 1 << 20)])

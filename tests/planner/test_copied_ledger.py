@@ -22,7 +22,7 @@ def ledger() -> Ledger:
 
 def test_the_dead_node_is_closed_and_the_others_offer_what_they_are_said_to() -> None:
     first = ledger()
-    supposed = first.supposing(dead=0, offers={1: first.offer(2)}, ended=[("m", (1,))])
+    supposed = first.copied(dead=0, offers={1: first.offer(2)}, ended=[("m", (1,))])
     assert [supposed.nodes[place].open for place in range(3)] == [False, True, True]
     assert supposed.selected(()) == (1, 2)
     assert supposed.take(1, WHOLE) is not None
@@ -32,7 +32,7 @@ def test_the_dead_node_is_closed_and_the_others_offer_what_they_are_said_to() ->
 def test_the_first_ledger_does_not_notice() -> None:
     first = ledger()
     before: list[Offer] = [first.offer(place) for place in range(3)]
-    supposed = first.supposing(dead=0, offers={1: first.offer(2)}, ended=[("m", (0, 1))])
+    supposed = first.copied(dead=0, offers={1: first.offer(2)}, ended=[("m", (0, 1))])
     supposed.take(2, WHOLE)
     assert (dict(supposed.crowd("m")), dict(first.crowd("m"))) == ({}, {"x": 1, "y": 1})
     supposed.take_slots("m", (2,))
