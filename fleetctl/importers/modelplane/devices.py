@@ -7,8 +7,7 @@ from typing import Any
 
 from fleetctl.importers.accelerators import ACCELERATOR_LABEL
 from fleetctl.importers.amounts import bytes_text
-from fleetctl.importers.cel import CelError
-from fleetctl.importers.device_selector import Wanted, read_selector
+from fleetctl.importers.modelplane.device_selector import Wanted, read_selector
 from fleetctl.importers.reading import Reading
 
 
@@ -46,12 +45,8 @@ def _gpu_request(request: Reading) -> Wanted | None:
     wanted = Wanted()
     for selector in request.items("selectors"):
         cel = selector.text("cel")
-        if cel is None:
-            continue
-        try:
+        if cel is not None:
             read_selector(cel, wanted)
-        except CelError as error:
-            selector.note("cel", f"not CEL: {error}, at character {error.offset + 1}: {_one_line(cel)}", "lost")
     if not wanted.is_gpu:
         request.lose(None, _no_gpu(request, name, wanted))
         return None
