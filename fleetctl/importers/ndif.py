@@ -112,5 +112,4 @@ def _report_rest(one: Reading) -> None:
             one.note(key, "nothing is ever evicted to make room here, so every model is pinned", "changed")
     if one.text("model_key") is not None:
         one.note("model_key", "NDIF's own key; here the checkpoint is the key", "lost")
-    for name, words in _LOST.items():
-        one.lose(name, words)
+    one.lose_each(_LOST)

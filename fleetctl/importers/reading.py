@@ -1,12 +1,12 @@
 """Reads a foreign document so that nothing in it can be dropped in silence.
 
-A Reading is a view of one value. Whatever an importer reads through it is recorded as read, whatever it gives up is
-recorded as lost, and `Record.unread` names all the rest. So a field nobody has heard of is still reported.
+A Reading is a view of one value. What an importer reads through it is recorded as read, what it gives up is recorded as
+lost, and `Record.close` names all the rest. So a field that no importer knows is still reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -36,13 +36,13 @@ class Record:
     homes: dict[Path, tuple[str, Path]] = field(default_factory=dict)
 
     def report(self, path: Path, message: str, kind: Kind) -> None:
-        """Add a loss at a path; the same thing is said once."""
+        """Add a loss at a path; the same loss is reported once."""
         model, home = self.home_of(path)
         place = self.document.place(path, key=True)
         self.losses.setdefault((path, message), Loss(place, path_text(path), message, kind, model, home))
 
     def close(self) -> list[Loss]:
-        """Report what nobody has read, and return all losses of the document in its order."""
+        """Report what no importer has read, and return all losses of the document in its order."""
         for path in _unread(self.document.root, (), self):
             self.report(path, _UNREAD, "lost")
         return sorted(self.losses.values(), key=_by_place)
@@ -70,7 +70,7 @@ class Reading:
 
     @property
     def place(self) -> Position:
-        """Where the value stands."""
+        """Where the value is."""
         return self.record.document.place(self.path)
 
     def __contains__(self, key: str) -> bool:
@@ -98,12 +98,12 @@ class Reading:
         return Reading(self.record, self.record.document.node(path), path)
 
     def goes_to(self, model: str, home: Path = ()) -> Reading:
-        """Say that what stands here went to a place in a model, so that its losses are shown there."""
+        """Note that this value went to a place in a model, so that its losses are shown there."""
         self.record.homes.setdefault(self.path, (model, home))
         return self
 
     def leads_to(self, key: str, *steps: str) -> None:
-        """Say that what stands under a key went some steps below the place this value went to."""
+        """Note that the value under a key went some steps below the place this value went to."""
         model, home = self.record.home_of(self.path)
         if model is not None:
             self.record.homes.setdefault((*self.path, key), (model, (*home, *steps)))
@@ -145,6 +145,13 @@ class Reading:
         number: int | None = self._take(key, int)
         return number
 
+    def count(self, key: str, what: str, *, least: int = 0, default: int = 1) -> int:
+        """Return the number under a key; `default` where there is none, or, reported, where it is below `least`."""
+        number = self.whole(key)
+        if number is not None and number < least:
+            self.note(key, f"not a number of {what}: {default} is taken", "todo")
+        return default if number is None or number < least else number
+
     def flag(self, key: str) -> bool | None:
         """Return the boolean under a key."""
         flag: bool | None = self._take(key, bool)
@@ -154,7 +161,7 @@ class Reading:
         """Return a quantity as written: text, or a number as this format's own files would have it."""
         value = self.peek(key)
         if isinstance(value, float) and not isfinite(value):
-            self.lose(key, "not read: a number with an end is expected here")
+            self.lose(key, "not read: a finite number is expected here")
             return None
         if isinstance(value, (str, int, float)) and not isinstance(value, bool):
             self.record.read.add((*self.path, key))
@@ -172,9 +179,12 @@ class Reading:
                 if (text := below._scalar(index)) is not None]
 
     def pairs(self, key: str) -> dict[str, str]:
-        """Return the mapping of texts under a key; other scalars are taken as they are written."""
-        below = self.child(key)
-        found = {name: below._scalar(name) for name in below.names}
+        """Return the mapping of texts under a key; see `texts_by_key`."""
+        return self.child(key).texts_by_key()
+
+    def texts_by_key(self) -> dict[str, str]:
+        """Return the texts in this mapping; other scalars are taken as they are written."""
+        found = {name: self._scalar(name) for name in self.names}
         return {name: text for name, text in found.items() if text is not None}
 
     def scalar(self, key: str) -> str | None:
@@ -186,7 +196,7 @@ class Reading:
         self.record.read.add(self.path)
 
     def skip(self, *keys: str) -> None:
-        """Take keys as read that say nothing a fleet file would have to say."""
+        """Take keys as read that say nothing for a fleet file."""
         self.record.given_up.update((*self.path, key) for key in keys if key in self)
 
     def lose(self, key: str | int | None, message: str, kind: Kind = "lost") -> None:
@@ -197,13 +207,24 @@ class Reading:
             self.record.report(path, message, kind)
 
     def note(self, key: str | None, message: str, kind: Kind) -> None:
-        """Say something about a value that is read all the same, or that is missing."""
+        """Remark on a value that is read all the same, or that is missing."""
         self.record.report(self.path if key is None else (*self.path, key), message, kind)
 
     def note_if(self, key: str, message: str, kind: Kind) -> None:
-        """Say something about the value under a key, where there is one."""
+        """Remark on the value under a key, where there is one."""
         if key in self:
             self.note(key, message, kind)
+
+    def lose_each(self, reasons: Mapping[str, str]) -> None:
+        """Report every key of a table that is here, for the reason in the table."""
+        for key, reason in reasons.items():
+            self.lose(key, reason)
+
+    def lose_others(self, message: str, *known: str) -> None:
+        """Report every key here but the known ones."""
+        for key in self.names:
+            if key not in known:
+                self.lose(key, message)
 
     def _below(self, part: str | int) -> Reading:
         return Reading(self.record, self.node.child(part) if self.node else None, (*self.path, part))
@@ -215,7 +236,7 @@ class Reading:
         return value
 
     def _typed(self, key: str, kind: type) -> Any:  # noqa: ANN401 (an instance of `kind`)
-        """Return the value under a key if it is of this kind; another kind is reported, null is as good as missing."""
+        """Return the value under a key if it is of this kind; another kind is reported, null counts as missing."""
         value = self.peek(key)
         if value is None:
             self.skip(key)
@@ -236,11 +257,11 @@ class Reading:
 
 
 def is_taken(reading: Reading, key: str, draft: Draft) -> bool:
-    """Tell whether the draft has a model of this key; what would make a second one is reported, and the first stays."""
+    """Return whether the draft has a model of this key; a second one is reported, and the first stays."""
     if key not in draft.places:
         return False
     first = draft.places[key]
-    reading.lose(None, f"the model {key} is already made{f' from {first.file}:{first.line}' if first else ''}")
+    reading.lose(None, f"the model {key} exists already{f', from {first.file}:{first.line}' if first else ''}")
     return True
 
 
@@ -248,16 +269,12 @@ def _unread(node: Node, path: Path, record: Record) -> Iterator[Path]:
     """Yield the topmost paths below which nothing was read."""
     if path in record.read or path in record.given_up:
         return
-    if not _touched(path, record):
+    if path and path not in record.entered:
         yield path
         return
     parts = node.children.items() if isinstance(node.children, dict) else enumerate(node.children or ())
     for part, entry in parts:
         yield from _unread(entry[2], (*path, part), record)
-
-
-def _touched(path: Path, record: Record) -> bool:
-    return path in record.entered or not path
 
 
 def _by_place(loss: Loss) -> tuple[int, int]:

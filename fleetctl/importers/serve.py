@@ -9,14 +9,14 @@ from __future__ import annotations
 from fleetctl.importers.draft import PLACEHOLDER, Draft
 from fleetctl.importers.reading import Reading, is_taken
 from fleetctl.importers.serve_llm import is_llm_builder, read_llm_application, report_runtime_env
-from fleetctl.importers.serve_losses import APPLICATION, DEPLOYMENT, TOP, lose_each
+from fleetctl.importers.serve_losses import APPLICATION, DEPLOYMENT, TOP
 from fleetctl.importers.serve_placement import replica_groups
 from fleetctl.importers.serve_replicas import replica_count
 
 
 def read_applications(reading: Reading, draft: Draft) -> None:
     """Add a model for every deployment of every application to the draft."""
-    lose_each(reading, TOP)
+    reading.lose_each(TOP)
     for application in reading.items("applications"):
         if is_llm_builder(application):
             read_llm_application(application, draft)
@@ -24,7 +24,7 @@ def read_applications(reading: Reading, draft: Draft) -> None:
             _application(application, draft)
             application.lose("args", "arguments of the application's builder")
             report_runtime_env(application.child("runtime_env"))
-        lose_each(application, APPLICATION)
+        application.lose_each(APPLICATION)
 
 
 def _application(application: Reading, draft: Draft) -> None:
@@ -49,6 +49,6 @@ def _deployment(source: Reading, key: str, import_path: str | None, environment:
     runtime_env = source.child("ray_actor_options").child("runtime_env")
     env = {**environment, **runtime_env.pairs("env_vars")}
     groups = replica_groups(source, {"command": [PLACEHOLDER], **({"env": env} if env else {})})
-    lose_each(source, DEPLOYMENT)
+    source.lose_each(DEPLOYMENT)
     report_runtime_env(runtime_env)
     draft.add({"key": key, "replicas": replicas, **groups}, source.place)

@@ -12,7 +12,8 @@ from typing import Any
 from fleetctl.importers.accelerators import ACCELERATOR_LABEL
 from fleetctl.importers.draft import Draft
 from fleetctl.importers.reading import Reading, is_taken
-from fleetctl.importers.serve_losses import DEPLOYMENT, LLM_CONFIG, lose_each
+from fleetctl.importers.serve_losses import DEPLOYMENT, LLM_CONFIG
+from fleetctl.importers.serve_placement import read_bundle, resources_of, sum_of
 from fleetctl.importers.serve_replicas import replica_count
 
 BUILDERS = ("ray.serve.llm:build_openai_app", "ray.serve.llm.builders:build_openai_app")
@@ -34,9 +35,7 @@ def read_llm_application(application: Reading, draft: Draft) -> None:
             _config(one, draft)
         else:
             one.lose(None, "a config in another file: write it in its place")
-    for key in arguments.names:
-        if key != "llm_configs":
-            arguments.lose(key, "there is no router: engines are called on their own ports")
+    arguments.lose_others("there is no router: engines are called on their own ports", "llm_configs")
     application.lose("runtime_env", "packages and files must be on the nodes; env_vars go to the engine's env")
     for deployment in application.items("deployments"):
         deployment.lose(None, "options of a deployment that the builder makes: give them in llm_configs")
@@ -55,8 +54,8 @@ def _config(source: Reading, draft: Draft) -> None:
               "engine": _engine(source, loading, key)}
     deployment = source.child("deployment_config")
     replicas = replica_count(deployment)
-    lose_each(deployment, DEPLOYMENT)
-    lose_each(source, LLM_CONFIG)
+    deployment.lose_each(DEPLOYMENT)
+    source.lose_each(LLM_CONFIG)
     model = {"key": key, "replicas": replicas, "workers": [
         {"name": "main", "members": [{name: value for name, value in member.items() if value != {}}]}]}
     draft.add(model, source.place)
@@ -86,9 +85,7 @@ def _engine(source: Reading, loading: Reading, key: str) -> dict[str, Any]:
 
 def report_runtime_env(runtime_env: Reading) -> None:
     """Report what a runtime_env brings beside its env_vars, which go to the engine."""
-    for key in runtime_env.names:
-        if key != "env_vars":
-            runtime_env.lose(key, "packages and files must be on the nodes")
+    runtime_env.lose_others("packages and files must be on the nodes", "env_vars")
 
 
 def _flags(source: Reading) -> list[str]:
@@ -113,7 +110,7 @@ def _resources(source: Reading) -> dict[str, Any]:
     bundles = group.items("bundles")
     _report_strategy(group, len(bundles))
     if bundles:
-        return _sum(bundles)
+        return resources_of(sum_of([read_bundle(one) for one in bundles]))
     gpus = 1
     for name in _PARALLEL:
         ranks = source.peek("engine_kwargs", name)
@@ -131,24 +128,6 @@ def _report_strategy(group: Reading, bundles: int) -> None:
     if bundles > 1:
         group.note("bundles", f"{bundles} bundles are written as one member with their sum, on one node",
                    "changed" if strategy == "STRICT_PACK" else "lost")
-
-
-def _sum(bundles: list[Reading]) -> dict[str, Any]:
-    for bundle in bundles:
-        for name in bundle.names:
-            if name not in ("GPU", "CPU"):
-                bundle.lose(name, "a custom resource: select nodes by a label instead")
-    sums = {ours: sum(_number(bundle, theirs) for bundle in bundles) for theirs, ours in
-            (("GPU", "gpus"), ("CPU", "cpus"))}
-    return {name: amount for name, amount in sums.items() if amount}
-
-
-def _number(bundle: Reading, name: str) -> int | float:
-    amount = bundle.amount(name)
-    if isinstance(amount, (int, float)):
-        return amount
-    bundle.note_if(name, "not read: a number is expected here", "todo")
-    return 0
 
 
 def _selector(source: Reading) -> dict[str, str]:

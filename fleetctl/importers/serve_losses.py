@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from fleetctl.importers.reading import Reading
-
 TOP = {
     "proxy_location": "there is no proxy: engines are reached on their own ports",
     "http_options": "there is no proxy: engines are reached on their own ports",
@@ -37,9 +33,3 @@ LLM_CONFIG = {
     "log_engine_metrics": "metrics are the engine's own",
     "experimental_configs": _NOT_RAYS_SERVER, "callback_config": _NOT_RAYS_SERVER, "server_cls": _NOT_RAYS_SERVER,
 }
-
-
-def lose_each(source: Reading, reasons: Mapping[str, str]) -> None:
-    """Report every field of `source` that stands in one of the tables above."""
-    for key, reason in reasons.items():
-        source.lose(key, reason)

@@ -23,10 +23,5 @@ def replica_count(source: Reading) -> int:
 
 
 def _least(scaling: Reading) -> int:
-    least = scaling.whole("min_replicas")
-    for key in scaling.names:
-        if key != "min_replicas":
-            scaling.lose(key, "there is no autoscaling: replicas is the least number, and it is kept")
-    if least is not None and least < 0:
-        scaling.note("min_replicas", "not a number of replicas: 1 is taken", "todo")
-    return 1 if least is None or least < 0 else least
+    scaling.lose_others("there is no autoscaling: replicas is the least number, and it is kept", "min_replicas")
+    return scaling.count("min_replicas", "replicas")

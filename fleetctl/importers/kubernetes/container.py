@@ -54,8 +54,7 @@ def engine(container: Reading, variables: Variables, *, asks_readiness: bool) ->
         container.lose("readinessProbe", "nobody asks a Worker: a gang is ready when its Leader is")
     container.lose("ports", "a pod had its ports to itself; members on one node share them, and $(FLEETCTL_PORT) is "
                             "free for each")
-    for key, words in _LOST.items():
-        container.lose(key, words)
+    container.lose_each(_LOST)
     return {key: value for key, value in found.items() if value or key == "command"}
 
 

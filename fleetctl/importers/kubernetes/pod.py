@@ -38,16 +38,13 @@ _LOST = {
 
 def member(pod: Reading, variables: Variables, *, asks_readiness: bool) -> dict[str, Any]:
     """Return resources, nodeSelector and engine of a pod template; keys that say nothing are left out."""
-    metadata = pod.child("metadata")
-    for what in metadata.names:
-        metadata.lose(what, "there is no pod to carry it")
+    pod.child("metadata").lose_others("there is no pod to carry it")
     spec = pod.child("spec")
     spec.leads_to("nodeSelector", "nodeSelector")
     container = engine_container(spec)
     found = {"resources": _resources(container.child("resources")), "nodeSelector": selector(spec, "nodeSelector"),
              "engine": engine(container, variables, asks_readiness=asks_readiness)}
-    for key, words in _LOST.items():
-        spec.lose(key, words)
+    spec.lose_each(_LOST)
     return {key: value for key, value in found.items() if value != {}}
 
 
@@ -85,9 +82,7 @@ def _resources(source: Reading) -> dict[str, Any]:
         if requested is not None and limit is not None and parse(limit) != parse(requested):
             limits.note(theirs, f"only the request of {requested} is kept: nothing limits an engine's {theirs}", "lost")
     for part in (requests, limits):
-        for key in part.names:
-            if key not in (*GPU_RESOURCES, *_CLAIMS):
-                part.lose(key, "not a resource that can be claimed here")
+        part.lose_others("not a resource that can be claimed here", *GPU_RESOURCES, *_CLAIMS)
     return found
 
 

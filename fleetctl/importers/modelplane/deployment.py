@@ -43,9 +43,7 @@ def _template(spec: Reading) -> Reading:
     if "template" not in spec:
         return spec
     template = spec.child("template")
-    labels = template.child("metadata")
-    for name in labels.names:
-        labels.lose(name, "a replica has no labels of its own")
+    template.child("metadata").lose_others("a replica has no labels of its own")
     return template.child("spec")
 
 
@@ -111,9 +109,7 @@ def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[
 
 
 def _engine(pod: Reading, role: str, *, cached: bool) -> dict[str, Any]:
-    metadata = pod.child("metadata")
-    for what in metadata.names:
-        metadata.lose(what, "there is no pod to carry labels and annotations")
+    pod.child("metadata").lose_others("there is no pod to carry it")
     spec = pod.child("spec")
     spec.lose("imagePullSecrets", "there is no image to pull")
     containers = spec.items("containers")

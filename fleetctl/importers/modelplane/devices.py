@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.importers.accelerators import ACCELERATOR_LABEL
-from fleetctl.importers.amounts import bytes_text
+from fleetctl.importers.authored import bytes_text
 from fleetctl.importers.modelplane.device_selector import Wanted, read_selector
 from fleetctl.importers.reading import Reading
 
@@ -26,7 +26,7 @@ def claim(member: Reading) -> Claim:
     result = Claim({}, {})
     if not gpus:
         return result
-    result.resources["gpus"] = sum(_count(request) for request, _ in gpus)
+    result.resources["gpus"] = sum(request.count("count", "devices", least=1) for request, _ in gpus)
     memories = {wanted.memory for _, wanted in gpus}
     least = max((memory for memory in memories if memory is not None), default=None)
     if least is not None:
@@ -58,17 +58,11 @@ def _gpu_request(request: Reading) -> Wanted | None:
 def _no_gpu(request: Reading, name: str | None, wanted: Wanted) -> str:
     expressions = [_one_line(str(one.peek("cel"))) for one in request.items("selectors")]
     said = f": {' && '.join(expressions)}" if expressions else ""
-    what = f"{_count(request)} x {name or 'a device'}"
+    count = request.count("count", "devices", least=1)
+    what = f"{count} x {name or 'a device'}"
     if wanted.is_gpu is None:
         return f"{what}: no driver is named, so what device this is stays unknown{said}"
     return f"{what}: only GPUs can be claimed{said}"
-
-
-def _count(request: Reading) -> int:
-    count = request.whole("count")
-    if count is not None and count < 1:
-        request.note("count", "not a number of devices: 1 is taken", "todo")
-    return count if count and count > 0 else 1
 
 
 def _select_type(request: Reading, wanted: Wanted, selector: dict[str, str]) -> None:

@@ -63,10 +63,9 @@ def _hardware(source: Reading) -> Hardware:
         return Hardware(0, None, None, None)
     device = cards[0]
     device.skip("claim", "name", "driver", "deviceClassName")
-    product = device.child("attributes").child("productName").text("string")
-    for name in device.child("attributes").names:
-        if name != "productName":
-            device.child("attributes").lose(name, "an inventory has no attributes of cards but their model")
+    attributes = device.child("attributes")
+    product = attributes.child("productName").text("string")
+    attributes.lose_others("an inventory has no attributes of cards but their model", "productName")
     return Hardware(_cards(device), _memory(device), product,
                     accelerator_of_product(product) if product else provider)
 
@@ -101,14 +100,13 @@ def _is_card(device: Reading) -> bool:
 
 
 def _memory(device: Reading) -> int | None:
-    written = device.child("capacity").child("memory").amount("value")
-    for name in device.child("capacity").names:
-        if name != "memory":
-            device.child("capacity").lose(name, "of a card, only its memory is counted")
+    capacity = device.child("capacity")
+    written = capacity.child("memory").amount("value")
+    capacity.lose_others("of a card, only its memory is counted", "memory")
     try:
         return parse_bytes(written) if written is not None else None
     except PydanticCustomError:
-        device.child("capacity").note("memory", f"{written!r} is not a quantity: the card's memory is unknown", "lost")
+        capacity.note("memory", f"{written!r} is not a quantity: the card's memory is unknown", "lost")
         return None
 
 
