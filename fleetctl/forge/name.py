@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class ForgeName(str, Enum):
-    """Which forge a run is on; auto = what its variables tell."""
+    """Which forge a run is on; auto = by its variables."""
 
     AUTO = "auto"
     GITHUB = "github"
