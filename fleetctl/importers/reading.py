@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 from fleetctl.documents.position import Position
 from fleetctl.fleetfile.nodes import Document, Node
 from fleetctl.fleetfile.problems import Path, path_text
 from fleetctl.importers.draft import Draft, Kind, Loss
 
+Value = TypeVar("Value", str, int, bool, dict[str, Any], list[Any])
 _UNREAD = "the import does not know this field"
 _WORDS = {str: "text", int: "a whole number", bool: "true or false", dict: "a mapping", list: "a list"}
 
@@ -137,13 +138,11 @@ class Reading:
 
     def text(self, key: str) -> str | None:
         """Return the text under a key."""
-        text: str | None = self._take(key, str)
-        return text
+        return self._take(key, str)
 
     def whole(self, key: str) -> int | None:
         """Return the whole number under a key."""
-        number: int | None = self._take(key, int)
-        return number
+        return self._take(key, int)
 
     def count(self, key: str, what: str, *, least: int = 0, default: int = 1) -> int:
         """Return the number under a key; `default` where there is none, or, reported, where it is below `least`."""
@@ -154,8 +153,7 @@ class Reading:
 
     def flag(self, key: str) -> bool | None:
         """Return the boolean under a key."""
-        flag: bool | None = self._take(key, bool)
-        return flag
+        return self._take(key, bool)
 
     def amount(self, key: str) -> str | int | float | None:
         """Return a quantity as written: text, or a number as this format's own files would have it."""
@@ -229,22 +227,22 @@ class Reading:
     def _below(self, part: str | int) -> Reading:
         return Reading(self.record, self.node.child(part) if self.node else None, (*self.path, part))
 
-    def _take(self, key: str, kind: type) -> Any:  # noqa: ANN401 (an instance of `kind`)
+    def _take(self, key: str, kind: type[Value]) -> Value | None:
         value = self._typed(key, kind)
         if value is not None:
             self.record.read.add((*self.path, key))
         return value
 
-    def _typed(self, key: str, kind: type) -> Any:  # noqa: ANN401 (an instance of `kind`)
+    def _typed(self, key: str, kind: type[Value]) -> Value | None:
         """Return the value under a key if it is of this kind; another kind is reported, null counts as missing."""
         value = self.peek(key)
+        if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+            return value
         if value is None:
             self.skip(key)
-            return None
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        else:
             self.lose(key, f"not read: {_WORDS[kind]} is expected here")
-            return None
-        return value
+        return None
 
     def _scalar(self, part: str | int) -> str | None:
         node, path = self._below(part).node, (*self.path, part)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fleetctl.fleetfile.guess import dns_label_meant
-from fleetctl.importers.draft import PLACEHOLDER, Draft
-from fleetctl.importers.kubernetes.container import engine
+from fleetctl.importers.draft import Draft
 from fleetctl.importers.kubernetes.labels import selector
 from fleetctl.importers.kubernetes.objects import read_metadata
+from fleetctl.importers.kubernetes.pod import engine_of_pod
 from fleetctl.importers.modelplane.devices import claim
-from fleetctl.importers.modelplane.labels import POOL_LABEL
+from fleetctl.importers.modelplane.snapshot import POOL_LABEL
 from fleetctl.importers.reading import Reading
 
 VARIABLES = {"MODELPLANE_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "MODELPLANE_RANK": "FLEETCTL_RANK"}
@@ -65,7 +65,8 @@ def _cache(template: Reading) -> bool:
 
 
 def _group(source: Reading, index: int, selected: dict[str, str], *, cached: bool) -> dict[str, Any] | None:
-    members = [_member(one.goes_to(*_below(source, number)), selected, cached=cached)
+    model, home = source.record.homes[source.path]
+    members = [_member(one.goes_to(model, (*home, "members", number)), selected, cached=cached)
                for number, one in enumerate(source.items("members"))]
     if not members:
         return None
@@ -76,11 +77,6 @@ def _group(source: Reading, index: int, selected: dict[str, str], *, cached: boo
     source.lose("phase", "a group has no phase: what serves the models must know which is which")
     _report_claimless_leader(source, members)
     return {**group, "members": members}
-
-
-def _below(source: Reading, number: int) -> tuple[str, tuple[str | int, ...]]:
-    model, home = source.record.homes[source.path]
-    return model, (*home, "members", number)
 
 
 def _group_name(source: Reading, index: int) -> str:
@@ -109,18 +105,9 @@ def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[
 
 
 def _engine(pod: Reading, role: str, *, cached: bool) -> dict[str, Any]:
-    pod.child("metadata").lose_others("there is no pod to carry it")
-    spec = pod.child("spec")
-    spec.lose("imagePullSecrets", "there is no image to pull")
-    containers = spec.items("containers")
-    for extra in containers[1:]:
-        extra.lose(None, "a second container: a member has one engine")
-    if not containers:
-        spec.note(None, "no container: write the command that serves the model", "todo")
-        return {"command": [PLACEHOLDER]}
-    found = engine(containers[0], VARIABLES, asks_readiness=role != "Worker")
-    if cached and "command" not in containers[0] and not _names_model(found):
-        containers[0].note("args", f"--model={CACHE_MOUNT} is added to the args, as Modelplane adds it", "changed")
+    container, found = engine_of_pod(pod, VARIABLES, asks_readiness=role != "Worker")
+    if cached and "command" not in container and not _names_model(found):
+        container.note("args", f"--model={CACHE_MOUNT} is added to the args, as Modelplane adds it", "changed")
         found["args"] = [*found.get("args", []), f"--model={CACHE_MOUNT}"]
     return found
 

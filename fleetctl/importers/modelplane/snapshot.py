@@ -15,12 +15,15 @@ from fleetctl.documents.quantity import parse_bytes
 from fleetctl.importers.accelerators import ACCELERATOR_LABEL, accelerator_of_label, accelerator_of_product
 from fleetctl.importers.kubernetes.labels import is_selector
 from fleetctl.importers.kubernetes.objects import object_name, read_metadata
-from fleetctl.importers.modelplane.labels import CLUSTER_LABEL, POOL_LABEL, pool_value
 from fleetctl.importers.reading import Reading
 from fleetctl.planner.questions.new_node import PLENTY_CPUS, PLENTY_MEMORY
 
+# Modelplane selects clusters, and keeps a gang in one node pool. Ray knows only labels, so these must be on its nodes.
+CLUSTER_LABEL = "modelplane.ai/cluster"
+POOL_LABEL = "modelplane.ai/pool"
+
 MAX_NODES = 10_000
-"""Nodes of one inventory; more are a slip, and each would be made."""
+"""Nodes of one inventory; more are a mistake."""
 MAX_CARDS = 64
 """Cards of one node."""
 
@@ -147,7 +150,7 @@ def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping
         warnings.append(f"{cluster}/{name}: {count} nodes are declared now (nodeCount), it may grow to {most}")
     for key in ("zones", "fabric", "capacityBlock"):
         pool.lose(key, "not in an inventory")
-    own = {**labels, POOL_LABEL: pool_value(cluster, name)}
+    own = {**labels, POOL_LABEL: f"{cluster}.{name}"}  # pools of two clusters often have one name
     return [_node(f"{cluster}-{name}-{number}", known[class_name], own) for number in range(count)]
 
 
