@@ -21,7 +21,7 @@ RETRY_DELAYS_S = (1.0, 3.0, 9.0)
 """Waits before the second, third and fourth try, where the forge does not say how long."""
 
 LONGEST_WAIT_S = 90.0
-"""A job is not kept waiting for longer than this by one answer."""
+"""A job waits no longer than this for one answer."""
 
 TIMEOUT_S = 30.0
 

@@ -51,12 +51,12 @@ def seen_model(key: str, replicas: Sequence[Replica]) -> tuple[DraftModel | None
     if not _is_sound(model):
         return None, []
     spec = f"spec {newest.spec_hash}" if newest.spec_hash else "its spec"
-    message = (f"no log of an apply here knows {spec}: this shape is what is seen of replica {newest.replica_id}; its "
-               "commands, selectors, probes and timeouts are not known, and until they are filled in, replicas show as "
-               "drift")
+    message = (f"no log of an apply here has {spec}: this shape is what the cluster shows of replica "
+               f"{newest.replica_id}; its commands, selectors, probes and timeouts are not known, and until they are "
+               "filled in, replicas show as drift")
     return model, [Loss(None, key, message, "todo", key)]
 
 
 def _is_sound(model: DraftModel) -> bool:
-    """Tell whether a fleet file with this model alone loads: what is read back from a cluster may break any rule."""
+    """Return whether a fleet file with this model alone loads: data from a cluster may break any rule."""
     return not problems_of(write_draft(Draft("alone", "", models=[model])), "")

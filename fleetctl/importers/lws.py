@@ -78,7 +78,7 @@ def _placement(reading: Reading, size: int) -> dict[str, str]:
         annotations.lose(_EXCLUSIVE, "one pod is inside one domain anyway; that it has it to itself is not kept")
         return {}
     annotations.note(_EXCLUSIVE, f"kept as placement.sameLabel: {topology}, a label the Ray nodes must carry; other "
-                                 "groups may stand in the same domain", "lost")
+                                 "groups may be in the same domain", "lost")
     return {"sameLabel": topology}
 
 
@@ -88,5 +88,5 @@ def _report_rest(spec: Reading, template: Reading) -> None:
         template.note("restartPolicy", f"{policy}: here a gang always restarts as a whole, at most restart.max times",
                       "lost")
     template.lose("subGroupPolicy", "there are no subgroups: write several worker groups")
-    template.lose("volumeClaimTemplates", "nothing is mounted: the weights must lie on the nodes")
+    template.lose("volumeClaimTemplates", "nothing is mounted: the weights must be on the nodes")
     spec.lose_each(_LOST)

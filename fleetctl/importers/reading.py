@@ -198,7 +198,7 @@ class Reading:
         self.record.given_up.update((*self.path, key) for key in keys if key in self)
 
     def lose(self, key: str | int | None, message: str, kind: Kind = "lost") -> None:
-        """Report the value under a key, or this value itself, with all it holds; a missing one is no loss."""
+        """Report the value under a key, or this value itself, with all it holds; a missing one is not a loss."""
         path = self.path if key is None else (*self.path, key)
         if (self.node if key is None else self._below(key).node) is not None:
             self.record.given_up.add(path)

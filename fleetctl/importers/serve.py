@@ -1,24 +1,23 @@
 """Ray Serve configs (`applications:`): how many replicas of a deployment there are, and what each of them holds.
 
-A Serve replica is Python inside an actor: there is no command line, so a placeholder stands where one is needed. Only
-for the LLM builder of Ray itself the engine is known by name; see `serve_llm.py`.
+A Serve replica is Python inside an actor: there is no command line, so a placeholder takes its place. Only for the
+LLM builder of Ray itself the engine is known by name; see `serve_llm.py`.
 """
 
 from __future__ import annotations
 
 from fleetctl.importers.draft import PLACEHOLDER, Draft
 from fleetctl.importers.reading import Reading, is_taken
-from fleetctl.importers.serve_llm import is_llm_builder, read_llm_application, report_runtime_env
-from fleetctl.importers.serve_losses import APPLICATION, DEPLOYMENT, TOP
+from fleetctl.importers.serve_fields import APPLICATION, DEPLOYMENT, TOP, replica_count, report_runtime_env
+from fleetctl.importers.serve_llm import BUILDERS, read_llm_application
 from fleetctl.importers.serve_placement import replica_groups
-from fleetctl.importers.serve_replicas import replica_count
 
 
 def read_applications(reading: Reading, draft: Draft) -> None:
     """Add a model for every deployment of every application to the draft."""
     reading.lose_each(TOP)
     for application in reading.items("applications"):
-        if is_llm_builder(application):
+        if application.peek("import_path") in BUILDERS:
             read_llm_application(application, draft)
         else:
             _application(application, draft)
@@ -33,7 +32,7 @@ def _application(application: Reading, draft: Draft) -> None:
     environment = application.child("runtime_env").pairs("env_vars")
     deployments = application.items("deployments")
     if not deployments:
-        application.note(None, f"the deployments of {name} stand in its code, and none is listed: no model", "lost")
+        application.note(None, f"the deployments of {name} are in its code, and none is listed: no model", "lost")
     for deployment in deployments:
         written = deployment.peek("name")
         key = name if len(deployments) == 1 else f"{name}/{written if isinstance(written, str) else 'deployment'}"

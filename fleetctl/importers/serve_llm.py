@@ -12,23 +12,17 @@ from typing import Any
 from fleetctl.importers.accelerators import ACCELERATOR_LABEL
 from fleetctl.importers.draft import Draft
 from fleetctl.importers.reading import Reading, is_taken
-from fleetctl.importers.serve_losses import DEPLOYMENT, LLM_CONFIG
+from fleetctl.importers.serve_fields import DEPLOYMENT, LLM_CONFIG, replica_count, report_runtime_env
 from fleetctl.importers.serve_placement import read_bundle, resources_of, sum_of
-from fleetctl.importers.serve_replicas import replica_count
 
 BUILDERS = ("ray.serve.llm:build_openai_app", "ray.serve.llm.builders:build_openai_app")
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
 
 
-def is_llm_builder(application: Reading) -> bool:
-    """Tell whether an application is made by Ray's LLM builder, by its import path."""
-    return application.peek("import_path") in BUILDERS
-
-
 def read_llm_application(application: Reading, draft: Draft) -> None:
     """Add a model for every LLMConfig of an application to the draft."""
     application.skip("import_path")
-    application.lose("name", "each model is called by its own model_id")
+    application.lose("name", "each model has its own model_id")
     arguments = application.child("args")
     for one in arguments.entries("llm_configs"):
         if one.is_mapping:
@@ -45,12 +39,13 @@ def _config(source: Reading, draft: Draft) -> None:
     loading = source.child("model_loading_config")
     key = loading.text("model_id")
     if key is None:
-        source.lose(None, "no model_id: which model this is cannot be told")
+        source.lose(None, "no model_id: the model is unknown")
         return
     if is_taken(source, key, draft):
         return
     source.goes_to(key)
-    member = {"resources": _resources(source), "nodeSelector": _selector(source),
+    accelerator = source.text("accelerator_type")
+    member = {"resources": _resources(source), "nodeSelector": {ACCELERATOR_LABEL: accelerator} if accelerator else {},
               "engine": _engine(source, loading, key)}
     deployment = source.child("deployment_config")
     replicas = replica_count(deployment)
@@ -64,7 +59,7 @@ def _config(source: Reading, draft: Draft) -> None:
 def _engine(source: Reading, loading: Reading, key: str) -> dict[str, Any]:
     model = loading.text("model_source") if isinstance(loading.peek("model_source"), str) else None
     if model is None:
-        loading.lose("model_source", "a mirror in the cloud: the weights must lie on the nodes, named in the command")
+        loading.lose("model_source", "a mirror in the cloud: the weights must be on the nodes, named in the command")
     flags = _flags(source)
     if flags:
         source.note("engine_kwargs", "written as the flags of `vllm serve`, on $(FLEETCTL_PORT): look them over",
@@ -83,18 +78,13 @@ def _engine(source: Reading, loading: Reading, key: str) -> dict[str, Any]:
     return engine
 
 
-def report_runtime_env(runtime_env: Reading) -> None:
-    """Report what a runtime_env brings beside its env_vars, which go to the engine."""
-    runtime_env.lose_others("packages and files must be on the nodes", "env_vars")
-
-
 def _flags(source: Reading) -> list[str]:
     arguments = source.child("engine_kwargs")
     found = []
     for name in arguments.names:
         value, flag = arguments.peek(name), name.replace("_", "-")
         if value is None:
-            arguments.lose(name, "null is no flag: vLLM's default holds")
+            arguments.lose(name, "null is not a flag: vLLM's default holds")
             continue
         arguments.at((*arguments.path, name)).take()
         if isinstance(value, bool):
@@ -128,8 +118,3 @@ def _report_strategy(group: Reading, bundles: int) -> None:
     if bundles > 1:
         group.note("bundles", f"{bundles} bundles are written as one member with their sum, on one node",
                    "changed" if strategy == "STRICT_PACK" else "lost")
-
-
-def _selector(source: Reading) -> dict[str, str]:
-    accelerator = source.text("accelerator_type")
-    return {ACCELERATOR_LABEL: accelerator} if accelerator else {}

@@ -101,7 +101,7 @@ def _actor(options: Reading) -> Bundle:
     if accelerator is not None:
         found[_TYPE_RESOURCE + accelerator] = Decimal(1)
     options.child("resources").lose_others(_CUSTOM)
-    options.lose("object_store_memory", "the object store is Ray's business")
+    options.lose("object_store_memory", "the object store is Ray's concern")
     options.lose("fallback_strategy", "a selector either holds or not: there is no second choice")
     return found
 
@@ -114,7 +114,7 @@ def read_bundle(source: Reading) -> Bundle:
 
 
 def _amount(source: Reading, key: str) -> Decimal | None:
-    """Return an amount of a resource; None where there is none, or, reported, where it is no number."""
+    """Return an amount of a resource; None where it is missing or, reported, not a number."""
     amount = source.amount(key)
     if isinstance(amount, (int, float)):
         return Decimal(str(amount))

@@ -70,7 +70,7 @@ def _header(draft: Draft) -> list[str]:
 
 
 def _comments(draft: Draft) -> dict[Path, list[str]]:
-    """Return every comment by the path it stands above; where that path leads nowhere, above what it is in."""
+    """Return every comment by the path it is above: a loss is above its home, or the nearest part around that."""
     comments: defaultdict[Path, list[str]] = defaultdict(list)
     losses: defaultdict[str, list[Loss]] = defaultdict(list)
     for loss in draft.losses:

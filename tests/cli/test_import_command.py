@@ -208,7 +208,7 @@ def test_what_does_not_load_yet_is_written_all_the_same_and_said(run_cli, tmp_pa
     assert done.returncode == 3
     assert f"{out}:" in done.stderr
     assert "error FL030" in done.stderr
-    assert "the fleet file does not load yet: 1 problem to mend by hand" in done.stderr
+    assert "the fleet file does not load yet: 1 problem to fix by hand" in done.stderr
     assert out.exists()
 
 

@@ -53,7 +53,7 @@ def test_what_no_log_knows_is_written_as_it_is_seen_and_left_to_do(
     out = tmp_path / "imported.yaml"
     done = cli("import", "-o", out)
     assert done.code == 3
-    assert "no log of an apply here knows spec 0123456789abcdef" in done.err
+    assert "no log of an apply here has spec 0123456789abcdef" in done.err
     made = plan(cli, out)
     assert (made["actions"], made["blocked"]) == ([], [])
     assert [one["code"] for one in made["drift"]] == ["SPEC_CHANGED"]

@@ -17,7 +17,7 @@ from fleetctl.importers.reading import Reading
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 _CLAIMS = {"cpu": ("cpus", parse_cpus), "memory": ("memory", parse_bytes)}
 _LOST = {
-    "volumes": "nothing is mounted: what lies in them must lie on the nodes",
+    "volumes": "nothing is mounted: their content must be on the nodes",
     "tolerations": "nodes have no taints here; spec.nodes can cordon some of them for all models",
     "affinity": "only labels can be selected by: see nodeSelector and placement",
     "topologySpreadConstraints": "replicas are spread by placement.spread",

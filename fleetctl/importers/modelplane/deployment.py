@@ -50,7 +50,7 @@ def _template(spec: Reading) -> Reading:
 def _replicas(spec: Reading) -> int:
     replicas = spec.whole("replicas")
     if replicas is None or replicas < 0:
-        spec.note("replicas", "no number of replicas: 0 stands here, which is no target", "todo")
+        spec.note("replicas", "not a number of replicas: 0 is written, which is not a target", "todo")
         return 0
     return replicas
 
@@ -60,7 +60,7 @@ def _cache(template: Reading) -> bool:
     name = template.child("modelCacheRef").text("name")
     if name is not None:
         template.child("modelCacheRef").note(
-            None, f"the cache {name} was mounted at {CACHE_MOUNT}: the weights must lie there on every node", "todo")
+            None, f"the cache {name} was mounted at {CACHE_MOUNT}: the weights must be there on every node", "todo")
     return name is not None
 
 
@@ -83,7 +83,7 @@ def _group_name(source: Reading, index: int) -> str:
     name = source.text("name") or ""
     meant = dns_label_meant(name) or f"group-{index}"
     if meant != name:
-        source.note("name", f"{name!r} is no DNS label, so the group is called {meant}", "changed")
+        source.note("name", f"{name!r} is not a DNS label, so the group is called {meant}", "changed")
     return meant
 
 
@@ -125,7 +125,7 @@ def _report_claimless_leader(source: Reading, members: list[dict[str, Any]]) -> 
 
 
 def _placement(template: Reading, workers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Keep a gang in one pool, as Modelplane does without being told."""
+    """Keep a gang in one pool, as Modelplane does by itself."""
     if all(len(group["members"]) == 1 for group in workers):
         return {}
     template.note("engines", f"Modelplane keeps a gang in one node pool: the Ray nodes must carry {POOL_LABEL}, with "

@@ -57,12 +57,12 @@ def _gpu_request(request: Reading) -> Wanted | None:
 
 def _no_gpu(request: Reading, name: str | None, wanted: Wanted) -> str:
     expressions = [_one_line(str(one.peek("cel"))) for one in request.items("selectors")]
-    said = f": {' && '.join(expressions)}" if expressions else ""
+    words = f": {' && '.join(expressions)}" if expressions else ""
     count = request.count("count", "devices", least=1)
     what = f"{count} x {name or 'a device'}"
     if wanted.is_gpu is None:
-        return f"{what}: no driver is named, so what device this is stays unknown{said}"
-    return f"{what}: only GPUs can be claimed{said}"
+        return f"{what}: no driver is named, so the device is unknown{words}"
+    return f"{what}: only GPUs can be claimed{words}"
 
 
 def _select_type(request: Reading, wanted: Wanted, selector: dict[str, str]) -> None:

@@ -30,7 +30,7 @@ MAX_CARDS = 64
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a node of a class has: its cards' memory in bytes (None = not said), how many, and their type for Ray."""
+    """What a node of a class has: its cards' memory in bytes (None = unknown), how many, and their type for Ray."""
 
     cards: int
     memory: int | None
@@ -68,7 +68,7 @@ def _hardware(source: Reading) -> Hardware:
     device.skip("claim", "name", "driver", "deviceClassName")
     attributes = device.child("attributes")
     product = attributes.child("productName").text("string")
-    attributes.lose_others("an inventory has no attributes of cards but their model", "productName")
+    attributes.lose_others("of a card's attributes, an inventory has only the model", "productName")
     return Hardware(_cards(device), _memory(device), product,
                     accelerator_of_product(product) if product else provider)
 
@@ -90,7 +90,7 @@ def _accelerator(spec: Reading) -> str | None:
 
 
 def _is_card(device: Reading) -> bool:
-    """Tell whether a device is a GPU that can be claimed; anything else is reported."""
+    """Return whether a device is a GPU that can be claimed; anything else is reported."""
     name, driver, how = (device.peek(key) for key in ("name", "driver", "claim"))
     count = device.peek("count") or 1
     if how == "Synthetic":
@@ -132,7 +132,7 @@ def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], 
 def _cluster_labels(source: Reading) -> dict[str, str]:
     labels = source.child("metadata").pairs("labels")
     for key in [key for key, value in labels.items() if not is_selector(key, value)]:
-        source.child("metadata").child("labels").lose(key, "no label that Ray can select by")
+        source.child("metadata").child("labels").lose(key, "not a label that Ray can select by")
     return {key: value for key, value in labels.items() if is_selector(key, value)}
 
 
