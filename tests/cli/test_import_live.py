@@ -66,7 +66,7 @@ def test_masked_values_are_named_and_their_secrets_are_nowhere(
     cluster.add_replica("org/one", 0, node, spec_hash=recorded_spec(cluster, "org/one"))
     done = cli("import")
     assert done.code == 3
-    assert "1 env value is not known to the cluster: TOKEN" in " ".join(done.err.split())
+    assert "1 env value unknown to the cluster: TOKEN" in " ".join(done.err.split())
     assert "FROM: {fromNode: HF_TOKEN}" in done.out
     assert "hush-hush" not in done.out + done.err
 

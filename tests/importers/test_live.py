@@ -111,7 +111,7 @@ def test_a_masked_value_is_left_out_named_and_shows_as_drift() -> None:
     text = written(draft)
     [loss] = draft.losses
     assert (loss.kind, loss.model) == ("todo", "org/m")
-    assert "1 env value is not known to the cluster: TOKEN" in loss.message
+    assert "1 env value unknown to the cluster: TOKEN" in loss.message
     assert "hush" not in text
     assert "***" not in text
     assert "HF_TOKEN: {fromNode: HF_TOKEN}" in text
