@@ -11,21 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ruamel.yaml import YAML
+from ruamel.yaml import YAML, events
 from ruamel.yaml.emitter import RoundTripEmitter, ScalarAnalysis
 from ruamel.yaml.error import CommentMark
-from ruamel.yaml.events import (
-    DocumentEndEvent,
-    DocumentStartEvent,
-    Event,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-    StreamEndEvent,
-    StreamStartEvent,
-)
 from ruamel.yaml.tag import Tag
 from ruamel.yaml.tokens import CommentToken
 
@@ -83,11 +71,11 @@ def write_yaml(root: Piece) -> str:
     """Return a document as text; a `note` is written as it is, behind a blank."""
     out = io.StringIO()
     emitter = _Emitter(out)
-    emitter.emit(StreamStartEvent())
-    emitter.emit(DocumentStartEvent(explicit=False))
+    emitter.emit(events.StreamStartEvent())
+    emitter.emit(events.DocumentStartEvent(explicit=False))
     _Document(emitter.emit).write(root, (), 0)
-    emitter.emit(DocumentEndEvent(explicit=False))
-    emitter.emit(StreamEndEvent())
+    emitter.emit(events.DocumentEndEvent(explicit=False))
+    emitter.emit(events.StreamEndEvent())
     return out.getvalue()
 
 
@@ -130,7 +118,7 @@ class _Emitter(RoundTripEmitter):
 class _Document:
     """Turns pieces into ruamel's events."""
 
-    emit: Callable[[Event], None]
+    emit: Callable[[events.Event], None]
 
     def write(self, piece: Piece, path: Path, column: int, above: Sequence[str] = (), *, inside: bool = False) -> None:
         """Write a piece whose entries begin in a column; `above` is set for an item, `inside`: in one on one line."""
@@ -142,15 +130,16 @@ class _Document:
         # the note of a collection on one line comes with its end
         before, after = _comment(above, "" if flow else note, column - 2), _comment((), note if flow else "", 0)
         if isinstance(piece.content, dict):
-            self.emit(MappingStartEvent(None, None, True, flow_style=flow, comment=before, nr_items=len(piece.content)))
+            self.emit(events.MappingStartEvent(None, None, True, flow_style=flow, comment=before,
+                                               nr_items=len(piece.content)))
             self._pairs(piece.content, path, column, flow=flow)
-            self.emit(MappingEndEvent(comment=after))
+            self.emit(events.MappingEndEvent(comment=after))
             return
-        self.emit(SequenceStartEvent(None, None, True, flow_style=flow, comment=before))
+        self.emit(events.SequenceStartEvent(None, None, True, flow_style=flow, comment=before))
         for number, item in enumerate(piece.content):
             lines = [] if flow else _hoisted(item, (*path, number))
             self.write(item, (*path, number), column + 2, lines, inside=flow)
-        self.emit(SequenceEndEvent(comment=after))
+        self.emit(events.SequenceEndEvent(comment=after))
 
     def _pairs(self, content: dict[str, Piece], path: Path, column: int, *, flow: bool) -> None:
         for key in content if flow else _ordered(content, path):
@@ -179,12 +168,12 @@ def _hoisted(item: Piece, path: Path) -> list[str]:
     return lines
 
 
-def _scalar(piece: Piece, comment: Any) -> ScalarEvent:  # noqa: ANN401 (ruamel's list of comments)
+def _scalar(piece: Piece, comment: Any) -> events.ScalarEvent:  # noqa: ANN401 (ruamel's list of comments)
     text = str(piece.content)
     style = piece.style if text.isprintable() or piece.style else '"'
     tag = Tag(suffix=piece.tag) if piece.tag else None if text else _TEXT
     implicit = (not piece.tag and (not piece.is_text or is_text_to_all(text)), not piece.tag, True)
-    return ScalarEvent(None, tag, implicit, text, style=style, comment=comment)
+    return events.ScalarEvent(None, tag, implicit, text, style=style, comment=comment)
 
 
 def _comment(above: Sequence[str], note: str, column: int) -> list[Any] | None:

@@ -5,11 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar
 
 from fleetctl.errors import ForgeError
 from fleetctl.forge.http import ForgeClient
 from fleetctl.forge.sticky import Posted, Thread, put_comment
+
+
+class ForgeName(str, Enum):
+    """Which forge a run is on, as `--forge` takes it; auto = by its variables."""
+
+    AUTO = "auto"
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)

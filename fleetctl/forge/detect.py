@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import ChangeRequest, Forge
+from fleetctl.forge.change import ChangeRequest, Forge, ForgeName
 from fleetctl.forge.github import GitHub, pull_request
 from fleetctl.forge.gitlab import GitLab, merge_request
-from fleetctl.forge.name import ForgeName
 
 
 def find_forge(environ: Mapping[str, str], chosen: ForgeName = ForgeName.AUTO, *, number: int | None = None,

@@ -26,17 +26,12 @@ def replica_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]
     selectors = [one.texts_by_key() for one in source.items("placement_group_bundle_label_selector")]
     strategy = source.text("placement_group_strategy") or "PACK"
     if not bundles:
-        return _alone(source, base, selector, engine)
+        if "CPU" not in base:
+            source.note(None, "no num_cpus is given: Serve takes 1 CPU, and so 1 is written", "changed")
+        return _group([_member({**base, "CPU": base.get("CPU", Decimal(1))}, selector, engine)])
     if strategy in _ONE_NODE or len(bundles) == 1:
         return _one_node(source, bundles, _merged(source, [selector, *selectors]), engine, strategy)
     return _gang(source, bundles, [{**selector, **one} for one in selectors], engine, strategy)
-
-
-def _alone(source: Reading, base: Bundle, selector: dict[str, str], engine: Mapping[str, Any]) -> dict[str, Any]:
-    if "CPU" not in base:
-        source.note(None, "no num_cpus is given: Serve takes 1 CPU, and so 1 is written", "changed")
-        base = {**base, "CPU": Decimal(1)}
-    return {"workers": [{"name": "main", "members": [_member(base, selector, engine)]}]}
 
 
 def _one_node(source: Reading, bundles: list[Bundle], selector: dict[str, str], engine: Mapping[str, Any],
@@ -46,8 +41,7 @@ def _one_node(source: Reading, bundles: list[Bundle], selector: dict[str, str], 
             "all on one node")
         source.note("placement_group_bundles", f"{len(bundles)} bundles are written as one member with their sum: "
                                                f"{spills}", "lost" if strategy == "PACK" else "changed")
-    total = _whole_cards(source, sum_of(bundles))
-    return {"workers": [{"name": "main", "members": [_member(total, selector, engine)]}]}
+    return _group([_member(_whole_cards(source, sum_of(bundles)), selector, engine)])
 
 
 def _gang(source: Reading, bundles: list[Bundle], selectors: list[dict[str, str]], engine: Mapping[str, Any],
@@ -65,7 +59,11 @@ def _gang(source: Reading, bundles: list[Bundle], selectors: list[dict[str, str]
     source.note("placement_group_strategy", f"{strategy}: the first bundle is the Leader, the others are Workers; each "
                                             "starts an engine of its own", "todo")
     spread: dict[str, Any] = {} if strategy == "STRICT_SPREAD" else {"placement": {"ranksPerNode": len(bundles)}}
-    return {**spread, "workers": [{"name": "main", "members": [leader, *workers]}]}
+    return {**spread, **_group([leader, *workers])}
+
+
+def _group(members: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"workers": [{"name": "main", "members": members}]}
 
 
 def _member(bundle: Bundle, selector: dict[str, str], engine: Mapping[str, Any]) -> dict[str, Any]:

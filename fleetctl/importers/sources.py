@@ -80,10 +80,5 @@ def _refusal(version: str, own: str) -> str:
         return f"{own}: {_NOT_IMPORTED[own]}"
     if version == API_VERSION:
         return "this is a fleet file already: give it to plan with -f"
-    what = f"{with_article(own or 'document')} of {version}" if version else "a document without apiVersion"
+    what = f"{own or 'a document'} of {version}" if version else "a document without apiVersion"
     return f"{what} is not imported: {EXPECTED}"
-
-
-def with_article(kind: str) -> str:
-    """Return a kind with the article that fits it: `a Service`, `an InferencePool`."""
-    return f"{'an' if kind[:1] in tuple('AEIOaeio') else 'a'} {kind}"

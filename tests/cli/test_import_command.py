@@ -118,7 +118,7 @@ def test_nothing_to_import_is_an_error_that_says_what_there_was(run_cli, tmp_pat
     path.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
     done = run_cli("import", path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"{path}:1:1: lost: a Service of v1 is not imported" in done.stderr
+    assert f"{path}:1:1: lost: Service of v1 is not imported" in done.stderr
     assert done.stderr.endswith("error: no model could be read\n"
                                 "hint: what was found instead stands above, with its lines\n")
 
@@ -136,7 +136,7 @@ def test_an_empty_input_is_told_what_can_be_imported(run_cli, tmp_path):
 
 @pytest.mark.parametrize(("version", "kind", "told"), [
     ("v1", "Endpoints", "an Endpoints of v1 is not imported"),
-    ("modelplane.ai/v1alpha1", "InferencePool", "an InferencePool is not imported from Modelplane"),
+    ("modelplane.ai/v1alpha1", "InferencePool", "InferencePool is not imported from Modelplane"),
 ])
 def test_an_article_fits_the_kind(run_cli, tmp_path, version, kind, told):
     path = tmp_path / "one.yaml"

@@ -92,14 +92,14 @@ def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[
     if role not in _ROLES:
         source.note("role", f"the role {role} is not known", "todo")
     source.leads_to("nodeSelector", "resources")
-    wanted = claim(source)
+    resources, selected_types = claim(source)
     member: dict[str, Any] = {"role": role} if role != "Standalone" else {}
     if role == "Worker":
         member["count"] = source.child("worker").whole("nodes") or 1
     else:
         source.lose("worker", "only a Worker has a number of nodes")
-    member["resources"] = wanted.resources
-    member["nodeSelector"] = {**selected, **wanted.selector}
+    member["resources"] = resources
+    member["nodeSelector"] = {**selected, **selected_types}
     member["engine"] = _engine(source.child("template"), role, cached=cached)
     return {name: value for name, value in member.items() if value != {}}
 
