@@ -25,15 +25,14 @@ _WORDS = {str: "text", int: "a whole number", bool: "true or false", dict: "a ma
 class Record:
     """What has been read of one document, and what was reported.
 
-    `read` holds the paths of values that were taken, `entered` those of collections that were opened, `given_up` those
-    whose whole content is reported. `homes` says which model, and which place in it, a part of the document went to.
+    `done` holds the paths of values that were taken or reported as a whole, `entered` those of collections that were
+    opened. `homes` says which model, and which place in it, a part of the document went to.
     """
 
     document: Document
     losses: dict[tuple[Path, str], Loss] = field(default_factory=dict)
-    read: set[Path] = field(default_factory=set)
+    done: set[Path] = field(default_factory=set)
     entered: set[Path] = field(default_factory=set)
-    given_up: set[Path] = field(default_factory=set)
     homes: dict[Path, tuple[str, Path]] = field(default_factory=dict)
 
     def report(self, path: Path, message: str, kind: Kind) -> None:
@@ -46,7 +45,8 @@ class Record:
         """Report what no importer has read, and return all losses of the document in its order."""
         for path in _unread(self.document.root, (), self):
             self.report(path, _UNREAD, "lost")
-        return sorted(self.losses.values(), key=_by_place)
+        return sorted(self.losses.values(),
+                      key=lambda loss: (loss.place.line, loss.place.column) if loss.place else (0, 0))
 
     def home_of(self, path: Path) -> tuple[str | None, Path]:
         """Return the model, and the place in it, that the nearest part of the document around a path went to."""
@@ -74,13 +74,18 @@ class Reading:
         """Where the value is."""
         return self.record.document.place(self.path)
 
-    def __contains__(self, key: str) -> bool:
-        return key in self.names
-
     @property
     def is_mapping(self) -> bool:
         """Whether there is a mapping here, as most methods expect."""
         return isinstance(self.value, dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The keys of the mapping; looking at them does not count as reading."""
+        return list(self.value) if isinstance(self.value, dict) else []
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.names
 
     def peek(self, *path: str) -> Any:  # noqa: ANN401 (any YAML value)
         """Return the value some keys below, or None; looking at it does not count as reading."""
@@ -88,11 +93,6 @@ class Reading:
         for key in path:
             node = node.child(key) if node else None
         return node.value if node else None
-
-    @property
-    def names(self) -> list[str]:
-        """The keys of the mapping; looking at them does not count as reading."""
-        return list(self.value) if isinstance(self.value, dict) else []
 
     def at(self, path: Path) -> Reading:
         """Return a view of another place of the same document."""
@@ -126,14 +126,11 @@ class Reading:
 
     def entries(self, key: str) -> list[Reading]:
         """Return all items of the list under a key; mappings among them count as opened, other values do not."""
-        listed = self._typed(key, list)
-        path = (*self.path, key)
-        if listed is not None:
-            self.record.entered.add(path)
-        node = self.node.child(key) if self.node else None
-        readings = [Reading(self.record, node.child(index) if node else None, (*path, index))
-                    for index in range(len(listed or ()))]
-        self.record.entered.update(one.path for one in readings if one.is_mapping)
+        listed, below = self._typed(key, list), self._below(key)
+        if listed is None:
+            return []
+        readings = [below._below(index) for index in range(len(listed))]
+        self.record.entered.update([below.path, *(one.path for one in readings if one.is_mapping)])
         return readings
 
     def text(self, key: str) -> str | None:
@@ -144,12 +141,12 @@ class Reading:
         """Return the whole number under a key."""
         return self._take(key, int)
 
-    def count(self, key: str, what: str, *, least: int = 0, default: int = 1) -> int:
-        """Return the number under a key; `default` where there is none, or, reported, where it is below `least`."""
+    def count(self, key: str, what: str, *, least: int = 0) -> int:
+        """Return the number under a key; 1 where there is none, or, reported, where it is below `least`."""
         number = self.whole(key)
         if number is not None and number < least:
-            self.note(key, f"not a number of {what}: {default} is taken", "todo")
-        return default if number is None or number < least else number
+            self.note(key, f"not a number of {what}: 1 is taken", "todo")
+        return 1 if number is None or number < least else number
 
     def flag(self, key: str) -> bool | None:
         """Return the boolean under a key."""
@@ -162,7 +159,7 @@ class Reading:
             self.lose(key, "not read: a finite number is expected here")
             return None
         if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-            self.record.read.add((*self.path, key))
+            self.record.done.add((*self.path, key))
             return value
         return self.text(key)
 
@@ -176,11 +173,7 @@ class Reading:
         return [(text, (*below.path, index)) for index in range(len(listed))
                 if (text := below._scalar(index)) is not None]
 
-    def pairs(self, key: str) -> dict[str, str]:
-        """Return the mapping of texts under a key; see `texts_by_key`."""
-        return self.child(key).texts_by_key()
-
-    def texts_by_key(self) -> dict[str, str]:
+    def pairs(self) -> dict[str, str]:
         """Return the texts in this mapping; other scalars are taken as they are written."""
         found = {name: self._scalar(name) for name in self.names}
         return {name: text for name, text in found.items() if text is not None}
@@ -191,17 +184,17 @@ class Reading:
 
     def take(self) -> None:
         """Take this value as read, with all it holds."""
-        self.record.read.add(self.path)
+        self.record.done.add(self.path)
 
     def skip(self, *keys: str) -> None:
         """Take keys as read that say nothing for a fleet file."""
-        self.record.given_up.update((*self.path, key) for key in keys if key in self)
+        self.record.done.update((*self.path, key) for key in keys if key in self)
 
     def lose(self, key: str | int | None, message: str, kind: Kind = "lost") -> None:
         """Report the value under a key, or this value itself, with all it holds; a missing one is not a loss."""
         path = self.path if key is None else (*self.path, key)
         if (self.node if key is None else self._below(key).node) is not None:
-            self.record.given_up.add(path)
+            self.record.done.add(path)
             self.record.report(path, message, kind)
 
     def note(self, key: str | None, message: str, kind: Kind) -> None:
@@ -218,10 +211,10 @@ class Reading:
         for key, reason in reasons.items():
             self.lose(key, reason)
 
-    def lose_others(self, message: str, *known: str) -> None:
-        """Report every key here but the known ones."""
+    def lose_rest(self, message: str) -> None:
+        """Report every key here that was not read so far."""
         for key in self.names:
-            if key not in known:
+            if (*self.path, key) not in self.record.done and (*self.path, key) not in self.record.entered:
                 self.lose(key, message)
 
     def _below(self, part: str | int) -> Reading:
@@ -230,7 +223,7 @@ class Reading:
     def _take(self, key: str, kind: type[Value]) -> Value | None:
         value = self._typed(key, kind)
         if value is not None:
-            self.record.read.add((*self.path, key))
+            self.record.done.add((*self.path, key))
         return value
 
     def _typed(self, key: str, kind: type[Value]) -> Value | None:
@@ -247,10 +240,10 @@ class Reading:
     def _scalar(self, part: str | int) -> str | None:
         node, path = self._below(part).node, (*self.path, part)
         if node is None or node.children is not None or node.value is None:
-            self.record.given_up.add(path)
+            self.record.done.add(path)
             self.record.report(path, f"not read: {_WORDS[str]} is expected here", "lost")
             return None
-        self.record.read.add(path)
+        self.record.done.add(path)
         return node.raw
 
 
@@ -265,7 +258,7 @@ def is_taken(reading: Reading, key: str, draft: Draft) -> bool:
 
 def _unread(node: Node, path: Path, record: Record) -> Iterator[Path]:
     """Yield the topmost paths below which nothing was read."""
-    if path in record.read or path in record.given_up:
+    if path in record.done:
         return
     if path and path not in record.entered:
         yield path
@@ -273,7 +266,3 @@ def _unread(node: Node, path: Path, record: Record) -> Iterator[Path]:
     parts = node.children.items() if isinstance(node.children, dict) else enumerate(node.children or ())
     for part, entry in parts:
         yield from _unread(entry[2], (*path, part), record)
-
-
-def _by_place(loss: Loss) -> tuple[int, int]:
-    return (loss.place.line, loss.place.column) if loss.place else (0, 0)

@@ -29,7 +29,7 @@ def read_applications(reading: Reading, draft: Draft) -> None:
 def _application(application: Reading, draft: Draft) -> None:
     name = application.text("name") or "default"
     import_path = application.text("import_path")
-    environment = application.child("runtime_env").pairs("env_vars")
+    environment = application.child("runtime_env").child("env_vars").pairs()
     deployments = application.items("deployments")
     if not deployments:
         application.note(None, f"the deployments of {name} are in its code, and none is listed: no model", "lost")
@@ -46,7 +46,7 @@ def _deployment(source: Reading, key: str, import_path: str | None, environment:
     what = f"{name} is Python ({import_path})" if import_path else f"{name} is Python"
     source.note("name", f"{what}, not a command: write the command that serves the model", "todo")
     runtime_env = source.child("ray_actor_options").child("runtime_env")
-    env = {**environment, **runtime_env.pairs("env_vars")}
+    env = {**environment, **runtime_env.child("env_vars").pairs()}
     groups = replica_groups(source, {"command": [PLACEHOLDER], **({"env": env} if env else {})})
     source.lose_each(DEPLOYMENT)
     report_runtime_env(runtime_env)

@@ -55,10 +55,11 @@ def replica_count(source: Reading) -> int:
 
 
 def _least(scaling: Reading) -> int:
-    scaling.lose_others("there is no autoscaling: replicas is the least number, and it is kept", "min_replicas")
-    return scaling.count("min_replicas", "replicas")
+    least = scaling.count("min_replicas", "replicas")
+    scaling.lose_rest("there is no autoscaling: replicas is the least number, and it is kept")
+    return least
 
 
 def report_runtime_env(runtime_env: Reading) -> None:
     """Report what a runtime_env brings beside its env_vars, which go to the engine."""
-    runtime_env.lose_others("packages and files must be on the nodes", "env_vars")
+    runtime_env.lose_rest("packages and files must be on the nodes")

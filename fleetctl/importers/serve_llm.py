@@ -29,7 +29,7 @@ def read_llm_application(application: Reading, draft: Draft) -> None:
             _config(one, draft)
         else:
             one.lose(None, "a config in another file: write it in its place")
-    arguments.lose_others("there is no router: engines are called on their own ports", "llm_configs")
+    arguments.lose_rest("there is no router: engines are called on their own ports")
     application.lose("runtime_env", "packages and files must be on the nodes; env_vars go to the engine's env")
     for deployment in application.items("deployments"):
         deployment.lose(None, "options of a deployment that the builder makes: give them in llm_configs")
@@ -66,7 +66,7 @@ def _engine(source: Reading, loading: Reading, key: str) -> dict[str, Any]:
                     "todo")
     args = ["--port", "$(FLEETCTL_PORT)"] + (["--served-model-name", key] if model not in (None, key) else [])
     engine: dict[str, Any] = {"command": ["vllm", "serve", model or key], "args": [*args, *flags]}
-    environment = source.child("runtime_env").pairs("env_vars")
+    environment = source.child("runtime_env").child("env_vars").pairs()
     report_runtime_env(source.child("runtime_env"))
     if environment:
         engine["env"] = environment

@@ -21,9 +21,9 @@ Bundle = dict[str, Decimal]
 def replica_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]:
     """Return `workers`, and `placement` where it takes more than one node, of a deployment."""
     options = source.child("ray_actor_options")
-    base, selector = _actor(options), options.pairs("label_selector")
+    base, selector = _actor(options), options.child("label_selector").pairs()
     bundles = [read_bundle(one) for one in source.items("placement_group_bundles")]
-    selectors = [one.texts_by_key() for one in source.items("placement_group_bundle_label_selector")]
+    selectors = [one.pairs() for one in source.items("placement_group_bundle_label_selector")]
     strategy = source.text("placement_group_strategy") or "PACK"
     if not bundles:
         if "CPU" not in base:
@@ -98,7 +98,7 @@ def _actor(options: Reading) -> Bundle:
     accelerator = options.text("accelerator_type")
     if accelerator is not None:
         found[_TYPE_RESOURCE + accelerator] = Decimal(1)
-    options.child("resources").lose_others(_CUSTOM)
+    options.child("resources").lose_rest(_CUSTOM)
     options.lose("object_store_memory", "the object store is Ray's concern")
     options.lose("fallback_strategy", "a selector either holds or not: there is no second choice")
     return found
@@ -107,8 +107,9 @@ def _actor(options: Reading) -> Bundle:
 def read_bundle(source: Reading) -> Bundle:
     """Return the resources of one bundle; custom ones are reported."""
     known = [name for name in source.names if name in ("GPU", "CPU", "memory") or name.startswith(_TYPE_RESOURCE)]
-    source.lose_others(_CUSTOM, *known)
-    return {name: amount for name in known if (amount := _amount(source, name)) is not None}
+    found = {name: amount for name in known if (amount := _amount(source, name)) is not None}
+    source.lose_rest(_CUSTOM)
+    return found
 
 
 def _amount(source: Reading, key: str) -> Decimal | None:

@@ -135,10 +135,10 @@ def test_an_empty_input_is_told_what_can_be_imported(run_cli, tmp_path):
 
 
 @pytest.mark.parametrize(("version", "kind", "told"), [
-    ("v1", "Endpoints", "an Endpoints of v1 is not imported"),
+    ("v1", "Endpoints", "Endpoints of v1 is not imported"),
     ("modelplane.ai/v1alpha1", "InferencePool", "InferencePool is not imported from Modelplane"),
 ])
-def test_an_article_fits_the_kind(run_cli, tmp_path, version, kind, told):
+def test_a_kind_that_is_not_imported_is_named(run_cli, tmp_path, version, kind, told):
     path = tmp_path / "one.yaml"
     path.write_text(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n")
     assert f"{path}:1:1: lost: {told}" in run_cli("import", path).stderr

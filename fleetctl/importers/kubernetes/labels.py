@@ -14,7 +14,7 @@ _SELECTOR: TypeAdapter[dict[str, str]] = TypeAdapter(Selector)
 def selector(owner: Reading, key: str) -> dict[str, str]:
     """Return the labels under a key as a nodeSelector; what Ray cannot say is reported."""
     found: dict[str, str] = {}
-    for name, value in owner.pairs(key).items():
+    for name, value in owner.child(key).pairs().items():
         accelerator = accelerator_of_label(name, value)
         at = owner.child(key)
         if accelerator is not None:

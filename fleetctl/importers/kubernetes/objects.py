@@ -36,7 +36,4 @@ def read_metadata(reading: Reading, key: str | None = None) -> None:
     metadata.skip("namespace")
     metadata.child("annotations").skip(_LAST_APPLIED)
     for what in ("labels", "annotations"):
-        for label in metadata.child(what).names:
-            below = metadata.child(what)
-            if (*below.path, label) not in reading.record.read | reading.record.given_up:
-                below.lose(label, f"{what} are not kept")
+        metadata.child(what).lose_rest(f"{what} are not kept")

@@ -49,7 +49,7 @@ def member(pod: Reading, variables: Variables, *, asks_readiness: bool) -> dict[
 
 def engine_of_pod(pod: Reading, variables: Variables, *, asks_readiness: bool) -> tuple[Reading, dict[str, Any]]:
     """Return the container that is the engine, and the engine; what else is in the pod is reported."""
-    pod.child("metadata").lose_others("there is no pod to carry it")
+    pod.child("metadata").lose_rest("there is no pod to carry it")
     spec = pod.child("spec")
     spec.lose_each(_LOST)
     containers = spec.items("containers")
@@ -90,7 +90,7 @@ def _resources(source: Reading) -> dict[str, Any]:
         if requested is not None and limit is not None and parse(limit) != parse(requested):
             limits.note(theirs, f"only the request of {requested} is kept: nothing limits an engine's {theirs}", "lost")
     for part in (requests, limits):
-        part.lose_others("not a resource that can be claimed here", *GPU_RESOURCES, *_CLAIMS)
+        part.lose_rest("not a resource that can be claimed here")
     return found
 
 

@@ -43,7 +43,7 @@ def _template(spec: Reading) -> Reading:
     if "template" not in spec:
         return spec
     template = spec.child("template")
-    template.child("metadata").lose_others("a replica has no labels of its own")
+    template.child("metadata").lose_rest("a replica has no labels of its own")
     return template.child("spec")
 
 

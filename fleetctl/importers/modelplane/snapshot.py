@@ -68,7 +68,7 @@ def _hardware(source: Reading) -> Hardware:
     device.skip("claim", "name", "driver", "deviceClassName")
     attributes = device.child("attributes")
     product = attributes.child("productName").text("string")
-    attributes.lose_others("of a card's attributes, an inventory has only the model", "productName")
+    attributes.lose_rest("of a card's attributes, an inventory has only the model")
     return Hardware(_cards(device), _memory(device), product,
                     accelerator_of_product(product) if product else provider)
 
@@ -105,7 +105,7 @@ def _is_card(device: Reading) -> bool:
 def _memory(device: Reading) -> int | None:
     capacity = device.child("capacity")
     written = capacity.child("memory").amount("value")
-    capacity.lose_others("of a card, only its memory is counted", "memory")
+    capacity.lose_rest("of a card, only its memory is counted")
     try:
         return parse_bytes(written) if written is not None else None
     except PydanticCustomError:
@@ -130,7 +130,7 @@ def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], 
 
 
 def _cluster_labels(source: Reading) -> dict[str, str]:
-    labels = source.child("metadata").pairs("labels")
+    labels = source.child("metadata").child("labels").pairs()
     for key in [key for key, value in labels.items() if not is_selector(key, value)]:
         source.child("metadata").child("labels").lose(key, "not a label that Ray can select by")
     return {key: value for key, value in labels.items() if is_selector(key, value)}
