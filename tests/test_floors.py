@@ -189,3 +189,10 @@ def test_planning_on_a_snapshot_imports_neither_ray_nor_what_it_does_not_need(
     loaded = modules_after(code, "plan", "-f", str(fleet_file), "--inventory", str(snapshot_file))
     assert "pydantic" in loaded
     assert loaded & {"ray", "deepdiff", "ruamel", "jsonschema", "scipy"} == set()
+
+
+@pytest.mark.parametrize("command", [("validate", "-f"), ("fmt", "--check")])
+def test_reading_and_formatting_import_no_writer_of_yaml(command: tuple[str, ...], fleet_file: Path) -> None:
+    loaded = modules_after("from fleetctl.cli.entry import main\nmain()", *command, str(fleet_file))
+    assert "yaml" in loaded
+    assert "ruamel" not in loaded

@@ -123,11 +123,12 @@ def _confirmed(task: ApplyTask) -> bool:
     from fleetctl.cli.connect import now_text
     from fleetctl.cli.console import confirm, say
     from fleetctl.cli.saved_plan import origin_of
+    from fleetctl.documents.quantity import count_of
 
     if task.single_use:
         say("plan", origin_of(task.plan, now_text()))
     count = len(task.plan.actions)
-    if confirm(f"Create {count} replica{'' if count == 1 else 's'}?", yes=False):
+    if confirm(f"Create {count_of(count, 'replica')}?", yes=False):
         return True
     say("note", "nothing was done")
     return False

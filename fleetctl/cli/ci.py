@@ -16,7 +16,7 @@ from fleetctl.cli.ci_job import FailOn, Job
 from fleetctl.cli.help import epilog
 from fleetctl.cli.options import AddressOption, NamespaceOption, OptionalFilesOption, duration
 from fleetctl.cli.reporting import ReportOption
-from fleetctl.forge.name import ForgeName
+from fleetctl.forge.change import ForgeName
 
 GROUP_EPILOG = epilog(
     examples=["fleetctl ci review -f fleets/prod.yaml --report html=plan.html", "fleetctl ci apply prod.fleetplan"],

@@ -83,7 +83,7 @@ def _print_names(changed: list[Formatted]) -> None:
 
 def _report(changed: list[Formatted], total: int, *, written: bool) -> None:
     from fleetctl.cli.console import say
+    from fleetctl.documents.quantity import count_of
 
     did = "formatted" if written else "would change"
-    noun = "file" if total == 1 else "files"
-    say("fmt", f"{total} {noun}, {len(changed)} {did}")
+    say("fmt", f"{count_of(total, 'file')}, {len(changed)} {did}")

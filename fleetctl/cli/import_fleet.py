@@ -240,7 +240,7 @@ def _tell(draft: Draft, out: Path | None, output_format: AccountFormat, problems
         render_losses(draft.losses, message_console())
         render_problems(problems, message_console())
     if problems:
-        say("error", f"the fleet file does not load yet: {count_of(len(problems), 'problem')} to mend by hand")
+        say("error", f"the fleet file does not load yet: {count_of(len(problems), 'problem')} to fix by hand")
     counts = {kind: sum(loss.kind == kind for loss in draft.losses) for kind in ("lost", "todo", "changed")}
     say("imported", f"{count_of(len(draft.models), 'model')} as fleet {draft.name}{f' in {out}' if out else ''}; "
                     f"{counts['lost']} lost, {counts['todo']} to do, {counts['changed']} changed")

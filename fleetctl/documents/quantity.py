@@ -131,7 +131,12 @@ def amount_of(share: int, unit: str) -> str:
 
 def count_of(number: int, noun: str) -> str:
     """Return `1 node`, `3 nodes`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {plural(number, noun)}"
+
+
+def plural(number: float, noun: str) -> str:
+    """Return the noun that goes with a number: `node` with 1, `nodes` with any other."""
+    return noun if number == 1 else f"{noun}s"
 
 
 Bytes = Annotated[

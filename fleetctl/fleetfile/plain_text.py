@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from yaml import ScalarNode
@@ -14,6 +15,7 @@ _RESOLVER: Any = Resolver()  # the stubs leave its arguments untyped
 _YES_OR_NO = ("y", "Y", "n", "N")  # booleans of YAML 1.1 that PyYAML leaves alone
 
 
+@lru_cache(maxsize=4096)
 def is_text_to_all(text: str) -> bool:
     """Return whether every reader takes a plain scalar as this text; some read `on` and `12:30` as other values."""
     try:

@@ -97,12 +97,17 @@ def _moved(line: str, by: int, least: int) -> str:
 
 
 def _ordered(block: Block, path: Path) -> list[Entry]:
-    model = model_at(path) if block.kind == "mapping" else None
+    ranks = key_ranks(path) if block.kind == "mapping" else {}
+    return sorted(block.entries, key=lambda entry: ranks.get(entry.name, len(ranks)))
+
+
+def key_ranks(path: Path) -> dict[str, int]:
+    """Return the place of each known key in the mapping at a path, where `fmt` has an order for it."""
+    model = model_at(path)
     if model is None:
-        return block.entries
+        return {}
     known = [key for key in keys_of(model) if key not in _LAST] + list(_LAST)
-    rank = {MERGE_KEY: -1, **{key: number for number, key in enumerate(known)}}
-    return sorted(block.entries, key=lambda entry: rank.get(entry.name, len(rank)))
+    return {MERGE_KEY: -1, **{key: number for number, key in enumerate(known)}}
 
 
 def _without_first_blanks(lines: list[str]) -> list[str]:

@@ -1,17 +1,32 @@
-"""What a forge says about the run: the change under review, and what came of a comment on it."""
+"""The forge a job runs on: the change under review, and the comment on it. `github.py` and `gitlab.py` fill it in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum
+from typing import ClassVar
+
+from fleetctl.errors import ForgeError
+from fleetctl.forge.http import ForgeClient
+from fleetctl.forge.sticky import Posted, Thread, put_comment
+
+
+class ForgeName(str, Enum):
+    """Which forge a run is on, as `--forge` takes it; auto = by its variables."""
+
+    AUTO = "auto"
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
     """A pull request of GitHub, a merge request of GitLab.
 
-    `base` and `head` are commits, None where the forge does not tell. `from_fork` = its author may not be able to
+    `base` and `head` are commits, None where the forge does not name them. `from_fork` = its author may not be able to
     write to the repository, so that the run's token may be a read-only one.
     """
 
@@ -22,37 +37,53 @@ class ChangeRequest:
     from_fork: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Posted:
-    """A comment that stands. `created` False = the one that stood there before was brought up to date."""
+class Forge(ABC):
+    """A job on a forge, as its environment describes it.
 
-    url: str
-    created: bool
+    `change` None = the run is about no change, such as a push to the main branch; `root` is the folder of the checkout,
+    "" where it is unknown; `sleep` waits between tries.
+    """
 
+    name: ClassVar[str]
+    kind_of_change: ClassVar[str]
 
-class Forge(Protocol):
-    """The place a change is reviewed on. `change` None = this run is about none, such as a push to the main branch."""
-
-    @property
-    def name(self) -> str:
-        """Return the forge's name as people write it."""
-
-    @property
-    def change(self) -> ChangeRequest | None:
-        """Return the change under review."""
-
-    @property
-    def root(self) -> str:
-        """Return the folder of the checkout, "" where the forge does not tell."""
+    def __init__(self, environ: Mapping[str, str], change: ChangeRequest | None, root: str,
+                 sleep: Callable[[float], None]) -> None:
+        self.change = change
+        self.root = root
+        self._environ = environ
+        self._sleep = sleep
 
     def comment(self, body: str) -> Posted:
         """Write the one comment whose first line, a hidden marker, is that of `body`.
 
         Raises ForgeError, which says why and what to do, when the forge does not take it.
         """
+        if self.change is None:
+            raise ForgeError(f"this run is about no {self.kind_of_change}")
+        api, headers, path = self._api()
+        try:
+            with ForgeClient(api, headers, sleep=self._sleep) as client:
+                return put_comment(self._thread(client, path, self.change), body)
+        except ForgeError as error:
+            hint = error.hint or self._hint(error.status, self.change)
+            raise ForgeError(error.message, hint=hint, status=error.status) from None
 
-    def summarise(self, markdown: str) -> None:
-        """Append to the run's summary page, as much as fits; nothing where the forge has no such page."""
+    def summarise(self, markdown: str) -> None:  # noqa: B027 (GitLab has no such page)
+        """Append to the run's summary page, as much as fits; nothing on a forge without one."""
 
+    @abstractmethod
     def output(self, values: Mapping[str, str]) -> None:
         """Hand values to later steps or jobs."""
+
+    @abstractmethod
+    def _api(self) -> tuple[str, Mapping[str, str], str]:
+        """Return the address of the API, the headers with the token, and the repository; raises ForgeError."""
+
+    @abstractmethod
+    def _thread(self, client: ForgeClient, path: str, change: ChangeRequest) -> Thread:
+        """Return the comments of a change in a repository."""
+
+    @abstractmethod
+    def _hint(self, status: int | None, change: ChangeRequest) -> str | None:
+        """Return what to do about a refused comment."""

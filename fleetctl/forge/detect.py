@@ -1,4 +1,4 @@
-"""Which forge this run is on, told by the variables that each of them sets."""
+"""Which forge this run is on: each sets variables of its own."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import ChangeRequest, Forge
+from fleetctl.forge.change import ChangeRequest, Forge, ForgeName
 from fleetctl.forge.github import GitHub, pull_request
 from fleetctl.forge.gitlab import GitLab, merge_request
-from fleetctl.forge.name import ForgeName
 
 
 def find_forge(environ: Mapping[str, str], chosen: ForgeName = ForgeName.AUTO, *, number: int | None = None,
                sleep: Callable[[float], None] = time.sleep) -> Forge | None:
-    """Return the forge this run is on, None for a desk. `number` = the change it is about, where the forge cannot tell.
+    """Return the forge this run is on, None on a desk. `number` = the change, where the forge does not name it.
 
     Raises ForgeError for an event file that cannot be read.
     """

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import ChangeRequest, Posted
-from fleetctl.forge.http import ForgeClient, json_object, json_objects
+from fleetctl.forge.change import ChangeRequest, Forge
+from fleetctl.forge.http import ForgeClient, json_object
 from fleetctl.forge.outputs import dotenv
-from fleetctl.forge.sticky import Comment, put_comment
+from fleetctl.forge.sticky import Thread
 
-PAGE = 100
 DOTENV_FILE = "fleetctl.env"
 """Below the checkout; the job names it under artifacts:reports:dotenv."""
 
@@ -25,35 +23,15 @@ HOW_TO_WRITE = ("give the job a project access token (role Reporter, scope api) 
                 "CI_JOB_TOKEN may not write notes")
 
 
-class GitLab:
-    """A job of GitLab CI, as its environment describes it."""
+class GitLab(Forge):
+    """A job of GitLab CI. It has no summary page; people open the reports among the artifacts."""
 
     name = "GitLab"
+    kind_of_change = "merge request"
 
     def __init__(self, environ: Mapping[str, str], change: ChangeRequest | None, *,
                  sleep: Callable[[float], None] = time.sleep) -> None:
-        self.change = change
-        self.root = environ.get("CI_PROJECT_DIR", "")
-        self._environ = environ
-        self._sleep = sleep
-
-    def comment(self, body: str) -> Posted:
-        """See `Forge`."""
-        if self.change is None:
-            raise ForgeError("this run is about no merge request")
-        project, api = self._environ.get("CI_PROJECT_ID", ""), self._environ.get("CI_API_V4_URL", "")
-        if not project or not api:
-            raise ForgeError(f"{'CI_API_V4_URL' if project else 'CI_PROJECT_ID'} is not set")
-        try:
-            with ForgeClient(api, self._token(), sleep=self._sleep) as client:
-                thread = MergeRequestThread(client, project, self.change.number, self._me)
-                return put_comment(thread, body)
-        except ForgeError as error:
-            hint = HOW_TO_WRITE if error.status in {401, 403, 404} else None
-            raise ForgeError(error.message, hint=error.hint or hint, status=error.status) from None
-
-    def summarise(self, markdown: str) -> None:
-        """GitLab has no page for it; the reports among the artifacts are what people open."""
+        super().__init__(environ, change, environ.get("CI_PROJECT_DIR", ""), sleep)
 
     def output(self, values: Mapping[str, str]) -> None:
         """Write the dotenv report, as a new file: the change under review may have put a link in its place."""
@@ -62,47 +40,27 @@ class GitLab:
             file.write_text(dotenv(values), encoding="utf-8")
             file.replace(Path(self.root) / DOTENV_FILE)
 
+    def _api(self) -> tuple[str, Mapping[str, str], str]:
+        project, api = self._environ.get("CI_PROJECT_ID", ""), self._environ.get("CI_API_V4_URL", "")
+        if not project or not api:
+            raise ForgeError(f"{'CI_API_V4_URL' if project else 'CI_PROJECT_ID'} is not set")
+        for variable, header in (("GITLAB_TOKEN", "PRIVATE-TOKEN"), ("CI_JOB_TOKEN", "JOB-TOKEN")):
+            if token := self._environ.get(variable):
+                return api, {header: token}, f"/projects/{project}"
+        raise ForgeError("there is no token for GitLab", hint=HOW_TO_WRITE)
+
+    def _thread(self, client: ForgeClient, path: str, change: ChangeRequest) -> Thread:
+        notes = f"{path}/merge_requests/{change.number}/notes"
+        return Thread(client, notes, notes, "PUT", lambda: self._me(client))
+
+    def _hint(self, status: int | None, change: ChangeRequest) -> str | None:  # noqa: ARG002 (as GitHub needs it)
+        return HOW_TO_WRITE if status in {401, 403, 404} else None
+
     def _me(self, client: ForgeClient) -> str:
-        """Ask whose token this is; a job's own works for whoever started the pipeline."""
+        """Ask whose token this is; a job's own token acts for the user who started the pipeline."""
         if not self._environ.get("GITLAB_TOKEN"):
             return self._environ.get("GITLAB_USER_LOGIN", "")
         return str(json_object(client.send("GET", "/user")).get("username", ""))
-
-    def _token(self) -> dict[str, str]:
-        if token := self._environ.get("GITLAB_TOKEN"):
-            return {"PRIVATE-TOKEN": token}
-        if token := self._environ.get("CI_JOB_TOKEN"):
-            return {"JOB-TOKEN": token}
-        raise ForgeError("there is no token for GitLab", hint=HOW_TO_WRITE)
-
-
-class MergeRequestThread:
-    """The notes of one merge request."""
-
-    def __init__(self, client: ForgeClient, project: str, number: int, me: Callable[[ForgeClient], str]) -> None:
-        self._client, self._me = client, me
-        self._path = f"/projects/{project}/merge_requests/{number}/notes"
-
-    def me(self) -> str:
-        """Return the name of the token's user."""
-        return self._me(self._client)
-
-    def comments(self) -> Iterator[Comment]:
-        """Yield all notes that people or programs wrote, oldest first."""
-        page = "1"
-        while page:
-            answer = self._client.send("GET", self._path, params={
-                "per_page": PAGE, "page": page, "sort": "asc", "order_by": "created_at"})
-            yield from (_comment(row) for row in json_objects(answer) if not row.get("system"))
-            page = answer.headers.get("x-next-page", "")
-
-    def create(self, body: str) -> Comment:
-        """Add a note."""
-        return _comment(json_object(self._client.send("POST", self._path, body={"body": body}, creates=True)))
-
-    def update(self, comment_id: int, body: str) -> Comment:
-        """Give a note a new text."""
-        return _comment(json_object(self._client.send("PUT", f"{self._path}/{comment_id}", body={"body": body})))
 
 
 def merge_request(environ: Mapping[str, str]) -> ChangeRequest | None:
@@ -115,8 +73,3 @@ def merge_request(environ: Mapping[str, str]) -> ChangeRequest | None:
     fork = environ.get("CI_MERGE_REQUEST_SOURCE_PROJECT_ID") != environ.get("CI_MERGE_REQUEST_PROJECT_ID")
     return ChangeRequest(int(number), f"!{number}", environ.get("CI_MERGE_REQUEST_DIFF_BASE_SHA") or None,
                          head, from_fork=fork)
-
-
-def _comment(row: dict[str, Any]) -> Comment:
-    """Read one note. The API tells no address of its own for it."""
-    return Comment(row.get("id", 0), (row.get("author") or {}).get("username", ""), row.get("body") or "", "")

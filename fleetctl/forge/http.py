@@ -21,14 +21,13 @@ RETRY_DELAYS_S = (1.0, 3.0, 9.0)
 """Waits before the second, third and fourth try, where the forge does not say how long."""
 
 LONGEST_WAIT_S = 90.0
-"""A job is not kept waiting for longer than this by one answer."""
+"""A job waits no longer than this for one answer."""
 
 TIMEOUT_S = 30.0
-QUOTED_BODY = 200
 
 
 class ForgeClient:
-    """Requests to one API below `base_url`. `sleep` is what waits between tries.
+    """Requests to one API below `base_url`. `sleep` waits between tries.
 
     Raises ForgeError for a header, such as a token, that cannot be sent.
     """
@@ -52,8 +51,8 @@ class ForgeClient:
              body: object = None, creates: bool = False) -> httpx.Response:
         """Send one request, again where that is safe and likely to help, and return the answer: its status is 2xx.
 
-        What `creates` something is sent again only if it was certainly not carried out: for it a 5xx raises at once.
-        Raises ForgeError with the status, None where nothing answered.
+        A request that `creates` something is sent again only if it was certainly not carried out: a 5xx raises at once.
+        Raises ForgeError with the status, None where no answer came.
         """
         import httpx
 
@@ -74,30 +73,30 @@ class ForgeClient:
     def _unreachable(self, error: Exception) -> ForgeError:
         import httpx
 
-        # what our own request did wrong is told with a quote of it, and a header may be the token
-        said = "" if isinstance(error, httpx.LocalProtocolError) else str(error)
-        return ForgeError(f"nothing usable answers at {self.base_url}: {said or type(error).__name__}",
+        # an error of our own request quotes it, and a header may be the token
+        reason = "" if isinstance(error, httpx.LocalProtocolError) else str(error)
+        return ForgeError(f"cannot reach {self.base_url}: {reason or type(error).__name__}",
                           hint="is the address of its API right, and is it reachable from this job?")
 
 
 def json_object(answer: httpx.Response) -> dict[str, Any]:
-    """Return the JSON object that was answered; raises ForgeError for anything else, such as the page of a proxy."""
-    told = _json(answer)
-    if not isinstance(told, dict):
+    """Return the JSON object of an answer; raises ForgeError for anything else, such as the page of a proxy."""
+    found = _json(answer)
+    if not isinstance(found, dict):
         raise _not_the_api(answer)
-    return told
+    return found
 
 
 def json_objects(answer: httpx.Response) -> list[dict[str, Any]]:
-    """Return the list of JSON objects that was answered; raises ForgeError for anything else."""
-    told = _json(answer)
-    if not isinstance(told, list) or not all(isinstance(row, dict) for row in told):
+    """Return the list of JSON objects of an answer; raises ForgeError for anything else."""
+    found = _json(answer)
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise _not_the_api(answer)
-    return told
+    return found
 
 
 def is_rate_limited(answer: httpx.Response) -> bool:
-    """Tell whether the forge asks for patience. GitHub also answers 403 for it, which else means: not allowed."""
+    """Return whether the forge asks to wait. GitHub also answers 403 for it, which otherwise means: not allowed."""
     if answer.status_code != 403:
         return answer.status_code == 429
     return ("retry-after" in answer.headers or answer.headers.get("x-ratelimit-remaining") == "0"
@@ -115,16 +114,16 @@ def seconds_asked(answer: httpx.Response) -> float | None:
 
 
 def _sendable(name: str, value: str) -> str:
-    """Return the value of a header without the line end that a secret read from a file has; never tells the value."""
+    """Return a header's value without the line end of a secret read from a file; no message holds the value."""
     value = value.rstrip("\r\n")
     if not (value.isascii() and value.isprintable()):
         raise ForgeError(f"the token for the forge, in the header {name}, holds characters no header can carry",
-                         hint="set it anew: one line, without blanks, of ASCII letters, digits and signs")
+                         hint="set it again: one line, without blanks, of ASCII letters, digits and signs")
     return value
 
 
 def _seconds(date: str) -> float | None:
-    """Return an HTTP date as seconds since 1970, None for what is none."""
+    """Return an HTTP date as seconds since 1970, None for text that is not a date."""
     try:
         return email.utils.parsedate_to_datetime(date).timestamp()
     except (ValueError, TypeError):
@@ -132,7 +131,7 @@ def _seconds(date: str) -> float | None:
 
 
 def _may_help_again(error: Exception, *, creates: bool) -> bool:
-    """Tell whether the way to the forge failed, and for what `creates`, whether it failed before anything was sent."""
+    """Return whether the connection failed; for a request that `creates`, whether it failed before sending."""
     import httpx
 
     failed_before = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
@@ -140,7 +139,7 @@ def _may_help_again(error: Exception, *, creates: bool) -> bool:
 
 
 def _wait(answer: httpx.Response, delay: float | None, *, creates: bool) -> float | None:
-    """Return how long to wait before the next try; None = this answer stands. `delay` None = there is no next try."""
+    """Return how long to wait before the next try; None = this answer is final. `delay` None = no next try."""
     if delay is None:
         return None
     if is_rate_limited(answer):
@@ -151,6 +150,8 @@ def _wait(answer: httpx.Response, delay: float | None, *, creates: bool) -> floa
 
 
 def _checked(method: str, path: str, answer: httpx.Response) -> httpx.Response:
+    from fleetctl.inventory.answer import said
+
     if answer.is_success:
         return answer
     status = answer.status_code
@@ -160,11 +161,11 @@ def _checked(method: str, path: str, answer: httpx.Response) -> httpx.Response:
         raise ForgeError(f"too many requests for the forge ({status} on {method} {path}){wait}",
                          hint="run the job again later", status=status)
     moved = " and moved elsewhere; was the repository renamed?" if answer.has_redirect_location else ""
-    raise ForgeError(f"{method} {path} answered {status}{_said(answer)}{moved}", status=status)
+    raise ForgeError(f"{method} {path} answered {status}{said(answer)}{moved}", status=status)
 
 
 def _json(answer: httpx.Response) -> object:
-    """Return the answer's JSON, None where it is none."""
+    """Return the answer's JSON, None where it is not JSON."""
     try:
         return json.loads(answer.content)
     except (ValueError, RecursionError):
@@ -172,14 +173,5 @@ def _json(answer: httpx.Response) -> object:
 
 
 def _not_the_api(answer: httpx.Response) -> ForgeError:
-    return ForgeError(f"{answer.url.path} answered {answer.status_code}, but not with what the API says there",
+    return ForgeError(f"{answer.url.path} answered {answer.status_code}, but not as the API does",
                       hint="is this the address of its API?", status=answer.status_code)
-
-
-def _said(answer: httpx.Response) -> str:
-    """Quote what an error answer says: GitHub has `message`, GitLab `message` or `error`, each text or more."""
-    told = _json(answer)
-    if not isinstance(told, dict):
-        return ""
-    text = str(told.get("message") or told.get("error") or "")
-    return f": {text[:QUOTED_BODY]}" if text.isprintable() and text else ""

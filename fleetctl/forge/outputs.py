@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PREFIX = "FLEETCTL_OUT_"
-"""Later jobs have them in their environment, where FLEETCTL_REPORTS and its like are asked for by us."""
+"""Later jobs have them in their environment, where fleetctl reads FLEETCTL_REPORTS and others."""
 
 
 def github_outputs(values: Mapping[str, str]) -> str:
-    """Return the lines for GITHUB_OUTPUT. Each value stands between two lines that nobody can guess."""
+    """Return the lines for GITHUB_OUTPUT. Each value is between two lines that cannot be guessed."""
     return "".join(_between_delimiters(_name(name), value) for name, value in values.items())
 
 
@@ -29,5 +29,5 @@ def _between_delimiters(name: str, value: str) -> str:
 
 def _name(name: str) -> str:
     if not NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of an output")
+        raise ValueError(f"{name!r} is not a name of an output")
     return name

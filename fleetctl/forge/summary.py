@@ -1,4 +1,4 @@
-"""A summary page has a size it must not pass; what is too long is cut where nothing breaks."""
+"""A summary page has a largest size; a longer text is cut where nothing breaks."""
 
 from __future__ import annotations
 

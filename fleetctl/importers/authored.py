@@ -1,14 +1,15 @@
 """A recorded shape back as a person would write it: amounts and durations as text, nothing added and nothing left out.
 
-What it returns means exactly what was recorded, so its spec hash is the same.
+The result means exactly what was recorded, so its spec hash is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from fleetctl.documents.fleet import ModelDefaults
 from fleetctl.documents.plan import Lifecycle
 from fleetctl.documents.quantity import SHARE
 
@@ -17,14 +18,12 @@ _SPANS = (("h", 3600), ("m", 60), ("s", 1))
 
 
 def authored_workers(shape: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the worker groups of a recorded shape; anything that is not what it should be is left for validation."""
-    return [_changed(group, members=_each(_member)) for group in shape.get("workers", [])]
+    """Return the worker groups of a recorded shape; what is wrong in it is left for validation."""
+    return [_authored(group) for group in shape.get("workers", [])]
 
 
 def authored_lifecycle(lifecycle: Lifecycle, priority: int) -> dict[str, Any]:
     """Return priority, timeouts and restarts where they are not the defaults of the fleet file."""
-    from fleetctl.documents.fleet import ModelDefaults
-
     defaults = ModelDefaults()
     restart = {"max": lifecycle.restart_max, "backoff": duration_text(lifecycle.restart_backoff)}
     usual = {"max": defaults.restart.max, "backoff": duration_text(defaults.restart.backoff)}
@@ -41,7 +40,8 @@ def authored_lifecycle(lifecycle: Lifecycle, priority: int) -> dict[str, Any]:
 def authored_resources(resources: Mapping[str, Any]) -> dict[str, Any]:
     """Return resources in integers of 1/10000 and bytes as numbers of cards and CPUs, and quantities, cards first."""
     usual = {name: resources[name] for name in ("gpus", "vram", "cpus", "memory") if name in resources}
-    return _changed({**usual, **resources}, gpus=share_number, cpus=share_number, vram=bytes_text, memory=bytes_text)
+    return {name: _AMOUNTS[name](amount) if name in _AMOUNTS else amount
+            for name, amount in {**usual, **resources}.items()}
 
 
 def share_number(share: int) -> int | float:
@@ -66,21 +66,17 @@ def duration_text(seconds: float) -> str:
     return f"{exact.normalize():f}s"
 
 
-def _member(member: Mapping[str, Any]) -> dict[str, Any]:
-    return _changed(member, resources=authored_resources, engine=_engine)
+def _authored(value: Any, key: str = "") -> Any:  # noqa: ANN401 (any part of a shape, under its key)
+    if isinstance(value, list):
+        return [_authored(item) for item in value]
+    if key == "resources":
+        return authored_resources(value)
+    if isinstance(value, Mapping) and key not in _AS_THEY_ARE:
+        return {name: _authored(item, name) for name, item in value.items()}
+    return duration_text(value) if key in _DURATIONS else value
 
 
-def _engine(engine: Mapping[str, Any]) -> dict[str, Any]:
-    return _changed(engine, readiness=_probe, liveness=_probe)
-
-
-def _probe(probe: Mapping[str, Any]) -> dict[str, Any]:
-    return _changed(probe, period=duration_text, timeout=duration_text)
-
-
-def _each(change: Any) -> Any:  # noqa: ANN401 (a function of one item, as a function of a list)
-    return lambda items: [change(item) for item in items]
-
-
-def _changed(value: Mapping[str, Any], **changes: Any) -> dict[str, Any]:  # noqa: ANN401 (functions by key)
-    return {key: changes[key](item) if key in changes else item for key, item in value.items()}
+_AMOUNTS: Mapping[str, Callable[[int], object]] = {
+    "gpus": share_number, "cpus": share_number, "vram": bytes_text, "memory": bytes_text}
+_DURATIONS = ("period", "timeout")
+_AS_THEY_ARE = ("env", "nodeSelector")

@@ -18,12 +18,12 @@ Mapping = dict[str, Any]
 """A piece of a fleet file as a person would write it: `{"gpus": 1, "vram": "16Gi"}`."""
 
 PLACEHOLDER = "FILL-IN-THE-ENGINE-COMMAND"
-"""Stands as an engine's command where the input names none. No such program exists, so it cannot start by mistake."""
+"""The command of an engine where the input names none. No such program exists, so it cannot start by mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One thing the fleet file does not say as the input said it; `path` is where it stood in the input.
+    """One thing the fleet file does not say as the input does; `path` is its place in the input.
 
     `kind`: `lost` = it has no home in a fleet file; `changed` = it is written in another way and means the same;
     `todo` = a person must look before the first apply. With a `model` (its key) the fleet file carries it as a comment,
@@ -39,7 +39,7 @@ class Loss:
 
     @property
     def field(self) -> str:
-        """The last step of `path`: the field, or the item of a list, this is about; '' where there is no path."""
+        """The last step of `path`: the field, or the item of a list, that this is about; '' without a path."""
         step = _LAST_STEP.search(self.path)
         return f"{step['quoted'] or step['plain']}{step['indices']}" if step else ""
 
@@ -83,5 +83,5 @@ class Draft:
 
     @property
     def partial(self) -> bool:
-        """Tell whether anything was lost or is left to do; what is only written in another way is neither."""
+        """Whether anything was lost or is left to do; a thing that is only written in another way is neither."""
         return any(loss.kind != "changed" for loss in self.losses)

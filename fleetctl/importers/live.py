@@ -1,8 +1,8 @@
 """A fleet file from what runs: for each model as many replicas as are live, in the shape the cluster still knows.
 
-A plan of what comes out has nothing to create and nothing that is blocked. Shapes are not written on the cluster; they
-come from the logs of the applies that created the replicas. Where no log tells, and where a value was masked, the file
-says so, and such replicas show as drift until a person has filled in what is missing.
+A plan of the file creates nothing and blocks nothing. Shapes are not written on the cluster; they come from the logs of
+the applies that created the replicas. Where no log has the shape, or a value was masked, the file says so, and such
+replicas show as drift until a person has filled in the missing part.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fleetctl.importers.live_model import recorded_model, seen_model
 from fleetctl.planner.complete import require_complete
 
 NOT_KNOWN = ("The cluster does not know node policies, spec.policy or spec.defaults: caps, reserves, cordons and "
-             "thresholds have to be written anew.")
+             "thresholds have to be written again.")
 
 
 def live_replicas(inventory: Inventory) -> list[Replica]:
@@ -54,7 +54,7 @@ def wanted_specs(inventory: Inventory, fleet: str) -> dict[SpecOf, None]:
 
 
 def live_draft(inventory: Inventory, fleet: str, recorded: Mapping[SpecOf, Recorded], namespace: str) -> Draft:
-    """Return the fleet as a draft of its file; `recorded` is what `find_recorded` says of `wanted_specs`."""
+    """Return the fleet as a draft of its file; `recorded` is what `find_recorded` finds of `wanted_specs`."""
     draft = Draft(fleet, f"what ran at {inventory.observed_at}, read from {inventory.source}", notes=[NOT_KNOWN])
     address = {"address": inventory.cluster.address} if inventory.cluster.address else {}
     draft.cluster = {**address, "namespace": namespace}
@@ -64,7 +64,7 @@ def live_draft(inventory: Inventory, fleet: str, recorded: Mapping[SpecOf, Recor
         if model is None:
             model, losses = seen_model(key, replicas)
         if model is None:
-            draft.losses.append(Loss(None, key, f"{len(replicas)} live, but what is seen of it makes no model"))
+            draft.losses.append(Loss(None, key, f"{len(replicas)} live, but what is visible of it is not a model"))
             continue
         draft.models.append(model)
         draft.losses += [*losses, *other_specs(key, replicas), *crowded(key, replicas, inventory)]

@@ -8,6 +8,7 @@ from typing import Any
 from fleetctl.apply.recorded import Recorded
 from fleetctl.documents.inventory import Replica
 from fleetctl.documents.mask import MASK
+from fleetctl.documents.quantity import count_of
 from fleetctl.importers.authored import authored_lifecycle, authored_workers
 from fleetctl.importers.draft import Draft, DraftModel, Loss
 from fleetctl.importers.seen_shape import seen_shape
@@ -39,8 +40,8 @@ def _unmask(key: str, workers: list[dict[str, Any]]) -> Iterator[Loss]:
             if not hidden:
                 continue
             member["engine"]["env"] = {name: text for name, text in env.items() if text != MASK}
-            values = "1 env value is" if len(hidden) == 1 else f"{len(hidden)} env values are"
-            message = f"{values} not known to the cluster: {', '.join(hidden)}; without, replicas show as drift"
+            message = (f"{count_of(len(hidden), 'env value')} unknown to the cluster: {', '.join(hidden)}; without, "
+                       "replicas show as drift")
             yield Loss(None, key, message, "todo", key, ("workers", number, "members", place, "engine", "env"))
 
 
@@ -51,12 +52,12 @@ def seen_model(key: str, replicas: Sequence[Replica]) -> tuple[DraftModel | None
     if not _is_sound(model):
         return None, []
     spec = f"spec {newest.spec_hash}" if newest.spec_hash else "its spec"
-    message = (f"no log of an apply here knows {spec}: this shape is what is seen of replica {newest.replica_id}; its "
-               "commands, selectors, probes and timeouts are not known, and until they are filled in, replicas show as "
-               "drift")
+    message = (f"no log of an apply here has {spec}: this shape is what the cluster shows of replica "
+               f"{newest.replica_id}; its commands, selectors, probes and timeouts are not known, and until they are "
+               "filled in, replicas show as drift")
     return model, [Loss(None, key, message, "todo", key)]
 
 
 def _is_sound(model: DraftModel) -> bool:
-    """Tell whether a fleet file with this model alone loads: what is read back from a cluster may break any rule."""
+    """Return whether a fleet file with this model alone loads: data from a cluster may break any rule."""
     return not problems_of(write_draft(Draft("alone", "", models=[model])), "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.importers.amounts import duration_text
+from fleetctl.importers.authored import duration_text
 from fleetctl.importers.draft import Draft
 from fleetctl.importers.kubernetes.objects import read_metadata
 from fleetctl.importers.kubernetes.pod import member
@@ -28,7 +28,7 @@ def read_leader_worker_set(reading: Reading, key: str, draft: Draft) -> None:
     reading.goes_to(key)
     spec = reading.child("spec")
     template = spec.child("leaderWorkerTemplate")
-    size = _size(template)
+    size = template.count("size", "pods", least=1)
     placement = _placement(reading, size)
     read_metadata(reading, key)
     members, startup = _members(template, key, size)
@@ -36,27 +36,13 @@ def read_leader_worker_set(reading: Reading, key: str, draft: Draft) -> None:
         reading.lose(None, f"no pod: the model {key} is left out")
         return
     _report_rest(spec, template)
-    model: dict[str, Any] = {"key": key, "replicas": _replicas(spec)}
+    model: dict[str, Any] = {"key": key, "replicas": spec.count("replicas", "replicas")}
     if startup:
         model["startupTimeout"] = duration_text(startup)
     if placement:
         model["placement"] = placement
     model["workers"] = [{"name": "main", "members": members}]
     draft.add(model, reading.place)
-
-
-def _size(template: Reading) -> int:
-    size = template.whole("size")
-    if size is not None and size < 1:
-        template.note("size", "not a number of pods: 1 is taken", "todo")
-    return size if size and size > 0 else 1
-
-
-def _replicas(spec: Reading) -> int:
-    replicas = spec.whole("replicas")
-    if replicas is not None and replicas < 0:
-        spec.note("replicas", "not a number of replicas: 1 is taken, as if it were absent", "todo")
-    return 1 if replicas is None or replicas < 0 else replicas
 
 
 def _members(template: Reading, key: str, size: int) -> tuple[list[dict[str, Any]], int | None]:
@@ -92,7 +78,7 @@ def _placement(reading: Reading, size: int) -> dict[str, str]:
         annotations.lose(_EXCLUSIVE, "one pod is inside one domain anyway; that it has it to itself is not kept")
         return {}
     annotations.note(_EXCLUSIVE, f"kept as placement.sameLabel: {topology}, a label the Ray nodes must carry; other "
-                                 "groups may stand in the same domain", "lost")
+                                 "groups may be in the same domain", "lost")
     return {"sameLabel": topology}
 
 
@@ -102,6 +88,5 @@ def _report_rest(spec: Reading, template: Reading) -> None:
         template.note("restartPolicy", f"{policy}: here a gang always restarts as a whole, at most restart.max times",
                       "lost")
     template.lose("subGroupPolicy", "there are no subgroups: write several worker groups")
-    template.lose("volumeClaimTemplates", "nothing is mounted: the weights must lie on the nodes")
-    for key, words in _LOST.items():
-        spec.lose(key, words)
+    template.lose("volumeClaimTemplates", "nothing is mounted: the weights must be on the nodes")
+    spec.lose_each(_LOST)

@@ -1,7 +1,7 @@
 """NDIF's `models:` list: what is wanted of each model. What serves it there is Python of NDIF's, not a command.
 
 NDIF reads this list generously: it drops unknown keys, takes the last of two equal models and makes 0 replicas one.
-Here each of these is said. Sizes are padded as NDIF pads them, and a card is shared where NDIF shares it.
+Here each of these is reported. Sizes are padded as NDIF pads them, and a card is shared where NDIF shares it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ PADDING_FACTOR, PADDING_BIAS = Decimal("0.15"), Decimal(500 << 20)
 
 _MIB = 1 << 20
 _LOST = {
-    "dtype": "the engine's business: name it in the engine's command",
-    "trusted": "the engine's business: name it in the engine's command",
+    "dtype": "the engine's concern: name it in the engine's command",
+    "trusted": "the engine's concern: name it in the engine's command",
     "actor_class": "what serves the model is the engine's command here",
     "envoy_class": "what serves the model is the engine's command here",
-    "execution_timeout_seconds": "requests are the engine's business",
+    "execution_timeout_seconds": "requests are the engine's concern",
     "max_tp": "how many cards a model gets is written as gpus",
 }
 
@@ -33,7 +33,7 @@ def read_models(reading: Reading, draft: Draft) -> None:
     last = {key: number for number, key in enumerate(keys)}
     for number, (one, key) in enumerate(zip(listed, keys, strict=True)):
         if key is None:
-            one.lose(None, "no checkpoint: which model this is cannot be told")
+            one.lose(None, "no checkpoint: the model is unknown")
         elif last[key] != number:
             one.lose(None, f"{key} is listed again below, and NDIF takes the last")
         elif not is_taken(one, key, draft):
@@ -67,13 +67,13 @@ def _model(one: Reading, key: str) -> dict[str, Any]:
 def _replicas(one: Reading) -> int:
     replicas = one.whole("replicas")
     if replicas is not None and replicas < 1:
-        one.note("replicas", f"{replicas} replicas: NDIF starts one all the same, so 1 is written", "todo")
+        one.note("replicas", f"{replicas} replicas: NDIF starts one anyway, so 1 is written", "todo")
         return 1
     return 1 if replicas is None else replicas
 
 
 def _resources(one: Reading) -> dict[str, Any]:
-    """Return cards and VRAM, from what the list says of them; NDIF measures the rest itself."""
+    """Return cards and VRAM, as far as the list has them; NDIF measures the rest itself."""
     gpus, padded = one.whole("gpus"), _padded_bytes(one)
     if padded is None:
         one.note("gpus" if gpus else None, "NDIF measures the model itself: add the vram it needs on each card" + (
@@ -112,5 +112,4 @@ def _report_rest(one: Reading) -> None:
             one.note(key, "nothing is ever evicted to make room here, so every model is pinned", "changed")
     if one.text("model_key") is not None:
         one.note("model_key", "NDIF's own key; here the checkpoint is the key", "lost")
-    for name, words in _LOST.items():
-        one.lose(name, words)
+    one.lose_each(_LOST)

@@ -17,7 +17,7 @@ from fleetctl.importers.modelplane.snapshot import read_inventory
 from fleetctl.importers.ndif import read_models
 from fleetctl.importers.reading import Reading, is_taken
 from fleetctl.importers.serve import read_applications
-from fleetctl.importers.sources import WORDS, Source, sort_out, with_article
+from fleetctl.importers.sources import WORDS, Source, sort_out
 from fleetctl.problem import Problem
 
 _OBJECTS: dict[tuple[str, str], Callable[[Reading, str, Draft], None]] = {
@@ -61,7 +61,7 @@ def import_documents(documents: Sequence[Document], *, fleet: str, forced: str |
         if one.kind in _LISTS:
             _LISTS[one.kind](one.reading, draft)
         elif (one.kind, one.type) not in _OBJECTS and one.type not in _HARDWARE:
-            one.reading.lose(None, f"{with_article(one.type or 'document')} is not imported from {WORDS[one.kind]}")
+            one.reading.lose(None, f"{one.type or 'a document'} is not imported from {WORDS[one.kind]}")
     inventory = _inventory(sources, observed_at, draft)
     draft.losses += [loss for record in records for loss in record.close()]
     return Imported(draft, inventory)
@@ -71,7 +71,7 @@ def _read_objects(sources: Sequence[Source], draft: Draft) -> None:
     keys = model_keys([one.reading for one in sources])
     for one, key in zip(sources, keys, strict=True):
         if not key:
-            one.reading.lose(None, f"{with_article(one.type)} without metadata.name: it has no model key")
+            one.reading.lose(None, f"{one.type} without metadata.name: it has no model key")
         elif not is_taken(one.reading, key, draft):
             _OBJECTS[one.kind, one.type](one.reading, key, draft)
 

@@ -1,20 +1,21 @@
 """Reads a foreign document so that nothing in it can be dropped in silence.
 
-A Reading is a view of one value. Whatever an importer reads through it is recorded as read, whatever it gives up is
-recorded as lost, and `Record.unread` names all the rest. So a field nobody has heard of is still reported.
+A Reading is a view of one value. What an importer reads through it is recorded as read, what it gives up is recorded as
+lost, and `Record.close` names all the rest. So a field that no importer knows is still reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 from fleetctl.documents.position import Path, Position, path_text
 from fleetctl.fleetfile.nodes import Document, Node
 from fleetctl.importers.draft import Draft, Kind, Loss
 
+Value = TypeVar("Value", str, int, bool, dict[str, Any], list[Any])
 _UNREAD = "the import does not know this field"
 _WORDS = {str: "text", int: "a whole number", bool: "true or false", dict: "a mapping", list: "a list"}
 
@@ -23,28 +24,28 @@ _WORDS = {str: "text", int: "a whole number", bool: "true or false", dict: "a ma
 class Record:
     """What has been read of one document, and what was reported.
 
-    `read` holds the paths of values that were taken, `entered` those of collections that were opened, `given_up` those
-    whose whole content is reported. `homes` says which model, and which place in it, a part of the document went to.
+    `done` holds the paths of values that were taken or reported as a whole, `entered` those of collections that were
+    opened. `homes` says which model, and which place in it, a part of the document went to.
     """
 
     document: Document
     losses: dict[tuple[Path, str], Loss] = field(default_factory=dict)
-    read: set[Path] = field(default_factory=set)
+    done: set[Path] = field(default_factory=set)
     entered: set[Path] = field(default_factory=set)
-    given_up: set[Path] = field(default_factory=set)
     homes: dict[Path, tuple[str, Path]] = field(default_factory=dict)
 
     def report(self, path: Path, message: str, kind: Kind) -> None:
-        """Add a loss at a path; the same thing is said once."""
+        """Add a loss at a path; the same loss is reported once."""
         model, home = self.home_of(path)
         place = self.document.place(path, key=True)
         self.losses.setdefault((path, message), Loss(place, path_text(path), message, kind, model, home))
 
     def close(self) -> list[Loss]:
-        """Report what nobody has read, and return all losses of the document in its order."""
+        """Report what no importer has read, and return all losses of the document in its order."""
         for path in _unread(self.document.root, (), self):
             self.report(path, _UNREAD, "lost")
-        return sorted(self.losses.values(), key=_by_place)
+        return sorted(self.losses.values(),
+                      key=lambda loss: (loss.place.line, loss.place.column) if loss.place else (0, 0))
 
     def home_of(self, path: Path) -> tuple[str | None, Path]:
         """Return the model, and the place in it, that the nearest part of the document around a path went to."""
@@ -69,16 +70,21 @@ class Reading:
 
     @property
     def place(self) -> Position:
-        """Where the value stands."""
+        """Where the value is."""
         return self.record.document.place(self.path)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.names
 
     @property
     def is_mapping(self) -> bool:
         """Whether there is a mapping here, as most methods expect."""
         return isinstance(self.value, dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The keys of the mapping; looking at them does not count as reading."""
+        return list(self.value) if isinstance(self.value, dict) else []
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.names
 
     def peek(self, *path: str) -> Any:  # noqa: ANN401 (any YAML value)
         """Return the value some keys below, or None; looking at it does not count as reading."""
@@ -87,22 +93,17 @@ class Reading:
             node = node.child(key) if node else None
         return node.value if node else None
 
-    @property
-    def names(self) -> list[str]:
-        """The keys of the mapping; looking at them does not count as reading."""
-        return list(self.value) if isinstance(self.value, dict) else []
-
     def at(self, path: Path) -> Reading:
         """Return a view of another place of the same document."""
         return Reading(self.record, self.record.document.node(path), path)
 
     def goes_to(self, model: str, home: Path = ()) -> Reading:
-        """Say that what stands here went to a place in a model, so that its losses are shown there."""
+        """Note that this value went to a place in a model, so that its losses are shown there."""
         self.record.homes.setdefault(self.path, (model, home))
         return self
 
     def leads_to(self, key: str, *steps: str) -> None:
-        """Say that what stands under a key went some steps below the place this value went to."""
+        """Note that the value under a key went some steps below the place this value went to."""
         model, home = self.record.home_of(self.path)
         if model is not None:
             self.record.homes.setdefault((*self.path, key), (model, (*home, *steps)))
@@ -124,39 +125,40 @@ class Reading:
 
     def entries(self, key: str) -> list[Reading]:
         """Return all items of the list under a key; mappings among them count as opened, other values do not."""
-        listed = self._typed(key, list)
-        path = (*self.path, key)
-        if listed is not None:
-            self.record.entered.add(path)
-        node = self.node.child(key) if self.node else None
-        readings = [Reading(self.record, node.child(index) if node else None, (*path, index))
-                    for index in range(len(listed or ()))]
-        self.record.entered.update(one.path for one in readings if one.is_mapping)
+        listed, below = self._typed(key, list), self._below(key)
+        if listed is None:
+            return []
+        readings = [below._below(index) for index in range(len(listed))]
+        self.record.entered.update([below.path, *(one.path for one in readings if one.is_mapping)])
         return readings
 
     def text(self, key: str) -> str | None:
         """Return the text under a key."""
-        text: str | None = self._take(key, str)
-        return text
+        return self._take(key, str)
 
     def whole(self, key: str) -> int | None:
         """Return the whole number under a key."""
-        number: int | None = self._take(key, int)
-        return number
+        return self._take(key, int)
+
+    def count(self, key: str, what: str, *, least: int = 0) -> int:
+        """Return the number under a key; 1 where there is none, or, reported, where it is below `least`."""
+        number = self.whole(key)
+        if number is not None and number < least:
+            self.note(key, f"not a number of {what}: 1 is taken", "todo")
+        return 1 if number is None or number < least else number
 
     def flag(self, key: str) -> bool | None:
         """Return the boolean under a key."""
-        flag: bool | None = self._take(key, bool)
-        return flag
+        return self._take(key, bool)
 
     def amount(self, key: str) -> str | int | float | None:
         """Return a quantity as written: text, or a number as this format's own files would have it."""
         value = self.peek(key)
         if isinstance(value, float) and not isfinite(value):
-            self.lose(key, "not read: a number with an end is expected here")
+            self.lose(key, "not read: a finite number is expected here")
             return None
         if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-            self.record.read.add((*self.path, key))
+            self.record.done.add((*self.path, key))
             return value
         return self.text(key)
 
@@ -170,10 +172,9 @@ class Reading:
         return [(text, (*below.path, index)) for index in range(len(listed))
                 if (text := below._scalar(index)) is not None]
 
-    def pairs(self, key: str) -> dict[str, str]:
-        """Return the mapping of texts under a key; other scalars are taken as they are written."""
-        below = self.child(key)
-        found = {name: below._scalar(name) for name in below.names}
+    def pairs(self) -> dict[str, str]:
+        """Return the texts in this mapping; other scalars are taken as they are written."""
+        found = {name: self._scalar(name) for name in self.names}
         return {name: text for name, text in found.items() if text is not None}
 
     def scalar(self, key: str) -> str | None:
@@ -182,82 +183,85 @@ class Reading:
 
     def take(self) -> None:
         """Take this value as read, with all it holds."""
-        self.record.read.add(self.path)
+        self.record.done.add(self.path)
 
     def skip(self, *keys: str) -> None:
-        """Take keys as read that say nothing a fleet file would have to say."""
-        self.record.given_up.update((*self.path, key) for key in keys if key in self)
+        """Take keys as read that say nothing for a fleet file."""
+        self.record.done.update((*self.path, key) for key in keys if key in self)
 
     def lose(self, key: str | int | None, message: str, kind: Kind = "lost") -> None:
-        """Report the value under a key, or this value itself, with all it holds; a missing one is no loss."""
+        """Report the value under a key, or this value itself, with all it holds; a missing one is not a loss."""
         path = self.path if key is None else (*self.path, key)
         if (self.node if key is None else self._below(key).node) is not None:
-            self.record.given_up.add(path)
+            self.record.done.add(path)
             self.record.report(path, message, kind)
 
     def note(self, key: str | None, message: str, kind: Kind) -> None:
-        """Say something about a value that is read all the same, or that is missing."""
+        """Remark on a value that is read all the same, or that is missing."""
         self.record.report(self.path if key is None else (*self.path, key), message, kind)
 
     def note_if(self, key: str, message: str, kind: Kind) -> None:
-        """Say something about the value under a key, where there is one."""
+        """Remark on the value under a key, where there is one."""
         if key in self:
             self.note(key, message, kind)
+
+    def lose_each(self, reasons: Mapping[str, str]) -> None:
+        """Report every key of a table that is here, for the reason in the table."""
+        for key, reason in reasons.items():
+            self.lose(key, reason)
+
+    def lose_rest(self, message: str) -> None:
+        """Report every key here that was not read so far."""
+        for key in self.names:
+            if (*self.path, key) not in self.record.done and (*self.path, key) not in self.record.entered:
+                self.lose(key, message)
 
     def _below(self, part: str | int) -> Reading:
         return Reading(self.record, self.node.child(part) if self.node else None, (*self.path, part))
 
-    def _take(self, key: str, kind: type) -> Any:  # noqa: ANN401 (an instance of `kind`)
+    def _take(self, key: str, kind: type[Value]) -> Value | None:
         value = self._typed(key, kind)
         if value is not None:
-            self.record.read.add((*self.path, key))
+            self.record.done.add((*self.path, key))
         return value
 
-    def _typed(self, key: str, kind: type) -> Any:  # noqa: ANN401 (an instance of `kind`)
-        """Return the value under a key if it is of this kind; another kind is reported, null is as good as missing."""
+    def _typed(self, key: str, kind: type[Value]) -> Value | None:
+        """Return the value under a key if it is of this kind; another kind is reported, null counts as missing."""
         value = self.peek(key)
+        if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+            return value
         if value is None:
             self.skip(key)
-            return None
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        else:
             self.lose(key, f"not read: {_WORDS[kind]} is expected here")
-            return None
-        return value
+        return None
 
     def _scalar(self, part: str | int) -> str | None:
         node, path = self._below(part).node, (*self.path, part)
         if node is None or node.children is not None or node.value is None:
-            self.record.given_up.add(path)
+            self.record.done.add(path)
             self.record.report(path, f"not read: {_WORDS[str]} is expected here", "lost")
             return None
-        self.record.read.add(path)
+        self.record.done.add(path)
         return node.raw
 
 
 def is_taken(reading: Reading, key: str, draft: Draft) -> bool:
-    """Tell whether the draft has a model of this key; what would make a second one is reported, and the first stays."""
+    """Return whether the draft has a model of this key; a second one is reported, and the first stays."""
     if key not in draft.places:
         return False
     first = draft.places[key]
-    reading.lose(None, f"the model {key} is already made{f' from {first.file}:{first.line}' if first else ''}")
+    reading.lose(None, f"the model {key} exists already{f', from {first.file}:{first.line}' if first else ''}")
     return True
 
 
 def _unread(node: Node, path: Path, record: Record) -> Iterator[Path]:
     """Yield the topmost paths below which nothing was read."""
-    if path in record.read or path in record.given_up:
+    if path in record.done:
         return
-    if not _touched(path, record):
+    if path and path not in record.entered:
         yield path
         return
     parts = node.children.items() if isinstance(node.children, dict) else enumerate(node.children or ())
     for part, entry in parts:
         yield from _unread(entry[2], (*path, part), record)
-
-
-def _touched(path: Path, record: Record) -> bool:
-    return path in record.entered or not path
-
-
-def _by_place(loss: Loss) -> tuple[int, int]:
-    return (loss.place.line, loss.place.column) if loss.place else (0, 0)

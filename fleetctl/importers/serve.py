@@ -1,39 +1,38 @@
 """Ray Serve configs (`applications:`): how many replicas of a deployment there are, and what each of them holds.
 
-A Serve replica is Python inside an actor: there is no command line, so a placeholder stands where one is needed. Only
-for the LLM builder of Ray itself the engine is known by name; see `serve_llm.py`.
+A Serve replica is Python inside an actor: there is no command line, so a placeholder takes its place. Only for the
+LLM builder of Ray itself the engine is known by name; see `serve_llm.py`.
 """
 
 from __future__ import annotations
 
 from fleetctl.importers.draft import PLACEHOLDER, Draft
 from fleetctl.importers.reading import Reading, is_taken
-from fleetctl.importers.serve_llm import is_llm_builder, read_llm_application, report_runtime_env
-from fleetctl.importers.serve_losses import APPLICATION, DEPLOYMENT, TOP, lose_each
+from fleetctl.importers.serve_fields import APPLICATION, DEPLOYMENT, TOP, replica_count, report_runtime_env
+from fleetctl.importers.serve_llm import BUILDERS, read_llm_application
 from fleetctl.importers.serve_placement import replica_groups
-from fleetctl.importers.serve_replicas import replica_count
 
 
 def read_applications(reading: Reading, draft: Draft) -> None:
     """Add a model for every deployment of every application to the draft."""
-    lose_each(reading, TOP)
+    reading.lose_each(TOP)
     for application in reading.items("applications"):
-        if is_llm_builder(application):
+        if application.peek("import_path") in BUILDERS:
             read_llm_application(application, draft)
         else:
             _application(application, draft)
             application.lose("args", "arguments of the application's builder")
             report_runtime_env(application.child("runtime_env"))
-        lose_each(application, APPLICATION)
+        application.lose_each(APPLICATION)
 
 
 def _application(application: Reading, draft: Draft) -> None:
     name = application.text("name") or "default"
     import_path = application.text("import_path")
-    environment = application.child("runtime_env").pairs("env_vars")
+    environment = application.child("runtime_env").child("env_vars").pairs()
     deployments = application.items("deployments")
     if not deployments:
-        application.note(None, f"the deployments of {name} stand in its code, and none is listed: no model", "lost")
+        application.note(None, f"the deployments of {name} are in its code, and none is listed: no model", "lost")
     for deployment in deployments:
         written = deployment.peek("name")
         key = name if len(deployments) == 1 else f"{name}/{written if isinstance(written, str) else 'deployment'}"
@@ -47,8 +46,8 @@ def _deployment(source: Reading, key: str, import_path: str | None, environment:
     what = f"{name} is Python ({import_path})" if import_path else f"{name} is Python"
     source.note("name", f"{what}, not a command: write the command that serves the model", "todo")
     runtime_env = source.child("ray_actor_options").child("runtime_env")
-    env = {**environment, **runtime_env.pairs("env_vars")}
+    env = {**environment, **runtime_env.child("env_vars").pairs()}
     groups = replica_groups(source, {"command": [PLACEHOLDER], **({"env": env} if env else {})})
-    lose_each(source, DEPLOYMENT)
+    source.lose_each(DEPLOYMENT)
     report_runtime_env(runtime_env)
     draft.add({"key": key, "replicas": replicas, **groups}, source.place)

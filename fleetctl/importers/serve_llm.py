@@ -12,31 +12,24 @@ from typing import Any
 from fleetctl.importers.accelerators import ACCELERATOR_LABEL
 from fleetctl.importers.draft import Draft
 from fleetctl.importers.reading import Reading, is_taken
-from fleetctl.importers.serve_losses import DEPLOYMENT, LLM_CONFIG, lose_each
-from fleetctl.importers.serve_replicas import replica_count
+from fleetctl.importers.serve_fields import DEPLOYMENT, LLM_CONFIG, replica_count, report_runtime_env
+from fleetctl.importers.serve_placement import read_bundle, resources_of, sum_of
 
 BUILDERS = ("ray.serve.llm:build_openai_app", "ray.serve.llm.builders:build_openai_app")
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
 
 
-def is_llm_builder(application: Reading) -> bool:
-    """Tell whether an application is made by Ray's LLM builder, by its import path."""
-    return application.peek("import_path") in BUILDERS
-
-
 def read_llm_application(application: Reading, draft: Draft) -> None:
     """Add a model for every LLMConfig of an application to the draft."""
     application.skip("import_path")
-    application.lose("name", "each model is called by its own model_id")
+    application.lose("name", "each model has its own model_id")
     arguments = application.child("args")
     for one in arguments.entries("llm_configs"):
         if one.is_mapping:
             _config(one, draft)
         else:
             one.lose(None, "a config in another file: write it in its place")
-    for key in arguments.names:
-        if key != "llm_configs":
-            arguments.lose(key, "there is no router: engines are called on their own ports")
+    arguments.lose_rest("there is no router: engines are called on their own ports")
     application.lose("runtime_env", "packages and files must be on the nodes; env_vars go to the engine's env")
     for deployment in application.items("deployments"):
         deployment.lose(None, "options of a deployment that the builder makes: give them in llm_configs")
@@ -46,17 +39,18 @@ def _config(source: Reading, draft: Draft) -> None:
     loading = source.child("model_loading_config")
     key = loading.text("model_id")
     if key is None:
-        source.lose(None, "no model_id: which model this is cannot be told")
+        source.lose(None, "no model_id: the model is unknown")
         return
     if is_taken(source, key, draft):
         return
     source.goes_to(key)
-    member = {"resources": _resources(source), "nodeSelector": _selector(source),
+    accelerator = source.text("accelerator_type")
+    member = {"resources": _resources(source), "nodeSelector": {ACCELERATOR_LABEL: accelerator} if accelerator else {},
               "engine": _engine(source, loading, key)}
     deployment = source.child("deployment_config")
     replicas = replica_count(deployment)
-    lose_each(deployment, DEPLOYMENT)
-    lose_each(source, LLM_CONFIG)
+    deployment.lose_each(DEPLOYMENT)
+    source.lose_each(LLM_CONFIG)
     model = {"key": key, "replicas": replicas, "workers": [
         {"name": "main", "members": [{name: value for name, value in member.items() if value != {}}]}]}
     draft.add(model, source.place)
@@ -65,14 +59,14 @@ def _config(source: Reading, draft: Draft) -> None:
 def _engine(source: Reading, loading: Reading, key: str) -> dict[str, Any]:
     model = loading.text("model_source") if isinstance(loading.peek("model_source"), str) else None
     if model is None:
-        loading.lose("model_source", "a mirror in the cloud: the weights must lie on the nodes, named in the command")
+        loading.lose("model_source", "a mirror in the cloud: the weights must be on the nodes, named in the command")
     flags = _flags(source)
     if flags:
         source.note("engine_kwargs", "written as the flags of `vllm serve`, on $(FLEETCTL_PORT): look them over",
                     "todo")
     args = ["--port", "$(FLEETCTL_PORT)"] + (["--served-model-name", key] if model not in (None, key) else [])
     engine: dict[str, Any] = {"command": ["vllm", "serve", model or key], "args": [*args, *flags]}
-    environment = source.child("runtime_env").pairs("env_vars")
+    environment = source.child("runtime_env").child("env_vars").pairs()
     report_runtime_env(source.child("runtime_env"))
     if environment:
         engine["env"] = environment
@@ -84,20 +78,13 @@ def _engine(source: Reading, loading: Reading, key: str) -> dict[str, Any]:
     return engine
 
 
-def report_runtime_env(runtime_env: Reading) -> None:
-    """Report what a runtime_env brings beside its env_vars, which go to the engine."""
-    for key in runtime_env.names:
-        if key != "env_vars":
-            runtime_env.lose(key, "packages and files must be on the nodes")
-
-
 def _flags(source: Reading) -> list[str]:
     arguments = source.child("engine_kwargs")
     found = []
     for name in arguments.names:
         value, flag = arguments.peek(name), name.replace("_", "-")
         if value is None:
-            arguments.lose(name, "null is no flag: vLLM's default holds")
+            arguments.lose(name, "null is not a flag: vLLM's default holds")
             continue
         arguments.at((*arguments.path, name)).take()
         if isinstance(value, bool):
@@ -113,7 +100,7 @@ def _resources(source: Reading) -> dict[str, Any]:
     bundles = group.items("bundles")
     _report_strategy(group, len(bundles))
     if bundles:
-        return _sum(bundles)
+        return resources_of(sum_of([read_bundle(one) for one in bundles]))
     gpus = 1
     for name in _PARALLEL:
         ranks = source.peek("engine_kwargs", name)
@@ -131,26 +118,3 @@ def _report_strategy(group: Reading, bundles: int) -> None:
     if bundles > 1:
         group.note("bundles", f"{bundles} bundles are written as one member with their sum, on one node",
                    "changed" if strategy == "STRICT_PACK" else "lost")
-
-
-def _sum(bundles: list[Reading]) -> dict[str, Any]:
-    for bundle in bundles:
-        for name in bundle.names:
-            if name not in ("GPU", "CPU"):
-                bundle.lose(name, "a custom resource: select nodes by a label instead")
-    sums = {ours: sum(_number(bundle, theirs) for bundle in bundles) for theirs, ours in
-            (("GPU", "gpus"), ("CPU", "cpus"))}
-    return {name: amount for name, amount in sums.items() if amount}
-
-
-def _number(bundle: Reading, name: str) -> int | float:
-    amount = bundle.amount(name)
-    if isinstance(amount, (int, float)):
-        return amount
-    bundle.note_if(name, "not read: a number is expected here", "todo")
-    return 0
-
-
-def _selector(source: Reading) -> dict[str, str]:
-    accelerator = source.text("accelerator_type")
-    return {ACCELERATOR_LABEL: accelerator} if accelerator else {}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from fleetctl.importers.accelerators import ACCELERATOR_LABEL
-from fleetctl.importers.amounts import bytes_text
+from fleetctl.importers.authored import bytes_text
 from fleetctl.importers.reading import Reading
 
 _TYPE_RESOURCE = "accelerator_type:"
+_CUSTOM = "a custom resource: select nodes by a label instead"
 _ONE_NODE = ("PACK", "STRICT_PACK")
 
 Bundle = dict[str, Decimal]
@@ -20,22 +21,17 @@ Bundle = dict[str, Decimal]
 def replica_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]:
     """Return `workers`, and `placement` where it takes more than one node, of a deployment."""
     options = source.child("ray_actor_options")
-    base, selector = _actor(options), _selector(options, "label_selector")
-    bundles = [_bundle(one) for one in source.items("placement_group_bundles")]
-    selectors = [_pairs(one) for one in source.items("placement_group_bundle_label_selector")]
+    base, selector = _actor(options), options.child("label_selector").pairs()
+    bundles = [read_bundle(one) for one in source.items("placement_group_bundles")]
+    selectors = [one.pairs() for one in source.items("placement_group_bundle_label_selector")]
     strategy = source.text("placement_group_strategy") or "PACK"
     if not bundles:
-        return _alone(source, base, selector, engine)
+        if "CPU" not in base:
+            source.note(None, "no num_cpus is given: Serve takes 1 CPU, and so 1 is written", "changed")
+        return _group([_member({**base, "CPU": base.get("CPU", Decimal(1))}, selector, engine)])
     if strategy in _ONE_NODE or len(bundles) == 1:
         return _one_node(source, bundles, _merged(source, [selector, *selectors]), engine, strategy)
     return _gang(source, bundles, [{**selector, **one} for one in selectors], engine, strategy)
-
-
-def _alone(source: Reading, base: Bundle, selector: dict[str, str], engine: Mapping[str, Any]) -> dict[str, Any]:
-    if "CPU" not in base:
-        source.note(None, "no num_cpus is given: Serve takes 1 CPU, and so 1 is written", "changed")
-        base = {**base, "CPU": Decimal(1)}
-    return {"workers": [{"name": "main", "members": [_member(base, selector, engine)]}]}
 
 
 def _one_node(source: Reading, bundles: list[Bundle], selector: dict[str, str], engine: Mapping[str, Any],
@@ -45,11 +41,7 @@ def _one_node(source: Reading, bundles: list[Bundle], selector: dict[str, str], 
             "all on one node")
         source.note("placement_group_bundles", f"{len(bundles)} bundles are written as one member with their sum: "
                                                f"{spills}", "lost" if strategy == "PACK" else "changed")
-    total: Bundle = {}
-    for bundle in bundles:
-        for name, amount in bundle.items():
-            total[name] = amount if name.startswith(_TYPE_RESOURCE) else total.get(name, Decimal(0)) + amount
-    return {"workers": [{"name": "main", "members": [_member(_whole_cards(source, total), selector, engine)]}]}
+    return _group([_member(_whole_cards(source, sum_of(bundles)), selector, engine)])
 
 
 def _gang(source: Reading, bundles: list[Bundle], selectors: list[dict[str, str]], engine: Mapping[str, Any],
@@ -67,51 +59,61 @@ def _gang(source: Reading, bundles: list[Bundle], selectors: list[dict[str, str]
     source.note("placement_group_strategy", f"{strategy}: the first bundle is the Leader, the others are Workers; each "
                                             "starts an engine of its own", "todo")
     spread: dict[str, Any] = {} if strategy == "STRICT_SPREAD" else {"placement": {"ranksPerNode": len(bundles)}}
-    return {**spread, "workers": [{"name": "main", "members": [leader, *workers]}]}
+    return {**spread, **_group([leader, *workers])}
+
+
+def _group(members: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"workers": [{"name": "main", "members": members}]}
 
 
 def _member(bundle: Bundle, selector: dict[str, str], engine: Mapping[str, Any]) -> dict[str, Any]:
+    types = [name.removeprefix(_TYPE_RESOURCE) for name in bundle if name.startswith(_TYPE_RESOURCE)]
+    typed = {ACCELERATOR_LABEL: types[0]} if types else {}
+    found = {"resources": resources_of(bundle), "nodeSelector": {**typed, **selector}, "engine": dict(engine)}
+    return {key: value for key, value in found.items() if value != {}}
+
+
+def sum_of(bundles: Sequence[Bundle]) -> Bundle:
+    """Return what several bundles hold together."""
+    total: Bundle = {}
+    for bundle in bundles:
+        for name, amount in bundle.items():
+            total[name] = amount if name.startswith(_TYPE_RESOURCE) else total.get(name, Decimal(0)) + amount
+    return total
+
+
+def resources_of(bundle: Bundle) -> dict[str, Any]:
+    """Return the resources of a bundle as a fleet file has them."""
     names = {"GPU": "gpus", "CPU": "cpus"}
     resources: dict[str, Any] = {ours: _number(bundle[theirs]) for theirs, ours in names.items() if bundle.get(theirs)}
     if bundle.get("memory"):
         resources["memory"] = bytes_text(int(bundle["memory"].to_integral_value(rounding="ROUND_CEILING")))
-    types = [name.removeprefix(_TYPE_RESOURCE) for name in bundle if name.startswith(_TYPE_RESOURCE)]
-    typed = {ACCELERATOR_LABEL: types[0]} if types else {}
-    found = {"resources": resources, "nodeSelector": {**typed, **selector}, "engine": dict(engine)}
-    return {key: value for key, value in found.items() if value != {}}
+    return resources
 
 
 def _actor(options: Reading) -> Bundle:
     """Return what the replica's actor asks for; a type of accelerator counts as Ray's own resource for it."""
-    found: Bundle = {}
-    for theirs, name in (("num_gpus", "GPU"), ("num_cpus", "CPU"), ("memory", "memory")):
-        amount = _amount(options, theirs)
-        if amount is not None:
-            found[name] = amount
+    found = {name: amount for theirs, name in (("num_gpus", "GPU"), ("num_cpus", "CPU"), ("memory", "memory"))
+             if (amount := _amount(options, theirs)) is not None}
     accelerator = options.text("accelerator_type")
     if accelerator is not None:
         found[_TYPE_RESOURCE + accelerator] = Decimal(1)
-    for name in options.child("resources").names:
-        options.child("resources").lose(name, "a custom resource: select nodes by a label instead")
-    options.lose("object_store_memory", "the object store is Ray's business")
+    options.child("resources").lose_rest(_CUSTOM)
+    options.lose("object_store_memory", "the object store is Ray's concern")
     options.lose("fallback_strategy", "a selector either holds or not: there is no second choice")
     return found
 
 
-def _bundle(source: Reading) -> Bundle:
-    found: Bundle = {}
-    for name in source.names:
-        if name not in ("GPU", "CPU", "memory") and not name.startswith(_TYPE_RESOURCE):
-            source.lose(name, "a custom resource: select nodes by a label instead")
-            continue
-        amount = _amount(source, name)
-        if amount is not None:
-            found[name] = amount
+def read_bundle(source: Reading) -> Bundle:
+    """Return the resources of one bundle; custom ones are reported."""
+    known = [name for name in source.names if name in ("GPU", "CPU", "memory") or name.startswith(_TYPE_RESOURCE)]
+    found = {name: amount for name in known if (amount := _amount(source, name)) is not None}
+    source.lose_rest(_CUSTOM)
     return found
 
 
 def _amount(source: Reading, key: str) -> Decimal | None:
-    """Return an amount of a resource; None where there is none, or, reported, where it is no number."""
+    """Return an amount of a resource; None where it is missing or, reported, not a number."""
     amount = source.amount(key)
     if isinstance(amount, (int, float)):
         return Decimal(str(amount))
@@ -127,15 +129,6 @@ def _whole_cards(source: Reading, bundle: Bundle) -> Bundle:
     source.note("placement_group_bundles", f"{gpus} GPUs in one member: more than one must be whole, so {whole}",
                 "todo")
     return {**bundle, "GPU": whole}
-
-
-def _selector(options: Reading, key: str) -> dict[str, str]:
-    return options.pairs(key) if key in options else {}
-
-
-def _pairs(source: Reading) -> dict[str, str]:
-    found = {name: source.scalar(name) for name in source.names}
-    return {name: text for name, text in found.items() if text is not None}
 
 
 def _merged(source: Reading, selectors: list[dict[str, str]]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Which kind of source each document is: told by what stands in it, or by a person."""
+"""Which kind of source each document is: by its content, or as a person says."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ KINDS = ("ndif", "modelplane", "lws", "serve")
 WORDS = {"ndif": "NDIF's models", "modelplane": "Modelplane", "lws": "LeaderWorkerSets", "serve": "a Ray Serve config"}
 _GROUPS = {"modelplane.ai": "modelplane", "leaderworkerset.x-k8s.io": "lws"}
 _NOT_IMPORTED = {
-    "ModelCache": "where weights lie is not in a fleet file: they must lie on the nodes",
-    "ModelService": "requests are routed by whoever calls the engines",
-    "ModelEndpoint": "requests are routed by whoever calls the engines",
-    "InferenceGateway": "requests are routed by whoever calls the engines",
+    "ModelCache": "the place of weights is not in a fleet file: they must be on the nodes",
+    "ModelService": "the callers of the engines route requests",
+    "ModelEndpoint": "the callers of the engines route requests",
+    "InferenceGateway": "the callers of the engines route requests",
     "ModelReplica": "made by Modelplane from a ModelDeployment: import that",
     "DisaggregatedSet": "not supported: give each role as a LeaderWorkerSet, and it becomes a model of its own",
     "RayService": "save the text of spec.serveConfigV2 as a file, and import that",
@@ -80,10 +80,5 @@ def _refusal(version: str, own: str) -> str:
         return f"{own}: {_NOT_IMPORTED[own]}"
     if version == API_VERSION:
         return "this is a fleet file already: give it to plan with -f"
-    what = f"{with_article(own or 'document')} of {version}" if version else "a document without apiVersion"
+    what = f"{own or 'a document'} of {version}" if version else "a document without apiVersion"
     return f"{what} is not imported: {EXPECTED}"
-
-
-def with_article(kind: str) -> str:
-    """Return a kind with the article that fits it: `a Service`, `an InferencePool`."""
-    return f"{'an' if kind[:1] in tuple('AEIOaeio') else 'a'} {kind}"

@@ -1,21 +1,30 @@
-"""Turns a draft into the text of a fleet file: the project's own layout, every loss a comment where it belongs."""
+"""Turns a draft into the text of a fleet file: small things on one line, each loss a comment above its subject."""
 
 from __future__ import annotations
 
+import json
+import textwrap
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleetctl.documents.fleet import API_VERSION
 from fleetctl.documents.position import Path
-from fleetctl.errors import FleetFileError
-from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.sources import SourceBytes
+from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
 from fleetctl.importers.draft import Draft, DraftModel, Loss
-from fleetctl.importers.yaml_text import block, comment_lines
 from fleetctl.problem import Problem
 
 MODELINE = "# yaml-language-server: $schema=fleet.schema.json"
+WIDTH = 116
+FOLD_FROM = 100
+"""A text longer than this is folded over several lines, where it has single spaces to break at."""
+
+_OPEN_KEYS = frozenset({"spec", "models", "workers", "members", "nodes", "engine"})
+"""What is never written on one line."""
+
+Comments = Mapping[Path, Sequence[str]]
 
 
 def write_draft(draft: Draft) -> str:
@@ -24,11 +33,19 @@ def write_draft(draft: Draft) -> str:
     The text is a fixed point of `fmt`. Whether it loads is another question: see `problems_of`.
     """
     header = [MODELINE, *(line for note in _header(draft) for line in comment_lines(note, 0))]
-    text = "\n".join(header) + "\n" + block(_document(draft), _comments(draft))
-    try:
-        return format_source(SourceBytes("the imported fleet", text.encode())).after
-    except FleetFileError:
-        return text  # `problems_of` says what is wrong with it
+    return "\n".join(header) + "\n" + block(_document(draft), _comments(draft))
+
+
+def block(value: Mapping[str, Any], comments: Comments) -> str:
+    """Return a document as text; each of `comments` is above the value at its path."""
+    return write_yaml(_piece(value, (), 0, 0, comments))
+
+
+def comment_lines(text: str, indent: int) -> list[str]:
+    """Return a comment of one or more lines; what would end the comment or hide in it is written out."""
+    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+    return textwrap.wrap(shown, max(40, WIDTH - indent), initial_indent="# ", subsequent_indent="#   ",
+                         break_long_words=False, break_on_hyphens=False) or ["#"]
 
 
 def problems_of(text: str, file: str) -> tuple[Problem, ...]:
@@ -54,7 +71,7 @@ def _header(draft: Draft) -> list[str]:
 
 
 def _comments(draft: Draft) -> dict[Path, list[str]]:
-    """Return every comment by the path it stands above; where that path leads nowhere, above what it is in."""
+    """Return every comment by the path it is above: a loss is above its home, or the nearest part around that."""
     comments: defaultdict[Path, list[str]] = defaultdict(list)
     losses: defaultdict[str, list[Loss]] = defaultdict(list)
     for loss in draft.losses:
@@ -84,3 +101,33 @@ def _existing(model: DraftModel, home: Path) -> Path:
             return home[:depth]
         value = value[part]
     return home
+
+
+def _piece(value: object, path: Path, indent: int, used: int, comments: Comments) -> Piece:
+    """Return a value to write: its entries begin in the column `indent`, on its line `used` columns are taken."""
+    if isinstance(value, str):
+        return _text(value, indent, used)
+    if not isinstance(value, (Mapping, list)):
+        return Piece(json.dumps(value), is_text=False)
+    content: dict[str, Piece] | list[Piece]
+    if isinstance(value, Mapping):
+        content = {key: _piece(item, (*path, key), indent if isinstance(item, list) else indent + 2,
+                               indent + len(key) + 2, comments) for key, item in value.items()}
+    else:
+        content = [_piece(item, (*path, at), indent + 2, indent + 2, comments) for at, item in enumerate(value)]
+    for key, part in content.items() if isinstance(content, dict) else enumerate(content):
+        apart = [""] if path[-1:] == ("models",) and key != 0 else []
+        part.above = apart + [line for text in comments.get((*path, key), ()) for line in comment_lines(text, indent)]
+    found = Piece(content)
+    is_open = not path or path[-1] in _OPEN_KEYS or (isinstance(path[-1], int) and isinstance(content, dict))
+    found.one_line = not is_open and used + found.width <= WIDTH
+    return found
+
+
+def _text(text: str, indent: int, used: int) -> Piece:
+    style = block_style(text)
+    is_long = len(text) > FOLD_FROM or used + len(text) > WIDTH
+    if style or not is_long or not text.isprintable() or "  " in text or text != text.strip():
+        return Piece(text, style=style)
+    lines = textwrap.wrap(text, WIDTH - indent, break_long_words=False, break_on_hyphens=False)
+    return Piece("\a ".join(lines), style=">")  # where ruamel folds, there is a bell before the space

@@ -40,10 +40,14 @@ def parse_json(body: bytes) -> object:
 
 
 def said(answer: httpx.Response) -> str:
-    """Quote the first line of what an error answer says, as `: no such thing`; empty if it says nothing of use."""
+    """Quote the first line of what an error answer says, as `: no such thing`; empty if it says nothing of use.
+
+    Ray's dashboard has `msg`, GitHub `message`, GitLab `message` or `error`.
+    """
     try:
         body = parse_json(answer.content)
-        text = str(body.get("msg") or "") if isinstance(body, dict) else ""
+        text = next((str(body[key]) for key in ("msg", "message", "error") if body.get(key)), "") if isinstance(
+            body, dict) else ""
     except ValueError:
         text = answer.text if "html" not in answer.headers.get("content-type", "") else ""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -23,6 +23,7 @@ from fleetctl.documents.plan import (
     PlanInventory,
     Summary,
 )
+from fleetctl.documents.quantity import plural
 from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
@@ -132,7 +133,7 @@ def _blocked(
 
 def _claimed(key: str, replicas: int, fleets: Sequence[str]) -> Blocked:
     names = ", ".join(fleets)
-    noun = "fleet" if len(fleets) == 1 else "fleets"
+    noun = plural(len(fleets), "fleet")
     return Blocked(model=key, replicas=replicas, code="CLAIMED_BY_FLEET", message=(
         f"this key is live under {noun} {names}; remove it there, or take it over with --adopt-from {fleets[0]}"
     ))

@@ -12,6 +12,7 @@ from typing import Any
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Action, ActionMember, Plan
+from fleetctl.documents.quantity import plural
 from fleetctl.documents.selector import matches
 from fleetctl.planner.live import LiveState, ModelState, sort_out
 from fleetctl.planner.opening import open_ledger
@@ -47,7 +48,7 @@ def _models(plan: Plan, state: LiveState) -> Iterator[str]:
 def _held_by_others(key: str, model: ModelState, planned: Collection[tuple[str, int]]) -> Iterator[str]:
     """Tell what the plan was free to take: the whole model, or else single names of it."""
     if model.claimed_by:
-        noun = "fleet" if len(model.claimed_by) == 1 else "fleets"
+        noun = plural(len(model.claimed_by), "fleet")
         yield f"{key}: live under {noun} {', '.join(sorted(model.claimed_by))} now"
         return
     # one of ours has raised the highest id, which is told already

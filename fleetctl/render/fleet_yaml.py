@@ -14,12 +14,10 @@ from fleetctl.collector import collector_paused
 from fleetctl.documents.mask import MASK, is_env_value
 from fleetctl.documents.position import Path
 from fleetctl.fleetfile.compose import MASKED_TAG
-from fleetctl.fleetfile.layout import Block, Entry, Leaf, Page
 from fleetctl.fleetfile.nodes import Document, Node
 from fleetctl.fleetfile.text import SourceText
-from fleetctl.fleetfile.write_layout import write_layout
+from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
 from fleetctl.render.visible import visible
-from fleetctl.render.yaml_scalar import block_text, scalar_text, text_scalar
 
 MASKED_NOTE = "# Values of env are masked, so this cannot be loaded; --show-env prints them."
 MAX_ONE_LINE = 100
@@ -34,9 +32,10 @@ def render_fleet_yaml(document: Document, *, origins: bool, show_env: bool) -> s
     """Return the text of a merged document; `origins` adds `# file:line` behind each line."""
     with collector_paused():
         writer = _Writer(show_env=show_env)
-        root = writer.block(_Placed(document.root, document.source, document.root.at, ()))
-        page = Page(header=[MASKED_NOTE] if writer.masked else [], root=root)
-        lines = [line.partition(_BEFORE_ORIGIN) for line in write_layout([page], sort=True).split("\n")[:-1]]
+        text = write_yaml(writer.piece(_Placed(document.root, document.source, document.root.at, ())))
+    lines = [line.partition(f" {_BEFORE_ORIGIN}") for line in text.split("\n")[:-1]]
+    if writer.masked:
+        lines.insert(0, (MASKED_NOTE, "", ""))
     column = max(len(line) for line, _, origin in lines if origin and len(line) <= MAX_ALIGNED)
     return "".join(f"{line:{column}}  # {origin}\n" if origins and origin else f"{line}\n" for line, _, origin in lines)
 
@@ -67,52 +66,37 @@ class _Placed:
 
 
 class _Writer:
-    """Turns values into the layout `fmt` writes; `masked` = a value was hidden."""
+    """Turns values into pieces of YAML; `masked` = a value was hidden."""
 
     def __init__(self, *, show_env: bool) -> None:
         self.show_env = show_env
         self.masked = False
 
-    def block(self, placed: _Placed) -> Block:
-        """Return a collection with each of its entries on a line of its own."""
-        block = Block("mapping" if isinstance(placed.node.children, dict) else "sequence", 0)
-        block.entries = [self.entry(part, key_at, below) for part, key_at, below in placed.entries()]
-        return block
-
-    def entry(self, part: str | int, key_at: int, placed: _Placed) -> Entry:
-        key, name = (text_scalar(part), part) if isinstance(part, str) else (None, "")
-        text = self.one_line(placed)
-        if text is None or (placed.node.children and len(text) > MAX_ONE_LINE):
-            # an item that is a block has its first entry, and that one's origin, on the line of its dash
-            note = replace(placed, at=key_at).origin if key else ""
-            return Entry(key, name, note=note, value=self.block(placed))
-        lines = None if self.hides(placed) else block_text(placed.node.value)
-        if lines is not None:
-            header, _, body = lines.partition("\n")
-            return Entry(key, name, value=Leaf(f"{header}{placed.origin}\n{body}", literal=True))
-        return Entry(key, name, note=placed.origin, value=Leaf(text))
-
-    def one_line(self, placed: _Placed) -> str | None:
-        """Return a value for one line; None for a collection that was not written on one."""
+    def piece(self, placed: _Placed, key_at: int | None = None) -> Piece:
+        """Return a value to write, its origin behind its first line; `key_at` is the offset of its key."""
         if placed.node.children is None:
             return self.scalar(placed)
-        if not placed.is_flow:
-            return None
-        parts = []
-        for part, _, below in placed.entries():
-            text = self.one_line(below) if below.origin == placed.origin else None
-            if text is None:
-                return None
-            parts.append(f"{text_scalar(part)}: {text}" if isinstance(part, str) else text)
-        listed = ", ".join(parts)
-        return f"{{{listed}}}" if isinstance(placed.node.children, dict) else f"[{listed}]"
+        below = {str(part): self.piece(value, key_at) for part, key_at, value in placed.entries()}
+        piece = Piece(below if isinstance(placed.node.children, dict) else list(below.values()))
+        if not below or (self.is_one_line(placed) and piece.width <= MAX_ONE_LINE):
+            piece.one_line = True
+            piece.note = placed.origin
+        elif key_at is not None and isinstance(placed.path[-1], str):
+            # an item that is a block has its first entry, and that one's origin, on the line of its dash
+            piece.note = replace(placed, at=key_at).origin
+        return piece
 
-    def scalar(self, placed: _Placed) -> str:
-        if self.hides(placed):
+    def is_one_line(self, placed: _Placed) -> bool:
+        """Return whether a collection is written in brackets, and all of it comes from one line."""
+        return placed.node.children is None or (placed.is_flow and all(
+            value.origin == placed.origin and self.is_one_line(value) for _, _, value in placed.entries()))
+
+    def scalar(self, placed: _Placed) -> Piece:
+        """Return a scalar; the value of an environment variable is masked, unless it is to be shown."""
+        value = placed.node.value
+        if not self.show_env and is_env_value(placed.path):
             self.masked = True
-            return f'{MASKED_TAG} "{MASK}"'
-        return scalar_text(placed.node)
-
-    def hides(self, placed: _Placed) -> bool:
-        """Tell whether a scalar is the value of an environment variable, and not to be shown."""
-        return not self.show_env and is_env_value(placed.path)
+            return Piece(MASK, note=placed.origin, style='"', tag=MASKED_TAG)
+        if isinstance(value, str):
+            return Piece(value, note=placed.origin, style=block_style(value))
+        return Piece("null" if value is None else placed.node.raw, note=placed.origin, is_text=False)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.plan import Blocked, Plan
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.drift_text import alike, drift_details, models_with_surplus
 from fleetctl.render.place_text import group_alike, ids_text
 from fleetctl.render.reason_text import reason_text
@@ -85,7 +86,7 @@ def notes_section(plan: Plan) -> Section:
 
 
 def _blocked_lines(blocked: Blocked) -> list[Line]:
-    replicas = "1 replica" if blocked.replicas == 1 else f"{blocked.replicas} replicas"
+    replicas = count_of(blocked.replicas, "replica")
     head = f"! {visible(blocked.model)}: {replicas}, {visible(blocked.code)}"
     return [Line(head, "red"), Line(visible(blocked.message), indent=4),
             *(Line(reason_text(reason, blocked.message), "dim", 6) for reason in blocked.reasons if reason.node_count),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.plan import Addition, Blocked, InTheWay
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.place_text import gpus_text
 from fleetctl.render.visible import visible
 
@@ -30,8 +31,7 @@ def _addition(one: Addition) -> str:
     labels = ", ".join(f"{visible(key)}={visible(value)}" for key, value in one.labels.items())
     shape = visible(one.shape)
     shape = f"at least {shape}" if one.like is None else f"{shape}, like {visible(one.like)}"
-    noun = "node" if one.nodes == 1 else "nodes"
-    return f"{one.nodes} more {noun} ({shape})" + (f" labelled {labels}" if labels else "")
+    return f"{count_of(one.nodes, 'more node')} ({shape})" + (f" labelled {labels}" if labels else "")
 
 
 def _for_all(blocked: Blocked) -> str:

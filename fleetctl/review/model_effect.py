@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fleetctl.documents.difference import Effect
+from fleetctl.documents.quantity import count_of
 from fleetctl.review.meaning import SPEC_KEYS, Steps
 
 SAME_MEANING = "means the same, but changes the spec hash: running replicas are kept and reported as drift"
@@ -25,8 +26,7 @@ def model_effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
 
 def _target(old: int, new: int) -> tuple[Effect, str]:
     if new > old:
-        more = "1 more replica" if new - old == 1 else f"{new - old} more replicas"
-        return "additive", f"up to {more} may be created"
+        return "additive", f"up to {count_of(new - old, 'more replica')} may be created"
     if new == 0:
         return "held", "no target any more: what runs is kept, and nothing is created in its place"
     surplus = "1 running replica is" if old - new == 1 else f"{old - new} running replicas are"

@@ -118,7 +118,7 @@ def test_nothing_to_import_is_an_error_that_says_what_there_was(run_cli, tmp_pat
     path.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
     done = run_cli("import", path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"{path}:1:1: lost: a Service of v1 is not imported" in done.stderr
+    assert f"{path}:1:1: lost: Service of v1 is not imported" in done.stderr
     assert done.stderr.endswith("error: no model could be read\n"
                                 "hint: what was found instead stands above, with its lines\n")
 
@@ -135,10 +135,10 @@ def test_an_empty_input_is_told_what_can_be_imported(run_cli, tmp_path):
 
 
 @pytest.mark.parametrize(("version", "kind", "told"), [
-    ("v1", "Endpoints", "an Endpoints of v1 is not imported"),
-    ("modelplane.ai/v1alpha1", "InferencePool", "an InferencePool is not imported from Modelplane"),
+    ("v1", "Endpoints", "Endpoints of v1 is not imported"),
+    ("modelplane.ai/v1alpha1", "InferencePool", "InferencePool is not imported from Modelplane"),
 ])
-def test_an_article_fits_the_kind(run_cli, tmp_path, version, kind, told):
+def test_a_kind_that_is_not_imported_is_named(run_cli, tmp_path, version, kind, told):
     path = tmp_path / "one.yaml"
     path.write_text(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n")
     assert f"{path}:1:1: lost: {told}" in run_cli("import", path).stderr
@@ -208,7 +208,7 @@ def test_what_does_not_load_yet_is_written_all_the_same_and_said(run_cli, tmp_pa
     assert done.returncode == 3
     assert f"{out}:" in done.stderr
     assert "error FL030" in done.stderr
-    assert "the fleet file does not load yet: 1 problem to mend by hand" in done.stderr
+    assert "the fleet file does not load yet: 1 problem to fix by hand" in done.stderr
     assert out.exists()
 
 

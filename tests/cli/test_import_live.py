@@ -53,7 +53,7 @@ def test_what_no_log_knows_is_written_as_it_is_seen_and_left_to_do(
     out = tmp_path / "imported.yaml"
     done = cli("import", "-o", out)
     assert done.code == 3
-    assert "no log of an apply here knows spec 0123456789abcdef" in done.err
+    assert "no log of an apply here has spec 0123456789abcdef" in done.err
     made = plan(cli, out)
     assert (made["actions"], made["blocked"]) == ([], [])
     assert [one["code"] for one in made["drift"]] == ["SPEC_CHANGED"]
@@ -66,7 +66,7 @@ def test_masked_values_are_named_and_their_secrets_are_nowhere(
     cluster.add_replica("org/one", 0, node, spec_hash=recorded_spec(cluster, "org/one"))
     done = cli("import")
     assert done.code == 3
-    assert "1 env value is not known to the cluster: TOKEN" in " ".join(done.err.split())
+    assert "1 env value unknown to the cluster: TOKEN" in " ".join(done.err.split())
     assert "FROM: {fromNode: HF_TOKEN}" in done.out
     assert "hush-hush" not in done.out + done.err
 

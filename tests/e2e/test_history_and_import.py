@@ -60,7 +60,7 @@ def test_what_runs_is_imported_so_that_its_plan_is_empty(world: World) -> None:
     imported = world.tmp_path / "imported.yaml"
     done = world.run("import", "-o", imported)
     assert done.returncode == 3, done.stderr
-    assert done.stderr.count(f"1 env value is not known to the cluster: {MARK}") == 3
+    assert done.stderr.count(f"1 env value unknown to the cluster: {MARK}") == 3
     text = imported.read_text()
     assert world.fleet not in text.replace(f"name: {world.fleet}", "").replace(f"namespace: {world.fleet}", "")
     document = yaml.safe_load(text)

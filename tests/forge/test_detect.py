@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import ChangeRequest
+from fleetctl.forge.change import ChangeRequest, ForgeName
 from fleetctl.forge.detect import find_forge
-from fleetctl.forge.name import ForgeName
 
 GITHUB = {"GITHUB_ACTIONS": "true"}
 

@@ -1,4 +1,4 @@
-"""The comment on a pull request: one per fleet, ours alone, brought up to date in place."""
+"""The comment on a pull request: one per fleet, ours alone, updated in place."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from github_stand_in import JOB_TOKEN, PERSON_TOKEN, READ_ONLY_TOKEN, GitHubStan
 from stand_in_server import Answer
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import ChangeRequest, Posted
+from fleetctl.forge.change import ChangeRequest
 from fleetctl.forge.github import GitHub
+from fleetctl.forge.sticky import Posted
 
 MARKER = "<!-- fleetctl:plan:lab -->"
 BOT = "github-actions[bot]"
@@ -59,7 +60,7 @@ def test_ours_is_found_on_a_later_page(hub: GitHubStandIn) -> None:
     assert ours["body"] == f"{MARKER}\nnew\n"
 
 
-def test_a_comment_with_our_marker_by_somebody_else_is_left_alone(hub: GitHubStandIn) -> None:
+def test_a_comment_with_our_marker_by_another_author_is_left_alone(hub: GitHubStandIn) -> None:
     fake = hub.add(f"{MARKER}\nAll fine, merge me!", "mallory")
     assert post(hub, "3 blocked").created is True
     assert fake["body"].endswith("merge me!")
@@ -81,13 +82,13 @@ def test_with_the_token_of_a_person_the_person_is_the_author(hub: GitHubStandIn)
     assert hub.of(BOT) == [f"{MARKER}\nof the job"]
 
 
-def test_where_nobody_tells_whose_token_it_is_the_job_is_taken_for_the_author(hub: GitHubStandIn) -> None:
+def test_where_the_owner_of_the_token_is_unknown_the_job_is_taken_for_the_author(hub: GitHubStandIn) -> None:
     hub.has_graphql = False
     hub.add(f"{MARKER}\nold", BOT)
     assert post(hub, "new").created is False
 
 
-def test_while_it_cannot_be_told_whose_token_it_is_nothing_is_written(hub: GitHubStandIn) -> None:
+def test_while_the_owner_of_the_token_cannot_be_asked_nothing_is_written(hub: GitHubStandIn) -> None:
     hub.add(f"{MARKER}\nold", BOT)
     hub.refusals["POST"] = [Answer(502)] * 99
     with pytest.raises(ForgeError, match="502"):
@@ -161,7 +162,7 @@ def test_a_create_that_got_through_although_it_failed_leaves_one_comment(hub: Gi
     assert hub.of(BOT) == [f"{MARKER}\nx\n"]
 
 
-def test_a_comment_that_went_away_meanwhile_is_written_anew(hub: GitHubStandIn) -> None:
+def test_a_comment_that_went_away_meanwhile_is_written_again(hub: GitHubStandIn) -> None:
     gone = hub.add(f"{MARKER}\nold", BOT)
     answer = hub.answer
 
@@ -197,7 +198,7 @@ def test_without_a_token_it_says_how_to_give_one(hub: GitHubStandIn) -> None:
     assert "github.token" in str(refused.value.hint)
 
 
-def test_nobody_at_the_address_is_an_error(hub: GitHubStandIn) -> None:
+def test_an_address_without_a_server_is_an_error(hub: GitHubStandIn) -> None:
     environment = {**hub.environment(), "GITHUB_API_URL": "http://127.0.0.1:9"}
-    with pytest.raises(ForgeError, match="nothing usable answers"):
+    with pytest.raises(ForgeError, match="cannot reach"):
         GitHub(environment, ChangeRequest(7, "#7"), sleep=Waits()).comment(MARKER)

@@ -50,7 +50,7 @@ def test_a_dotenv_value_is_one_line(value: str) -> None:
 
 def test_a_name_that_is_none_is_refused() -> None:
     for write in (github_outputs, dotenv):
-        with pytest.raises(ValueError, match="no name"):
+        with pytest.raises(ValueError, match="not a name"):
             write({"a=b\nc": "x"})
 
 

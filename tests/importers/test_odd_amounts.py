@@ -16,5 +16,5 @@ SERVE = ("applications:\n- name: a\n  import_path: a:b\n  deployments:\n"
 @pytest.mark.parametrize(("text", "field"), [(NDIF, "padding_factor"), (SERVE, "num_gpus")])
 def test_an_amount_without_an_end_is_reported(text: str, field: str, amount: str) -> None:
     result = imported([SourceBytes("a.yaml", text.replace("AMOUNT", amount).encode())])
-    assert f"{field}: not read: a number with an end is expected here" in account(result)
+    assert f"{field}: not read: a finite number is expected here" in account(result)
     assert [model.value["replicas"] for model in result.draft.models] == [1]

@@ -26,7 +26,7 @@ def test_a_loss_stands_above_what_it_is_about() -> None:
         Loss(PLACE, "spec.args[1]", "look at it", "todo", "org/one",
              ("workers", 0, "members", 0, "engine", "args", 1))))
     assert "  # from in.yaml:7\n  # lost: cache: it is gone\n  - key: org/one\n" in text
-    assert "          - --port\n          # todo: args[1]: look at it\n          - \"8000\"\n" in text
+    assert "          - --port\n          # todo: args[1]: look at it\n          - '8000'\n" in text
 
 
 def test_a_home_that_is_not_there_is_the_nearest_one_that_is() -> None:

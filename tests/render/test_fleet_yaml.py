@@ -7,21 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.fleetfile.compose import compose
 from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.load import LoadedFleet, inspect_bytes
 from fleetctl.fleetfile.merge import join
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import SourceBytes
-from fleetctl.fleetfile.text import SourceText
 from fleetctl.render.fleet_json import render_fleet_json
 from fleetctl.render.fleet_yaml import MASKED_NOTE, render_fleet_yaml
-from fleetctl.render.yaml_scalar import text_scalar
 from tests.fleetfile.fleets import fleet
 from tests.fleetfile.memory_tree import inspect
 from tests.fleetfile.split_fleets import fleets_in_files
@@ -89,18 +85,6 @@ def test_environment_values_are_masked_and_what_is_masked_cannot_be_loaded(fleet
     if "hush-hush" in rendered(given):
         assert masked.startswith(MASKED_NOTE)
         assert {problem.code for problem in loaded_again(masked).errors} == {"FL012"}
-
-
-@given(st.text(max_size=12) | st.sampled_from(["on", "y", "12:30", "1_000", "0o7", "2026-01-01", "<<", "=", "a: b"]))
-def test_text_is_the_same_text_to_every_reader(text: str) -> None:
-    shown = text_scalar(text)
-    assert shown.isprintable()
-    for around, path in (("a: %s", ["a"]), ("- %s", [0]), ("[x, %s]", [1]), ("{a: %s}", ["a"]), ("- %s: x", None)):
-        composed = compose(SourceText("", around % shown, (0,)))
-        assert composed.problems == []
-        value = composed.documents[0].value
-        assert text == (next(iter(value[0])) if path is None else value[path[0]])
-        assert yaml.safe_load(around % shown) == value
 
 
 @pytest.mark.parametrize("path", sorted(FLEETS.rglob("*.yaml")), ids=lambda path: path.stem)

@@ -14,7 +14,7 @@ _LEADER_PORT = re.compile(r"_LEADER_ADDRESS[)}]?:([0-9]+)\b")
 
 OURS = "FLEETCTL_"
 Variables = Mapping[str, str]
-"""Another system's variables by name, each with ours; those it has and we have not are recognised by their prefix."""
+"""Another system's variables by name, each with ours; its others are recognised by their prefix."""
 
 
 def texts_with_our_variables(
@@ -44,7 +44,7 @@ def _renamed(
             return f"${match['open']}{variables[name]}"
         reference = match["open"] == "(" and not name.startswith(OURS)
         if name not in environment and (reference or name.startswith(prefixes)):
-            container.at(path).note(None, f"nobody sets {name} here: replace it", "todo")
+            container.at(path).note(None, f"{name} is not set here: replace it", "todo")
         return match[0]
 
     return _VARIABLE.sub(ours, text)

@@ -12,12 +12,12 @@ from fleetctl.importers.reading import Reading
 
 _ENTRYPOINTS = {"vllm/vllm-openai": "vllm serve, or python3 -m vllm.entrypoints.openai.api_server in older ones",
                 "llama.cpp": "llama-server"}
-"""What the images people use most start when no command is given; said as a hint, never filled in."""
+"""What the most used images start without a command; given as a hint, never filled in."""
 
 _HOMES = {"command": ("engine", "command"), "args": ("engine", "args"), "env": ("engine", "env"),
           "readinessProbe": ("engine", "readiness"), "livenessProbe": ("engine", "liveness"),
           "resources": ("resources",)}
-"""Where in a member a part of a container goes, so that what is lost of it is said there."""
+"""Where in a member a part of a container goes, so that its losses are shown there."""
 
 _LOST = {
     "imagePullPolicy": "there is no image to pull",
@@ -25,8 +25,8 @@ _LOST = {
     "volumeDevices": "nothing is mounted: the devices must exist on the nodes",
     "securityContext": "an engine runs as the user Ray runs as",
     "lifecycle": "there are no hooks before or after an engine",
-    "terminationMessagePath": "an engine's last words are read from its output",
-    "terminationMessagePolicy": "an engine's last words are read from its output",
+    "terminationMessagePath": "an engine's last output is read instead",
+    "terminationMessagePolicy": "an engine's last output is read instead",
     "tty": "an engine has no terminal",
     "stdin": "an engine has no standard input",
 }
@@ -51,11 +51,10 @@ def engine(container: Reading, variables: Variables, *, asks_readiness: bool) ->
         "readiness": readiness(container) if asks_readiness else None, "liveness": liveness(container),
     }
     if not asks_readiness:
-        container.lose("readinessProbe", "nobody asks a Worker: a gang is ready when its Leader is")
-    container.lose("ports", "a pod had its ports to itself; members on one node share them, and $(FLEETCTL_PORT) is "
+        container.lose("readinessProbe", "a Worker is never asked: a gang is ready when its Leader is")
+    container.lose("ports", "a pod has its ports to itself; members on one node share them, and $(FLEETCTL_PORT) is "
                             "free for each")
-    for key, words in _LOST.items():
-        container.lose(key, words)
+    container.lose_each(_LOST)
     return {key: value for key, value in found.items() if value or key == "command"}
 
 

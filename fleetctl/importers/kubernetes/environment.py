@@ -48,7 +48,7 @@ def _literal(entry: Reading, name: str) -> str:
 
 
 def _referenced(entry: Reading, name: str) -> dict[str, str] | None:
-    """Return where the node has the value; None where it is nothing a node could know."""
+    """Return where the node has the value; None where a node cannot know it."""
     source = entry.child("valueFrom")
     for kind, words in _SOURCES.items():
         if kind in source:
@@ -57,5 +57,5 @@ def _referenced(entry: Reading, name: str) -> dict[str, str] | None:
             reference.skip("optional")
             source.note(kind, f"{name} came from {where}: set {name} in the environment of the Ray nodes", "todo")
             return {"fromNode": name}
-    entry.lose("valueFrom", f"{name} came from its pod or container, which there is none of here")
+    entry.lose("valueFrom", f"{name} came from its pod or container, and here there is neither")
     return None

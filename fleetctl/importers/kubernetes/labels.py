@@ -1,4 +1,4 @@
-"""Labels of Kubernetes nodes as selectors of Ray nodes. A label is kept as it is, but Ray's nodes must be given it."""
+"""Labels of Kubernetes nodes as selectors of Ray nodes. A label is kept as it is, and Ray's nodes must be given it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SELECTOR: TypeAdapter[dict[str, str]] = TypeAdapter(Selector)
 def selector(owner: Reading, key: str) -> dict[str, str]:
     """Return the labels under a key as a nodeSelector; what Ray cannot say is reported."""
     found: dict[str, str] = {}
-    for name, value in owner.pairs(key).items():
+    for name, value in owner.child(key).pairs().items():
         accelerator = accelerator_of_label(name, value)
         at = owner.child(key)
         if accelerator is not None:
@@ -24,12 +24,12 @@ def selector(owner: Reading, key: str) -> dict[str, str]:
             at.note(name, f"the Ray nodes must carry the label {name}={value}", "todo")
             found[name] = value
         else:
-            at.lose(name, "no label that Ray can select by")
+            at.lose(name, "not a label that Ray can select by")
     return found
 
 
 def is_selector(name: str, value: str) -> bool:
-    """Tell whether a label can stand in a nodeSelector as it is."""
+    """Return whether a label can be in a nodeSelector as it is."""
     try:
         _SELECTOR.validate_python({name: value})
     except ValidationError:

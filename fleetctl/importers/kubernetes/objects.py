@@ -12,7 +12,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def object_name(reading: Reading) -> tuple[str, str]:
-    """Return the namespace ('' for none) and the name of an object ('' for none); reads nothing for good."""
+    """Return the namespace and the name of an object, '' where it has none; does not count as reading."""
     return str(reading.peek("metadata", "namespace") or ""), str(reading.peek("metadata", "name") or "")
 
 
@@ -30,13 +30,10 @@ def read_metadata(reading: Reading, key: str | None = None) -> None:
     metadata.skip("name", *_SERVER_WRITES)
     namespace, name = object_name(reading)
     if key is not None and key != name:
-        metadata.note("namespace", f"the name {name} stands in several namespaces: the model key is {key}", "changed")
+        metadata.note("namespace", f"the name {name} is in several namespaces: the model key is {key}", "changed")
     elif namespace not in ("", "default"):
         metadata.note("namespace", f"the namespace {namespace} is not kept: a fleet has model keys alone", "lost")
     metadata.skip("namespace")
     metadata.child("annotations").skip(_LAST_APPLIED)
     for what in ("labels", "annotations"):
-        for label in metadata.child(what).names:
-            below = metadata.child(what)
-            if (*below.path, label) not in reading.record.read | reading.record.given_up:
-                below.lose(label, f"{what} are not kept")
+        metadata.child(what).lose_rest(f"{what} are not kept")

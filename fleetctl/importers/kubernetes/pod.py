@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.quantity import parse_bytes, parse_cpus
+from fleetctl.importers.draft import PLACEHOLDER
 from fleetctl.importers.kubernetes.command_line import Variables
 from fleetctl.importers.kubernetes.container import engine
 from fleetctl.importers.kubernetes.labels import selector
@@ -16,7 +17,7 @@ from fleetctl.importers.reading import Reading
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 _CLAIMS = {"cpu": ("cpus", parse_cpus), "memory": ("memory", parse_bytes)}
 _LOST = {
-    "volumes": "nothing is mounted: what lies in them must lie on the nodes",
+    "volumes": "nothing is mounted: their content must be on the nodes",
     "tolerations": "nodes have no taints here; spec.nodes can cordon some of them for all models",
     "affinity": "only labels can be selected by: see nodeSelector and placement",
     "topologySpreadConstraints": "replicas are spread by placement.spread",
@@ -38,25 +39,29 @@ _LOST = {
 
 def member(pod: Reading, variables: Variables, *, asks_readiness: bool) -> dict[str, Any]:
     """Return resources, nodeSelector and engine of a pod template; keys that say nothing are left out."""
-    metadata = pod.child("metadata")
-    for what in metadata.names:
-        metadata.lose(what, "there is no pod to carry it")
     spec = pod.child("spec")
     spec.leads_to("nodeSelector", "nodeSelector")
-    container = engine_container(spec)
+    container, started = engine_of_pod(pod, variables, asks_readiness=asks_readiness)
     found = {"resources": _resources(container.child("resources")), "nodeSelector": selector(spec, "nodeSelector"),
-             "engine": engine(container, variables, asks_readiness=asks_readiness)}
-    for key, words in _LOST.items():
-        spec.lose(key, words)
+             "engine": started}
     return {key: value for key, value in found.items() if value != {}}
 
 
-def engine_container(spec: Reading) -> Reading:
-    """Return the container that is the engine: the first that asks for GPUs, else the first; others are reported."""
+def engine_of_pod(pod: Reading, variables: Variables, *, asks_readiness: bool) -> tuple[Reading, dict[str, Any]]:
+    """Return the container that is the engine, and the engine; what else is in the pod is reported."""
+    pod.child("metadata").lose_rest("there is no pod to carry it")
+    spec = pod.child("spec")
+    spec.lose_each(_LOST)
     containers = spec.items("containers")
     if not containers:
-        spec.note(None, "no container: there is nothing to start", "todo")
-        return spec.child("containers")
+        spec.note(None, "no container: write the command that serves the model", "todo")
+        return spec.at((*spec.path, "containers", 0)), {"command": [PLACEHOLDER]}
+    container = _engine_container(containers)
+    return container, engine(container, variables, asks_readiness=asks_readiness)
+
+
+def _engine_container(containers: Sequence[Reading]) -> Reading:
+    """Return the container that is the engine: the first that asks for GPUs, else the first; others are reported."""
     chosen = next((one for one in containers if _asks_for_gpus(one)), containers[0])
     for one in containers:
         if one is not chosen:
@@ -85,9 +90,7 @@ def _resources(source: Reading) -> dict[str, Any]:
         if requested is not None and limit is not None and parse(limit) != parse(requested):
             limits.note(theirs, f"only the request of {requested} is kept: nothing limits an engine's {theirs}", "lost")
     for part in (requests, limits):
-        for key in part.names:
-            if key not in (*GPU_RESOURCES, *_CLAIMS):
-                part.lose(key, "not a resource that can be claimed here")
+        part.lose_rest("not a resource that can be claimed here")
     return found
 
 

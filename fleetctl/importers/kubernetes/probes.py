@@ -11,14 +11,14 @@ _DEFAULT_PERIOD, _DEFAULT_TIMEOUT, _DEFAULT_FAILURES = 10, 1, 3
 
 
 def readiness(container: Reading) -> dict[str, Any] | None:
-    """Return the readiness probe as this format has it; None where there is none, or none that maps."""
+    """Return the readiness probe as this format has it; None where it is missing or has no counterpart."""
     found = _probe(container, "readinessProbe")
     container.child("readinessProbe").lose("failureThreshold", "readiness is asked until startupTimeout is over")
     return found
 
 
 def liveness(container: Reading) -> dict[str, Any] | None:
-    """Return the liveness probe, with Kubernetes' rhythm spelt out: ours is quicker, and would restart more."""
+    """Return the liveness probe, with Kubernetes' rhythm written out: ours is quicker, and would restart more."""
     found = _probe(container, "livenessProbe")
     if found is None:
         return None

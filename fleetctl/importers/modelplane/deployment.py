@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fleetctl.fleetfile.guess import dns_label_meant
-from fleetctl.importers.draft import PLACEHOLDER, Draft
-from fleetctl.importers.kubernetes.container import engine
+from fleetctl.importers.draft import Draft
 from fleetctl.importers.kubernetes.labels import selector
 from fleetctl.importers.kubernetes.objects import read_metadata
+from fleetctl.importers.kubernetes.pod import engine_of_pod
 from fleetctl.importers.modelplane.devices import claim
-from fleetctl.importers.modelplane.labels import POOL_LABEL
+from fleetctl.importers.modelplane.snapshot import POOL_LABEL
 from fleetctl.importers.reading import Reading
 
 VARIABLES = {"MODELPLANE_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "MODELPLANE_RANK": "FLEETCTL_RANK"}
@@ -43,16 +43,14 @@ def _template(spec: Reading) -> Reading:
     if "template" not in spec:
         return spec
     template = spec.child("template")
-    labels = template.child("metadata")
-    for name in labels.names:
-        labels.lose(name, "a replica has no labels of its own")
+    template.child("metadata").lose_rest("a replica has no labels of its own")
     return template.child("spec")
 
 
 def _replicas(spec: Reading) -> int:
     replicas = spec.whole("replicas")
     if replicas is None or replicas < 0:
-        spec.note("replicas", "no number of replicas: 0 stands here, which is no target", "todo")
+        spec.note("replicas", "not a number of replicas: 0 is written, which is not a target", "todo")
         return 0
     return replicas
 
@@ -62,12 +60,13 @@ def _cache(template: Reading) -> bool:
     name = template.child("modelCacheRef").text("name")
     if name is not None:
         template.child("modelCacheRef").note(
-            None, f"the cache {name} was mounted at {CACHE_MOUNT}: the weights must lie there on every node", "todo")
+            None, f"the cache {name} was mounted at {CACHE_MOUNT}: the weights must be there on every node", "todo")
     return name is not None
 
 
 def _group(source: Reading, index: int, selected: dict[str, str], *, cached: bool) -> dict[str, Any] | None:
-    members = [_member(one.goes_to(*_below(source, number)), selected, cached=cached)
+    model, home = source.record.homes[source.path]
+    members = [_member(one.goes_to(model, (*home, "members", number)), selected, cached=cached)
                for number, one in enumerate(source.items("members"))]
     if not members:
         return None
@@ -80,16 +79,11 @@ def _group(source: Reading, index: int, selected: dict[str, str], *, cached: boo
     return {**group, "members": members}
 
 
-def _below(source: Reading, number: int) -> tuple[str, tuple[str | int, ...]]:
-    model, home = source.record.homes[source.path]
-    return model, (*home, "members", number)
-
-
 def _group_name(source: Reading, index: int) -> str:
     name = source.text("name") or ""
     meant = dns_label_meant(name) or f"group-{index}"
     if meant != name:
-        source.note("name", f"{name!r} is no DNS label, so the group is called {meant}", "changed")
+        source.note("name", f"{name!r} is not a DNS label, so the group is called {meant}", "changed")
     return meant
 
 
@@ -98,33 +92,22 @@ def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[
     if role not in _ROLES:
         source.note("role", f"the role {role} is not known", "todo")
     source.leads_to("nodeSelector", "resources")
-    wanted = claim(source)
+    resources, selected_types = claim(source)
     member: dict[str, Any] = {"role": role} if role != "Standalone" else {}
     if role == "Worker":
         member["count"] = source.child("worker").whole("nodes") or 1
     else:
         source.lose("worker", "only a Worker has a number of nodes")
-    member["resources"] = wanted.resources
-    member["nodeSelector"] = {**selected, **wanted.selector}
+    member["resources"] = resources
+    member["nodeSelector"] = {**selected, **selected_types}
     member["engine"] = _engine(source.child("template"), role, cached=cached)
     return {name: value for name, value in member.items() if value != {}}
 
 
 def _engine(pod: Reading, role: str, *, cached: bool) -> dict[str, Any]:
-    metadata = pod.child("metadata")
-    for what in metadata.names:
-        metadata.lose(what, "there is no pod to carry labels and annotations")
-    spec = pod.child("spec")
-    spec.lose("imagePullSecrets", "there is no image to pull")
-    containers = spec.items("containers")
-    for extra in containers[1:]:
-        extra.lose(None, "a second container: a member has one engine")
-    if not containers:
-        spec.note(None, "no container: write the command that serves the model", "todo")
-        return {"command": [PLACEHOLDER]}
-    found = engine(containers[0], VARIABLES, asks_readiness=role != "Worker")
-    if cached and "command" not in containers[0] and not _names_model(found):
-        containers[0].note("args", f"--model={CACHE_MOUNT} is added to the args, as Modelplane adds it", "changed")
+    container, found = engine_of_pod(pod, VARIABLES, asks_readiness=role != "Worker")
+    if cached and "command" not in container and not _names_model(found):
+        container.note("args", f"--model={CACHE_MOUNT} is added to the args, as Modelplane adds it", "changed")
         found["args"] = [*found.get("args", []), f"--model={CACHE_MOUNT}"]
     return found
 
@@ -142,7 +125,7 @@ def _report_claimless_leader(source: Reading, members: list[dict[str, Any]]) -> 
 
 
 def _placement(template: Reading, workers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Keep a gang in one pool, as Modelplane does without being told."""
+    """Keep a gang in one pool, as Modelplane does by itself."""
     if all(len(group["members"]) == 1 for group in workers):
         return {}
     template.note("engines", f"Modelplane keeps a gang in one node pool: the Ray nodes must carry {POOL_LABEL}, with "

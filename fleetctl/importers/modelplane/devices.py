@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.importers.accelerators import ACCELERATOR_LABEL
-from fleetctl.importers.amounts import bytes_text
-from fleetctl.importers.cel import CelError
-from fleetctl.importers.device_selector import Wanted, read_selector
+from fleetctl.importers.authored import bytes_text
+from fleetctl.importers.modelplane.device_selector import Wanted, read_selector
 from fleetctl.importers.reading import Reading
 
 
-@dataclass(slots=True)
-class Claim:
-    """What one member claims of its node: resources and a nodeSelector, as a fleet file has them."""
+def claim(member: Reading) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the resources and the nodeSelector that the device requests of a member ask for.
 
-    resources: dict[str, Any]
-    selector: dict[str, str]
-
-
-def claim(member: Reading) -> Claim:
-    """Return what the device requests of a member ask for; several for GPUs become one, as strict as the strictest."""
+    Several requests for GPUs become one, as strict as the strictest.
+    """
     gpus = [(request, wanted) for request in member.child("nodeSelector").items("devices")
             if (wanted := _gpu_request(request)) is not None]
-    result = Claim({}, {})
     if not gpus:
-        return result
-    result.resources["gpus"] = sum(_count(request) for request, _ in gpus)
+        return {}, {}
+    resources: dict[str, Any] = {"gpus": sum(_count(request) for request, _ in gpus)}
     memories = {wanted.memory for _, wanted in gpus}
     least = max((memory for memory in memories if memory is not None), default=None)
     if least is not None:
-        result.resources["vram"] = bytes_text(least[0]) if least[1].isdigit() else least[1]
+        resources["vram"] = bytes_text(least[0]) if least[1].isdigit() else least[1]
     if len(gpus) > 1 and (len(memories) > 1 or len({wanted.types for _, wanted in gpus}) > 1):
         gpus[-1][0].note(None, "two kinds of GPUs in one member are written as one: all must be as the strictest",
                          "lost")
+    selector: dict[str, str] = {}
     for request, wanted in gpus:
-        _select_type(request, wanted, result.selector)
-    return result
+        selector |= _type_selector(request, wanted)
+    return resources, selector
+
+
+def _count(request: Reading) -> int:
+    return request.count("count", "devices", least=1)
 
 
 def _gpu_request(request: Reading) -> Wanted | None:
@@ -46,12 +43,8 @@ def _gpu_request(request: Reading) -> Wanted | None:
     wanted = Wanted()
     for selector in request.items("selectors"):
         cel = selector.text("cel")
-        if cel is None:
-            continue
-        try:
+        if cel is not None:
             read_selector(cel, wanted)
-        except CelError as error:
-            selector.note("cel", f"not CEL: {error}, at character {error.offset + 1}: {_one_line(cel)}", "lost")
     if not wanted.is_gpu:
         request.lose(None, _no_gpu(request, name, wanted))
         return None
@@ -62,31 +55,24 @@ def _gpu_request(request: Reading) -> Wanted | None:
 
 def _no_gpu(request: Reading, name: str | None, wanted: Wanted) -> str:
     expressions = [_one_line(str(one.peek("cel"))) for one in request.items("selectors")]
-    said = f": {' && '.join(expressions)}" if expressions else ""
+    words = f": {' && '.join(expressions)}" if expressions else ""
     what = f"{_count(request)} x {name or 'a device'}"
     if wanted.is_gpu is None:
-        return f"{what}: no driver is named, so what device this is stays unknown{said}"
-    return f"{what}: only GPUs can be claimed{said}"
+        return f"{what}: no driver is named, so the device is unknown{words}"
+    return f"{what}: only GPUs can be claimed{words}"
 
 
-def _count(request: Reading) -> int:
-    count = request.whole("count")
-    if count is not None and count < 1:
-        request.note("count", "not a number of devices: 1 is taken", "todo")
-    return count if count and count > 0 else 1
-
-
-def _select_type(request: Reading, wanted: Wanted, selector: dict[str, str]) -> None:
+def _type_selector(request: Reading, wanted: Wanted) -> dict[str, str]:
     if wanted.types is None:
-        return
+        return {}
     types = sorted(wanted.types)
     if not types:
         request.note("selectors", "two products at once are asked of one card, and none can be both", "todo")
-        return
+        return {}
     written = types[0] if len(types) == 1 else f"in({', '.join(types)})"
     products = ", ".join(dict.fromkeys(wanted.products))
     request.note("selectors", f"{products}: kept only as {ACCELERATOR_LABEL}: {written}", "lost")
-    selector[ACCELERATOR_LABEL] = written
+    return {ACCELERATOR_LABEL: written}
 
 
 def _one_line(cel: str) -> str:

@@ -15,19 +15,22 @@ from fleetctl.documents.quantity import parse_bytes
 from fleetctl.importers.accelerators import ACCELERATOR_LABEL, accelerator_of_label, accelerator_of_product
 from fleetctl.importers.kubernetes.labels import is_selector
 from fleetctl.importers.kubernetes.objects import object_name, read_metadata
-from fleetctl.importers.modelplane.labels import CLUSTER_LABEL, POOL_LABEL, pool_value
 from fleetctl.importers.reading import Reading
 from fleetctl.planner.questions.new_node import PLENTY_CPUS, PLENTY_MEMORY
 
+# Modelplane selects clusters, and keeps a gang in one node pool. Ray knows only labels, so these must be on its nodes.
+CLUSTER_LABEL = "modelplane.ai/cluster"
+POOL_LABEL = "modelplane.ai/pool"
+
 MAX_NODES = 10_000
-"""Nodes of one inventory; more are a slip, and each would be made."""
+"""Nodes of one inventory; more are a mistake."""
 MAX_CARDS = 64
 """Cards of one node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a node of a class has: its cards' memory in bytes (None = not said), how many, and their type for Ray."""
+    """What a node of a class has: its cards' memory in bytes (None = unknown), how many, and their type for Ray."""
 
     cards: int
     memory: int | None
@@ -63,10 +66,9 @@ def _hardware(source: Reading) -> Hardware:
         return Hardware(0, None, None, None)
     device = cards[0]
     device.skip("claim", "name", "driver", "deviceClassName")
-    product = device.child("attributes").child("productName").text("string")
-    for name in device.child("attributes").names:
-        if name != "productName":
-            device.child("attributes").lose(name, "an inventory has no attributes of cards but their model")
+    attributes = device.child("attributes")
+    product = attributes.child("productName").text("string")
+    attributes.lose_rest("of a card's attributes, an inventory has only the model")
     return Hardware(_cards(device), _memory(device), product,
                     accelerator_of_product(product) if product else provider)
 
@@ -88,7 +90,7 @@ def _accelerator(spec: Reading) -> str | None:
 
 
 def _is_card(device: Reading) -> bool:
-    """Tell whether a device is a GPU that can be claimed; anything else is reported."""
+    """Return whether a device is a GPU that can be claimed; anything else is reported."""
     name, driver, how = (device.peek(key) for key in ("name", "driver", "claim"))
     count = device.peek("count") or 1
     if how == "Synthetic":
@@ -101,14 +103,13 @@ def _is_card(device: Reading) -> bool:
 
 
 def _memory(device: Reading) -> int | None:
-    written = device.child("capacity").child("memory").amount("value")
-    for name in device.child("capacity").names:
-        if name != "memory":
-            device.child("capacity").lose(name, "of a card, only its memory is counted")
+    capacity = device.child("capacity")
+    written = capacity.child("memory").amount("value")
+    capacity.lose_rest("of a card, only its memory is counted")
     try:
         return parse_bytes(written) if written is not None else None
     except PydanticCustomError:
-        device.child("capacity").note("memory", f"{written!r} is not a quantity: the card's memory is unknown", "lost")
+        capacity.note("memory", f"{written!r} is not a quantity: the card's memory is unknown", "lost")
         return None
 
 
@@ -129,9 +130,9 @@ def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], 
 
 
 def _cluster_labels(source: Reading) -> dict[str, str]:
-    labels = source.child("metadata").pairs("labels")
+    labels = source.child("metadata").child("labels").pairs()
     for key in [key for key, value in labels.items() if not is_selector(key, value)]:
-        source.child("metadata").child("labels").lose(key, "no label that Ray can select by")
+        source.child("metadata").child("labels").lose(key, "not a label that Ray can select by")
     return {key: value for key, value in labels.items() if is_selector(key, value)}
 
 
@@ -149,7 +150,7 @@ def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping
         warnings.append(f"{cluster}/{name}: {count} nodes are declared now (nodeCount), it may grow to {most}")
     for key in ("zones", "fabric", "capacityBlock"):
         pool.lose(key, "not in an inventory")
-    own = {**labels, POOL_LABEL: pool_value(cluster, name)}
+    own = {**labels, POOL_LABEL: f"{cluster}.{name}"}  # pools of two clusters often have one name
     return [_node(f"{cluster}-{name}-{number}", known[class_name], own) for number in range(count)]
 
 

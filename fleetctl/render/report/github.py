@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.report.markdown_text import cut
 from fleetctl.render.report.model import LEVELS, Finding, Level, Report, by_level
 from fleetctl.render.report.places import Checkout
@@ -47,7 +48,7 @@ def _place(finding: Finding, checkout: Checkout) -> list[tuple[str, str]]:
 
 
 def _last(report: Report, left_out: Counter[Level]) -> str:
-    counts = [f"{left_out[level]} {level}{'s' if left_out[level] > 1 else ''}" for level in LEVELS if left_out[level]]
+    counts = [count_of(left_out[level], level) for level in LEVELS if left_out[level]]
     dropped = (f"\nnot shown, because a step may show {PER_LEVEL} of each: {', '.join(counts)}; "
                "the other formats have them all") if counts else ""
     return _command("notice", [("title", _shown(report.title))], _shown(report.verdict) + dropped)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.position import Position
-from fleetctl.documents.quantity import count_of
+from fleetctl.documents.quantity import count_of, plural
 from fleetctl.render.report.model import Cell, Column, Finding, Report, Table, Total
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def problems_verdict(loaded: LoadedFleet) -> str:
 
 
 def _total(noun: str, count: int) -> Total:
-    return Total(f"{noun}s", noun if count == 1 else f"{noun}s", count)
+    return Total(f"{noun}s", plural(count, noun), count)
 
 
 def _row(problem: Problem) -> tuple[Cell, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleetctl.documents.plan import ModelRow, Plan
+from fleetctl.documents.quantity import plural
 from fleetctl.render.difference_text import place_text, values_of
 from fleetctl.render.drift_text import drift_details, models_with_surplus
 from fleetctl.render.place_text import group_alike, ids_text
@@ -50,7 +51,7 @@ def _models(plan: Plan) -> tuple[Table, Table]:
     busy = [rows[row.key] for row in plan.models if symbol(row) != "="]
     quiet = [rows[row.key] for row in plan.models if symbol(row) == "="]
     return (Table("model", "Models", MODEL_ROW, tuple(busy), rank=0),
-            Table("model", f"{'model' if len(quiet) == 1 else 'models'} with nothing to do", MODEL_ROW, tuple(quiet),
+            Table("model", f"{plural(len(quiet), 'model')} with nothing to do", MODEL_ROW, tuple(quiet),
                   counted=True, rank=0))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fleetctl.documents.quantity import count_of
 from fleetctl.planner.placement.exact.bound import count_bound
 from fleetctl.planner.placement.exact.climb import climb, most_replicas
 from fleetctl.planner.placement.exact.columns import Relaxation
@@ -61,4 +62,4 @@ def argument_for(most: int, examined: Examined) -> str:
     if counted.replicas <= most:
         return f"slot count: {counted.method}"
     groups = len(examined.relaxation.pools)
-    return f"relaxation over {groups} {'group' if groups == 1 else 'groups'} of nodes"
+    return f"relaxation over {count_of(groups, 'group')} of nodes"

@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
-from fleetctl.documents.quantity import SHARE, format_bytes, format_share
+from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, Selector
@@ -40,11 +40,10 @@ class NodeShape:
         count = max(int(total.gpu), len(self.node.gpus))
         sizes = {card.memory_total for card in self.node.gpus if card.memory_total}
         each = f" of {format_bytes(min(sizes))}" if len(sizes) == 1 and not (kind and self.like) else ""
-        cards = f"{count}x{kind}" if kind else f"{count} GPU{'' if count == 1 else 's'}"
+        cards = f"{count}x{kind}" if kind else count_of(count, "GPU")
         parts = [cards + each] if count else []
         if self.like is None or not count:
-            plural = "" if total.cpu == 1 else "s"
-            parts += [f"{format_share(round(total.cpu * SHARE))} CPU{plural}"] if total.cpu else []
+            parts += [f"{format_share(round(total.cpu * SHARE))} {plural(total.cpu, 'CPU')}"] if total.cpu else []
             parts += [f"{format_bytes(total.memory)} memory"] if total.memory else []
         return ", ".join(parts) or "any kind"
 

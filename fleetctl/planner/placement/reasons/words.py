@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetctl.documents.plan import Counted
-from fleetctl.documents.quantity import SHARE, format_bytes, format_share
+from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import Claim, Selector
 
@@ -13,8 +13,7 @@ ACCELERATOR_LABEL = "ray.io/accelerator-type"
 
 def nodes(count: int, kind: str = "") -> str:
     """Return a number of nodes in words: `1 node`, `3 H200 nodes`."""
-    noun = f"{kind} node" if kind else "node"
-    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+    return count_of(count, f"{kind} node" if kind else "node")
 
 
 def gpus(units: int) -> str:
@@ -43,8 +42,7 @@ def node_kind(selector: Selector) -> str:
 def with_claim(claim: Claim) -> str:
     """Say what one member needs on its node, GPUs first; empty when it needs nothing countable."""
     if claim.whole_cards:
-        plural = "" if claim.whole_cards == 1 else "s"
-        return f" with {claim.whole_cards} free GPU{plural}{_vram_each(claim)}"
+        return f" with {count_of(claim.whole_cards, 'free GPU')}{_vram_each(claim)}"
     if claim.wants_card:
         share = f" with {format_share(claim.gpus)} of a card free" if claim.gpus else " with a card"
         return share + _vram_each(claim)
@@ -80,7 +78,7 @@ def amount(code: str, value: int, claim: Claim) -> str:
 
 
 def _cards(count: int, noun: str) -> str:
-    return f" {noun}" if count == 1 else f" {noun}s"
+    return f" {plural(count, noun)}"
 
 
 def _of_a_card(claim: Claim) -> str:
