@@ -83,7 +83,7 @@ ALLOWED = {
     },
     "cli/entry.py": {"main": "itself, when it was interrupted"},
     "cli/signals.py": {"_end": "itself, at a signal"},
-    "inventory/address.py": {"_looked_up": "the timer that would have told of the wait"},
+    "inventory/address.py": {"_looked_up": "the timer that would have reported the wait"},
     "forge/github.py": {
         "PullRequestThread.update": "the text of a comment on a pull request, by HTTP's word for it",
     },

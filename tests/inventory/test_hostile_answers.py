@@ -11,8 +11,8 @@ from hostile_dashboard import Endless, drip, gzip_bomb
 
 from fleetctl.errors import ClusterUnreachable, InventoryError
 from fleetctl.inventory import answer as answers
-from fleetctl.inventory.bounds import Bounds
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.fetch import Bounds
 
 MIB = 1 << 20
 BETWEEN = 32 * MIB
@@ -43,7 +43,7 @@ def test_a_gzip_bomb_is_unpacked_as_far_as_its_bound(dashboard: FakeDashboard):
     program = """
 import resource, sys
 from fleetctl.errors import InventoryError
-from fleetctl.inventory.bounds import Bounds
+from fleetctl.inventory.fetch import Bounds
 from fleetctl.inventory.client import DashboardClient
 client = DashboardClient(sys.argv[1], bounds=Bounds(answer_bytes=8 << 20))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
