@@ -38,6 +38,7 @@ def test_the_bound_holds_for_every_request(dashboard: FakeDashboard, method: str
         client.request(method, "/api/jobs/")
 
 
+@pytest.mark.slow
 def test_a_gzip_bomb_is_unpacked_as_far_as_its_bound(dashboard: FakeDashboard):
     dashboard.behaviours["version"] = gzip_bomb(1024 * MIB)
     program = """

@@ -128,6 +128,7 @@ def test_a_damaged_entry_ends_the_reading_without_reading_on():
         list(entries_within(parts(), WITHIN, "{", 1 << 20, {}))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_answer(dashboard: FakeDashboard):
     entry = json.dumps({"actorId": "0" * 32, "state": "ALIVE", "environment": "x" * 1900, "pid": 1})
     count = (60 << 20) // len(entry)

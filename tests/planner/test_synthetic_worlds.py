@@ -21,6 +21,8 @@ from tests.benchmarks.synthetic.kinds import KINDS, build
 from tests.benchmarks.synthetic.peers import first_fit
 from tests.benchmarks.synthetic.world import World
 
+pytestmark = pytest.mark.slow
+
 
 def planned(world: World, folder: Path) -> dict[str, Any]:
     write(world, folder)
