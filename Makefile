@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-units test-ray test-placement test-thorough lint bench bench-placement chaos schemas requirements clean
+.PHONY: help setup demo test test-fast test-fast-plans test-fast-rest test-units test-ray test-placement test-thorough lint bench bench-placement chaos schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -28,6 +28,18 @@ demo: setup ## a local Ray of four nodes: plan, apply, query an engine, take it 
 test: setup ## the whole test suite, real Ray clusters and a real browser included
 	@echo "units, properties, documents and pages, beside what runs on two clusters of this machine; each prints when it is done"
 	@+$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-units test-ray
+
+test-fast: setup ## at the desk, under two minutes: no Ray, no browser, few processes, a fifth of the random cases
+	@+$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-fast-plans test-fast-rest
+
+FAST := FLEETCTL_TEST_CASES=0.2 $(BIN)/python -m pytest -q -m 'not ray and not browser and not slow'
+PLANS := tests/planner tests/review tests/fleetfile tests/importers
+
+test-fast-plans: setup
+	@$(FAST) $(PLANS)
+
+test-fast-rest: setup
+	@$(FAST) tests $(PLANS:%=--ignore=%)
 
 test-units: setup
 	@nice $(BIN)/python -m pytest -m 'not ray'

@@ -25,6 +25,10 @@ settings.load_profile("same everywhere")
 # some hundred objects more are there is a tenth of the whole run.
 gc.set_threshold(100_000, 50, 100)
 
+# Compiled code is kept, in all processes that tests start: to compile tests and program in each is a fifth of a run.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A runner that a shell started in the background ignores Ctrl-C, and so would every command a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -56,6 +60,17 @@ SNAPSHOT = """\
   {"id": "a1", "name": "node-a", "resources": {"total": {"GPU": 8, "CPU": 16, "memory": 1099511627776}}},
   {"id": "b2", "name": "node-b", "resources": {"total": {"GPU": 8, "CPU": 16, "memory": 1099511627776}}}]}
 """
+
+SLOW = {"run_process", "run"}
+"""Fixtures that start processes: a test that uses one is `slow`. (`run` is an engine below its guards.)"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start processes."""
+    for item in items:
+        if SLOW & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -103,5 +118,5 @@ def run_process(tmp_path: Path) -> RunCli:
 
 
 def home_of(folder: Path) -> dict[str, str]:
-    """The environment of somebody who has nothing but a home."""
+    """Return an environment with nothing but a path and a home."""
     return {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder)}

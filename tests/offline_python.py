@@ -10,7 +10,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}  # pip's word for: build with what is installed
+# pip's words for: no index, build with the installed packages, compile nothing in advance
+OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_COMPILE": "1"}
 SCRIPT = """\
 #!/bin/sh
 set -e

@@ -55,7 +55,7 @@ ALLOWED = {
         "<module>": "imports what gives back a placement group",
         "GangCoordinator._give_back": "its own placement group, when its start failed or from an earlier life",
         "GangCoordinator._fail": "its own members, when its start failed",
-        "GangCoordinator._end_for_good": "itself, when its start failed and Ray does not let it leave",
+        "GangCoordinator._end_permanently": "itself, when its start failed and Ray does not let it leave",
         "GangCoordinator._end_with_members": "the gang's own process, when a member has ended",
         "GangMember._follow": "the member's own engine, when it did not become ready",
     },
@@ -83,7 +83,7 @@ ALLOWED = {
     },
     "cli/entry.py": {"main": "itself, when it was interrupted"},
     "cli/signals.py": {"_end": "itself, at a signal"},
-    "inventory/address.py": {"_looked_up": "the timer that would have told of the wait"},
+    "inventory/address.py": {"_looked_up": "the timer that would have reported the wait"},
     "forge/github.py": {
         "PullRequestThread.update": "the text of a comment on a pull request, by HTTP's word for it",
     },

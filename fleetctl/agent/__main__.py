@@ -20,8 +20,8 @@ REQUEST_S = 60.0
 VERBS: Mapping[str, Callable[..., int]] = {"apply": run_apply, "evict": run_evict}
 
 
-def keep_package_to_ourselves() -> None:
-    """Take our package out of what actors inherit from this job: with it their workers start twice as slowly."""
+def hide_package_from_actors() -> None:
+    """Remove our package from the environment that actors inherit: with it their workers start twice as slowly."""
     config = json.loads(os.environ.get(JOB_CONFIG, "{}"))
     if config.pop("runtime_env", None) is not None:
         os.environ[JOB_CONFIG] = json.dumps(config)
@@ -29,10 +29,10 @@ def keep_package_to_ourselves() -> None:
 
 
 def main() -> int:
-    """Connect to the cluster we run in and do what the request says."""
+    """Connect to our cluster and carry out the request."""
     verb, name, namespace = sys.argv[1:]
     events = EventStream()
-    keep_package_to_ourselves()
+    hide_package_from_actors()
     ray.init(address="auto", namespace=namespace, logging_level="ERROR", log_to_driver=False)
     request = wait_for(name, REQUEST_S, lambda: False)
     if request is None:

@@ -1,36 +1,38 @@
 """Carry a plan out: take the lock, create what fits in the plan's order, wait for readiness, report every replica.
 
-Partial success is a result: whatever fails, the rest goes on. The lock is held until the last create has its worker;
-waiting needs none. SIGTERM means: begin nothing more, report, leave.
+Partial success is a result: when one replica fails, the rest goes on. The lock is held until the last create has its
+worker; waiting needs none. SIGTERM means: begin nothing more, report, exit.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, Mapping, Optional, Set
+from typing import Any, Collection, Deque, Dict, List, Mapping, Optional, Set
 
 import ray
+from ray._private.ray_constants import KV_NAMESPACE_JOB
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from . import cluster
 from .attempt import Attempt, Context, EarlierAttempt, Outcome, outcome
+from .create import replica_of
 from .events import EVENT_VERSION, EventStream
-from .grants import Grants
+from .grants import CardTurns, Grants
 from .lock import KV_NAMESPACE, HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
-from .note import note_draining
 from .replan import Replanning
-from .shape import replica_of
-from .turns import CardTurns
 
 POLL_S = 0.1
 HEARTBEAT_S = 10.0
-LAST_BREATH_S = 1.2
+REPORT_S = 1.2
 """Ray sends SIGKILL three seconds after SIGTERM; the report must be out before."""
+JOB_KEY = "_ray_internal_job_info_"
+DRAINING = "draining"
 
 
 class Run:
@@ -48,10 +50,10 @@ class Run:
         self._turns = CardTurns([])
         self._replanning = Replanning(request["job"], bool(request["mayReplan"]), events, time.monotonic)
         self._lock: Optional[HeldLock] = None
-        self._spoken = time.monotonic()
+        self._last_beat = time.monotonic()
 
     def work(self, lock: HeldLock) -> None:
-        """Create and await everything; returns when all is reported, or when told to stop."""
+        """Create and await everything; returns when all is reported, or on SIGTERM."""
         self._lock = lock
         ours = {self.plan["fleet"]["name"], self.plan.get("options", {}).get("adoptFrom")} - {None}
         self._context = Context(self._not_counted, ours, lock, Grants(), self.events.emit, time.monotonic)
@@ -69,7 +71,7 @@ class Run:
             self.stop.wait(max(POLL_S, time.monotonic() - began))
 
     def _take(self, request: Mapping[str, Any]) -> None:
-        """Take a plan over: the request's own, or one that was made because of what the nodes are like."""
+        """Accept a plan: the request's own, or a new one for nodes that refused replicas."""
         self.plan = request["plan"]
         self.events.emit("planAccepted", f"plan {self.plan['planId'][:12]}: {len(self.plan['actions'])} to create",
                          level="debug", **request["record"])
@@ -83,7 +85,7 @@ class Run:
         return {int(row["replicaId"]) for row in records if row["model"] == model and row.get("replicaId") is not None}
 
     def _earlier(self) -> List[Attempt]:
-        """Return the replicas of planned models that were starting before we came; they are awaited too."""
+        """Return the replicas of planned models that were starting before this run; they are awaited too."""
         names, planned = cluster.taken_names(), {attempt.key for attempt in self._not_begun}
         rows = [
             {"id": f"{model['key']}/{replica_id}", "model": model["key"], "replicaId": replica_id, "members": [],
@@ -157,13 +159,13 @@ class Run:
         self.events.emit("replica" + kind.capitalize(), f"{key}: {kind}{where}{why}", level=level, **details)
 
     def _heartbeat(self) -> None:
-        if time.monotonic() - self._spoken >= HEARTBEAT_S:
-            self._spoken = time.monotonic()
+        if time.monotonic() - self._last_beat >= HEARTBEAT_S:
+            self._last_beat = time.monotonic()
             total = len(self.outcomes) + len(self._under_way) + len(self._not_begun) + len(self._replanning.refused)
             self.events.emit("progress", f"{len(self.outcomes)} of {total} done", done=len(self.outcomes), total=total)
 
     def finish(self, interrupted: bool = False) -> None:
-        """Write the summary and leave at once; what was created and is not ready yet goes on by itself."""
+        """Write the summary and exit at once; a created replica that is not ready yet continues by itself."""
         code, why = ("INTERRUPTED", "the apply was interrupted") if interrupted else (None, "created, not waited for")
         self.outcomes.update(self._replanning.refused)
         for attempt in (*self._under_way, *self._not_begun):
@@ -181,7 +183,7 @@ class Run:
 
 
 def _is_starting(name: str) -> bool:
-    """Return whether the named actor of our namespace is on its way: not up, and not gone."""
+    """Return whether the named actor of our namespace is starting: not up, and not gone."""
     try:
         actor_id = ray.get_actor(name)._actor_id.hex()
     except ValueError:
@@ -190,12 +192,26 @@ def _is_starting(name: str) -> bool:
 
 
 def claim_single_use(plan_id: str, job: str) -> Optional[bytes]:
-    """Note that this job applies this saved plan; returns the job that has applied it before, if one has."""
+    """Note that this job applies this saved plan; returns the job that applied it before, or None."""
     key = b"plan:" + plan_id.encode()
     if _internal_kv_put(key, job.encode(), overwrite=False, namespace=KV_NAMESPACE):
         earlier: Optional[bytes] = _internal_kv_get(key, namespace=KV_NAMESPACE)
         return earlier
     return None
+
+
+def note_draining(job: str, node_ids: Collection[str]) -> None:
+    """Note the draining nodes for the next plan, in our job's metadata; another layout of Ray's jobs gets no note.
+
+    No GET of Ray's dashboard shows that a node is draining, and a drain is never undone.
+    """
+    key = f"{JOB_KEY}{job}".encode()
+    try:
+        info = json.loads(_internal_kv_get(key, namespace=KV_NAMESPACE_JOB))
+        info["metadata"] = {**(info.get("metadata") or {}), DRAINING: " ".join(sorted(node_ids))}
+        _internal_kv_put(key, json.dumps(info).encode(), overwrite=True, namespace=KV_NAMESPACE_JOB)
+    except Exception:  # never fail an apply for a note
+        return
 
 
 def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
@@ -237,7 +253,7 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
 
 
 def _work(run: Run, lock: HeldLock) -> None:
-    """Work in a thread of its own: a call to Ray may hang, and the signal to stop must still be heard and answered."""
+    """Work in a thread of its own: a call to Ray may hang, and SIGTERM must still be answered."""
     failures: List[BaseException] = []
 
     def work() -> None:
@@ -250,7 +266,7 @@ def _work(run: Run, lock: HeldLock) -> None:
     worker.start()
     while worker.is_alive() and not run.stop.is_set():
         worker.join(0.1)
-    worker.join(LAST_BREATH_S)
+    worker.join(REPORT_S)
     if failures:
         raise failures[0]
     run.finish(interrupted=run.stop.is_set())

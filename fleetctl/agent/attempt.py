@@ -16,15 +16,16 @@ from .failure import decode_failure, kept_failure
 from .grants import Grants
 from .lock import HeldLock
 from .mark import actor_name
+from .ports import host_port
 
-SETTLE_S = 3.0
-"""Ray's free resources are reported with a delay; a shortfall must last this long to count."""
+SHORTFALL_S = 3.0
+"""Ray reports its free resources with a delay; a shortfall must last this long to count."""
 ANSWER_S = 5.0
 NO_WORKER_S = 60.0
 WORKER_S = 300.0
 """How long a worker may take to start once its replica may be granted; Ray itself tries again after 60 s."""
 CONSTRUCTED_S = 10.0
-"""Ray says ALIVE for a moment although the constructor has raised; after this it was never constructed."""
+"""Ray says ALIVE for a moment after the constructor has raised; after this time it was never constructed."""
 MARGIN_S = 120.0
 """Constructors enforce their own timeout; past it and this margin the agent stops waiting and says `starting`."""
 
@@ -44,7 +45,7 @@ class Context(NamedTuple):
 
 
 def outcome(replica: Mapping[str, Any], kind: str, code: Optional[str] = None, message: str = "") -> Outcome:
-    """Return how it ended for one replica: ready, starting, failed, blocked or skipped."""
+    """Return the outcome of one replica: ready, starting, failed, blocked or skipped."""
     nodes: List[str] = list(dict.fromkeys(member["node"] for member in replica.get("members", [])))
     result = {"model": replica["model"], "replicaId": replica["replicaId"], "outcome": kind, "nodes": nodes,
               "message": message}
@@ -76,7 +77,7 @@ class Attempt:
         return self._handle is not None
 
     def step(self) -> None:
-        """Go as far as possible without waiting. Whatever goes wrong is this replica's alone."""
+        """Go as far as possible without waiting. An error is the outcome of this replica alone."""
         try:
             while self.result is None:
                 phase = self._phase
@@ -98,7 +99,7 @@ class Attempt:
         self._since = self._alive_since = self._context.clock()
 
     def _passed(self) -> float:
-        """Return the seconds spent in this phase; a gap in which Ray did not answer us does not count."""
+        """Return the seconds spent in this phase; a gap without an answer of Ray does not count."""
         now = self._context.clock()
         if now - self._seen > ANSWER_S:
             self._since += now - self._seen
@@ -106,12 +107,12 @@ class Attempt:
 
     def _check(self) -> None:
         if not self._context.lock.still_held():
-            return self._end("skipped", "LOCK_LOST", "the lock is gone; another apply may be at work")
+            return self._end("skipped", "LOCK_LOST", "the lock is gone; another apply may be running")
         try:
             check(self.replica, self._context.not_counted(self.replica["model"]))
             created = create(self.replica)
         except NotCreated as refusal:
-            if refusal.code != "NODE_TAKEN" or self._passed() >= SETTLE_S:
+            if refusal.code != "NODE_TAKEN" or self._passed() >= SHORTFALL_S:
                 self._refused(refusal)
             return None
         self.created, self._handle = created, created.handle
@@ -124,7 +125,7 @@ class Attempt:
         return self._go_on(self._await_group)
 
     def _refused(self, refusal: NotCreated) -> None:
-        """Turn a refusal into an outcome; a name that exists means that somebody has created this very replica."""
+        """Turn a refusal into an outcome; a name that exists means that another apply has created this replica."""
         if refusal.code == "NAME_TAKEN":
             try:
                 self._handle = ray.get_actor(actor_name(self.replica["model"], self.replica["replicaId"]))
@@ -141,7 +142,7 @@ class Attempt:
         node_id = self.replica["members"][0]["nodeId"]
         record = cluster.actor_record(created.actor_id)
         trouble = cluster.node_trouble(node_id) if record.state == "DEAD" and not record.placed else None
-        if trouble:  # Ray gave up on it because its node went after our check
+        if trouble:  # Ray gave up on it because its node went away after our check
             code, text = trouble
             return self._end("failed", code, f"{self.replica['members'][0]['node']}: {text}")
         if record.placed or record.state == "DEAD":
@@ -163,7 +164,7 @@ class Attempt:
     def _no_worker(self) -> None:
         self._end("starting", "NO_WORKER",
                   f"Ray has given it no worker for {self._passed():.0f} s; it starts when there is room, or "
-                  f"`fleetctl evict {self.key}` gives it up")
+                  f"`fleetctl evict {self.key}` removes it")
 
     def _await_group(self) -> None:
         """Wait until a gang's placement group has its cards, or the gang has given up waiting for them."""
@@ -184,10 +185,10 @@ class Attempt:
         if record.state != "ALIVE":
             self._alive_since = self._context.clock()
         elif self._context.clock() - self._alive_since >= CONSTRUCTED_S:
-            return self._end("failed", "NEVER_CONSTRUCTED", "Ray calls its actor ALIVE, but its constructor never "
+            return self._end("failed", "NEVER_CONSTRUCTED", "its actor is ALIVE for Ray, but its constructor never "
                              f"returned; `fleetctl evict {self.key}` removes it")
         if self._passed() >= float(self.replica["lifecycle"]["startupTimeout"]) + MARGIN_S:
-            return self._end("starting", "STILL_STARTING", "it goes on by itself; `fleetctl status` shows it")
+            return self._end("starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")
         return None
 
     def _cause(self, record: cluster.ActorRecord) -> "tuple[str, str]":
@@ -203,30 +204,30 @@ class Attempt:
             ray.get(self._answer, timeout=0)
         except ray.exceptions.GetTimeoutError:
             pass  # it is up all the same
-        except Exception:  # it has died since, or is being restarted: its state tells
+        except Exception:  # it has died since, or is being restarted: see its state
             return self._go_on(self._await_ready)
         return self._ready("it is up, but its process does not answer" if not done else "")
 
     def _ready(self, note: str) -> None:
-        told = json.loads(cluster.actor_record(self._handle._actor_id.hex()).report or "{}")
-        if self.created is None and told.get("fleet") not in self._context.ours:
+        mark = json.loads(cluster.actor_record(self._handle._actor_id.hex()).report or "{}")
+        if self.created is None and mark.get("fleet") not in self._context.ours:
             return self._end("blocked", "CLAIMED_BY_FLEET",
-                             f"fleet {told.get('fleet')} has just started a replica of this model")
-        members = told.get("members") or [{}]
+                             f"fleet {mark.get('fleet')} has just started a replica of this model")
+        members = mark.get("members") or [{}]
         unchecked = dict.fromkeys(member["unchecked"] for member in members if member.get("unchecked"))
         if note:
             self._end("ready", "NOT_ANSWERING", note)
         elif unchecked:
-            self._end("ready", "CARDS_UNCHECKED", f"whether its cards are free is not checked: {'; '.join(unchecked)}")
+            self._end("ready", "CARDS_UNCHECKED", f"its cards were not checked: {'; '.join(unchecked)}")
         else:
             self._end("ready")
         assert self.result is not None
-        self.result["address"] = address_of(members[0]) if members[0] else None
+        self.result["address"] = host_port(members[0]["ip"], members[0]["port"]) if members[0] else None
         return None
 
 
 class EarlierAttempt(Attempt):
-    """A replica that was starting when this run came: awaited, never taken back. A person can evict it."""
+    """A replica that was starting before this run: awaited, never taken back. A person can evict it."""
 
     def __init__(self, replica: Dict[str, Any], context: Context) -> None:
         super().__init__(replica, context)
@@ -246,9 +247,3 @@ class EarlierAttempt(Attempt):
             self._go_on(self._await_ready)
         elif self._passed() >= NO_WORKER_S:
             self._no_worker()
-
-
-def address_of(member: Mapping[str, Any]) -> str:
-    """Return where a member answers, as host:port; an IPv6 address in brackets."""
-    host = str(member["ip"])
-    return f"[{host}]:{member['port']}" if ":" in host else f"{host}:{member['port']}"

@@ -1,7 +1,7 @@
-"""The member's own look at its cards before it starts an engine: is somebody else's memory on them?
+"""The member's check of its cards before it starts an engine: is foreign memory in use on them?
 
-Ray picks the card and knows nothing of memory, so the last word is the driver's. What the driver does not tell is not
-refused; that it could not be checked is said.
+Ray picks the card and does not know its memory, so the driver decides. A card that the driver does not report is not
+refused; the replica says that it was not checked.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence
 
 from .driver import MIB, Answer, Card, ask
 
-SETTLE_S = 20.0
-"""A card may still be giving memory back when its last engine has just ended."""
+CLEAN_S = 20.0
+"""A card may give memory back for a while after its last engine has ended."""
 
 
 class Look(NamedTuple):
-    """What was seen of each card that Ray granted, what is wrong with one, and what could not be checked."""
+    """Each card that Ray granted as the driver reports it, the objection to one, and why one was not checked."""
 
     cards: Sequence[Optional[Card]] = ()
     objection: Optional[str] = None
@@ -24,7 +24,7 @@ class Look(NamedTuple):
 
 
 def find(cards: Sequence[Card], granted: str) -> Optional[Card]:
-    """Return the card that CUDA takes an id for: a number, a UUID, or the beginning of one UUID alone."""
+    """Return the card that CUDA uses for an id: a number, a UUID, or the beginning of exactly one UUID."""
     if granted.isdigit():
         return next((card for card in cards if card.number == granted and not card.is_part), None)
     named = [card for card in cards if granted == card.uuid]
@@ -33,7 +33,7 @@ def find(cards: Sequence[Card], granted: str) -> Optional[Card]:
 
 
 def look(answer: Answer, granted: Sequence[str], gpu_share: int, vram_bytes: int) -> Look:
-    """Judge the granted cards by what the driver says of all."""
+    """Check the granted cards against the driver's report."""
     found = [find(answer.cards, one) for one in granted]
     checked = [card for card in found if card and not card.is_divided]
     return Look(found, objection(checked, gpu_share, vram_bytes), answer.trouble or _unchecked(answer, granted, found))
@@ -42,13 +42,13 @@ def look(answer: Answer, granted: Sequence[str], gpu_share: int, vram_bytes: int
 def _unchecked(answer: Answer, granted: Sequence[str], found: Sequence[Optional[Card]]) -> Optional[str]:
     unknown = [] if not answer.cards else [one for one, card in zip(granted, found) if card is None]
     if unknown:
-        return f"the NVIDIA driver tells no memory of {', '.join(unknown)}"
+        return f"the NVIDIA driver reports no memory of {', '.join(unknown)}"
     divided = [card for card in found if card and card.is_divided]
     return f"{divided[0]} is divided (MIG), and was granted by its number" if divided else None
 
 
 def objection(cards: Sequence[Card], gpu_share: int, vram_bytes: int) -> Optional[str]:
-    """Say what is wrong with starting on `cards`, with the arithmetic, or None.
+    """Return why no engine may start on `cards`, with the arithmetic, or None.
 
     A whole card must be clean: not more in use than max(1Gi, 2 % of it). A shared one must have `vram_bytes` free.
     """
@@ -57,7 +57,7 @@ def objection(cards: Sequence[Card], gpu_share: int, vram_bytes: int) -> Optiona
             need = vram_bytes // MIB
             return f"{card} has {card.free // MIB}Mi of {card.total // MIB}Mi free, {need}Mi are needed"
         if gpu_share >= 10_000 and card.used > max(1 << 30, card.total // 50):
-            return f"{card} was granted whole but {card.used // MIB}Mi of it are in use by somebody else"
+            return f"{card} was granted whole but {card.used // MIB}Mi of it are in use by another process"
     return None
 
 
@@ -69,15 +69,15 @@ def numbers(granted: Sequence[str], seen: Look) -> List[int]:
 
 
 def uuids(seen: Look) -> List[str]:
-    """Return the UUIDs of the granted cards, as far as the driver tells them."""
+    """Return the UUIDs of the granted cards that the driver reports."""
     return [card.uuid for card in seen.cards if card]
 
 
 def wait_for_clean_cards(granted: Sequence[str], gpu_share: int, vram_bytes: int, env: Mapping[str, str]) -> Look:
-    """Return what is seen once the granted cards are fit to use, or after SETTLE_S; without a claim nobody is asked."""
+    """Return the check once the granted cards are clean, or after CLEAN_S; without a claim the driver is not asked."""
     if gpu_share == 0:
         return Look()
-    deadline = time.monotonic() + SETTLE_S
+    deadline = time.monotonic() + CLEAN_S
     while True:
         seen = look(ask(env), granted, gpu_share, vram_bytes)
         if seen.objection is None or time.monotonic() >= deadline:

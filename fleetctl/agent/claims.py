@@ -26,7 +26,7 @@ def format_claim(member: Mapping[str, Any]) -> str:
 
 
 def presence_of(node_id: str) -> Dict[str, float]:
-    """Return a trace of the node's own marker resource: a bundle may not be empty, and this is always there."""
+    """Return a little of the node's own marker resource: a bundle may not be empty, and each node has this."""
     for record in ray.nodes():
         if record["NodeID"] == node_id:
             names = [name for name in record["Resources"] if name.startswith("node:") and "__" not in name]
@@ -40,7 +40,7 @@ def bundle_for(member: Mapping[str, Any]) -> Dict[str, float]:
 
 
 def member_options(member: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return the actor options that claim exactly what the member claims, with nothing left to Ray's defaults."""
+    """Return the actor options for exactly the member's claim, with nothing left to Ray's defaults."""
     claim = claim_of(member)
     options: Dict[str, Any] = {"num_cpus": claim.get("CPU", 0), "num_gpus": claim.get("GPU", 0)}
     if "memory" in claim:

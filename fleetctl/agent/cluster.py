@@ -1,4 +1,4 @@
-"""What the agent reads just before it acts: nodes, free resources, actors. Ray's own tables, no dashboard."""
+"""The agent's view just before it acts: nodes, free resources, actors. From Ray's own tables, not the dashboard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .claims import claim_of
 
 SLACK = 1e-6
 REPLICA_ID = re.compile("0|[1-9][0-9]{0,17}")
-"""The ids that `ModelActor:<key>:<id>` may have; another name in the namespace belongs to somebody else."""
+"""The ids that `ModelActor:<key>:<id>` may have; another name in the namespace is foreign."""
 
 Amounts = Mapping[str, float]
 _accessor: List[Any] = []
@@ -46,7 +46,7 @@ def accessor() -> Any:
 
 
 def node_trouble(node_id: str) -> "Optional[tuple[str, str]]":
-    """Return code and text of what keeps a node from taking anything new, or None."""
+    """Return code and text of why a node takes no new actor, or None."""
     alive = {record["NodeID"] for record in ray.nodes() if record["Alive"]}
     if node_id not in alive:
         return "NODE_GONE", "the node is dead or gone"

@@ -1,9 +1,10 @@
-"""Create one replica: re-check what the plan says, then one call. Kills nothing but what it has just created itself."""
+"""Create one replica: check the plan against the cluster again, then one call. Kills only its own latest creation."""
 
 from __future__ import annotations
 
 import time
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Set
 
 import ray
@@ -14,6 +15,8 @@ from .claims import format_claim, member_options
 from .gang import GangCoordinator
 from .mark import actor_name
 from .replica import ModelActor
+
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 
 class NotCreated(Exception):
@@ -38,10 +41,34 @@ class CreatedHere(NamedTuple):
     at_ms: int
 
 
+def ranks_of(group: Mapping[str, Any]) -> List[Mapping[str, Any]]:
+    """Return the members by rank: 0 the leader (or the one Standalone), then the Workers in file order."""
+    leaders = [member for member in group["members"] if member.get("role", "Standalone") != "Worker"]
+    workers = [member for member in group["members"] if member.get("role") == "Worker"]
+    return [*leaders, *(worker for worker in workers for _ in range(int(worker.get("count", 1))))]
+
+
+def replica_of(plan: Mapping[str, Any], action: Mapping[str, Any], logs: Mapping[str, str]) -> Dict[str, Any]:
+    """Return the action of the plan with engine, log and supervisor of each member.
+
+    `logs` names log files by `<action>|<group>|<copy>|<rank>`.
+    """
+    groups = {group["name"]: ranks_of(group) for group in plan["specs"][action["specHash"]]["workers"]}
+    replica = {key: action[key] for key in ("id", "model", "replicaId", "specHash", "wanted", "lifecycle")}
+    replica["fleet"], replica["namespace"] = plan["fleet"]["name"], plan["fleet"]["namespace"]
+    supervisor = SUPERVISOR.read_text(encoding="utf-8")
+    replica["members"] = [
+        dict(member, engine=groups[member["group"]][int(member["rank"])]["engine"], supervisor=supervisor,
+             log=logs[f"{action['id']}|{member['group']}|{member['copy']}|{member['rank']}"])
+        for member in action["members"]
+    ]
+    return replica
+
+
 def check(replica: Mapping[str, Any], not_counted: Set[int]) -> None:
     """Re-check a planned replica against the cluster as it is now; raises NotCreated.
 
-    NODE_TAKEN may pass: Ray reports its free resources with a delay.
+    NODE_TAKEN may be over soon: Ray reports its free resources with a delay.
     """
     names = cluster.taken_names()
     name = actor_name(replica["model"], replica["replicaId"])
@@ -62,14 +89,14 @@ def check(replica: Mapping[str, Any], not_counted: Set[int]) -> None:
 
 @lru_cache(maxsize=None)
 def remote_class(plain: type) -> Any:
-    """Return a class as Ray wants it, one for all replicas: each other one would be packed and sent anew."""
+    """Return a class for Ray, one for all replicas: Ray would pack and send each further one again."""
     return ray.remote(plain)
 
 
 def create(replica: Dict[str, Any]) -> CreatedHere:
     """Create the replica's detached actor and return it; raises NotCreated when the name was taken meanwhile.
 
-    The name decides: it exists once, so whoever else creates the same replica, only one of the two comes to be.
+    The name is unique: of two applies that create the same replica, one succeeds.
     """
     members = replica["members"]
     single = len(members) == 1

@@ -1,4 +1,4 @@
-"""What the NVIDIA driver of this host says of its cards: through NVML, which Ray ships, or `nvidia-smi`."""
+"""The NVIDIA driver's report of this host's cards: through NVML, which Ray ships, or `nvidia-smi`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIB = 1 << 20
 DEVICES = ("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "/dev/dri/render*")
 LIBRARY = "libnvidia-ml.so.1"
 PATIENCE_S = 30.0
-"""A driver that hangs must not hang the replica's start."""
+"""A driver that hangs must not block the replica's start."""
 QUERY = "--query-gpu=index,uuid,memory.total,memory.used,memory.free"
 
 
@@ -33,7 +33,7 @@ class Card(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The cards of this host as the driver tells them, or why it does not. Neither: this host has none at all."""
+    """The cards of this host as the driver reports them, or why it does not. Neither: this host has no card."""
 
     cards: List[Card]
     trouble: Optional[str] = None
@@ -51,7 +51,7 @@ def ask(env: Mapping[str, str]) -> Answer:
 
 
 def has_devices() -> bool:
-    """Tell whether this host has a GPU of any kind; where it has none, those that Ray counts are simulated."""
+    """Return whether this host has a GPU of any kind; where it has none, those that Ray counts are simulated."""
     return any(glob.glob(pattern) for pattern in DEVICES)
 
 
@@ -74,7 +74,7 @@ def _within(patience_s: float, question: Callable[[], Answer]) -> Optional[Answe
 
 
 def ask_nvml(nvml: Any) -> Answer:
-    """Read all cards, and the MIG devices of those that are divided. A card that tells no memory is left out."""
+    """Read all cards, and the MIG devices of those that are divided. A card without a memory report is left out."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -87,7 +87,7 @@ def ask_nvml(nvml: Any) -> Answer:
         return Answer([], f"NVML: {error}")
     finally:
         nvml.nvmlShutdown()
-    return Answer(cards, None if cards else "the NVIDIA driver tells of no card")
+    return Answer(cards, None if cards else "the NVIDIA driver reports no card")
 
 
 def _card_and_parts(nvml: Any, index: int) -> List[Card]:
@@ -100,7 +100,7 @@ def _card_and_parts(nvml: Any, index: int) -> List[Card]:
     for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if is_divided else 0):
         try:
             part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
-        except nvml.NVMLError:  # a place that holds none
+        except nvml.NVMLError:  # an empty place
             continue
         found.append(_read(nvml, part, index, is_part=True))
     return [card for card in found if card]
@@ -115,7 +115,7 @@ def _read(nvml: Any, handle: Any, index: int, is_part: bool = False, is_divided:
 
 
 def _memory(nvml: Any, handle: Any) -> Any:
-    """Return total, used and free. The older call counts as used what the driver keeps for itself."""
+    """Return total, used and free. The older call counts the driver's own memory as used."""
     try:
         if hasattr(nvml, "nvmlMemory_v2"):  # not in the binding of Ray 2.49
             return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)

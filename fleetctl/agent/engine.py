@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Mapping, Optional, Sequence
 
-from .engine_log import LAST_WORDS, EngineLog
+from .engine_log import LAST_OUTPUT, EngineLog
 from .environment import engine_environment, expand_all
 from .failure import StartFailed
 from .guarded import GuardedProcess
@@ -17,11 +17,13 @@ from .ports import LOOPBACKS, probe_port, taken_by
 from .probes import Check, build_check, pauses
 
 DEFAULT_READY_S = 5.0
+PORT_FREE_S = 10.0
+"""An engine that is being ended may keep its port for its grace period, and a moment."""
 ADVICE = "give each engine its own with $(FLEETCTL_PORT), or place one on a node"
 
 
 class EngineProcess:
-    """An engine on its node, which may be started. `member` is a member of the plan with its engine.
+    """An engine on its node, not started yet. `member` is a member of the plan with its engine.
 
     `injected` are the variables that beat all others, `reserved` the sockets that keep its ports, its own first.
     """
@@ -52,11 +54,11 @@ class EngineProcess:
         )
 
     def _refuse_taken_ports(self) -> None:
-        """Fail where somebody answers on a fixed port of a probe: that would be taken for the engine."""
+        """Fail where another process answers on a fixed port of a probe: it would count as the engine."""
         is_probed = int(self._member["rank"]) == 0
         for kind in ("readiness", "liveness") if is_probed else ("liveness",):
             port = probe_port(self._spec.get(kind) or {})
-            found = taken_by(port, self._hosts) if port else None
+            found = taken_by(port, self._hosts, PORT_FREE_S) if port else None
             if found:
                 raise StartFailed("PORT_IN_USE", f"port {port} of the {kind} probe is in use by {found}, on"
                                                  f" {self._member['node']}; {ADVICE}")
@@ -67,7 +69,7 @@ class EngineProcess:
         return self._run.pid
 
     def ended(self) -> bool:
-        """Tell whether the engine has ended."""
+        """Return whether the engine has ended."""
         return self._run.ended()
 
     def stop(self) -> None:
@@ -76,7 +78,7 @@ class EngineProcess:
         self._run.stop()
 
     def how_it_ended(self) -> str:
-        """Say how the engine ended, in words."""
+        """Return how the engine ended, in words."""
         code = self._run.exit_code or 0
         return f"the engine was ended by signal {code - 128}" if code > 128 else f"the engine exited with code {code}"
 
@@ -90,7 +92,7 @@ class EngineProcess:
                 self._answered = None if "exec" in probe else probe_port(probe) or self._port
                 return
             if not self._start_once_more():
-                raise StartFailed("ENGINE_EXITED", self._with_last_words(self.how_it_ended() + " before it was ready"))
+                raise StartFailed("ENGINE_EXITED", self._with_last_output(self.how_it_ended() + " before it was ready"))
 
     def _await_readiness(self, deadline: float) -> bool:
         """Return whether the engine became ready, or ended before; raises StartFailed at `deadline`."""
@@ -108,7 +110,7 @@ class EngineProcess:
             if self._run.wait_ended(min(pause_s, max(0.0, deadline - time.monotonic()))):
                 return False
             if time.monotonic() >= deadline:
-                raise StartFailed("STARTUP_TIMEOUT", self._with_last_words(f"not ready in time ({seen})"))
+                raise StartFailed("STARTUP_TIMEOUT", self._with_last_output(f"not ready in time ({seen})"))
         raise AssertionError("pauses do not end")
 
     def watch(self, serving: Optional[threading.Event] = None) -> str:
@@ -119,7 +121,7 @@ class EngineProcess:
         while True:
             reason = self._watch_run(serving)
             if serving is None or serving.is_set() or not self._start_once_more():
-                return self._with_last_words(reason)
+                return self._with_last_output(reason)
 
     def _watch_run(self, serving: Optional[threading.Event]) -> str:
         probe = self._spec.get("liveness")
@@ -168,6 +170,6 @@ class EngineProcess:
         return build_check(probe, self._hosts, self._port, self._run.tree, self._env, self._run.cwd,
                            lambda text: expand_all([text], self._env)[0])
 
-    def _with_last_words(self, reason: str) -> str:
-        words = self._log.last_words()
-        return f"{reason}{LAST_WORDS}{words}" if words else f"{reason}; it wrote nothing"
+    def _with_last_output(self, reason: str) -> str:
+        output = self._log.last_output()
+        return f"{reason}{LAST_OUTPUT}{output}" if output else f"{reason}; it wrote nothing"

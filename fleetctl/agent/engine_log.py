@@ -1,4 +1,4 @@
-"""An engine's log as its actor sees it: our own lines in it, and the end of what this life of the engine wrote."""
+"""An engine's log as its actor sees it: our own lines in it, and the last output of this life of the engine."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from .supervisor import open_log
 
 OURS = "fleetctl: "
 BANNER = OURS + "starting "
-LAST_WORDS, LAST_WORDS_BYTES = "; last words: ", 2_000
+LAST_OUTPUT, LAST_OUTPUT_BYTES = "; last output: ", 2_000
 LINE_BYTES = 1_000
-"""More than our line takes that begins a life."""
+"""More than the line takes that begins a life."""
 SEARCHED_BYTES = 256 << 10
-"""How far back an error is looked for that ended the engine: much is written by what it takes along."""
+"""How far back to look for the error that ended the engine: its other processes write a lot at the end."""
 
 
 class EngineLog:
-    """The log at `path`; the guards write the engine's output to it, and begin it anew when it is large."""
+    """The log at `path`; the guards write the engine's output to it, and begin a new one when it is large."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -46,12 +46,12 @@ class EngineLog:
             written = _tail(self.path + ".1", limit + LINE_BYTES) + written
         return written[_begins(written):][-limit:].decode(errors="replace").strip()
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """Return the end of what the engine wrote in this life, short enough for a message."""
-        return self.end_of_this_life(LAST_WORDS_BYTES)
+        return self.end_of_this_life(LAST_OUTPUT_BYTES)
 
     def says_address_in_use(self) -> bool:
-        """Tell whether the engine complained in this life that it could not bind an address."""
+        """Return whether the engine complained in this life that it could not bind an address."""
         text = self.end_of_this_life(SEARCHED_BYTES).lower()
         return "address already in use" in text or "eaddrinuse" in text
 

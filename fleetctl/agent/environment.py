@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Dict, List, Mapping
 
-from .expand import expand
 from .failure import StartFailed
 
 DEFAULTS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 """CUDA numbers the fastest card first, the driver and `nvidia-smi` go by bus: the card that was checked must be the one
 that is used, also where a node's cards are not alike."""
+_REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 
 
 def node_environment() -> Dict[str, str]:
@@ -29,7 +30,7 @@ def node_environment() -> Dict[str, str]:
 
 
 def engine_environment(spec: Mapping[str, Any], injected: Mapping[str, str]) -> Dict[str, str]:
-    """Return what the engine's process finds: the later of node, defaults, the engine's own `env`, and ours wins."""
+    """Return the engine's environment: node, defaults, the engine's own `env`, ours; a later one wins."""
     node = node_environment()
     env = {**node, **DEFAULTS}
     for name, value in spec.get("env", {}).items():
@@ -41,6 +42,25 @@ def engine_environment(spec: Mapping[str, Any], injected: Mapping[str, str]) -> 
             raise StartFailed("ENV_MISSING", f"{name}: the node has no variable {value['fromNode']}")
     env.update(injected)
     return env
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Return `text` with every known `$(NAME)` replaced, as in Kubernetes: `$$(NAME)` is an escape.
+
+    An unknown name stays as it is; raises KeyError for an unknown FLEETCTL_ name.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        if match.group(0) == "$$":
+            return "$"
+        name = match.group(1)
+        if name in variables:
+            return variables[name]
+        if name.startswith("FLEETCTL_"):
+            raise KeyError(name)
+        return match.group(0)
+
+    return _REFERENCE.sub(replace, text)
 
 
 def expand_all(parts: List[str], env: Mapping[str, str]) -> List[str]:

@@ -29,5 +29,5 @@ class EventStream:
             }
             event.update(fields)
             self._seq += 1
-            # ASCII alone: an engine's last words may hold what ends a line elsewhere, or what the job's locale lacks
+            # ASCII alone: an engine's last output may hold other line ends, or characters that the job's locale lacks
             print(json.dumps(event, separators=(",", ":")), flush=True)

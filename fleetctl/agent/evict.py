@@ -15,7 +15,7 @@ GONE_S = 30.0
 
 
 def run_evict(request: Mapping[str, Any], events: EventStream) -> int:
-    """End the named replica for good; returns 0 when it is gone, 1 when there is none, 5 when an apply is creating."""
+    """End the named replica permanently; returns 0 when it is gone, 1 where none exists, 5 while an apply creates."""
     name = actor_name(request["model"], int(request["replicaId"]))
     events.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}",
                 version=EVENT_VERSION, toolVersion=request["toolVersion"], job=request["job"])
@@ -28,13 +28,13 @@ def run_evict(request: Mapping[str, Any], events: EventStream) -> int:
         return _end(events, 5, f"the lock of fleet {request['fleet']} is held by job {job}")
     except ValueError:
         return _end(events, 1, f"there is no {name}")
-    events.emit("replicaEnding", f"{name} is told to end")
+    events.emit("replicaEnding", f"{name} is being ended")
     ray.kill(handle, no_restart=True)
     lock.release()
     deadline = time.monotonic() + GONE_S
     while name in ray.util.list_named_actors():
         if time.monotonic() >= deadline:
-            return _end(events, 1, f"{name} was told to end and still exists")
+            return _end(events, 1, f"{name} was ended and still exists")
         time.sleep(0.05)
     return _end(events, 0, f"{name} is gone")
 

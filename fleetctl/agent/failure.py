@@ -1,4 +1,4 @@
-"""Why an engine or a replica did not start, and how the reason finds its way from a replica to the agent, through Ray.
+"""Why an engine or a replica did not start, and how the reason gets from a replica to the agent, through Ray.
 
 Mostly a constructor raises, and Ray keeps the text as the actor's cause of death. A gang that must end itself by force
 cannot raise; it keeps its reason in Ray's table of keys, by its actor id.
@@ -16,7 +16,7 @@ Failure = Tuple[str, str]
 
 
 class StartFailed(Exception):
-    """The engine did not become ready; the message holds its last words."""
+    """The engine did not become ready; the message holds its last output."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)  # both, so that it survives pickling
@@ -32,7 +32,7 @@ def encode_failure(code: str, message: str) -> str:
 
 
 def decode_failure(text: str) -> Failure:
-    """Return the failure in an error text of Ray; what is not ours is REPLICA_DIED with Ray's own first line."""
+    """Return the failure in an error text of Ray; another error is REPLICA_DIED with Ray's own first line."""
     for line in reversed(text.splitlines()):
         _, found, packed = line.partition(FAILURE_PREFIX)
         if found:

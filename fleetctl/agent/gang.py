@@ -1,7 +1,7 @@
 """A replica of several members: a coordinator without resources, and one actor per member in its placement group.
 
-The coordinator is the named, detached actor; it owns the placement group and the members, so they die with it whoever
-is killed, and Ray restarts it whole. No engine starts before all members are placed.
+The coordinator is the named, detached actor; it owns the placement group and the members, so they die with it, and
+Ray restarts it whole. No engine starts before all members are placed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .cluster import shortfalls
 from .engine import EngineProcess
 from .failure import StartFailed, decode_failure, encode_failure, keep_failure
 from .mark import actor_name, describe, injected_variables
-from .member import MemberSeat, addresses, deadline_after, write_reason
+from .member import MemberSeat, deadline_after, write_reason
 from .replica import fail_start, start_failure
 
 POLL_S = 0.5
@@ -29,7 +29,7 @@ GIVE_BACK_S = 30.0
 GRANT_S = 300.0
 """How long Ray may take to grant a group that it has room for."""
 LEAVE_S = 10.0
-"""How long a gang that failed may take to leave by itself, before it ends itself by force."""
+"""How long a gang that failed may take to exit by itself, before it ends itself by force."""
 ANSWER_S = 120.0
 """A member answers at once; before that its worker has to start and its cards to settle."""
 MARGIN_S = 60.0
@@ -48,7 +48,7 @@ class GangMember:
 
     def seat(self) -> Tuple[Dict[str, Any], str, int]:
         """Return the member's place, and host and port under which it would lead."""
-        return (self._seat.place(), *addresses(self._seat))
+        return self._seat.place(), self._seat.ip, self._seat.leader_port
 
     def start(self, injected: Dict[str, str], lifecycle: Dict[str, Any]) -> None:
         """Start the engine; runs in the actor's main thread."""
@@ -60,7 +60,7 @@ class GangMember:
         try:
             if int(self._seat.member["rank"]) == 0:
                 engine.become_ready(deadline)
-                self._state = {"state": "ready", "port": self._seat.served_port(engine)}
+                self._state = {"state": "ready", "port": engine.served_port()}
             reason, code = engine.watch(self._serving), "ENGINE_EXITED"
         except Exception as error:
             failure = start_failure(error)
@@ -70,7 +70,7 @@ class GangMember:
         self._state = {"state": "ended", "code": code, "reason": reason}
 
     def serve(self) -> None:
-        """Hear that the gang is ready as a whole: from now on liveness counts, before that a rank may still load."""
+        """Note that the whole gang is ready: from now on liveness counts; before that, a rank may still load."""
         self._serving.set()
 
     def poll(self) -> Dict[str, Any]:
@@ -110,22 +110,22 @@ class GangCoordinator:
         """End a start that failed. Never by raising alone while members are open.
 
         Ray lets a worker leave only when the tasks it waits for are done, and the creation of a member that was cut
-        short is never done: the process would stay, and Ray call it ALIVE for good. So the members go first, and a
+        short is never done: the process would stay, ALIVE for Ray permanently. So the members go first, and a
         process that is still here after that ends itself by force, with its reason kept where the agent finds it.
         """
-        for_good = failure.code == "NODE_GONE"
-        if for_good or not restarted:
+        permanent = failure.code == "NODE_GONE"
+        if permanent or not restarted:
             keep_failure(ray.get_runtime_context().get_actor_id(), failure.code, str(failure))
-            threading.Timer(0 if for_good else LEAVE_S, self._end_for_good).start()
+            threading.Timer(0 if permanent else LEAVE_S, self._end_permanently).start()
         for member in self._members:
             ray.kill(member, no_restart=True)
         self._give_back()
-        if for_good:
+        if permanent:
             write_reason(self._replica["members"][0], f"{failure.code}: {failure}")
             time.sleep(LEAVE_S)
         fail_start(self._replica, failure, restarted)
 
-    def _end_for_good(self) -> None:
+    def _end_permanently(self) -> None:
         """End this actor without a restart: by Ray, and where Ray does not do it, by itself."""
         try:
             ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
@@ -158,7 +158,7 @@ class GangCoordinator:
             time.sleep(POLL_S)
 
     def _await_grant(self, group: PlacementGroup) -> None:
-        """Return when the group is granted; a group that waits holds nothing, so a shortfall is somebody else's."""
+        """Return when the group is granted; a group that waits holds nothing, so others cause a shortfall."""
         timeout_s = float(self._replica["lifecycle"]["schedulingTimeout"])
         begun = time.monotonic()
         while not group.wait(timeout_s):
@@ -208,7 +208,7 @@ class GangCoordinator:
                     place["port"] = state["port"]
                 return
             time.sleep(POLL_S)
-        raise StartFailed("STARTUP_TIMEOUT", "a leader said nothing of its readiness in time")
+        raise StartFailed("STARTUP_TIMEOUT", "a leader was not ready in time")
 
     def _raise_if_ended(self, states: List[Mapping[str, Any]]) -> None:
         for state, place in zip(states, self._places):

@@ -1,16 +1,45 @@
-"""Whether Ray may have granted a replica that has no worker yet: its own grant must not be taken for somebody's.
+"""When replicas get their cards from Ray: in which order, and whether Ray may have granted one that has no worker yet.
 
-Ray does not say which of the actors that wait for a worker hold their resources already. But a grant is seen on the
-node: what is free there has gone down by the claim since the replica was created, and neither a later replica of this
-run nor an actor of somebody else explains it. In doubt it is granted, as only what holds nothing may be taken back.
+Ray picks the card by best fit when a worker is granted. Two fractional replicas that arrive in another order than in
+the plan can end on cards that leave a third without room; so on one node a claim waits until the one before it has its
+card.
+
+Ray does not say which of the actors that wait for a worker hold their resources already. But a grant shows on the node:
+since the replica was created, the free amount there went down by its claim, and neither a later replica of this run nor
+a foreign actor explains it. In doubt it is granted, as only a replica that holds nothing may be taken back.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Sequence, Set
 
 from . import cluster
+from .claims import SHARE
 from .create import CreatedHere
+
+
+class CardTurns:
+    """For each replica, which earlier ones must have their cards first. Whole cards alone need no turns."""
+
+    def __init__(self, replicas: Sequence[Mapping[str, Any]]) -> None:
+        self._before: Dict[str, Set[str]] = {}
+        self._done: Set[str] = set()
+        fractional = {
+            member["nodeId"] for replica in replicas for member in replica["members"] if 0 < int(member["gpus"]) < SHARE
+        }
+        last_on: Dict[str, str] = {}
+        for replica in replicas:
+            nodes = {member["nodeId"] for member in replica["members"] if int(member["gpus"]) > 0} & fractional
+            self._before[str(replica["id"])] = {last_on[node] for node in nodes if node in last_on}
+            last_on.update({node: str(replica["id"]) for node in nodes})
+
+    def may_begin(self, replica_id: str) -> bool:
+        """Return whether every earlier replica on the same shared nodes has its cards, or never will."""
+        return self._before[replica_id] <= self._done
+
+    def done(self, replica_id: str) -> None:
+        """Note that Ray has chosen this replica's cards, or never will."""
+        self._done.add(replica_id)
 
 
 class _Entry:
@@ -23,7 +52,7 @@ class _Entry:
 
 
 class Grants:
-    """What this run has created on each node, in order. For replicas of one member: a gang's group tells by itself."""
+    """The replicas of one member that this run has created on each node, in order. Ray itself shows a gang's grant."""
 
     def __init__(self) -> None:
         self._entries: Dict[str, List[_Entry]] = {}

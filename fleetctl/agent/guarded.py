@@ -25,7 +25,7 @@ F_SETPIPE_SZ = 1031  # not in fcntl before Python 3.10
 
 
 def adopt_orphans() -> None:
-    """Make this actor process a subreaper, so that what a killed supervisor leaves behind comes to us."""
+    """Make this actor process a subreaper, so that it adopts the processes of a killed supervisor."""
     ctypes.CDLL(None).prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -56,7 +56,7 @@ def launch(
 
 
 class GuardedProcess:
-    """A run of `argv` that begins at once. `cwd` None = a fresh directory that goes with it.
+    """A run of `argv` that begins at once. `cwd` None = a fresh directory, removed at the end.
 
     Start it from a thread that lives as long as the engine: Linux sends the parent-death signal at the end of a thread.
     """
@@ -75,7 +75,7 @@ class GuardedProcess:
         threading.Thread(target=self._follow, name="fleetctl-engine", daemon=True).start()
 
     def _follow(self) -> None:
-        """Read what the supervisor reports; its silence means that it was killed, and then the engine goes too."""
+        """Read the supervisor's reports; the end without an exit code means that it was killed: end the engine too."""
         assert self._process.stdout is not None
         with self._process.stdout as reports:
             for line in reports:

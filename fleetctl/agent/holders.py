@@ -1,4 +1,4 @@
-"""Which processes hold a socket, from /proc. Another user's do not show it, which is not the same as nobody."""
+"""Which processes hold a socket, from /proc, which does not show the sockets of other users' processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Holder(NamedTuple):
     link: str
 
     def still(self) -> bool:
-        """Tell whether it still has the socket open."""
+        """Return whether it still has the socket open."""
         return _read_link(self.path) == self.link
 
     def began(self) -> Tuple[int, int]:
-        """Return what orders processes by when they began; never the same for two."""
+        """Return a key that orders processes by their start; never the same for two."""
         return _stat(self.pid)[1], self.pid
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ def _stat(pid: int) -> Tuple[int, int]:
 
 
 def holders(links: Set[str], pids: Iterable[int]) -> Dict[str, Holder]:
-    """Return who of `pids` holds which of the sockets, as far as /proc shows it; nobody is looked at in vain."""
+    """Return who of `pids` holds which of the sockets, as far as /proc shows it; stops when all are found."""
     found: Dict[str, Holder] = {}
     for pid in pids if links else ():
         if len(found) == len(links):
@@ -79,10 +79,10 @@ class Tree:
         self._root = root
 
     def processes(self) -> Iterator[int]:
-        """Yield them from the top down, by what each thread lists as its children.
+        """Yield them from the top down, by each thread's list of children.
 
-        That is quick, and enough for a look: a child that changes hands meanwhile may be missed. Who ends a tree looks
-        at all processes, and so do we where the kernel makes no such lists.
+        That is quick, but may miss a child whose parent changes meanwhile. Code that ends a tree looks at all
+        processes, and so does this where the kernel has no such lists.
         """
         if not os.path.exists(CHILDREN):
             yield from supervisor.descendants(self._root)
@@ -94,7 +94,7 @@ class Tree:
             todo.extend(found)
 
     def has(self, pid: int) -> bool:
-        """Tell for sure whether a process is one of them, by its parents."""
+        """Return for sure whether a process is one of them, by its parents."""
         while pid > 1:
             pid = _stat(pid)[0]
             if pid == self._root:
@@ -121,8 +121,8 @@ def neighbours() -> Iterator[int]:
             yield int(entry)
 
 
-def who(found: Sequence[Listener]) -> str:
-    """Say which process holds one of these sockets, for a message."""
+def name_holder(found: Sequence[Listener]) -> str:
+    """Return the process that holds one of these sockets, for a message."""
     for holder in holders({one.link for one in found}, neighbours()).values():
         return str(holder)
     return "a process that /proc does not show"

@@ -1,8 +1,8 @@
 """One apply per fleet creates at a time: numbered entries in Ray's table of keys, of which the highest one counts.
 
-Whoever writes the next number holds the lock; Ray writes a key only once. An entry counts as long as its job lives and
+The job that writes the next number holds the lock; Ray writes a key only once. An entry counts while its job lives and
 has not released it. The highest entry is never deleted, so a number is never given twice: a holder that was frozen and
-wakes up finds that it is not the highest any more (a fencing token, Kleppmann 2016).
+continues finds that its number is no longer the highest (a fencing token, Kleppmann 2016).
 
 An actor would do, too, but its worker process takes a second to start.
 """
@@ -31,7 +31,7 @@ class LockBusy(Exception):
 
 
 class Interrupted(Exception):
-    """We were told to stop while we waited for the lock."""
+    """SIGTERM came while we waited for the lock."""
 
 
 class HeldLock:
@@ -41,11 +41,11 @@ class HeldLock:
         self._fleet, self._number, self._holder = fleet, number, holder
 
     def still_held(self) -> bool:
-        """Return whether nobody has taken the lock since."""
+        """Return whether no other job has taken the lock since."""
         return max(_numbers(self._fleet), default=-1) == self._number
 
     def release(self) -> None:
-        """Give the lock back; the next one may take it at once."""
+        """Release the lock; the next job may take it at once."""
         _internal_kv_put(_key(self._fleet, self._number), _packed({**self._holder, RELEASED: True}), overwrite=True,
                          namespace=KV_NAMESPACE)
 
@@ -54,30 +54,30 @@ def take_lock(
     fleet: str, holder: Mapping[str, Any], timeout_s: float, waiting: Callable[[Mapping[str, Any]], None],
     stopped: Callable[[], bool],
 ) -> HeldLock:
-    """Take the fleet's lock, waiting up to `timeout_s`; raises LockBusy, and Interrupted when told to stop.
+    """Take the fleet's lock, waiting up to `timeout_s`; raises LockBusy, and Interrupted once `stopped`.
 
-    `holder` names our Ray job under `driver`. `waiting` is told each other holder once.
+    `holder` names our Ray job under `driver`. `waiting` is called once with each other holder.
     """
-    deadline, told = time.monotonic() + timeout_s, None
+    deadline, reported = time.monotonic() + timeout_s, None
     while True:
         number = max(_numbers(fleet), default=-1)
         other = _active_holder(fleet, number)
         if other is None:
             if _write(fleet, number + 1, holder):
                 return HeldLock(fleet, number + 1, holder)
-            continue  # another job was quicker: look who holds it now
+            continue  # another job was quicker: look at the lock again
         if stopped():
             raise Interrupted
         if time.monotonic() >= deadline:
             raise LockBusy(other)
-        if other != told:
+        if other != reported:
             waiting(other)
-            told = other
+            reported = other
         time.sleep(min(POLL_S, max(0.05, deadline - time.monotonic())))
 
 
 def _active_holder(fleet: str, number: int) -> Optional[Dict[str, Any]]:
-    """Return who holds the lock under a number; None when it was released or its job has ended."""
+    """Return the holder of the lock under a number; None when it was released or its job has ended."""
     packed = _internal_kv_get(_key(fleet, number), namespace=KV_NAMESPACE) if number >= 0 else None
     if packed is None:
         return None

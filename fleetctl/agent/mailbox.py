@@ -1,4 +1,4 @@
-"""What the client hands to the agent while it runs: documents in Ray's table of packages, each read once and removed.
+"""Documents from the client to the running agent, in Ray's table of packages; each is read once and removed.
 
 The client puts them there over HTTP (`PUT /api/packages/...`), and HTTP gives none back. A plan holds env values, and
 this way it is on no disk.
@@ -28,7 +28,7 @@ def take(name: str) -> Optional[Dict[str, Any]]:
 
 
 def wait_for(name: str, timeout_s: float, stopped: Callable[[], bool]) -> Optional[Dict[str, Any]]:
-    """Return the document as soon as it is there; None when it did not come in time or we were told to stop."""
+    """Return the document as soon as it is there; None when it did not come in time, or once `stopped`."""
     deadline = time.monotonic() + timeout_s
     while not stopped():
         found = take(name)

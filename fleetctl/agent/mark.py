@@ -1,4 +1,4 @@
-"""What a replica tells about itself: its name, what its fleet planned for it, its repr once up. Nothing secret."""
+"""A replica's description of itself: its name, its planned claims, its repr once up. Nothing secret."""
 
 from __future__ import annotations
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping
 
 import ray
 
 from . import cards, node
 from .engine import EngineProcess
-from .engine_log import LAST_WORDS, EngineLog
+from .engine_log import LAST_OUTPUT, EngineLog
 from .environment import node_environment
 from .failure import StartFailed
 from .ports import reserve_port
@@ -31,7 +31,7 @@ class MemberSeat:
             raise StartFailed("CARD_IN_USE", f"{self._seen.objection} (node {member['node']})")
 
     def place(self) -> Dict[str, Any]:
-        """Return where this member sits, for the replica's repr; `unchecked` = why nobody looked at its cards."""
+        """Return the place of this member, for the replica's repr; `unchecked` = why its cards were not checked."""
         place = {
             "group": self.member["group"], "copy": self.member["copy"], "role": self.member["role"],
             "rank": self.member["rank"], "nodeId": ray.get_runtime_context().get_node_id(), "ip": self.ip,
@@ -50,21 +50,12 @@ class MemberSeat:
         engine.start()
         return engine
 
-    def served_port(self, engine: EngineProcess) -> int:
-        """Return the port under which the member is found, which may not be FLEETCTL_PORT, once its engine is ready."""
-        return engine.served_port()
-
 
 def write_reason(member: Mapping[str, Any], reason: str) -> None:
-    """Keep the exit reason where the engine's output lies, its last words there already."""
-    EngineLog(node.log_path(member["log"])).say(reason.partition(LAST_WORDS)[0])
+    """Write the exit reason to the engine's log, without the last output, which is in it."""
+    EngineLog(node.log_path(member["log"])).say(reason.partition(LAST_OUTPUT)[0])
 
 
 def deadline_after(lifecycle: Mapping[str, Any]) -> float:
     """Return the monotonic time by which an engine that starts now must be ready."""
     return time.monotonic() + float(lifecycle["startupTimeout"])
-
-
-def addresses(seat: MemberSeat) -> Tuple[str, int]:
-    """Return host and port at which a gang finds its leader."""
-    return seat.ip, seat.leader_port

@@ -1,4 +1,4 @@
-"""What an actor process knows about where it runs: node, cards, log folder, and whether Ray restarted it."""
+"""An actor process's view of its place: node, cards, log folder, and whether Ray restarted it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def log_path(file_name: str) -> str:
 
 
 def granted_cards() -> List[str]:
-    """Return the ids of the cards that Ray granted to this actor, as they stand in the visible-devices variable."""
+    """Return the ids of the cards that Ray granted to this actor, in the form of the visible-devices variable."""
     ids = ray.get_runtime_context().get_accelerator_ids()
     return [str(card) for card in ids.get("GPU", [])]
 
 
 def visible_devices(granted: List[str], node: Mapping[str, str]) -> Dict[str, str]:
-    """Return the variables by which an engine sees its cards: each says the granted ones, whoever made them.
+    """Return the variables by which an engine sees its cards: each names the granted ones, for every vendor.
 
-    Ray's own variable for this node's GPUs is among them, also where Ray was told not to set it. One that the node's
-    environment has and that HIP reads, too, is not left to contradict it. ROCR_VISIBLE_DEVICES stays the node's: what
-    it leaves out is left out of Ray's numbers as well.
+    Ray's own variable for this node's GPUs is among them, also where Ray is configured not to set it. The node's own
+    variable for HIP is replaced too, as it would contradict it. ROCR_VISIBLE_DEVICES stays the node's: Ray's numbers
+    leave out the same cards.
     """
     ids = ",".join(granted)
     variables = {CUDA: ids}
@@ -52,22 +52,22 @@ def rays_variable() -> Optional[str]:
 
         manager = get_accelerator_manager_for_resource("GPU")
         return manager.get_visible_accelerator_ids_env_var() if manager else None
-    except Exception:  # of Ray's inside: an engine then sees what CUDA_VISIBLE_DEVICES says
+    except Exception:  # private to Ray: without it an engine sees the cards of CUDA_VISIBLE_DEVICES
         return None
 
 
 def other_kinds() -> Dict[str, str]:
-    """Return what Ray set for accelerators that are no GPUs."""
+    """Return Ray's variables for accelerators that are not GPUs."""
     return {name: os.environ[name] for name in OTHER_KINDS if name in os.environ}
 
 
 def was_restarted() -> bool:
-    """Tell whether an earlier incarnation of this actor was up before."""
+    """Return whether an earlier incarnation of this actor was up before."""
     return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
 def restart_count() -> int:
-    """Return how often Ray has restarted this actor; 1 when it cannot be asked."""
+    """Return how many times Ray has restarted this actor; 1 when Ray does not answer."""
     try:
         return int(ray._private.state.actors(ray.get_runtime_context().get_actor_id())["NumRestarts"])
     except Exception:

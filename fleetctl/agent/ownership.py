@@ -8,14 +8,14 @@ from . import holders, sockets
 
 
 class PortTaken(Exception):
-    """Somebody else has the engine's port; the message says who."""
+    """Another process has the engine's port; the message names it."""
 
 
 class Ownership:
-    """Tells whose socket answers. The first answer is looked into; after that it is one look at /proc for each.
+    """Finds whose socket answers. The first answer is examined; after that it is one look at /proc for each.
 
-    An answer counts, too, when nobody can tell: where the kernel shows no such socket (an engine in a container with a
-    network of its own) or /proc does not show who holds it (another user's process, one in a container on this host).
+    An answer also counts when its owner is unknown: where the kernel shows no such socket (an engine in a container
+    with its own network) or /proc does not show its process (another user's, or one in a container on this host).
     """
 
     def __init__(self, port: int, engine: holders.Tree) -> None:
@@ -25,9 +25,9 @@ class Ownership:
         self._others: Dict[str, holders.Holder] = {}
 
     def objection(self, host: str) -> Optional[str]:
-        """Return None when the engine answers at `host`, or nobody can tell and never could; raises PortTaken.
+        """Return None when the engine answers at `host`, or the owner was always unknown; raises PortTaken.
 
-        Of two engines that share a port, as SO_REUSEPORT lets them, the one that began first may keep it.
+        Of two engines that share a port with SO_REUSEPORT, the one that began first may keep it.
         """
         proof = self._proof.get(host)
         if proof and proof.still():

@@ -1,4 +1,4 @@
-"""Ports of a member: kept until its engine has them; a fixed one that somebody else has is found before the start."""
+"""Ports of a member: kept until its engine has them; a fixed port in use is found before the start."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Mapping, Optional, Sequence
 from . import holders, sockets
 
 LOOPBACKS = ("127.0.0.1", "::1")
-SETTLE_S = 10.0
-"""A port may still be in the hands of an engine that is just being ended: that takes its grace, and a moment."""
 
 
 def reserve_port() -> socket.socket:
     """Bind a free port, at all addresses, IPv6 too where there is IPv6, and keep it.
 
-    The socket never listens and lets others share: so Linux gives its port to nobody who asks for any port, and an
-    engine that asks for this one and sets SO_REUSEADDR or SO_REUSEPORT, as servers do, binds it beside us.
+    The socket never listens and lets others share: so Linux gives its port to no process that binds port 0, and
+    an engine that binds this port with SO_REUSEADDR or SO_REUSEPORT, as servers do, shares it with us.
     """
     try:
         return _bind(socket.AF_INET6)
@@ -40,7 +38,7 @@ def _bind(family: socket.AddressFamily) -> socket.socket:
 
 
 def host_port(host: str, port: int) -> str:
-    """Return host and port as one address; an IPv6 host stands in brackets."""
+    """Return host and port as one address; an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -50,20 +48,20 @@ def probe_port(probe: Mapping[str, Mapping[str, object]]) -> Optional[int]:
     return int(str(port)) if port else None
 
 
-def taken_by(port: int, hosts: Sequence[str], patience_s: float = SETTLE_S) -> Optional[str]:
-    """Return None once nobody answers on the port at any of `hosts`, or who does so still after `patience_s`."""
+def taken_by(port: int, hosts: Sequence[str], patience_s: float) -> Optional[str]:
+    """Return None once no process answers on the port at any of `hosts`; after `patience_s`, the one that does."""
     deadline = time.monotonic() + patience_s
     while True:
         there = [one for host in hosts for one in sockets.answering(port, host)]
         if not there and not any(_answers(host, port) for host in hosts):
             return None
         if time.monotonic() >= deadline:
-            return holders.who(there)
+            return holders.name_holder(there)
         time.sleep(0.1)
 
 
 def connect(host: str, port: int, timeout_s: float) -> None:
-    """Open and close a connection; raises OSError. One with ourselves, which Linux may make of a free port, is none."""
+    """Open and close a connection; raises OSError, also for one with itself, which Linux may make on a free port."""
     with socket.create_connection((host, port), timeout=timeout_s) as connection:
         if connection.getsockname() == connection.getpeername():
             raise ConnectionRefusedError

@@ -1,4 +1,4 @@
-"""Readiness and liveness probes: http, tcp and exec. None = healthy, else a few words on what was seen."""
+"""Readiness and liveness probes: http, tcp and exec. None = healthy, else a short reason."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .ports import connect, probe_port
 BODY_BYTES = 10_240
 FIRST_PAUSE_S = 0.05
 Check = Callable[[], Optional[str]]
-NOBODY = ("ConnectionRefusedError", " OSError")
-"""How it ends when nobody listens, or there is no such address here."""
+NO_LISTENER = ("ConnectionRefusedError", " OSError")
+"""The end of a reason when no process listens, or there is no such address here."""
 
 
 def http_check(host: str, port: int, path: str, timeout_s: float) -> Optional[str]:
@@ -26,8 +26,8 @@ def http_check(host: str, port: int, path: str, timeout_s: float) -> Optional[st
         connection.request("GET", path, headers={"User-Agent": "fleetctl-probe", "Connection": "close"})
         answer = connection.getresponse()
         status = answer.status
-        answer.read(BODY_BYTES)  # to hang up on an unread answer would be a reset, of which engines complain
-    except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that is no text for HTTP
+        answer.read(BODY_BYTES)  # hanging up on an unread answer is a reset, which engines log as an error
+    except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that HTTP cannot carry
         return f"GET {path} on port {port}: {error.__class__.__name__}"
     finally:
         connection.close()
@@ -62,17 +62,17 @@ def exec_check(argv: Sequence[str], env: Mapping[str, str], cwd: str, timeout_s:
 
 
 def first_answer(hosts: Sequence[str], ask: Callable[[str], Optional[str]], owner: Ownership) -> Optional[str]:
-    """Ask at each host until somebody answers: an engine may listen on loopback alone, or not on loopback.
+    """Ask at each host until a process answers: an engine may listen on loopback alone, or not on loopback.
 
-    That must be the engine, healthy or not; raises PortTaken.
+    It must be the engine, healthy or not; raises PortTaken.
     """
-    nobody: Optional[str] = None
+    first: Optional[str] = None
     for host in hosts:
         found = ask(host)
-        if not (found and found.endswith(NOBODY)):
+        if not (found and found.endswith(NO_LISTENER)):
             return owner.objection(host) or found
-        nobody = nobody or found
-    return nobody
+        first = first or found
+    return first
 
 
 def build_check(
@@ -81,7 +81,7 @@ def build_check(
 ) -> Check:
     """Return the check a probe of the plan describes; its port defaults to the member's own, at any of `hosts`.
 
-    An answer counts only where it comes from a process of the engine, or where that cannot be told; see Ownership.
+    An answer counts only where it comes from a process of the engine, or where its owner is unknown; see Ownership.
     """
     timeout_s = float(probe.get("timeout", 5))
     asked = probe_port(probe) or port

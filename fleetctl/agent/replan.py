@@ -1,6 +1,6 @@
-"""Ask the client for a new plan where nodes are not what the plan took them for. The agent has no planner in it.
+"""Ask the client for a new plan where nodes differ from the plan. The agent has no planner in it.
 
-The apply goes on meanwhile: what is created is awaited, the lock is held. Each question names what Ray has free now, so
+The apply goes on meanwhile: what is created is awaited, the lock is held. Each question names Ray's free resources, so
 the answer differs; a client that has gone does not answer, and then the plan stays as it is.
 """
 
@@ -17,11 +17,11 @@ from .events import EventStream
 MOST_TIMES = 3
 PATIENCE_S = 60.0
 NODE_CODES = ("NODE_TAKEN", "NODE_GONE", "NODE_DRAINING")
-"""The refusals that another node may cure."""
+"""The refusals that another node may avoid."""
 
 
 class Replanning:
-    """The replicas that a node refused, and the question what to do with them. `job` names the answers."""
+    """The replicas that a node refused, and the request for a new plan. `job` names the answers."""
 
     def __init__(self, job: str, may_ask: bool, events: EventStream, clock: Callable[[], float]) -> None:
         self.refused: Dict[str, Outcome] = {}
@@ -33,14 +33,14 @@ class Replanning:
         self._until = 0.0
 
     def takes(self, key: str, outcome: Outcome) -> bool:
-        """Keep an outcome back that another plan may change; returns whether it does."""
+        """Keep an outcome back that another plan may change; returns whether it was kept."""
         if self._times_left == 0 or outcome.get("code") not in NODE_CODES:
             return False
         self.refused[key] = outcome
         return True
 
     def ask(self) -> None:
-        """Say what the nodes are like now, once; `answer` looks for what comes of it."""
+        """Send the state of the nodes, once; `answer` returns the reply."""
         if self._asked is not None:
             return
         self._asked = f"{self._job}-replan-{MOST_TIMES - self._times_left}"
@@ -64,7 +64,7 @@ class Replanning:
 
 
 def _nodes() -> List[Dict[str, Any]]:
-    """Return what Ray has free on each node that takes something new, and which ones are going or gone."""
+    """Return Ray's free resources on each node, and which nodes are draining or dead."""
     draining, free = cluster.draining_nodes(), cluster.free_by_node()
     nodes = []
     for record in ray.nodes():

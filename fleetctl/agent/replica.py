@@ -1,7 +1,7 @@
 """A replica of one member: the detached actor `ModelActor:<key>:<id>`. Its constructor returns when it is ready.
 
 So Ray's actor states are the health states: PENDING_CREATION = starting, ALIVE = ready, RESTARTING = the engine went
-down and comes back by policy, DEAD = it does not.
+down and is started again, DEAD = it is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .member import MemberSeat, deadline_after, write_reason
 
 
 def start_failure(error: Exception) -> StartFailed:
-    """Return any error of a start as one: a full disk must not cost a replica its remaining restarts either."""
+    """Return any error of a start as StartFailed: a full disk must not cost a replica its remaining restarts either."""
     if isinstance(error, StartFailed):
         return error
     return StartFailed("START_ERROR", f"{error.__class__.__name__}: {error}".strip())
@@ -57,7 +57,7 @@ class ModelActor:
         except StartFailed:
             engine.stop()
             raise
-        self._place["port"] = seat.served_port(engine)
+        self._place["port"] = engine.served_port()
         return engine
 
     def _end_with_engine(self) -> None:

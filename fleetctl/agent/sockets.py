@@ -1,7 +1,7 @@
-"""The TCP sockets that listen in our network namespace, as the kernel tells them.
+"""The TCP sockets that listen in our network namespace, from the kernel.
 
-The kernel is asked for just these by netlink, which takes 0.2 ms. Where it does not answer, as in some sandboxes, all
-sockets are read from /proc/net: 13 ms on a machine of 2 cores with 700 of them.
+Netlink lists just these, in 0.2 ms. Where it does not answer, as in some sandboxes, all sockets are read from
+/proc/net: 13 ms on a machine of 2 cores with 700 of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Listener(NamedTuple):
     link: str
 
     def answers_at(self, host: bytes) -> bool:
-        """Tell whether a connection to a packed address may come here. Sockets for IPv6 alone are not told apart."""
+        """Return whether a connection to a packed address may come here; one for IPv6 alone counts for IPv4 too."""
         return self.address in (ANY_V6, host, MAPPED + host) or (self.address == ANY_V4 and len(host) == 4)
 
 
@@ -85,7 +85,7 @@ def _read_table(family: socket.AddressFamily) -> Iterator[Listener]:
 
 
 def packed(host: str) -> Optional[bytes]:
-    """Return an address as the kernel has it; None for what is none."""
+    """Return an address as the kernel has it; None for text that is not an address."""
     try:
         return socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
     except OSError:
@@ -93,7 +93,7 @@ def packed(host: str) -> Optional[bytes]:
 
 
 def answering(port: int, host: str) -> Sequence[Listener]:
-    """Return who answers a connection to host and port: who has bound that very address before who has bound any."""
+    """Return the sockets that answer at host and port: those bound to that very address, else those bound to any."""
     address = packed(host)
     there = [one for one in listeners(port) if one.answers_at(address)] if address else []
     exact = [one for one in there if one.address not in (ANY_V4, ANY_V6)]

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Run the agent with the interpreter that runs Ray's workers, which need not be the `python` on PATH: the raylet that is
-# our ancestor was told on its command line how to start a worker.
+# our ancestor has the command that starts a worker on its command line.
 pid=$PPID
 while [ "${pid:-0}" -gt 1 ]; do
   interpreter=$(tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | sed -n 's/^--python_worker_command=\([^ ]*\) .*/\1/p' | head -n 1)

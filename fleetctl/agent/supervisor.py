@@ -6,11 +6,11 @@ called setsid or were orphaned: a subreaper inherits them. Two guards are needed
 children of a worker that it ends, which would take a single guard before it could act.
 
 The engine writes into a pipe that the actor made: standard error of both guards, so that what they say of themselves is
-in the log, too. The inner guard moves it to the log; whoever outlives it (outer guard, actor) moves what is left.
+in the log, too. The inner guard moves it to the log; after its end the outer guard, or the actor, moves the rest.
 
 Run by its source text, alone, with a configuration {argv, env, cwd, freshDir, log, output, parent}; writes
-`{"started": pid}` and `{"exited": status}` lines to standard output. Two guards stand beside every engine, so nothing
-slow is imported: `_signal` is `signal` without its enumerations, which would be a third of a start.
+`{"started": pid}` and `{"exited": status}` lines to standard output. Every engine has two guards, so nothing slow is
+imported: `_signal` is `signal` without its enumerations, which would be a third of a start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 LOG_BYTES = 64 << 20
-"""What one engine's output may take on disk, half in `NAME`, half in its predecessor `NAME.1`: hundreds of thousands of
+"""The disk space of one engine's output, half in `NAME`, half in its predecessor `NAME.1`: hundreds of thousands of
 lines, and even a hundred engines that complain in a loop leave room on the disk to which Ray spills its objects."""
 PIPE_BYTES = 256 << 10
 """What an engine can write while its guard is away. All pipes of one user share 64 MiB by default."""
@@ -42,7 +42,7 @@ GATHER_S = 0.02
 
 
 def prctl(option: int, value: int) -> None:
-    """Call prctl(2); failures are ignored because there is nothing better to do than to go on."""
+    """Call prctl(2); failures are ignored: there is nothing better to do."""
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
@@ -191,7 +191,7 @@ def become_guard(parent: int) -> int:
 
 
 def guard(child: int, reader: int, output: Output, pipes: List[int]) -> int:
-    """Wait until `child` ends or we are told to stop, then end everything below; return its wait status, or 15.
+    """Wait until `child` ends or SIGTERM comes, then end everything below; return its wait status, or 15.
 
     Output is moved as it comes where `pipes` names its pipe, else at the end alone.
     """
@@ -212,16 +212,16 @@ def guard(child: int, reader: int, output: Output, pipes: List[int]) -> int:
 
 
 def exit_like(status: int) -> None:
-    """End with an exit code that tells the wait status: the code itself, or 128 + signal."""
+    """Exit with the code of the wait status: the code itself, or 128 + signal."""
     os._exit(128 + (status & 0x7F) if status & 0x7F else status >> 8)
 
 
 def run_engine(config: Dict[str, Any]) -> None:
-    """Become the engine; what cannot be started is said in the engine's own log."""
+    """Become the engine; the engine's log says why a command cannot start."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_DFL)  # whatever was ignored where Ray was started
+        signal.signal(number, signal.SIG_DFL)  # signals may have been ignored where Ray was started
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # everything else that is open closes with exec
     try:
@@ -256,7 +256,7 @@ def main(config: Dict[str, Any]) -> None:
     if inner == 0:
         run_inner(config, outer, output)
     status = guard(inner, reader, output, [])
-    if config.get("freshDir"):  # who made it may be gone by now
+    if config.get("freshDir"):  # its maker may be gone by now
         import shutil  # only now: it is slow to import
 
         shutil.rmtree(config["freshDir"], ignore_errors=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.apply.record import apply_record
-from fleetctl.inventory.log_name import log_name
+from fleetctl.inventory.engine_log import log_name
 from fleetctl.version import __version__
 
 if TYPE_CHECKING:

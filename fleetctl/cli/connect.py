@@ -71,10 +71,9 @@ def open_dashboard(address: str | None, written: str | None, *, or_inventory: bo
     InventoryError for an address, a token, a header or a certificate that cannot be used.
     """
     from fleetctl.cli import signals
-    from fleetctl.inventory.access import find_access
+    from fleetctl.inventory.access import find_access, without_token
     from fleetctl.inventory.address import dashboard_url
     from fleetctl.inventory.client import DashboardClient
-    from fleetctl.inventory.token import without_token
 
     named = resolve_address(address, os.environ, written, or_inventory=or_inventory)
     given = bool(address or os.environ.get(ADDRESS_VARIABLE))

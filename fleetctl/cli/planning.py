@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from fleetctl.documents.placement_map import PlacementMap
     from fleetctl.documents.plan import Plan
     from fleetctl.fleetfile.resolved import ResolvedFleet
-    from fleetctl.inventory.agent_view import AgentView
     from fleetctl.inventory.read import InventorySource
+    from fleetctl.inventory.sums import AgentView
     from fleetctl.planner.options import PlanFacts, PlanOptions
 
 DEFAULT_EXPIRY_S = 24 * 3600.0

@@ -150,7 +150,7 @@ def _wait(answer: httpx.Response, delay: float | None, *, creates: bool) -> floa
 
 
 def _checked(method: str, path: str, answer: httpx.Response) -> httpx.Response:
-    from fleetctl.inventory.answer import said
+    from fleetctl.inventory.answer import error_text
 
     if answer.is_success:
         return answer
@@ -161,7 +161,7 @@ def _checked(method: str, path: str, answer: httpx.Response) -> httpx.Response:
         raise ForgeError(f"too many requests for the forge ({status} on {method} {path}){wait}",
                          hint="run the job again later", status=status)
     moved = " and moved elsewhere; was the repository renamed?" if answer.has_redirect_location else ""
-    raise ForgeError(f"{method} {path} answered {status}{said(answer)}{moved}", status=status)
+    raise ForgeError(f"{method} {path} answered {status}{error_text(answer)}{moved}", status=status)
 
 
 def _json(answer: httpx.Response) -> object:

@@ -1,6 +1,6 @@
-"""What a request carries so that a cluster, or a proxy in front of it, lets it in: token, headers, client certificate.
+"""What a request carries to be accepted by a cluster, or a proxy in front of it: token, headers, client certificate.
 
-None of it is ever shown, and it goes only to the address it was given for.
+All of it is secret, and goes only to the address it was given for.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from fleetctl.errors import InventoryError
-from fleetctl.inventory.token import find_token
 
 if TYPE_CHECKING:
     import ssl
 
+TOKEN_VARIABLE = "RAY_AUTH_TOKEN"  # noqa: S105
+TOKEN_PATH_VARIABLE = "RAY_AUTH_TOKEN_PATH"  # noqa: S105
+DEFAULT_TOKEN_PATH = ".ray/auth_token"  # noqa: S105
 HEADERS_VARIABLE = "FLEETCTL_HEADERS"
 CERTIFICATE_VARIABLE, KEY_VARIABLE = "FLEETCTL_CLIENT_CERT", "FLEETCTL_CLIENT_KEY"
 
@@ -27,14 +29,14 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?|")
 _OWN = frozenset({"accept", "accept-encoding", "connection", "content-length", "content-type", "transfer-encoding",
                   "user-agent"})
-"""What a request itself needs: how it is framed and unpacked, and that Ray does not take it for a browser's."""
+"""Headers that the request itself sets: framing, packing, and a User-Agent that Ray does not take for a browser's."""
 
 _EXAMPLE = 'a JSON object of texts: {"X-Api-Key": "..."}'
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What goes with each request. `withheld` = there is some, but not for an address that only a file names."""
+    """What goes with each request. `withheld` = it exists, but is not sent to an address that only a file names."""
 
     token: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -53,19 +55,19 @@ class Access:
         return {**self.headers, "Authorization": f"Bearer {self.token}"}
 
     def only_for_given(self, address: str, *, given: bool) -> Access:
-        """Return what may go to `address`; `given` = it was named by a flag or variable, not only by a file."""
+        """Return the access for `address`; `given` = it was named by a flag or variable, not only by a file."""
         if given or is_local(address) or self == Access():
             return self
         return Access(withheld=True)
 
 
 def find_access(environ: Mapping[str, str], home: Path) -> Access:
-    """Return what the environment and the home folder hold; raises InventoryError for what cannot be sent or read."""
+    """Return the access from environment and home folder; raises InventoryError if it cannot be read or sent."""
     certificate, key = (environ.get(name, "").strip() for name in (CERTIFICATE_VARIABLE, KEY_VARIABLE))
     if key and not certificate:
         raise InventoryError(f"{KEY_VARIABLE} is set, but {CERTIFICATE_VARIABLE} is not",
-                             hint="a key goes with its certificate; both may also lie in the one file of "
-                                  f"{CERTIFICATE_VARIABLE}")
+                             hint="a key goes with its certificate; the one file of "
+                                  f"{CERTIFICATE_VARIABLE} may also hold both")
     return Access(
         token=find_token(environ, home),
         headers=parse_headers(environ.get(HEADERS_VARIABLE, "")),
@@ -73,8 +75,49 @@ def find_access(environ: Mapping[str, str], home: Path) -> Access:
     )
 
 
+def find_token(environ: Mapping[str, str], home: Path) -> str | None:
+    """Return the token, or None. Like Ray: RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH names, then ~/.ray/auth_token.
+
+    Raises InventoryError when the named file cannot be read or holds nothing, or when the token cannot be sent.
+    """
+    if token := environ.get(TOKEN_VARIABLE, "").strip():
+        return _sendable(token, TOKEN_VARIABLE)
+    if named := environ.get(TOKEN_PATH_VARIABLE, "").strip():
+        return _sendable(_read_token(Path(named).expanduser()), TOKEN_PATH_VARIABLE)
+    default = home / DEFAULT_TOKEN_PATH
+    if not default.is_file():
+        return None
+    return _sendable(_read_token(default), str(default))
+
+
+def without_token(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a Ray that sends no token, not even the one it finds by itself."""
+    kept = {name: value for name, value in environ.items() if name not in (TOKEN_VARIABLE, TOKEN_PATH_VARIABLE)}
+    return {**kept, "RAY_AUTH_MODE": "disabled"}
+
+
+def _read_token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        order = f"{TOKEN_VARIABLE} wins over {TOKEN_PATH_VARIABLE}, and that over ~/{DEFAULT_TOKEN_PATH}"
+        raise InventoryError(f"the token file {path} cannot be read: {reason}", hint=order) from None
+    if not token:
+        raise InventoryError(f"the token file {path} is empty", hint="write the cluster's token into it, or remove it")
+    return token
+
+
+def _sendable(token: str, source: str) -> str:
+    """Refuse a token that no HTTP header can carry, without showing it."""
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise InventoryError(f"the token from {source} holds spaces or characters no HTTP header can carry",
+                             hint="a token is one line of plain letters, digits and signs")
+    return token
+
+
 def is_local(address: str) -> bool:
-    """Tell whether `address` stays on this machine: `auto`, or a loopback host."""
+    """Return whether `address` is on this machine: `auto`, or a loopback host."""
     if address == "auto":
         return True
     host = urlsplit(address if "://" in address else f"//{address}").hostname or ""
@@ -85,7 +128,7 @@ def is_local(address: str) -> bool:
 
 
 def parse_headers(text: str) -> Mapping[str, str]:
-    """Return the headers in FLEETCTL_HEADERS; raises InventoryError, without a word of what is in it."""
+    """Return the headers in FLEETCTL_HEADERS; raises InventoryError, which shows no value."""
     if not text.strip():
         return {}
     try:
@@ -109,21 +152,21 @@ def _check_header(number: int, name: str, value: object, known: set[str]) -> Non
         raise InventoryError(f"{HEADERS_VARIABLE} holds {name} twice", hint="small and capital letters are the same")
     if name.lower() in _OWN:
         raise InventoryError(f"{HEADERS_VARIABLE} holds {name}, which fleetctl sets itself",
-                             hint="it takes what a proxy in front of the cluster wants to see")
+                             hint="it takes the headers that a proxy in front of the cluster requires")
     if not isinstance(value, str) or not _VALUE.fullmatch(value):
-        raise InventoryError(f"{HEADERS_VARIABLE}: the value of {name} is no text that a header can carry",
+        raise InventoryError(f"{HEADERS_VARIABLE}: the value of {name} is not text that a header can carry",
                              hint="one line of ASCII letters, digits and signs, without blanks around it")
 
 
 def tls_context(certificate: tuple[Path, Path] | None) -> ssl.SSLContext:
-    """Return how to speak TLS: trust as SSL_CERT_FILE says, and the client certificate; raises InventoryError."""
+    """Return the TLS context: the authorities of SSL_CERT_FILE, and the client certificate; raises InventoryError."""
     import ssl
 
     import httpx
 
     try:
         context = httpx.create_ssl_context()
-    except OSError as error:  # of which an SSLError is one
+    except OSError as error:  # includes SSLError
         raise InventoryError(f"the authorities in SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {_reason(error)}",
                              hint="it names a PEM file with the certificates to trust") from None
     if certificate is None:
@@ -149,7 +192,7 @@ def _check_readable(variable: str, path: Path) -> None:
 
 
 def _no_password() -> str:
-    """Answer for a person: OpenSSL would ask on the terminal."""
+    """Refuse to ask: OpenSSL would ask on the terminal."""
     raise ValueError("its key has a password")
 
 

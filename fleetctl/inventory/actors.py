@@ -12,25 +12,26 @@ from dataclasses import dataclass
 from fleetctl.documents.inventory import LIVE_STATES
 from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.json_values import object_of, text_of
 from fleetctl.inventory.names import parse_actor_name
 from fleetctl.inventory.state_api import Row, list_rows
 
 QUERY_ORDER = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING", "ALIVE", "RESTARTING")
-"""States in the order actors pass through them, one query after the other: an actor that moves on between two queries
-is met again by a later one. RESTARTING comes twice, as an actor may fall from ALIVE back to it."""
+"""States in the order actors pass through them, one query after the other: a later query meets an actor that moves on
+between two queries. RESTARTING comes twice, as an actor may fall from ALIVE back to it."""
 
 LOGICAL_PATH, LOGICAL_KEYS = "/logical/actors", ("data", "actors")
 NO_NODE = "f" * 56
-"""What the dashboard's own list says for the node of an actor that has none yet."""
+"""The node of an actor that has none yet, in the dashboard's own list."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveActor:
     """One actor that is not dead. `claim` is what it takes from its node, or from its placement group if it has one.
 
-    `node_id` is None until it runs; while RESTARTING it is the node it ran on. `repr_name` is what its `__repr__` last
-    said, possibly before a restart; empty until its constructor has returned. `job_id` is the job that created it.
-    `namespace` None = not known: the dashboard's own list does not say it.
+    `node_id` is None until it runs; while RESTARTING it is the node it ran on. `repr_name` is its last `__repr__`,
+    possibly from before a restart; empty until its constructor has returned. `job_id` is the job that created it.
+    `namespace` None = not known: the dashboard's own list lacks it. `error` = the last line of its latest death.
     """
 
     actor_id: str
@@ -44,7 +45,7 @@ class LiveActor:
     claim: Claim
     repr_name: str
     restarts: int
-    last_words: str | None
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +77,21 @@ def list_live_actors(client: DashboardClient) -> LiveActors:
                       "; ".join(dict.fromkeys(cut)) or None)
 
 
-def _missing_replicas(client: DashboardClient, known: Mapping[str, LiveActor]) -> Iterator[LiveActor]:
-    """Yield the live replicas that are not among the `known` ones; raises InventoryError if it cannot."""
-    for actor_id, entry in client.stream_entries(LOGICAL_PATH, LOGICAL_KEYS, {"nocache": "1"}):
-        if actor_id in known or not isinstance(entry, dict) or parse_actor_name(_text(entry.get("name"))) is None:
-            continue
-        actor = read_actor(_row_of(actor_id, entry))
-        if actor is not None:
-            yield actor
+def _missing_replicas(client: DashboardClient, known: Mapping[str, LiveActor]) -> list[LiveActor]:
+    """Return the live replicas that are not among the `known` ones; raises InventoryError if it cannot."""
+
+    def read(actor_id: str, entry: object) -> LiveActor | None:
+        row = _row_of(actor_id, object_of(entry))
+        is_missing = actor_id not in known and parse_actor_name(str(row["name"])) is not None
+        return read_actor(row) if is_missing else None
+
+    found, _ = client.read_entries(LOGICAL_PATH, LOGICAL_KEYS, {"nocache": "1"}, read, opening="{", large=True)
+    return [actor for actor in found if actor is not None]
 
 
 def _row_of(actor_id: str, entry: Mapping[str, object]) -> Row:
     """Return an entry of the dashboard's list as a row of the state API, without a namespace."""
-    address = entry.get("address")
-    node_id = address.get("nodeId") if isinstance(address, dict) else None
+    node_id = object_of(entry.get("address")).get("nodeId")
     return {
         "actor_id": actor_id, "name": entry.get("name"), "state": entry.get("state"), "job_id": entry.get("jobId"),
         "class_name": entry.get("actorClass"), "repr_name": entry.get("reprName"),
@@ -104,42 +106,36 @@ def read_actor(row: Row) -> LiveActor | None:
     state = str(row.get("state"))
     if state not in LIVE_STATES or not row.get("actor_id"):
         return None
-    group = _text(row.get("placement_group_id")) or None
+    group, namespace = text_of(row.get("placement_group_id")), row.get("ray_namespace")
     resources = row.get("required_resources")
     return LiveActor(
         actor_id=str(row["actor_id"]),
-        name=_text(row.get("name")),
-        namespace=_text(row.get("ray_namespace")) if row.get("ray_namespace") is not None else None,
+        name=text_of(row.get("name")) or "",
+        namespace=None if namespace is None else str(namespace),
         state=state,
-        class_name=_text(row.get("class_name")),
-        job_id=_text(row.get("job_id")),
-        node_id=_text(row.get("node_id")) or None,
+        class_name=text_of(row.get("class_name")) or "",
+        job_id=text_of(row.get("job_id")) or "",
+        node_id=text_of(row.get("node_id")),
         placement_group_id=group,
         claim=read_claim_in_group(resources) if group else read_claim(resources),
-        repr_name=_text(row.get("repr_name")),
+        repr_name=text_of(row.get("repr_name")) or "",
         restarts=_whole(row.get("num_restarts")),
-        last_words=_last_words(row.get("death_cause")),
+        error=_death(row.get("death_cause")),
     )
 
 
-def _last_words(cause: object) -> str | None:
+def _death(cause: object) -> str | None:
     """Return the last line of the innermost message in Ray's death cause, a mapping one level deep by kind of death."""
     lines = [line.strip() for text in _messages(cause) for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else None
 
 
 def _messages(cause: object) -> Iterator[str]:
-    if not isinstance(cause, dict):
-        return
-    for key, value in sorted(cause.items()):
+    for key, value in sorted(object_of(cause).items()):
         if key in ("error_message", "formatted_exception_string") and isinstance(value, str):
             yield value
         else:
             yield from _messages(value)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _whole(value: object) -> int:

@@ -1,4 +1,4 @@
-"""From the address a person gives to the URL of the cluster's dashboard.
+"""From the address on the command line to the URL of the cluster's dashboard.
 
 `http(s)://...` is the dashboard itself. `auto` and `host:port` mean a Ray on this machine or network whose dashboard
 has to be looked up; that needs ray, and happens in another process, because the client itself imports ray nowhere.
@@ -34,9 +34,8 @@ def dashboard_url(address: str, environ: Mapping[str, str], *, python: str = sys
                   on_waiting: Callable[[], None] = lambda: None) -> str:
     """Return the dashboard's URL for `address`, without a trailing slash.
 
-    `environ` is what the look-up process gets; `python` the interpreter that has ray; `on_waiting` is called when it
-    takes long. Raises InventoryError for an
-    address of no known form and ClusterUnreachable when no Ray is found there.
+    `environ` is for the look-up process; `python` the interpreter that has ray; `on_waiting` is called when it takes
+    long. Raises InventoryError for an address of no known form and ClusterUnreachable when no Ray is found there.
     """
     if "://" in address:
         return _checked_url(address)
@@ -56,18 +55,18 @@ def _checked_url(address: str) -> str:
                              hint=f"allowed: {ADDRESSES}")
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise InventoryError(f"the address {without_secret(address)} holds more than scheme, host, port and path",
-                             hint="addresses stand in plans and logs: a token belongs in RAY_AUTH_TOKEN")
+                             hint="plans and logs show addresses: a token belongs in RAY_AUTH_TOKEN")
     return address.rstrip("/")
 
 
 def without_secret(address: str) -> str:
-    """Cut what may be secret from an address that is about to be shown."""
+    """Cut the parts that may be secret from an address, for a message."""
     return re.sub(r"//[^/@]*@", "//***@", address).partition("?")[0].partition("#")[0]
 
 
 def _looked_up(address: str, environ: Mapping[str, str], python: str, on_waiting: Callable[[], None]) -> str:
-    telling = threading.Timer(WAITING_S, on_waiting)
-    telling.start()
+    waiting = threading.Timer(WAITING_S, on_waiting)
+    waiting.start()
     try:
         found = subprocess.run([python, "-c", _LOOKUP, address], env=dict(environ), capture_output=True, text=True,
                                errors="replace", timeout=LOOKUP_TIMEOUT_S, check=False)
@@ -75,14 +74,14 @@ def _looked_up(address: str, environ: Mapping[str, str], python: str, on_waiting
         raise ClusterUnreachable(f"no Ray answered at {address!r} within {LOOKUP_TIMEOUT_S:.0f} s",
                                  hint=_lookup_hint(address)) from None
     finally:
-        telling.cancel()
+        waiting.cancel()
     if found.returncode == _NO_RAY:
         raise InventoryError(f"the address {address!r} is looked up with ray, which is not installed here",
                              hint="give the dashboard's own address (http://ray-head:8265), or "
                                   "pip install 'fleetctl[ray]'")
     urls = [line.removeprefix("url=") for line in found.stdout.splitlines() if line.startswith("url=http")]
     if found.returncode != 0 or not urls:
-        raise ClusterUnreachable(f"no Ray with a dashboard was found at {address!r}{_last_words(found.stderr)}",
+        raise ClusterUnreachable(f"no Ray with a dashboard was found at {address!r}{_last_line(found.stderr)}",
                                  hint=_lookup_hint(address))
     return urls[-1].rstrip("/")
 
@@ -92,6 +91,6 @@ def _lookup_hint(address: str) -> str:
     return f"{meant}Allowed: {ADDRESSES}"
 
 
-def _last_words(stderr: str) -> str:
+def _last_line(stderr: str) -> str:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     return f": {lines[-1][:200]}" if lines else ""

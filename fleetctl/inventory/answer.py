@@ -1,4 +1,4 @@
-"""An answer of the dashboard, whole and of bounded size, and what it says in words. Loads httpx: import it late."""
+"""An answer of the dashboard, whole and of bounded size, and the text of an error. Loads httpx: import it late."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import httpx
 
-from fleetctl.inventory.bounds import MAX_VALUES
+from fleetctl.inventory.json_entries import MAX_VALUES, count_values
 
 QUOTED = 200
 _BODY_HEADERS = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 
 
 class Answer(httpx.Response):
-    """What httpx gives, with the body already unpacked, as UTF-8, and JSON that cannot take the program down."""
+    """An answer of httpx with the body already unpacked, as UTF-8, and JSON that cannot end the program."""
 
     def json(self, **_: Any) -> Any:  # noqa: ANN401  as httpx has it
-        """Return the body as JSON; raises ValueError, nothing else, for what is none or too much to hold."""
+        """Return the body as JSON; raises only ValueError, for a body that is not JSON or holds too much."""
         return parse_json(self.content)
 
 
@@ -30,8 +30,8 @@ def whole(head: httpx.Response, body: bytes) -> Answer:
 
 
 def parse_json(body: bytes) -> object:
-    """Return what is in `body`; raises ValueError for what is not JSON, nests too deep, or holds too many values."""
-    if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
+    """Return the value in `body`; raises ValueError for text that is not JSON, is nested too deep or is too large."""
+    if len(body) > MAX_VALUES and count_values(body) > MAX_VALUES:
         raise ValueError("too many values")
     try:
         return json.loads(body)
@@ -39,8 +39,8 @@ def parse_json(body: bytes) -> object:
         raise ValueError("nested too deep") from None
 
 
-def said(answer: httpx.Response) -> str:
-    """Quote the first line of what an error answer says, as `: no such thing`; empty if it says nothing of use.
+def error_text(answer: httpx.Response) -> str:
+    """Quote the first line of an error answer, as `: no such thing`; empty if it holds no text of use.
 
     Ray's dashboard has `msg`, GitHub `message`, GitLab `message` or `error`.
     """

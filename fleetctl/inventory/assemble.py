@@ -1,4 +1,4 @@
-"""Put the parts of one reading together: nodes with their cards and what is used on them, and where parts disagree."""
+"""Put the parts of one reading together: nodes with their cards and what is in use; and where parts disagree."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from typing import Any
 
 from fleetctl.documents.inventory import Gpu, Node, NodeResources, ReplicaMember, is_lost
 from fleetctl.inventory.actors import LiveActor
-from fleetctl.inventory.cards import card_warnings, read_cards
+from fleetctl.inventory.cards import card_warnings, granted_by_card, read_cards, reports_its_cards, with_shares
 from fleetctl.inventory.claims import Claim
+from fleetctl.inventory.json_values import list_of, object_of
 from fleetctl.inventory.nodes import FoundNode, unique_names
-from fleetctl.inventory.placement_groups import PlacementGroup
 from fleetctl.inventory.replicas import FoundReplica
-from fleetctl.inventory.shares import granted_by_card, reports_its_cards, with_shares
 from fleetctl.inventory.sums import RaySum
-from fleetctl.inventory.used import listed_by_node
+from fleetctl.inventory.used import PlacementGroup, listed_by_node
 
 MEMBER_CLASS = "GangMember"
 """The class of the actors that are members of our gangs; see agent/gang.py."""
 
-
-
 NO_ACTOR = "f" * 32
-"""What the statistics of a worker say instead of an actor where it runs a task."""
+"""The actor id in the statistics of a worker that runs a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ class Parts:
 
 
 def build_nodes(parts: Parts) -> list[Node]:
-    """Return the nodes of the inventory document, ordered by name; dead ones are kept, to tell what is lost."""
+    """Return the nodes of the inventory document, ordered by name; dead ones are kept, since they show what is lost."""
     names = unique_names(parts.nodes)
     dead = {node.node_id for node in parts.nodes if node.state == "DEAD"}
     listed = listed_by_node(parts.actors, parts.replicas, dead, parts.groups)
@@ -87,22 +84,20 @@ def _cards(parts: Parts, node: FoundNode, members: Sequence[ReplicaMember], by_s
     if node.state == "DEAD":
         return []
     entry = parts.summary.get(node.node_id, {})
-    raylet = entry.get("raylet")
-    workers = raylet.get("coreWorkersStats") if isinstance(raylet, dict) else None
+    workers = list_of(object_of(entry.get("raylet")).get("coreWorkersStats"))
     cards = read_cards(entry, node.total.gpus)
-    granted = granted_by_card(cards, members, workers if isinstance(workers, list) else [],
-                              declared_gpus=node.total.gpus, live_actors=by_slot)
+    granted = granted_by_card(cards, members, workers, declared_gpus=node.total.gpus, live_actors=by_slot)
     return with_shares(cards, granted, used_gpus)
 
 
 def contradictions(parts: Parts) -> Iterator[str]:
-    """Say where the list of nodes lacks one that is surely alive: then it is not whole, and no picture of the cluster.
+    """Yield the nodes that are surely alive and not in the list of nodes: then the list is not whole.
 
-    An actor that is ALIVE is proof, as Ray ends or restarts the actors of a dead node before it forgets the node.
+    An actor that is ALIVE is proof: Ray ends or restarts the actors of a dead node before it forgets the node.
     """
     known = {node.node_id for node in parts.nodes}
     if not known:
-        return  # that nodes could not be read at all is told elsewhere, once
+        return  # _unusable in dashboard.py names an empty list
     for node_id in sorted(parts.summary.keys() - known):
         if parts.summary[node_id]["raylet"].get("state") == "ALIVE":
             yield f"node {node_id} is alive in the dashboard's node summary but not in the cluster's list of nodes"
@@ -112,8 +107,8 @@ def contradictions(parts: Parts) -> Iterator[str]:
 
 
 def consistency_warnings(parts: Parts) -> list[str]:
-    """Say what is odd or cannot be read; none of this makes the reading incomplete."""
-    return [*_unreadable_replicas(parts), *_waiting_for_nobody(parts), *_missing_cards(parts), *_card_warnings(parts)]
+    """Return contradictions and unreadable parts that leave the reading complete."""
+    return [*_unreadable_replicas(parts), *_nodes_not_listed(parts), *_missing_cards(parts), *_card_warnings(parts)]
 
 
 def _unreadable_replicas(parts: Parts) -> Iterator[str]:
@@ -122,16 +117,16 @@ def _unreadable_replicas(parts: Parts) -> Iterator[str]:
             yield f"replica {found.actor.name}: {problem}"
 
 
-def _waiting_for_nobody(parts: Parts) -> Iterator[str]:
-    """Name replicas that are not up and mean to be on a node Ray does not list: perhaps one that died long ago."""
+def _nodes_not_listed(parts: Parts) -> Iterator[str]:
+    """Name replicas that are not up and planned on a node Ray does not list: perhaps one that died long ago."""
     known = {node.node_id for node in parts.nodes}
     for found in parts.replicas if known else ():
         if found.actor.state == "ALIVE":
             continue
         for node_id in sorted({member.node_id for member in found.replica.members if member.node_id} - known):
-            advice = "; if that node is gone for good, evict the replica" if found.replica.fleet else ""
-            yield (f"replica {found.actor.name} is {found.actor.state} and meant for node {node_id}, which the cluster "
-                   f"does not list: it stays counted{advice}")
+            advice = "; if that node is permanently gone, evict the replica" if found.replica.fleet else ""
+            yield (f"replica {found.actor.name} is {found.actor.state} and planned on node {node_id}, which the "
+                   f"cluster does not list: it still counts{advice}")
 
 
 def _missing_cards(parts: Parts) -> Iterator[str]:

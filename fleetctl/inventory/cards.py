@@ -1,19 +1,28 @@
-"""Cards from the dashboard's node summary: what NVML sees on a node, in MiB, possibly some seconds old.
+"""Cards from the dashboard's node summary, and how much of each Ray has granted.
 
-That list is made for a user interface, not as an API: every field may be missing, and what is missing is unknown,
-never 0.
+The summary has what NVML sees on a node, in MiB, possibly some seconds old. It is made for a user interface, not as an
+API: every field may be missing, and a missing value is unknown, never 0.
+
+Ray counts per node. Which card an actor got is known from the replica itself (UUIDs and indices in its repr) or from
+its worker's statistics (slots, counted like the node's cards). Only when these together explain everything that is in
+use on the node is every card's share known; otherwise it is left open.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fleetctl.documents.inventory import Gpu
+from fleetctl.documents.inventory import Gpu, Replica, ReplicaMember, card_indices
 from fleetctl.documents.quantity import SHARE
+from fleetctl.inventory.json_values import list_of, object_of, text_of, whole_of
 
 MIB = 1 << 20
+
+_GPU_SLOTS = re.compile(r"GPU(?:Group[0-9A-Za-z]{36})?")
+"""A worker's GPUs, its own or out of any bundle of a placement group, after the dashboard's rewriting of names."""
 
 
 def read_cards(entry: Mapping[str, Any], declared_gpus: int) -> list[Gpu]:
@@ -22,25 +31,23 @@ def read_cards(entry: Mapping[str, Any], declared_gpus: int) -> list[Gpu]:
     A node that declares GPUs but shows no cards (no statistics yet, or a vendor Ray cannot measure) gets as many
     cards of unknown kind and memory.
     """
-    listed = entry.get("gpus")
-    cards = [card for item in (listed if isinstance(listed, list) else []) if (card := _card(item)) is not None]
+    cards = [card for item in list_of(entry.get("gpus")) if (card := _card(object_of(item))) is not None]
     if not cards:
         return [Gpu(index=index) for index in range(declared_gpus // SHARE)]
     return sorted(cards, key=lambda card: (card.index, card.uuid or ""))
 
 
-def _card(item: object) -> Gpu | None:
-    if not isinstance(item, dict) or not _whole(item.get("index")):
-        return None
-    return Gpu(
-        index=item["index"], uuid=_text(item.get("uuid")), model=_text(item.get("name")),
+def _card(item: Mapping[str, Any]) -> Gpu | None:
+    index = whole_of(item.get("index"))
+    return None if index is None else Gpu(
+        index=index, uuid=text_of(item.get("uuid")), model=text_of(item.get("name")),
         memory_total=_bytes(item.get("memoryTotal"), zero_is_unknown=True),
         memory_used=_bytes(item.get("memoryUsed"), zero_is_unknown=False),
     )
 
 
 def _bytes(mebibytes: object, *, zero_is_unknown: bool) -> int | None:
-    """MiB to bytes; unified-memory parts report no total, and some agents -1."""
+    """MiB to bytes; unified-memory parts report no total, and some agents report -1."""
     if isinstance(mebibytes, bool) or not isinstance(mebibytes, (int, float)) or not 0 <= mebibytes < 1e12:
         return None
     return None if zero_is_unknown and mebibytes == 0 else int(mebibytes * MIB)
@@ -61,9 +68,57 @@ def card_warnings(nodes: Sequence[tuple[str, int, Sequence[Gpu]]]) -> Iterator[s
             yield f"card {uuid} is reported by {', '.join(sorted(names))}: Ray nodes that share a machine"
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def with_shares(cards: Sequence[Gpu], granted: Mapping[int, int], used_gpus: int) -> list[Gpu]:
+    """Return the cards of one node with their share filled in.
+
+    `granted` is card index -> 1/10000 known to be granted, `used_gpus` the 1/10000 in use on the whole node.
+    """
+    everything_explained = sum(granted.values()) == used_gpus
+    shares = {card.index: granted.get(card.index, 0) for card in cards}
+    return [
+        card.model_copy(update={"share": shares[card.index] / SHARE})
+        if shares[card.index] <= SHARE and (everything_explained or shares[card.index] == SHARE) else card
+        for card in cards
+    ]
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+def granted_by_card(cards: Sequence[Gpu], members: Sequence[ReplicaMember], workers: Sequence[Any], *,
+                    declared_gpus: int, live_actors: frozenset[str]) -> dict[int, int]:
+    """Return card index -> 1/10000 granted on one node: what its `members` report, and the slots of other actors.
+
+    Worker statistics lag; those of actors not in `live_actors` (the live ones no replica reports for) are left out.
+    Slots count only where the node shows as many cards as it declares, and where the card has so much left: a member of
+    a gang may be reported and have slots.
+    """
+    granted: defaultdict[int, int] = defaultdict(int)
+    for member in members:
+        for index in card_indices(member, cards):
+            granted[index] += min(member.gpus, SHARE)
+    if len(cards) == declared_gpus // SHARE:
+        for slot, share in _slots(workers, live_actors):
+            if 0 <= slot < len(cards) and granted[cards[slot].index] + share <= SHARE:
+                granted[cards[slot].index] += share
+    return dict(granted)
+
+
+def reports_its_cards(replica: Replica) -> bool:
+    """Return whether the replica says which cards its members hold."""
+    return all(not member.gpus or member.gpu_uuids or member.gpu_indices for member in replica.members)
+
+
+def holds_cards(worker: object) -> bool:
+    """Return whether the statistics of a worker name GPUs."""
+    return any(map(_GPU_SLOTS.fullmatch, object_of(object_of(worker).get("usedResources"))))
+
+
+def _slots(workers: Sequence[Any], live_actors: frozenset[str]) -> Iterator[tuple[int, int]]:
+    for worker in map(object_of, workers):
+        if worker.get("actorId") not in live_actors:
+            continue
+        for name, amount in object_of(worker.get("usedResources")).items():
+            for slot in list_of(object_of(amount).get("resourceSlots")) if _GPU_SLOTS.fullmatch(name) else ():
+                try:
+                    place = int(slot["slot"]), round(float(slot["allocation"]) * SHARE)
+                except (KeyError, TypeError, ValueError, OverflowError):
+                    continue
+                yield place

@@ -1,8 +1,8 @@
-"""Whether Ray's sums have caught up with what ended lately: a plan must not be blocked by what is gone already.
+"""Whether Ray's sums have caught up with actors that ended: an actor that is gone must not block a plan.
 
-Ray's older autoscaler writes the sums down about every 5 seconds, with the time at which it had read them; the newer
-one reads them when it is asked. Sums may be written some time after they are read, so newer than the last ones is not
-new enough: they must have been read after the question.
+Ray's older autoscaler writes the sums about every 5 seconds, with the time at which it read them; the newer one reads
+them for each request. Sums may be written some time after they are read, so newer sums are not always new enough: they
+must have been read after the request.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from email.utils import parsedate_to_datetime
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.json_values import object_of
 
 STATUS_PATH = "/api/cluster_status"
 LONGEST_S, PAUSE_S = 15.0, 0.25
 CLOCK_STEP_S = 1.0
-"""An answer says when it was given in whole seconds."""
+"""The time of an answer is in whole seconds."""
 
 
 def sums_caught_up(
@@ -42,20 +43,18 @@ def sums_caught_up(
             sleep(PAUSE_S)
             last, _ = _status(client)
     except (InventoryError, ValueError):
-        pass  # then the plan stands on what could be read
+        pass  # the plan uses what could be read
     return last != first
 
 
 def _status(client: DashboardClient) -> tuple[float | None, float]:
-    """Return when Ray had read the sums that it gives, None where it does not say, and when it gave this answer.
+    """Return when Ray read its sums, None where it does not say, and when it gave this answer.
 
     Both are on the clock of its head node, the second in whole seconds, rounded down; 0 where no answer says it.
     """
     answer = client.get(STATUS_PATH)
-    body = answer.json() if answer.status_code == 200 else None
-    data = body.get("data") if isinstance(body, dict) else None
-    status = data.get("clusterStatus") if isinstance(data, dict) else None
-    read_at = status.get("time") if isinstance(status, dict) else None
+    body = object_of(answer.json()) if answer.status_code == 200 else {}
+    read_at = object_of(object_of(body.get("data")).get("clusterStatus")).get("time")
     return float(read_at) if isinstance(read_at, (int, float)) else None, _given_at(answer.headers.get("date", ""))
 
 

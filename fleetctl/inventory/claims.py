@@ -1,4 +1,4 @@
-"""What Ray has granted, in integers: GPU and CPU in 1/10000, memory in bytes. Integers add up without dust."""
+"""What Ray has granted, in integers: GPU and CPU in 1/10000, memory in bytes. Sums of integers are exact."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def claim_of_amounts(amounts: Amounts) -> Claim:
 
 
 def read_claim(resources: object) -> Claim:
-    """Return what a Ray resource mapping asks of its node itself; other resources are left out."""
+    """Return what a Ray resource mapping claims from its node itself; other resources are left out."""
     if not isinstance(resources, Mapping):
         return Claim()
     return Claim(_share(resources.get("GPU")), _share(resources.get("CPU")), round(_number(resources.get("memory"))))

@@ -1,37 +1,34 @@
 """The one place that sends HTTP: a thin client for a Ray dashboard, with errors a person can act on.
 
 Token, headers and certificate go into requests and nowhere else, never into a message. Reading the inventory uses
-GETs only, so it works through a proxy that lets nothing else pass. No answer takes more bytes or time than its bounds.
+GETs only, so it works through a proxy that lets only GETs pass. No answer takes more bytes or time than its bounds.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.access import Access, tls_context
-from fleetctl.inventory.bounds import Bounds
-from fleetctl.inventory.json_entries import NotTheAnswer, entries_within, few_values, items_within
-from fleetctl.inventory.patience import Contact, Overdue, Patience
-from fleetctl.inventory.refused import raise_if_refused
+from fleetctl.inventory.fetch import Bounds, Contact, Open, Overdue, Patience
+from fleetctl.inventory.json_entries import NotTheAnswer, entries_within, few_values
 from fleetctl.version import __version__
 
 if TYPE_CHECKING:
     import httpx
 
     from fleetctl.inventory.answer import Answer
-    from fleetctl.inventory.fetch import Open
 
 DEFAULT_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 RETRY_DELAYS_S = (0.2, 0.6)
 """Waits before the second and third try of a GET whose connection failed."""
 
-NOT_JSON = "is this the Ray dashboard, and is nothing between that cuts off or rewrites what it says?"
+NOT_JSON = "is this the Ray dashboard, and does nothing between cut off or rewrite its answers?"
 NO_ACCESS, USUAL_BOUNDS = Access(), Bounds()
 
 Result = TypeVar("Result")
@@ -41,8 +38,8 @@ class DashboardClient:
     """HTTP to one dashboard at `base_url`, such as http://ray-head:8265. Safe to use from several threads.
 
     `timeout_s` bounds the wait for each part of an answer, `bounds` the whole of it. `on_waiting` is called, once, when
-    the dashboard takes long; it may be replaced at any time. `interrupts` counts the interrupts of this process: each
-    ends the requests that wait in other threads. `sleep` is what waits between tries.
+    the dashboard takes long. `interrupts` counts the interrupts of this process: each
+    ends the requests that wait in other threads. `sleep` waits between tries.
     """
 
     def __init__(self, base_url: str, access: Access = NO_ACCESS, timeout_s: float = DEFAULT_TIMEOUT_S, *,
@@ -51,11 +48,10 @@ class DashboardClient:
         import httpx
 
         self.base_url = base_url.rstrip("/")
-        self.on_waiting = on_waiting
         self._access = access
         self._bounds = bounds
         self._sleep = sleep
-        self._contact = Contact(self._tell_waiting, interrupts)
+        self._contact = Contact(on_waiting, interrupts)
         is_tls = self.base_url.startswith("https")  # loading the certificates takes time plain HTTP need not spend
         verify = tls_context(access.certificate) if is_tls else False
         try:
@@ -75,15 +71,12 @@ class DashboardClient:
         """Close the connections."""
         self._http.close()
 
-    def _tell_waiting(self) -> None:
-        self.on_waiting()
-
     def request(self, method: str, path: str, *, params: Mapping[str, str] | None = None, json: object = None,
                 content: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
-        """Send one request and return the answer, whatever its status but 401, 403 and redirects.
+        """Send one request and return the answer with any status but 401, 403 and a redirect.
 
-        Raises ClusterUnreachable when nothing usable answers, ClusterRefused on 401 and 403, InventoryError for an
-        answer beyond the bounds. Only GETs are tried again, and only when the connection failed.
+        Raises ClusterUnreachable when the dashboard cannot be reached, ClusterRefused on 401, 403 and a redirect,
+        InventoryError for an answer beyond the bounds. Only GETs are tried again, and only when the connection failed.
         """
         patience = Patience(self._contact, self._bounds, self._bounds.total_s)
         sent = {"params": params, "json": json, "content": content, "headers": headers}
@@ -95,7 +88,7 @@ class DashboardClient:
 
         with self._explained(path):
             answer = self._tried(method, attempt)
-        raise_if_refused(self.base_url, path, answer, self._access)
+        self._require_accepted(path, answer)
         return answer
 
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Answer:
@@ -112,54 +105,40 @@ class DashboardClient:
             raise InventoryError(f"{path} answered 200, but not with whole JSON ({len(answer.content)} bytes)",
                                  hint=NOT_JSON) from None
 
-    def stream_entries(self, path: str, within: Sequence[str], params: Mapping[str, str] | None = None
-                       ) -> Iterator[tuple[str, object]]:
-        """Yield the entries of the one object at the keys `within` of a large JSON answer, while it comes in.
+    def read_entries(
+        self, path: str, within: Sequence[str], params: Mapping[str, str], read: Callable[[str, object], Result], *,
+        opening: str = "[", large: bool = False,
+    ) -> tuple[list[Result], Mapping[str, Any]]:
+        """Return what `read` makes of each key and value at the keys `within`, and the other values on the way there.
 
-        Memory does not depend on the size of the answer; the bounds of streams hold, and that of one entry. Raises as
-        `get_json` does, at any point: only an iteration that ends by itself has seen all entries.
+        `opening` says whether a list or an object ("{") is there; the keys of a list are "". Entries are read while
+        they come in, so memory does not depend on what `read` drops. `large` = the bounds of streams hold, and the
+        number of values is unlimited. Raises as `get_json` does.
         """
-        patience = Patience(self._contact, self._bounds, self._bounds.stream_s)
-        send = self._sender(patience, "GET", path, {"params": params})
-        with ExitStack() as stack, self._explained(path):
-            head, parts = self._tried("GET", lambda: stack.enter_context(patience.answer(send)))
-            self._require_stream(path, head, parts)
-            with _json_of(path):
-                yield from entries_within(self._limited(path, parts, self._bounds.stream_bytes), within,
-                                          self._bounds.entry_bytes)
-
-    def read_items(self, path: str, within: Sequence[str], params: Mapping[str, str], read: Callable[[object], Result]
-                   ) -> tuple[list[Result], Mapping[str, Any]]:
-        """Return what `read` makes of each item of the list at the keys `within`, and what stands beside the list.
-
-        Items are read while they come in. The bounds of a whole answer hold, and that of one entry. Raises as
-        `get_json` does.
-        """
-        patience = Patience(self._contact, self._bounds, self._bounds.total_s)
+        bounds = self._bounds
+        total_s, limit = (bounds.stream_s, bounds.stream_bytes) if large else (bounds.total_s, bounds.answer_bytes)
+        patience = Patience(self._contact, bounds, total_s)
         send = self._sender(patience, "GET", path, {"params": params})
 
         def attempt() -> tuple[list[Result], Mapping[str, Any]]:
             beside: dict[str, Any] = {}
             with patience.answer(send) as (head, parts):
-                self._require_stream(path, head, parts)
-                kept = few_values(self._limited(path, parts, self._bounds.answer_bytes))
+                if head.status_code != 200:
+                    self._require_ok(path, self._whole(path, head, parts))
+                limited = self._limited(path, parts, limit)
+                entries = entries_within(limited if large else few_values(limited), within, opening,
+                                         bounds.entry_bytes, beside)
                 with _json_of(path):
-                    return list(map(read, items_within(kept, within, self._bounds.entry_bytes, beside))), beside
+                    return [read(key, value) for key, value in entries], beside
 
         with self._explained(path):
             return self._tried("GET", attempt)
-
-    def _require_stream(self, path: str, head: httpx.Response, parts: Iterator[bytes]) -> None:
-        if head.status_code != 200:
-            answer = self._whole(path, head, parts)
-            raise_if_refused(self.base_url, path, answer, self._access)
-            self._require_ok(path, answer)
 
     def _sender(self, patience: Patience, method: str, path: str, sent: Mapping[str, Any]) -> Open:
         return partial(self._http.stream, method, self.base_url + path, extensions={"trace": patience.trace}, **sent)
 
     def _tried(self, method: str, attempt: Callable[[], Result]) -> Result:
-        """Return what an attempt returns; where a connection failed, GETs are tried again."""
+        """Return the result of an attempt; where a connection failed, GETs are tried again."""
         import httpx
 
         for delay in RETRY_DELAYS_S if method == "GET" else ():
@@ -176,12 +155,8 @@ class DashboardClient:
 
         try:
             yield
-        except Overdue as overdue:
-            from fleetctl.inventory.unreachable import why_overdue
-
-            raise why_overdue(self.base_url, path, overdue) from None
-        except (httpx.TransportError, httpx.InvalidURL, httpx.DecodingError) as error:
-            from fleetctl.inventory.unreachable import why_failed
+        except (Overdue, httpx.TransportError, httpx.InvalidURL, httpx.DecodingError) as error:
+            from fleetctl.inventory.request_errors import why_failed
 
             raise why_failed(self.base_url, path, error) from error
 
@@ -195,13 +170,19 @@ class DashboardClient:
         for part in parts:
             size += len(part)
             if size > limit:
-                raise InventoryError(f"{path} answered with more than {limit >> 20} MiB, which is read no further",
+                raise InventoryError(f"{path} answered with more than {limit >> 20} MiB; the rest is not read",
                                      hint="is this the Ray dashboard?")
             yield part
 
-    def _require_ok(self, path: str, answer: Answer) -> None:
-        from fleetctl.inventory.answer import said
+    def _require_accepted(self, path: str, answer: Answer) -> None:
+        from fleetctl.inventory.request_errors import raise_if_refused
 
+        raise_if_refused(self.base_url, path, answer, self._access)
+
+    def _require_ok(self, path: str, answer: Answer) -> None:
+        from fleetctl.inventory.answer import error_text
+
+        self._require_accepted(path, answer)
         if answer.status_code == 404:
             raise InventoryError(
                 f"{self.base_url}{path} does not exist (404)",
@@ -209,12 +190,12 @@ class DashboardClient:
                      "must pass this path",
             )
         if answer.status_code != 200:
-            raise InventoryError(f"{path} answered {answer.status_code}{said(answer)}")
+            raise InventoryError(f"{path} answered {answer.status_code}{error_text(answer)}")
 
 
 @contextmanager
 def _json_of(path: str) -> Iterator[None]:
-    """Turn what is wrong with a document into a message about the answer."""
+    """Turn an error in a document into a message about the answer."""
     try:
         yield
     except NotTheAnswer as error:

@@ -1,4 +1,4 @@
-"""Read a live cluster from its Ray dashboard: all GETs at once, and an honest word about what did not come through."""
+"""Read a live cluster from its Ray dashboard: all GETs at once; a part that fails is named in the warnings."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 from fleetctl.documents.inventory import ClusterIdentity, Inventory
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError
 from fleetctl.inventory.actors import LiveActors, list_live_actors
-from fleetctl.inventory.agent_view import AgentView
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
+from fleetctl.inventory.cards import holds_cards
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job, ours
+from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.nodes import FoundNode, read_node
-from fleetctl.inventory.placement_groups import list_placement_groups
 from fleetctl.inventory.planned import draining_nodes, find_planned
 from fleetctl.inventory.replicas import find_replicas
-from fleetctl.inventory.shares import holds_cards
 from fleetctl.inventory.state_api import Listing, Row, list_rows
-from fleetctl.inventory.sums import RaySum, read_sums
+from fleetctl.inventory.sums import AgentView, RaySum, read_sums
+from fleetctl.inventory.used import list_placement_groups
 
 SUMMARY_PATH = "/nodes"
 SUMMARY_PARAMS = {"view": "summary", "nocache": "1"}
@@ -39,7 +39,7 @@ class Summary:
 
 @dataclass(slots=True)
 class _Answers:
-    """What came back, part by part; `failures` collects why a part, or some of it, did not."""
+    """The answers, part by part; `failures` says why a part, or some of it, is missing."""
 
     nodes: Listing[Row] = field(default_factory=Listing)
     actors: LiveActors = field(default_factory=LiveActors)
@@ -55,9 +55,9 @@ def read_dashboard(
 ) -> Inventory:
     """Return the inventory of the cluster behind `client`; `observed_at` is now, RFC 3339 in UTC.
 
-    `agent` = what an agent has just seen of the nodes, which counts for more than what the dashboard says. Whatever
-    part fails, is refused or is cut short makes `complete` false and is named in `warnings`, unless Ray's own sums make
-    up for it. Raises ClusterUnreachable or ClusterRefused when the nodes could not even be asked for.
+    `agent` = what an agent has just seen of the nodes; it wins over the dashboard. A part that fails, is refused or is
+    cut short makes `complete` false and is named in `warnings`, unless Ray's own sums make up for it. Raises
+    ClusterUnreachable or ClusterRefused when the nodes cannot be requested.
     """
     answers = _ask(client)
     actors = answers.actors.actors
@@ -68,7 +68,7 @@ def read_dashboard(
     if any(node.state != "DEAD" for node in nodes) and not sums:
         parts = _without_sums(client, parts, answers)
     elif answers.actors.cut:
-        answers.notes.append(f"{answers.actors.cut}: who holds what is not known of all actors")
+        answers.notes.append(f"{answers.actors.cut}: the claims of some actors are not known")
     failures = [*answers.failures, *_unusable(answers, nodes), *_unknown(answers, parts),
                 *contradictions(parts)]
     return Inventory(
@@ -76,15 +76,15 @@ def read_dashboard(
         source=client.base_url,
         complete=not failures,
         warnings=[*failures, *answers.notes, *consistency_warnings(parts)],
-        cluster=ClusterIdentity(address=client.base_url, ray_version=_text(answers.version.get("ray_version")),
-                                session_id=_text(answers.version.get("session_name"))),
+        cluster=ClusterIdentity(address=client.base_url, ray_version=text_of(answers.version.get("ray_version")),
+                                session_id=text_of(answers.version.get("session_name"))),
         nodes=build_nodes(parts),
         replicas=[found.replica for found in parts.replicas],
     )
 
 
 def _ask(client: DashboardClient) -> _Answers:
-    """Send all requests at once and wait for all of them; a failed part stays empty and is named."""
+    """Send all requests at once and wait for all of them; a failed part is empty and named."""
     answers = _Answers()
     with ThreadPoolExecutor(max_workers=5, thread_name_prefix="inventory") as pool:
         nodes = pool.submit(_list_nodes, client)
@@ -121,16 +121,16 @@ def _whole(listing: Listing[Any]) -> list[str]:
 
 
 def _nodes(answers: _Answers, agent: AgentView | None) -> list[FoundNode]:
-    """Return the nodes; those that an agent found draining offer nothing, as no GET tells it."""
+    """Return the nodes; those that an agent found draining offer nothing. No GET shows a drain."""
     draining: Set[str] = draining_nodes(answers.jobs or ()) | (agent.draining if agent else frozenset())
-    found = [read_node(row, _raylet(answers.summary.entries.get(str(row.get("node_id")), {})))
-             for row in answers.nodes.rows]
+    records = {node_id: entry["raylet"] for node_id, entry in answers.summary.entries.items()}
+    found = [read_node(row, records.get(str(row.get("node_id")), {})) for row in answers.nodes.rows]
     return [replace(node, state="DRAINING") if node.state == "ALIVE" and node.node_id in draining else node
             for node in found if node is not None]
 
 
 def _without_sums(client: DashboardClient, parts: Parts, answers: _Answers) -> Parts:
-    """Add the placement groups, which hold what no actor holds, where Ray gives no sums: then no list may be cut."""
+    """Add the placement groups where Ray gives no sums. Then no list may be cut."""
     try:
         groups = list_placement_groups(client)
     except InventoryError as error:
@@ -144,31 +144,28 @@ def _without_sums(client: DashboardClient, parts: Parts, answers: _Answers) -> P
 
 def _read_summary(client: DashboardClient) -> Summary:
     """Return the dashboard's node summary."""
-    entries, beside = client.read_items(SUMMARY_PATH, ("data", "summary"), SUMMARY_PARAMS, _of_use)
-    return Summary({node_id: entry for entry in entries if isinstance(node_id := _raylet(entry).get("nodeId"), str)},
+    entries, beside = client.read_entries(SUMMARY_PATH, ("data", "summary"), SUMMARY_PARAMS, _of_use)
+    return Summary({node_id: entry for entry in entries if (node_id := text_of(entry["raylet"]["nodeId"]))},
                    read_sums(beside.get("nodeLogicalResources")))
 
 
-def _of_use(entry: object) -> Mapping[str, Any]:
-    """Return what is used of a node's entry: a tenth of it."""
-    if not isinstance(entry, dict):
-        return {}
-    raylet = _raylet(entry)
+def _of_use(_: str, entry: object) -> Mapping[str, Any]:
+    """Return the used part of a node's entry: a tenth of it."""
+    raylet = object_of(object_of(entry).get("raylet"))
     kept = {key: raylet.get(key) for key in ("nodeId", "state", "stateSnapshot", "nodeManagerHostname")}
-    workers = raylet.get("coreWorkersStats")
-    return {"gpus": entry.get("gpus"), "raylet": {**kept, "coreWorkersStats": list(filter(
-        holds_cards, workers if isinstance(workers, list) else []))}}
+    workers = list(filter(holds_cards, list_of(raylet.get("coreWorkersStats"))))
+    return {"gpus": object_of(entry).get("gpus"), "raylet": {**kept, "coreWorkersStats": workers}}
 
 
 def _read_version(client: DashboardClient) -> Mapping[str, Any]:
     body = client.get_json("/api/version")
-    if not isinstance(body, dict) or not _text(body.get("session_name")):
+    if not isinstance(body, dict) or not text_of(body.get("session_name")):
         raise InventoryError("/api/version answered without a session")
     return body
 
 
 def _unusable(answers: _Answers, nodes: Sequence[FoundNode]) -> Iterator[str]:
-    """Name rows that came but say nothing usable; no nodes at all is no picture of a cluster either."""
+    """Name rows that cannot be read; a list without nodes does not describe a cluster either."""
     if not answers.nodes.rows and not answers.failures:
         yield "the cluster lists no nodes at all"
     if unread := len(answers.nodes.rows) - len(nodes):
@@ -176,17 +173,8 @@ def _unusable(answers: _Answers, nodes: Sequence[FoundNode]) -> Iterator[str]:
 
 
 def _unknown(answers: _Answers, parts: Parts) -> Iterator[str]:
-    """Name replicas that start and cannot say whose they are yet, where the jobs that created them are not known."""
+    """Name starting replicas without a repr, where the jobs that created them are not known."""
     names = [found.actor.name for found in parts.replicas if answers.jobs is None and not found.actor.repr_name
              and found.replica.replica_id is not None and found.actor.state != "ALIVE"]
     if names:
-        yield f"whose {', '.join(names[:3])}{', ...' if len(names) > 3 else ''} will be is not known"
-
-
-def _raylet(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    raylet = entry.get("raylet")
-    return raylet if isinstance(raylet, dict) else {}
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+        yield f"the fleet of {', '.join(names[:3])}{', ...' if len(names) > 3 else ''} is not known"

@@ -1,7 +1,8 @@
-"""An engine's output, as the dashboard serves it from Ray's log folder: while it starts, runs, and after its end."""
+"""An engine's log, as the dashboard serves it from Ray's log folder: while it starts, runs, and after its end."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.log_name import log_name
+from fleetctl.inventory.json_values import object_of
 
 if TYPE_CHECKING:
     from fleetctl.inventory.answer import Answer
 
 READERS, QUOTED = 8, 200
+READABLE_CHARS = 60
 _MEMBER = re.compile(r"(.+)-([0-9]+)-([0-9]+)\.log")
 """What follows the replica in a log's name: group, copy, rank."""
 
 _ABSENT = re.compile(r"not found|no such file", re.IGNORECASE)
-"""How Ray's versions say that there is no such file on a node; all of them answer 500 for it."""
+"""The texts of Ray's versions for a file that a node does not have; all of them answer 500 for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class EngineLog:
 
     @property
     def label(self) -> str:
-        """What tells this member from its siblings."""
+        """This member among those of its replica."""
         return f"{self.group}/{self.copy_index} rank {self.rank}"
 
 
@@ -56,6 +58,13 @@ class LogRead:
     failed: tuple[str, ...] = ()
 
 
+def log_name(namespace: str, model: str, replica_id: int, group: str, copy_index: int, rank: int) -> str:
+    """Return the name of an engine's log: readable, the same after every restart, and unique in all namespaces."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.")[:READABLE_CHARS] or "model"
+    digest = hashlib.sha256(f"{namespace}\n{model}".encode()).hexdigest()[:8]
+    return f"fleetctl-{readable}-{digest}-{replica_id}-{group}-{copy_index}-{rank}.log"
+
+
 def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int) -> list[EngineLog]:
     """Return the logs of a replica that Ray still lists, a member each; empty when it is gone."""
     found = [replica for replica in seen.replicas if replica.model == model and replica.replica_id == replica_id]
@@ -74,18 +83,18 @@ def search_logs(client: DashboardClient, seen: Inventory, namespace: str, model:
     with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
         answers = list(pool.map(lambda node: _names_on(client, node.id, f"{prefix}*.log"), nodes))
     logs, failed = [], []
-    for node, told in zip(nodes, answers, strict=True):
-        if isinstance(told, str):
-            failed.append(f"{node.name}: {told}")
+    for node, names in zip(nodes, answers, strict=True):
+        if isinstance(names, str):
+            failed.append(f"{node.name}: {names}")
             continue
-        for file_name in told:
+        for file_name in names:
             if file_name.startswith(prefix) and (match := _MEMBER.fullmatch(file_name.removeprefix(prefix))):
                 logs.append(EngineLog(match[1], int(match[2]), int(match[3]), file_name, (node.id,)))
     return Search(tuple(logs), tuple(failed))
 
 
 def _names_on(client: DashboardClient, node_id: str, pattern: str) -> list[str] | str:
-    """Return the file names of one node, which its answer sorts by what Ray takes them for; or why there are none."""
+    """Return the file names of one node, which its answer groups by kind; or why there are none."""
     path = "/api/v0/logs"
     try:
         body: Any = client.get_json(path, {"node_id": node_id, "glob": pattern})
@@ -93,8 +102,8 @@ def _names_on(client: DashboardClient, node_id: str, pattern: str) -> list[str] 
     except InventoryError as error:
         return error.message
     except (KeyError, TypeError, AttributeError):
-        said = body.get("msg") if isinstance(body, dict) else None
-        return f"{path} answered without a list of files" + (f": {said}" if said else "")
+        message = object_of(body).get("msg")
+        return f"{path} answered without a list of files" + (f": {message}" if message else "")
 
 
 def read_log(client: DashboardClient, log: EngineLog, lines: int) -> LogRead:
@@ -117,11 +126,11 @@ def read_log(client: DashboardClient, log: EngineLog, lines: int) -> LogRead:
 
 
 def _failure(answer: Answer) -> str | None:
-    """Return what went wrong in the cluster, as Ray says it: with a status, or as the text of an answer with 200."""
+    """Return what went wrong in the cluster, in Ray's words: with a status, or as the text of an answer with 200."""
     if answer.status_code != 200:
-        from fleetctl.inventory.answer import said
+        from fleetctl.inventory.answer import error_text
 
-        return f"the dashboard answered {answer.status_code}{said(answer)}"
+        return f"the dashboard answered {answer.status_code}{error_text(answer)}"
     if answer.content.startswith(b"[failed]"):
         return f"the dashboard answered: {answer.text.partition(chr(10))[0][:QUOTED]}"
     return None

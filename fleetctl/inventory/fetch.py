@@ -1,27 +1,126 @@
-"""One HTTP request in a thread of its own, so that whoever waits for it can stop waiting, whatever it is stuck in.
+"""One HTTP request in a thread of its own, and how long its answer is waited for: the caller can always stop waiting.
 
 Looking up a name, connecting to several addresses, headers that come byte by byte: no limit of a socket bounds these.
-The body comes in small parts through a short queue; it is unpacked here, as what is small on the way may be huge.
+The body comes in small parts through a short queue. It is unpacked here, because a small body may unpack to a huge one.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import httpx
 
 PART_BYTES = 64 << 10
 PARTS_AHEAD = 8
-_LOOK_UP_S = 0.2
+CHECK_S = 0.2
+"""The time between two looks: is the wait to be reported, is the answer still wanted?"""
 _GZIP_OR_ZLIB = 47
 
 Open = Callable[[], AbstractContextManager["httpx.Response"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits of one request. Bytes are counted as they are unpacked, not as they travel; seconds include every try.
+
+    `stream_*` are for a large answer, of which only some entries are kept; `entry_bytes` is for one entry. `silent_s` =
+    the limit for an address that has never answered; `waiting_s` = after that long, a person hears of the wait.
+    """
+
+    answer_bytes: int = 256 << 20
+    total_s: float = 120.0
+    stream_bytes: int = 2 << 30
+    stream_s: float = 600.0
+    entry_bytes: int = 16 << 20
+    silent_s: float = 20.0
+    waiting_s: float = 3.0
+
+
+class Overdue(Exception):  # not an error yet: the client says what it means for the cluster
+    """The `seconds` of a request are over. `stage` = how far it came; `silent` = its address has never answered."""
+
+    def __init__(self, seconds: float, stage: str, *, silent: bool) -> None:
+        super().__init__(f"{seconds:g} s")
+        self.seconds = seconds
+        self.stage = stage
+        self.silent = silent
+
+
+@dataclass(slots=True)
+class Contact:
+    """What is known of an address: whether it has ever answered, and whether the wait for it was reported.
+
+    `interrupts` = how many times a person has interrupted the program. Python informs the main thread alone; a higher
+    count makes the other threads give up.
+    """
+
+    on_waiting: Callable[[], None]
+    interrupts: Callable[[], int]
+    answered: bool = False
+    reported: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def report(self) -> None:
+        """Report the wait, once for all requests that wait at a time."""
+        with self.lock:
+            first, self.reported = not self.reported, True
+        if first:
+            self.on_waiting()
+
+
+class Patience:
+    """The time one request has, all its tries together."""
+
+    def __init__(self, contact: Contact, bounds: Bounds, total_s: float) -> None:
+        self._contact = contact
+        self._bounds = bounds
+        self._total_s = total_s
+        self._begun = time.monotonic()
+        self._stage = "connecting"
+        self._interrupts = contact.interrupts()
+
+    def trace(self, event: str, _: Mapping[str, Any]) -> None:
+        """Note how far a try has come: connecting, tls or sent. httpcore calls this."""
+        if event.startswith("connection."):
+            self._stage = "tls" if event == "connection.start_tls.started" else "connecting"
+        elif event.startswith("http"):
+            self._stage = "sent"
+
+    @contextmanager
+    def answer(self, send: Open) -> Iterator[tuple[httpx.Response, Iterator[bytes]]]:
+        """Send a request and give its answer, status and headers first, and its body in parts. Raises Overdue."""
+        fetch = Fetch(send)
+        try:
+            head = self._next_part(fetch)
+            self._contact.answered = True
+            yield head, iter(lambda: self._next_part(fetch), None)
+            self._contact.reported &= self._elapsed_s() >= self._bounds.waiting_s  # prompt again: report the next wait
+        finally:
+            fetch.leave()
+
+    def _next_part(self, fetch: Fetch) -> Any:  # noqa: ANN401  the first is an answer, the others are bytes
+        while True:
+            elapsed_s = self._elapsed_s()
+            limit_s = self._total_s if self._contact.answered else min(self._bounds.silent_s, self._total_s)
+            if elapsed_s >= limit_s:
+                raise Overdue(limit_s, self._stage, silent=not self._contact.answered)
+            if self._contact.interrupts() != self._interrupts:
+                raise KeyboardInterrupt
+            if elapsed_s >= self._bounds.waiting_s:
+                self._contact.report()
+            with suppress(queue.Empty):
+                return fetch.next_part(min(limit_s - elapsed_s, CHECK_S))
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._begun
 
 
 class Fetch:
@@ -51,13 +150,13 @@ class Fetch:
                     if not self._hand_over(part):
                         return
             self._hand_over(None)
-        except BaseException as error:  # noqa: BLE001  whatever it is, it is raised where it is waited for
+        except BaseException as error:  # noqa: BLE001  next_part raises it for the caller
             self._hand_over(error)
 
     def _hand_over(self, part: httpx.Response | bytes | BaseException | None) -> bool:
         while not self._left.is_set():
             try:
-                self._parts.put(part, timeout=_LOOK_UP_S)
+                self._parts.put(part, timeout=CHECK_S)
             except queue.Full:
                 continue
             return True

@@ -1,4 +1,4 @@
-"""The jobs of the cluster that are ours, as Ray lists them: who ran what, and what it noted. Reads only."""
+"""Our jobs, as Ray lists them: their states, their metadata and their logs. Reads only."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.json_values import object_of
 
 if TYPE_CHECKING:
     import httpx
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 TOOL = "fleetctl"
 JOBS_PATH = "/api/jobs/"
 DRAINING = "draining"
-"""The key of a job's metadata under which its agent notes the nodes it found draining; see agent/note.py."""
+"""The key of a job's metadata under which its agent notes the nodes it found draining; see agent/apply.py."""
 
 Content = TypeVar("Content", dict[str, Any], list[dict[str, Any]])
 LOG_QUOTED, MESSAGE_SHOWN = ", last available logs", 200
@@ -44,9 +45,9 @@ class Job:
 
     @property
     def end_text(self) -> str:
-        """Ray's word for how it ended, on one line, without the piece of the log that Ray quotes there."""
-        said = self.message.partition(LOG_QUOTED)[0].partition("\n")[0].strip()
-        return f"{self.status}: {said[:MESSAGE_SHOWN]}" if said else self.status
+        """Ray's text for its end, on one line, without the piece of the log that Ray quotes there."""
+        text = self.message.partition(LOG_QUOTED)[0].partition("\n")[0].strip()
+        return f"{self.status}: {text[:MESSAGE_SHOWN]}" if text else self.status
 
 
 def look(client: DashboardClient, submission_id: str) -> Job:
@@ -75,16 +76,15 @@ def log_of(client: DashboardClient, submission_id: str) -> str | None:
 
 
 def _job(record: dict[str, Any]) -> Job:
-    driver = record.get("driver_info")
     return Job(
         str(record.get("submission_id") or ""), str(record.get("status") or ""), dict(record.get("metadata") or {}),
         str(record.get("message") or ""), int(record.get("start_time") or 0), int(record.get("end_time") or 0),
-        str(record.get("error_type") or ""), str(driver.get("id") or "") if isinstance(driver, dict) else "",
+        str(record.get("error_type") or ""), str(object_of(record.get("driver_info")).get("id") or ""),
     )
 
 
 def _content(answer: httpx.Response, kind: type[Content]) -> Content:
-    """Return the JSON of an answer; raises InventoryError when it is not what the Jobs API says."""
+    """Return the JSON of an answer; raises InventoryError when it is not one of the Jobs API."""
     try:
         content = answer.json()
     except (ValueError, RecursionError):

@@ -9,53 +9,42 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, MutableMapping, Sequence
 
-from fleetctl.inventory.bounds import MAX_VALUES
-
-Entry = TypeVar("Entry")
+MAX_VALUES = 16_000_000
+"""Values in one JSON document: Python keeps up to a hundred bytes for each, however short its text is."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
+_CLOSING = {"{": "}", "[": "]"}
 _ENDS, _FOLLOW = frozenset('"}]'), frozenset(",}] \t\n\r")
 _CUT_SHORT = 16
-"""An error within as many characters of the end may come of what is still on its way: half a literal or escape."""
+"""An error within as many characters of the end may come from half a literal or escape, whose rest is on its way."""
 
 
 class NotTheAnswer(ValueError):
     """Whole JSON, as far as it was read, but not what was asked for. The message goes on from the name of the path."""
 
 
-def entries_within(parts: Iterator[bytes], within: Sequence[str], entry_chars: int) -> Iterator[tuple[str, object]]:
-    """Yield the keys and values of the object at the keys `within`.
+def entries_within(parts: Iterator[bytes], within: Sequence[str], opening: str, entry_chars: int,
+                   beside: MutableMapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Yield keys and values of the object (`opening` "{") or list ("[", its keys are "") at the keys `within`.
 
-    Raises ValueError for what is no JSON, is cut off or has a value of more than `entry_chars`, NotTheAnswer for what
-    has no such object.
+    All other values on the way there are put into `beside`. Raises ValueError for a text that is not JSON, is cut off
+    or has a value of more than `entry_chars`, NotTheAnswer where there is no such object or list.
     """
     text = _Text(parts, entry_chars)
-    yield from _within(text, tuple(within), _Text.entries, {})
+    yield from _within(text, tuple(within), opening, beside)
     text.end()
 
 
-def items_within(parts: Iterator[bytes], within: Sequence[str], entry_chars: int,
-                 beside: MutableMapping[str, object]) -> Iterator[object]:
-    """Yield the values of the list at the keys `within`; raises as `entries_within` does.
-
-    What stands beside the list, and beside what it is in, is put into `beside`.
-    """
-    text = _Text(parts, entry_chars)
-    yield from _within(text, tuple(within), _Text.items, beside)
-    text.end()
-
-
-def _within(text: _Text, within: tuple[str, ...], take: Callable[[_Text], Iterator[Entry]],
-            beside: MutableMapping[str, object]) -> Iterator[Entry]:
-    """Yield what `take` does where `within` leads to from here."""
+def _within(text: _Text, within: tuple[str, ...], opening: str,
+            beside: MutableMapping[str, object]) -> Iterator[tuple[str, object]]:
     if not within:
-        yield from take(text)
+        for key in text.keys(opening):
+            yield key, text.value()
         return
     found = failed = False
-    for key in text.keys_of_object():
+    for key in text.keys("{"):
         if key != within[0] or failed:
             beside[key] = text.value()
             failed |= key == "result" and beside[key] is False
@@ -63,7 +52,7 @@ def _within(text: _Text, within: tuple[str, ...], take: Callable[[_Text], Iterat
             raise ValueError(f"it has {key} twice")
         else:
             found = True
-            yield from _within(text, within[1:], take, beside)
+            yield from _within(text, within[1:], opening, beside)
     if failed:
         raise NotTheAnswer(f"failed in the cluster: {beside.get('msg') or 'no reason given'}")
     if not found:
@@ -74,10 +63,15 @@ def few_values(parts: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the same parts; raises ValueError once they hold more values than may be kept."""
     values = 0
     for part in parts:
-        values += sum(map(part.count, (b",", b"[", b"{")))
+        values += count_values(part)
         if values > MAX_VALUES:
             raise ValueError("too many values")
         yield part
+
+
+def count_values(data: bytes) -> int:
+    """Return how many values JSON text holds at most."""
+    return sum(map(data.count, (b",", b"[", b"{")))
 
 
 class _Text:
@@ -91,43 +85,30 @@ class _Text:
         self._read = ""
         self._at = 0
 
-    def keys_of_object(self) -> Iterator[str]:
-        """Yield the keys of the object that begins here; whoever asks for the next has read the value of the last."""
-        self._expect("{")
-        if self._next_sign() == "}":
+    def keys(self, opening: str) -> Iterator[str]:
+        """Yield the keys of the object, or "" for each item of the list, that begins here.
+
+        The caller reads each value before it asks for the next key.
+        """
+        self._expect(opening)
+        if self._next_sign() == _CLOSING[opening]:
             self._at += 1
             return
         while True:
-            if self._next_sign() != '"':
-                raise ValueError("a key that is no text")
-            key = str(self.value())
-            self._expect(":")
-            yield key
+            yield self._key() if opening == "{" else ""
             sign = self._next_sign()
             self._at += 1
-            if sign == "}":
+            if sign == _CLOSING[opening]:
                 return
             if sign != ",":
-                raise ValueError("an object that does not go on as one")
+                raise ValueError(f"it does not go on after an entry of {opening}{_CLOSING[opening]}")
 
-    def entries(self) -> Iterator[tuple[str, object]]:
-        """Yield the keys and values of the object that begins here."""
-        return ((key, self.value()) for key in self.keys_of_object())
-
-    def items(self) -> Iterator[object]:
-        """Yield the values of the list that begins here."""
-        self._expect("[")
-        if self._next_sign() == "]":
-            self._at += 1
-            return
-        while True:
-            yield self.value()
-            sign = self._next_sign()
-            self._at += 1
-            if sign == "]":
-                return
-            if sign != ",":
-                raise ValueError("a list that does not go on as one")
+    def _key(self) -> str:
+        if self._next_sign() != '"':
+            raise ValueError("a key that is not text")
+        key = str(self.value())
+        self._expect(":")
+        return key
 
     def value(self) -> object:
         """Return the value that begins here."""
@@ -148,7 +129,7 @@ class _Text:
             self._need_more()  # a number may go on: 1, 1., 1.5
 
     def end(self) -> None:
-        """Raise ValueError when anything follows; reads to the end, where it shows whether it was all of it."""
+        """Read to the end, where a cut shows; raises ValueError when anything follows."""
         while not self._read[self._at:].strip(" \t\n\r"):
             self._at = len(self._read)
             if not self._more():
@@ -161,7 +142,7 @@ class _Text:
         self._at += 1
 
     def _next_sign(self) -> str:
-        """Go on to the next character that is no blank, and return it."""
+        """Go on to the next character that is not blank, and return it."""
         while True:
             match = _SPACE.match(self._read, self._at)
             self._at = match.end() if match else self._at

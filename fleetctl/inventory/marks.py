@@ -1,6 +1,6 @@
-"""What a replica tells of itself in its repr once it is up: its fleet, its spec, its members and what they claim.
+"""What a replica says of itself in its repr once it is up: its fleet, its spec, its members and what they claim.
 
-It is written by the agent, perhaps by another version of it, and read through Ray. Whatever cannot be read is left out
+The agent, perhaps another version of it, writes the repr, and Ray hands it on. A part that cannot be read is left out
 and named; nothing here raises.
 """
 
@@ -14,13 +14,14 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.documents.inventory import ReplicaMember
+from fleetctl.inventory.json_values import text_of
 
 _MEMBERS = TypeAdapter(list[ReplicaMember])
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What one repr tells. `problems` name what could not be read."""
+    """What one repr says. `problems` name what could not be read."""
 
     fleet: str | None = None
     namespace: str | None = None
@@ -30,18 +31,18 @@ class Marks:
 
 
 def read_marks(repr_name: str) -> Marks:
-    """Return what a repr tells; any other repr than ours is that of an actor that is not ours, and no problem."""
+    """Return what a repr says; a repr that is not ours belongs to a foreign actor, and is no problem."""
     if not repr_name.startswith("{"):
         return Marks()
     try:
-        told = json.loads(repr_name)
+        mark = json.loads(repr_name)
     except (ValueError, RecursionError):
         return Marks(problems=("its repr is not whole JSON",))
-    if not isinstance(told, dict):
+    if not isinstance(mark, dict):
         return Marks()
     problems: list[str] = []
-    members = _members(told.get("members"), problems)
-    return Marks(_text(told.get("fleet")), _text(told.get("namespace")), _text(told.get("specHash")), members,
+    members = _members(mark.get("members"), problems)
+    return Marks(text_of(mark.get("fleet")), text_of(mark.get("namespace")), text_of(mark.get("specHash")), members,
                  tuple(problems))
 
 
@@ -61,7 +62,3 @@ def _with_address(member: Mapping[str, Any] | object) -> object:
     if isinstance(member, dict) and "ip" in member and "address" not in member:
         return {**member, "address": member["ip"]}
     return member
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None

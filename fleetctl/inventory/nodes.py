@@ -1,4 +1,4 @@
-"""Nodes from the state API, each with a name a person knows and no two alike."""
+"""Nodes from the state API, each with a name that people know and that no other node has."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from fleetctl.documents.inventory import NodeState
 from fleetctl.inventory.claims import Claim, read_claim
+from fleetctl.inventory.json_values import object_of, text_of
 from fleetctl.inventory.state_api import Row
 
 NAME_LABEL = "fleet.io/node"
@@ -27,43 +28,36 @@ class FoundNode:
     labels: Mapping[str, str]
     total: Claim
     called: str
-    """What it is called; perhaps not by this name alone."""
+    """Its name; other nodes may have the same."""
 
 
 def read_node(row: Row, record: Mapping[str, Any]) -> FoundNode | None:
     """Return the node of one row; `record` is the dashboard's own record of it, which knows its host name, or empty.
 
     That a node is draining is in `record` only where the dashboard itself started after the drain; else only an agent
-    can tell. A state that is neither ALIVE nor DEAD counts as draining, too: such a node offers nothing, and what runs
-    on it is not taken for lost.
+    sees it. A state that is neither ALIVE nor DEAD counts as draining too: such a node offers nothing, and its replicas
+    are not lost.
     """
-    node_id = row.get("node_id")
-    if not isinstance(node_id, str) or not node_id:
+    node_id = text_of(row.get("node_id"))
+    if node_id is None:
         return None
-    labels = row.get("labels")
+    drains = object_of(record.get("stateSnapshot")).get("state") == "DRAINING" and row.get("state") == "ALIVE"
     return FoundNode(
         node_id=node_id,
-        ip=_text(row.get("node_ip")),
-        state="DRAINING" if _drains(record) and row.get("state") == "ALIVE" else _STATES.get(
-            str(row.get("state")), "DRAINING"),
-        labels={str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
+        ip=text_of(row.get("node_ip")),
+        state="DRAINING" if drains else _STATES.get(str(row.get("state")), "DRAINING"),
+        labels={str(key): str(value) for key, value in object_of(row.get("labels")).items()},
         total=read_claim(row.get("resources_total")),
         called=_called(row, record),
     )
 
 
-def _drains(record: Mapping[str, Any]) -> bool:
-    snapshot = record.get("stateSnapshot")
-    return isinstance(snapshot, dict) and snapshot.get("state") == "DRAINING"
-
-
 def _called(row: Row, record: Mapping[str, Any]) -> str:
     """Its label, else a name given to Ray, else its host name, else its IP."""
-    labels, ip = row.get("labels"), _text(row.get("node_ip"))
-    label = _text(labels.get(NAME_LABEL)) if isinstance(labels, dict) else None
-    given = _text(row.get("node_name"))
+    label = text_of(object_of(row.get("labels")).get(NAME_LABEL))
+    given, ip = text_of(row.get("node_name")), text_of(row.get("node_ip"))
     own = given if given != ip else None
-    return label or own or _text(record.get("nodeManagerHostname")) or ip or str(row["node_id"])
+    return label or own or text_of(record.get("nodeManagerHostname")) or ip or str(row["node_id"])
 
 
 def unique_names(nodes: Sequence[FoundNode]) -> dict[str, str]:
@@ -75,7 +69,3 @@ def unique_names(nodes: Sequence[FoundNode]) -> dict[str, str]:
         others = live[node.called] - 1 if node.state != "DEAD" else live[node.called] + dead[node.called] - 1
         names[node.node_id] = f"{node.called}-{node.node_id[:6]}" if others else node.called
     return names
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -1,7 +1,7 @@
-"""What our applies have planned for replicas that cannot tell it themselves yet: from the logs of their jobs.
+"""What our applies have planned for replicas that have no repr yet: from the logs of their jobs.
 
-A replica tells all about itself in its repr once it is up. Until then Ray knows its name and which job created it, and
-that job has written what it planned before it created anything.
+A replica describes itself in its repr once it is up. Until then Ray knows its name and the job that created it, and
+that job writes its plan to its log before it creates anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACCEPTED = '"type":"planAccepted"'
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What the apply that created a replica planned for it; `members` empty = its log does not tell.
+    """What the apply that created a replica planned for it; `members` empty = its log does not say.
 
     `namespace` is where that apply creates its replicas.
     """
@@ -37,14 +37,14 @@ class Planned:
 
 
 def draining_nodes(jobs: Sequence[Job]) -> frozenset[str]:
-    """Return the nodes that some apply of ours found draining; a drain is never taken back."""
+    """Return the nodes that some apply of ours found draining; a drain is never undone."""
     return frozenset(node_id for job in jobs for node_id in job.metadata.get(DRAINING, "").split())
 
 
 def find_planned(
     client: DashboardClient, jobs: Sequence[Job], actors: Collection[LiveActor]
 ) -> Mapping[str, Planned]:
-    """Return what is planned for those of `actors` that our jobs created and that have no repr yet, by actor id.
+    """Return the plans for those of `actors` that our jobs created and that have no repr yet, by actor id.
 
     Logs are read at once, each once, and only those that are needed.
     """
@@ -64,7 +64,7 @@ def find_planned(
 
 
 def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Planned]]:
-    """Yield what a job has planned, by actor name; nothing where its log cannot be had."""
+    """Yield what a job has planned, by actor name; nothing where its log cannot be read."""
     try:
         log = log_of(client, job.submission_id) or ""
     except InventoryError:

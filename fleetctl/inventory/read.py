@@ -1,16 +1,18 @@
-"""Read the inventory from wherever it comes: a live dashboard, or a snapshot file."""
+"""Read the inventory from a live dashboard or from a snapshot file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.inventory import Inventory
-from fleetctl.inventory.agent_view import AgentView
+from fleetctl.documents.loading import load_document
+from fleetctl.errors import DocumentError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import read_dashboard
-from fleetctl.inventory.snapshot import load_snapshot
+from fleetctl.inventory.sums import AgentView
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +44,49 @@ class Snapshot:
 
 
 InventorySource = Live | Snapshot
+STDIN = "-"
 
 
 def read_inventory(where: InventorySource) -> Inventory:
     """Return the inventory; a read that was cut off, refused in part or cut short has `complete` false.
 
-    Raises ClusterUnreachable or ClusterRefused when not even the nodes could be asked for, and DocumentError for a
-    snapshot that cannot be read.
+    Raises ClusterUnreachable or ClusterRefused when the nodes cannot be requested, and DocumentError for a snapshot
+    that cannot be read.
     """
     if isinstance(where, Snapshot):
         return load_snapshot(where.path, stdin=where.stdin)
     with collector_paused(lasting=True):
         return read_dashboard(where.client, observed_at=where.observed_at, namespace=where.namespace, agent=where.agent)
+
+
+def load_snapshot(path: str, *, stdin: Callable[[], bytes] | None = None) -> Inventory:
+    """Return the inventory in the file, JSON or YAML; `-` is standard input, which `stdin` reads.
+
+    Raises DocumentError when it cannot be read or is not an inventory, and when two nodes share an id or a name.
+    """
+    where, data = ("standard input", stdin()) if path == STDIN and stdin is not None else (path, _file_bytes(path))
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{where} is not UTF-8 text (byte {error.start})") from None
+    inventory = load_document(text, Inventory, where=where)
+    _check_nodes(inventory, where)
+    return inventory
+
+
+def _file_bytes(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise DocumentError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _check_nodes(inventory: Inventory, where: str) -> None:
+    for what in ("id", "name"):
+        seen: set[str] = set()
+        for node in inventory.nodes:
+            value = getattr(node, what)
+            if value in seen:
+                raise DocumentError(f"{where} lists two nodes with the {what} {value!r}",
+                                    hint=f"each node has a {what} of its own")
+            seen.add(value)

@@ -1,4 +1,4 @@
-"""From live actors to replicas: whose they are, what they claim, where their members are."""
+"""From live actors to replicas: their fleet, their claims, the nodes of their members."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def find_replicas(
 ) -> list[FoundReplica]:
     """Return the replicas among `actors`, ordered by model, id and name; `planned` by actor id.
 
-    Only in `namespace` can a replica be ours; elsewhere, and under foreign schemes, it is capacity in use. One that may
-    be anywhere holds its id here, so that nobody else gets it. What a replica says of its members is believed
-    everywhere: where it is, or will be, is no question of whose it is.
+    Only in `namespace` can a replica be ours; elsewhere, and under foreign schemes, it is capacity in use. A replica of
+    an unknown namespace holds its id here, so that no other replica gets it. The members in a replica's repr count
+    in every namespace.
     """
     found = []
     for actor in actors:
@@ -42,7 +42,7 @@ def find_replicas(
 
 
 def _namespace(actor: LiveActor, marks: Marks, planned: Planned | None) -> str | None:
-    """Return where it is, from Ray, from itself, or from the apply that created it; None = nobody says."""
+    """Return its namespace from Ray, from its repr, or from the apply that created it; None = unknown."""
     if actor.namespace is not None:
         return actor.namespace
     return marks.namespace or (planned.namespace if planned else None)
@@ -70,22 +70,22 @@ def _replica(
 
 
 def _members(actor: LiveActor, marks: Marks, planned: Planned | None) -> tuple[ReplicaMember, ...]:
-    """Return the members: as the replica tells them, as they were planned, or as Ray knows its one actor."""
+    """Return the members: from the replica's repr, from its plan, or from Ray's record of its one actor."""
     if marks.members:
-        told = marks.members if actor.state == "ALIVE" else tuple(map(_without_place, marks.members))
-        return (_from_actor(actor, told[0]),) if len(told) == 1 else told
+        members = marks.members if actor.state == "ALIVE" else tuple(map(_without_place, marks.members))
+        return (_from_actor(actor, members[0]),) if len(members) == 1 else members
     if planned and len(planned.members) > 1:
         return planned.members
     return (_from_actor(actor, planned.members[0] if planned and planned.members else ReplicaMember()),)
 
 
 def _without_place(member: ReplicaMember) -> ReplicaMember:
-    """Leave out what is of the last life while a replica is being restarted."""
+    """Leave out the places of the last life while a replica is being restarted."""
     return member.model_copy(update={"address": None, "port": None, "gpu_indices": [], "gpu_uuids": []})
 
 
 def _from_actor(actor: LiveActor, member: ReplicaMember) -> ReplicaMember:
-    """Fill a single member with what Ray itself knows of its actor."""
+    """Complete a single member from Ray's own record of its actor."""
     return member.model_copy(update={
         "node_id": actor.node_id or member.node_id, "gpus": actor.claim.gpus,
         "cpus": actor.claim.cpus, "memory": actor.claim.memory,
@@ -93,9 +93,6 @@ def _from_actor(actor: LiveActor, member: ReplicaMember) -> ReplicaMember:
 
 
 def _error(actor: LiveActor) -> str | None:
-    """Say what went wrong with an actor that is live but not up, or that was restarted."""
-    if actor.last_words:
-        return actor.last_words
-    if actor.state == "RESTARTING":
-        return f"it ended and is being restarted (restart {max(actor.restarts, 1)})"
-    return None
+    """Return why an actor is live but not up, or was restarted."""
+    restart = f"it ended and is being restarted (restart {max(actor.restarts, 1)})"
+    return actor.error or (restart if actor.state == "RESTARTING" else None)

@@ -1,4 +1,4 @@
-"""Lists from Ray's state API, read with explicit limits and never trusted to be whole without a look."""
+"""Lists from Ray's state API, read with explicit limits; whether a list is whole is always checked."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.json_values import whole_of
 
 LIMIT = 10_000
 """The most rows Ray gives in one answer; without a limit it gives 100."""
@@ -18,7 +19,7 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[Read]):
-    """What was read of the rows of one list; `unread` = how many rows there was nothing to read of.
+    """The rows of one list, as they were read; `unread` = how many could not be read.
 
     `cut` = Ray left rows out because there are too many; `problems` = some may be missing.
     """
@@ -31,7 +32,7 @@ class Listing(Generic[Read]):
 
 def list_rows(client: DashboardClient, what: str, read: Callable[[Row], Read | None], *,
               where: tuple[str, str, str] | None = None) -> Listing[Read]:
-    """Return what `read` makes of each row of /api/v0/<what>, filtered by `where` = (column, predicate, value).
+    """Return the result of `read` for each row of /api/v0/<what>, filtered by `where` = (column, predicate, value).
 
     Ray looks up `state = X` at the source, so dead actors cost nothing; other filters run after reading. Rows are read
     while they come in. Raises InventoryError when there is no list of rows in the answer.
@@ -41,19 +42,19 @@ def list_rows(client: DashboardClient, what: str, read: Callable[[Row], Read | N
     if where is not None:
         params |= dict(zip(("filter_keys", "filter_predicates", "filter_values"), where, strict=True))
 
-    def read_row(row: object) -> Read | None:
+    def read_row(_: str, row: object) -> Read | None:
         if not isinstance(row, dict):
             raise InventoryError(f"{path} answered without a list of rows")
         return read(row)
 
-    found, listing = client.read_items(path, ("data", "result", "result"), params, read_row)
+    found, listing = client.read_entries(path, ("data", "result", "result"), params, read_row)
     usable = tuple(row for row in found if row is not None)
     return Listing(usable, len(found) - len(usable), tuple(_problems(path, listing)), _cut(path, listing, len(found)))
 
 
 def _cut(path: str, listing: Mapping[str, Any], count: int) -> str | None:
     """Say how many rows were left out, at the source or by the limit of the answer."""
-    total, kept, matching = (_count(listing.get(key)) for key in ("total", "num_after_truncation", "num_filtered"))
+    total, kept, matching = (whole_of(listing.get(key)) for key in ("total", "num_after_truncation", "num_filtered"))
     if total is not None and kept is not None and total > kept:
         return f"{path} was cut: {kept} of {total} rows"
     if matching is not None and matching > count:
@@ -66,7 +67,3 @@ def _problems(path: str, listing: Mapping[str, Any]) -> list[str]:
     warning = listing.get("partial_failure_warning")
     partial = [f"{path} is partial: {warning}"] if warning else []
     return partial + [f"{path}: {warning}" for warning in listing.get("warnings") or ()]
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

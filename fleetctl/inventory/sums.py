@@ -1,15 +1,15 @@
-"""What Ray itself says is in use on each node: actors, tasks, placement groups, anything.
+"""Ray's own sums of what is in use on each node: actors, tasks, placement groups, everything.
 
-The dashboard has it as text for its pages: `3.0/4.0 GPU`, and where placement groups hold something `0.5/4.0 GPU (0.5
-used of 2.0 reserved in placement groups)`. Only what is used of a reservation is in the first number, so the rest of it
-is added here. Memory is rounded to two decimals of its unit.
+The dashboard has them as text for its pages: `3.0/4.0 GPU`, and with placement groups `0.5/4.0 GPU (0.5 used of 2.0
+reserved in placement groups)`. The first number counts only the used part of a reservation, so the rest of it is added
+here. Memory is rounded to two decimals of its unit.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.inventory.claims import Claim
@@ -28,10 +28,25 @@ class RaySum:
     memory_error: int = 0
 
     def at_least(self, listed: Claim) -> Claim:
-        """Return what is in use: the sum, or what the lists say where that is more, or as good as the same."""
+        """Return what is in use: the sum, or the claim in the lists where it is larger or differs only by rounding."""
         near = abs(self.used.memory - listed.memory) <= self.memory_error
         return Claim(max(self.used.gpus, listed.gpus), max(self.used.cpus, listed.cpus),
                      listed.memory if near else max(self.used.memory, listed.memory))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """What an agent has seen inside the cluster: free amounts by node id, and the draining nodes.
+
+    The dashboard says both late, or not at all.
+    """
+
+    free: Mapping[str, Claim] = field(default_factory=dict)
+    draining: frozenset[str] = frozenset()
+
+    def sums(self, totals: Mapping[str, Claim]) -> Mapping[str, RaySum]:
+        """Return what is in use on each node that the agent has seen; `totals` = what the nodes have in all."""
+        return {node_id: RaySum(totals[node_id].less(free)) for node_id, free in self.free.items() if node_id in totals}
 
 
 def read_sums(listed: object) -> Mapping[str, RaySum]:
@@ -41,7 +56,7 @@ def read_sums(listed: object) -> Mapping[str, RaySum]:
 
 
 def read_sum(text: object) -> RaySum | None:
-    """Return the sum of one node, or None where its text is not what Ray writes."""
+    """Return the sum of one node, or None where its text is not in Ray's form."""
     amounts: dict[str, tuple[float, float]] = {}
     for line in text.splitlines() if isinstance(text, str) else ():
         match = _LINE.fullmatch(line.strip())

@@ -1,28 +1,58 @@
-"""What is in use on each node: Ray's own sum, and at least what is listed there or still on its way.
+"""What lists show to be in use on each node, or to be in use soon. Ray's own sums are in sums.py.
 
-Ray counts everything, tasks too, but it is some seconds behind, and what waits for a worker is not in it. A replica
-that is starting counts where it was planned, so that the next plan does not promise the same room twice.
+Ray counts everything, tasks too, but it is some seconds behind and does not count actors that wait for a worker. A
+replica that is starting counts on its planned node, so that the next plan does not use the same room twice.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from fleetctl.documents.inventory import ReplicaMember, is_lost
 from fleetctl.inventory.actors import LiveActor
-from fleetctl.inventory.claims import Claim
-from fleetctl.inventory.placement_groups import PlacementGroup
+from fleetctl.inventory.claims import Claim, read_claim
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.replicas import FoundReplica
+from fleetctl.inventory.state_api import Listing, Row, list_rows
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementGroup:
+    """One placement group that is not removed. `held` has one entry per bundle that Ray has put on a node."""
+
+    name: str
+    held: tuple[tuple[str, Claim], ...]
+
+
+def list_placement_groups(client: DashboardClient) -> Listing[PlacementGroup]:
+    """Return the groups that hold or await something.
+
+    Ray keeps 10,000 groups on its list, removed ones too, so it is read only where Ray gives no sums of what is in use.
+    """
+    return list_rows(client, "placement_groups", read_placement_group, where=("state", "!=", "REMOVED"))
+
+
+def read_placement_group(row: Row) -> PlacementGroup | None:
+    """Return the group of one row, or None for a removed one."""
+    return None if row.get("state") == "REMOVED" else PlacementGroup(str(row.get("name") or ""), tuple(_held(row)))
+
+
+def _held(row: Row) -> Iterator[tuple[str, Claim]]:
+    for bundle in map(object_of, list_of(row.get("bundles"))):
+        if node_id := text_of(bundle.get("node_id")):
+            yield node_id, read_claim(bundle.get("unit_resources"))
 
 
 def listed_by_node(actors: Sequence[LiveActor], replicas: Sequence[FoundReplica], dead: Set[str],
                    groups: Sequence[PlacementGroup] = ()) -> Mapping[str, Claim]:
-    """Return what each node id has granted as far as lists tell, or will have once what is starting has started.
+    """Return what each node id has granted according to the lists, starting replicas included.
 
-    Actors count where they are, and our gangs by their members, whose placement group they hold. A replica with a node
-    among the `dead` ones holds nothing elsewhere: a gang is pinned, and cannot come up again. `groups` are the
-    placement groups of others, where Ray gives no sums; those of our gangs are left out.
+    Actors count on their nodes, and our gangs by their members, whose placement group they hold. A replica with a node
+    among the `dead` ones holds nothing elsewhere: a gang is pinned and cannot start again. `groups` are all placement
+    groups, where Ray gives no sums; those of our gangs are left out.
     """
     members_of = {one.actor.actor_id: one.replica.members for one in replicas}
     used: defaultdict[str, Claim] = defaultdict(Claim)

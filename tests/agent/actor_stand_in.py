@@ -30,7 +30,7 @@ def say(**what: Any) -> None:
 
 def main(order: dict[str, Any]) -> None:
     engine_module.DEFAULT_READY_S = order["aliveFor"]
-    ports.SETTLE_S = order.get("patience", 0.2)
+    engine_module.PORT_FREE_S = order.get("patience", 0.2)
     reserved = [ports.reserve_port(), ports.reserve_port()]
     port, leader_port = (holder.getsockname()[1] for holder in reserved)
     injected = {**order["injected"], "FLEETCTL_PORT": str(port), "FLEETCTL_LEADER_PORT": str(leader_port)}

@@ -160,7 +160,7 @@ def test_a_node_without_room_is_looked_at_again_before_it_counts(here: Here) -> 
     assert attempt.result is None
     told = here.run(attempt)
     assert (told["outcome"], told["code"], told["message"]) == ("blocked", "NODE_TAKEN", here.short[0])
-    assert here.now >= attempt_module.SETTLE_S
+    assert here.now >= attempt_module.SHORTFALL_S
     assert (here.events, here.killed) == ([], [])
 
 
@@ -179,10 +179,6 @@ def test_a_replica_that_becomes_ready_says_where_it_answers(here: Here) -> None:
     assert here.events == ["created", "replicaCreated"]
     assert attempt.granted
     assert here.killed == []
-
-
-def test_the_address_of_a_node_with_ipv6_is_one_that_can_be_dialled() -> None:
-    assert attempt_module.address_of({"ip": "fd00::7", "port": 7001}) == "[fd00::7]:7001"
 
 
 def test_a_replica_beyond_the_target_is_skipped(here: Here) -> None:
@@ -335,7 +331,7 @@ def test_one_that_was_starting_before_is_awaited(here: Here) -> None:
 
 
 def test_a_constructor_that_failed_tells_the_engines_last_words_and_nothing_is_killed(here: Here) -> None:
-    words = "code 3; last words: no weights"
+    words = "code 3; last output: no weights"
     here.states = ["PENDING_CREATION", "DEAD"]
     here.death = f"ray says: RuntimeError: {encode_failure('ENGINE_EXITED', words)}"
     told = here.run(here.attempt())

@@ -5,8 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 SEND = """\
 import sys
+
+import pytest
 from ray import cloudpickle
 import fleetctl.agent
 from fleetctl.agent.gang import GangCoordinator, GangMember
@@ -16,6 +22,8 @@ sys.stdout.buffer.write(cloudpickle.dumps((ModelActor, GangCoordinator, GangMemb
 """
 RECEIVE = """\
 import sys
+
+import pytest
 from ray import cloudpickle
 
 class Nothing:

@@ -69,20 +69,20 @@ def test_room_is_what_the_driver_calls_free_for_it_keeps_some_for_itself() -> No
 
 def test_an_objection_names_the_card_and_the_arithmetic() -> None:
     assert objection([card(0), card(5, 3 * GIB)], 20_000, 0) == (
-        "card 5 was granted whole but 3072Mi of it are in use by somebody else")
+        "card 5 was granted whole but 3072Mi of it are in use by another process")
     assert objection([card(5, 70 * GIB)], 2_500, 20 * GIB) == "card 5 has 10240Mi of 81920Mi free, 20480Mi are needed"
 
 
 def test_a_mig_device_is_judged_by_its_own_memory() -> None:
     assert look(Answer(HOST), ["MIG-aaa"], 10_000, 10 * GIB) == Look([HOST[4]])
     assert look(Answer(HOST), ["MIG-aab"], 10_000, 0).objection == (
-        "MIG-aab of card 2 was granted whole but 9216Mi of it are in use by somebody else")
+        "MIG-aab of card 2 was granted whole but 9216Mi of it are in use by another process")
 
 
 @pytest.mark.parametrize(("answer", "granted", "unchecked"), [
     (Answer([], "no NVIDIA driver was found on this node"), ["0"], "no NVIDIA driver was found on this node"),
-    (Answer(HOST), ["0", "GPU-1"], "the NVIDIA driver tells no memory of GPU-1"),
-    (Answer(HOST[:3]), ["MIG-aaa", "7"], "the NVIDIA driver tells no memory of MIG-aaa, 7"),
+    (Answer(HOST), ["0", "GPU-1"], "the NVIDIA driver reports no memory of GPU-1"),
+    (Answer(HOST[:3]), ["MIG-aaa", "7"], "the NVIDIA driver reports no memory of MIG-aaa, 7"),
     (Answer(HOST), ["2"], "card 2 is divided (MIG), and was granted by its number"),
     (Answer(HOST), ["0", "MIG-aaa"], None),
     (Answer([]), ["0"], None),
@@ -145,7 +145,7 @@ def test_a_card_that_stays_taken_is_objected_to(driver: Driver) -> None:
     clock = driver([Answer([card(0, 70 * GIB), card(1)])])
     assert "card 0 was granted whole" in (wait_for_clean_cards(["0", "1"], 20_000, 0, {}).objection or "")
     assert wait_for_clean_cards(["1"], 10_000, 0, {}).objection is None, "somebody else's card is no matter"
-    assert cards.SETTLE_S <= clock.now <= cards.SETTLE_S + 2
+    assert cards.CLEAN_S <= clock.now <= cards.CLEAN_S + 2
 
 
 def test_a_card_that_cannot_be_checked_is_not_waited_for(driver: Driver) -> None:

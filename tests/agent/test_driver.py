@@ -108,7 +108,7 @@ def test_a_host_without_any_card_has_nothing_to_check(
 
 def test_a_driver_that_tells_of_no_card_is_no_proof_that_there_is_none(use: Use) -> None:
     use(Nvml())
-    assert ask({}).trouble == "the NVIDIA driver tells of no card"
+    assert ask({}).trouble == "the NVIDIA driver reports no card"
 
 
 def test_a_driver_that_hangs_does_not_hang_the_start(

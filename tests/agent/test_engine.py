@@ -26,7 +26,7 @@ def test_without_a_probe_an_engine_that_ends_at_once_is_not_ready(run: Run) -> N
     actor = run("sh", "-c", "echo no weights; exit 3", order={"aliveFor": 30})
     assert actor.hear("failed", "ready") == {
         "failed": "ENGINE_EXITED",
-        "message": "the engine exited with code 3 before it was ready; last words: no weights"}
+        "message": "the engine exited with code 3 before it was ready; last output: no weights"}
 
 
 @pytest.mark.parametrize(("command", "message"), [
@@ -82,7 +82,7 @@ def test_an_engine_that_does_not_become_ready_in_time_is_ended_and_its_words_are
                 order={"startupTimeout": 2})
     failed = actor.hear("failed")
     assert failed["failed"] == "STARTUP_TIMEOUT"
-    assert failed["message"] == "not ready in time (false: exit code 1); last words: family complete"
+    assert failed["message"] == "not ready in time (false: exit code 1); last output: family complete"
     eventually(lambda: not marked(mark), "the whole family is gone")
     assert actor.fresh_folders() == []
 
@@ -91,7 +91,7 @@ def test_an_engine_is_watched_until_it_ends(run: Run) -> None:
     actor = run("sh", "-c", "while ! test -e go; do sleep 0.05; done; echo out of memory; exit 9")
     actor.hear("ready")
     (actor.temp / actor.fresh_folders()[0] / "go").touch()
-    assert actor.hear("down") == "the engine exited with code 9; last words: out of memory"
+    assert actor.hear("down") == "the engine exited with code 9; last output: out of memory"
     assert actor.fresh_folders() == []
 
 
@@ -133,7 +133,7 @@ def test_what_was_written_while_both_guards_stood_still_is_not_lost_with_them(ru
     eventually((folder / "said").exists, "the engine has spoken")
     for guard in (inner, outer):
         os.kill(guard, signal.SIGKILL)
-    assert actor.hear("down") == "the engine was ended by signal 9; last words: the last words"
+    assert actor.hear("down") == "the engine was ended by signal 9; last output: the last words"
 
 
 @pytest.mark.parametrize("victim", ["actor", "outer", "inner"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.agent.expand import expand
+from fleetctl.agent.environment import expand
 
 VARIABLES = {"A": "a-value", "B": "b-value", "EMPTY": "", "FLEETCTL_PORT": "7001", "LOOP": "$(A)"}
 

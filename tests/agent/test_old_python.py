@@ -10,6 +10,8 @@ import pytest
 
 import fleetctl.agent
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(fleetctl.agent.__file__).parent
 MODULES = sorted(FOLDER.rglob("*.py"))
 NEWER = {

@@ -116,7 +116,7 @@ def test_an_engine_is_started_a_second_time_but_not_a_third(run: Run) -> None:
     actor = run("sh", "-c", "echo try; echo 'bind: Address already in use'; exit 7")
     failed = actor.hear("failed")
     assert failed["failed"] == "ENGINE_EXITED"
-    assert failed["message"].endswith("last words: try\nbind: Address already in use")
+    assert failed["message"].endswith("last output: try\nbind: Address already in use")
     assert actor.written().count("try\n") == 2
 
 

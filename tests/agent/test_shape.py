@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.agent.shape import ranks_of, replica_of
+from fleetctl.agent.create import ranks_of, replica_of
 
 LEADER = {"role": "Leader", "engine": {"command": ["lead"]}}
 GROUP = {"name": "main", "members": [

@@ -19,6 +19,8 @@ from left_behind import FAMILY, MARK, SPEAKS_ON_CUE, alive, children, eventually
 from fleetctl.agent import supervisor
 from fleetctl.agent.guarded import launch
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(supervisor.__file__).read_text(encoding="utf-8")
 
 

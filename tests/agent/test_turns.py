@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.agent.turns import CardTurns
+from fleetctl.agent.grants import CardTurns
 
 
 def replica(name: str, *claims: tuple[str, int]) -> dict[str, Any]:

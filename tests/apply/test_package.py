@@ -31,7 +31,7 @@ def test_the_name_is_one_that_ray_takes_for_a_package() -> None:
 
 def test_the_time_and_rights_of_the_files_here_do_not_matter() -> None:
     before = agent_package()
-    module = AGENT / "turns.py"
+    module = AGENT / "lock.py"
     times = module.stat()
     try:
         os.utime(module, (0, 0))
@@ -48,7 +48,7 @@ def test_only_the_agents_modules_are_in_it() -> None:
     found = contents(agent_package().data)
     assert set(found) == {f"{AGENT_PACKAGE}/{path.name}" for path in AGENT.iterdir() if path.suffix in {".py", ".sh"}}
     assert {f"{AGENT_PACKAGE}/start.sh", f"{AGENT_PACKAGE}/__main__.py", f"{AGENT_PACKAGE}/supervisor.py"} <= set(found)
-    assert found[f"{AGENT_PACKAGE}/turns.py"] == (AGENT / "turns.py").read_bytes()
+    assert found[f"{AGENT_PACKAGE}/lock.py"] == (AGENT / "lock.py").read_bytes()
 
 
 def test_a_document_is_read_back_as_it_was() -> None:

@@ -17,7 +17,7 @@ from fleetctl.documents.events import Event
 from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import ApplyError, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.log_name import log_name
+from fleetctl.inventory.engine_log import log_name
 from fleetctl.version import __version__
 
 VERSION, CREATED = event(0, "version", "fleetctl agent"), event(1, "replicaCreated", "m/0: created")

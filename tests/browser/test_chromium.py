@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.chromium import ABSENT, find_chromium, must_not_be_skipped
+from tests.browser.chromium import find_chromium, must_not_be_skipped
 
 
 def program(folder: Path, name: str) -> str:
@@ -37,8 +37,3 @@ def test_a_name_that_is_wrong_is_not_replaced_by_another(tmp_path: Path) -> None
 @pytest.mark.parametrize(("value", "must"), [("true", True), ("1", True), ("", False), ("false", False), (None, False)])
 def test_in_ci_a_missing_browser_is_a_failure(value: str | None, must: bool) -> None:
     assert must_not_be_skipped({} if value is None else {"CI": value}) is must
-
-
-def test_the_message_says_how_to_get_one() -> None:
-    assert "apt-get install chromium" in ABSENT
-    assert "FLEETCTL_CHROMIUM" in ABSENT

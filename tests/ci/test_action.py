@@ -11,6 +11,8 @@ from action_runner import EXPRESSION, ActionRunner, load_action
 from github_stand_in import JOB_TOKEN, GitHubStandIn
 from pull_request import FLEET, PullRequest
 
+pytestmark = pytest.mark.slow
+
 BOT = "github-actions[bot]"
 MORE = FLEET.replace("replicas: 1", "replicas: 3")
 

@@ -16,6 +16,8 @@ from gitlab_stand_in import PROJECT_TOKEN, GitLabStandIn, gitlab
 from offline_python import OFFLINE, offline_python
 from pull_request import FLEET
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 TEMPLATE: dict[str, Any] = yaml.safe_load((ROOT / "templates" / "gitlab" / "fleetctl.gitlab-ci.yml").read_text())
 JOBS = {name: {**TEMPLATE[".fleetctl"], **job} for name, job in TEMPLATE.items() if name.startswith("fleetctl:")}

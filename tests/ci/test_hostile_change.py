@@ -81,6 +81,7 @@ def test_a_hostile_file_stays_text(
     assert not (place / "owned").exists()
 
 
+@pytest.mark.slow
 def test_a_huge_change_still_gets_its_comment(job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path) -> None:
     pull.push(hostile_fleet([f"org/{'m' * 80}-{number}" for number in range(500)]))
     assert job("ci", "review", "-f", "fleet.yaml", "--inventory", snapshot_file).code == 0

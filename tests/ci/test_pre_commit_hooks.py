@@ -15,6 +15,8 @@ from checkout import git
 from in_process import run_here
 from pull_request import FLEET
 
+pytestmark = pytest.mark.slow
+
 HOOKS = {hook["id"]: hook for hook in yaml.safe_load(
     (Path(__file__).parents[2] / ".pre-commit-hooks.yaml").read_text())}
 UNFORMATTED = FLEET.replace("metadata: {name: lab}", "metadata:   {name: lab}")

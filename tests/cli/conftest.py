@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from cluster_stand_in import ClusterStandIn, all_ready, serve
+from published import validator
 
 from fleetctl.cli import console
 from fleetctl.cli.entry import run
-
-SCHEMAS = Path(__file__).parents[2] / "schemas"
 
 
 @dataclass(frozen=True)
@@ -32,10 +30,9 @@ class Shown:
     @property
     def lines(self) -> list[dict[str, Any]]:
         """Standard output as JSON lines; each is checked against the published schema of events."""
-        schema = json.loads((SCHEMAS / "event.schema.json").read_text())
         found = [json.loads(line) for line in self.out.splitlines()]
         for line in found:
-            jsonschema.validate(line, schema)
+            validator("event").validate(line)
         return found
 
     @property

@@ -64,7 +64,7 @@ def test_a_refusal_then_says_why_nothing_was_sent_and_what_to_do(
     cluster.refusals["GET", "/"] = [(code, "")] * 20
     shown = cli("plan", "-f", fits)
     assert shown.code == 1
-    assert "was not sent: only a file names this address" in shown.err
+    assert "were not sent: only a file names this address" in shown.err
     assert "--address URL, or FLEETCTL_ADDRESS" in shown.err
     assert SECRET not in shown.err
 
@@ -75,7 +75,7 @@ def test_without_anything_to_send_the_refusal_asks_for_a_token(
     monkeypatch.delenv("RAY_AUTH_TOKEN")
     monkeypatch.delenv("FLEETCTL_HEADERS")
     cluster.refusals["GET", "/"] = [(401, "")] * 20
-    assert "wants a token, and there is none" in cli("plan", "-f", fits).err
+    assert "requires a token, and there is none" in cli("plan", "-f", fits).err
 
 
 @pytest.fixture

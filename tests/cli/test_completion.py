@@ -14,6 +14,8 @@ import pytest
 
 from fleetctl.cli.completion_scripts import SCRIPTS
 
+pytestmark = pytest.mark.slow
+
 DRIVER = r"""
 source /dev/stdin <<<"$SCRIPT"
 compopt() { NOSPACE=1; }  # a builtin that works only below readline

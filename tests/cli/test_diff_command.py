@@ -200,6 +200,7 @@ def test_nothing_in_a_file_reaches_the_terminal_as_a_command(
         assert not any(line.startswith("::error") for line in out.splitlines())
 
 
+@pytest.mark.slow
 def test_a_large_change_is_cut_for_people_and_whole_for_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

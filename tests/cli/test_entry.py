@@ -95,6 +95,7 @@ def test_control_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert entry.run(["plan"]) == 130
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_waiting_command_with_its_code_and_no_traceback(
     number: signal.Signals, code: int, tmp_path: Path
@@ -115,6 +116,7 @@ def test_a_signal_ends_a_waiting_command_with_its_code_and_no_traceback(
     assert b"Traceback" not in err
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_ends_the_command_quietly(fleet_file: Path, snapshot_file: Path) -> None:
     for extra in ([], ["--format", "json"]):
         read, write = os.pipe()
@@ -127,6 +129,7 @@ def test_a_reader_that_leaves_early_ends_the_command_quietly(fleet_file: Path, s
         assert (done.returncode, done.stderr) == (141, b"")
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_error_with_a_sentence(fleet_file: Path, snapshot_file: Path) -> None:
     for extra in ([], ["--format", "json"]):
         with Path("/dev/full").open("wb") as full:

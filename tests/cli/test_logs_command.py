@@ -11,7 +11,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn
 
 from fleetctl.cli import console
-from fleetctl.inventory.log_name import log_name
+from fleetctl.inventory.engine_log import log_name
 
 MODEL = "org/one:1"
 

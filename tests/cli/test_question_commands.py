@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import jsonschema
 import pytest
 from cluster_stand_in import ClusterStandIn
+from published import validator
 
 from fleetctl.cli.entry import run
 
-SCHEMAS = Path(__file__).parents[2] / "schemas"
 NOTHING_WANTED = ["--scale", "org/one=0", "--scale", "org/two=0"]
 Capsys = pytest.CaptureFixture[str]
 
@@ -38,7 +37,7 @@ def world(fleet_file: Path, snapshot_file: Path) -> list[str]:
 def answer(name: str, capsys: Capsys) -> dict[str, Any]:
     """Standard output as the document it must be, checked against the published schema."""
     document = json.loads(capsys.readouterr().out)
-    jsonschema.validate(document, json.loads((SCHEMAS / f"{name}.schema.json").read_text()))
+    validator(name).validate(document)
     return document
 
 

@@ -9,7 +9,7 @@ import pytest
 from apply_plays import VERSION, outcome
 from cluster_stand_in import ClusterStandIn, event, summary
 
-from fleetctl.inventory.log_name import log_name
+from fleetctl.inventory.engine_log import log_name
 
 SAID = "last words:\n::error::pwn\n  ::add-mask::x\n##[error]p ##[debug]q"
 

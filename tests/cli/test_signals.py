@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from how_many import cases
 
+pytestmark = pytest.mark.slow
+
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 numbers = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 
@@ -52,7 +54,7 @@ def ended(process: subprocess.Popen[str], number: signal.Signals) -> str:
     return "finished"
 
 
-MOMENTS = cases(7)
+MOMENTS = cases(4)
 
 
 @pytest.mark.parametrize(("number", "signals", "first"), [

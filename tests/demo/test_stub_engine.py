@@ -18,6 +18,8 @@ import pytest
 
 from fleetctl.demo.stub_gang import Gang
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Running:

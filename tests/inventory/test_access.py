@@ -1,4 +1,4 @@
-"""What lets a request in: which header wins, what cannot be sent, who asks for a login, and that nothing is shown."""
+"""What lets a request in: which header wins, what cannot be sent, a proxy's own login, and that nothing is shown."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_login_of_a_proxys_own_is_told_from_the_clusters_token(dashboard: Fake
     with DashboardClient(dashboard.url, Access(SECRET)) as client, pytest.raises(ClusterRefused) as caught:
         client.get_json("/api/version")
     assert "a proxy in front of" in caught.value.message
-    assert "the cluster's token is not what it wants" in caught.value.message
+    assert "the cluster's token is for the cluster alone" in caught.value.message
     assert "FLEETCTL_HEADERS" in caught.value.hint
 
 

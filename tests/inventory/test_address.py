@@ -10,8 +10,8 @@ import pytest
 
 from fleetctl.errors import ClusterUnreachable, InventoryError
 from fleetctl.inventory import address
+from fleetctl.inventory.access import without_token
 from fleetctl.inventory.address import dashboard_url
-from fleetctl.inventory.token import without_token
 
 
 def stand_in(tmp_path: Path, script: str) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.documents.inventory import Gpu, Replica, ReplicaMember
-from fleetctl.inventory.cards import card_warnings, read_cards
-from fleetctl.inventory.shares import granted_by_card, reports_its_cards, with_shares
+from fleetctl.inventory.cards import card_warnings, granted_by_card, read_cards, reports_its_cards, with_shares
 
 MIB = 1 << 20
 

@@ -25,7 +25,7 @@ def test_without_a_token_no_header_is_sent(dashboard: FakeDashboard):
 
 
 @pytest.mark.parametrize(("code", "token", "words"), [
-    (401, None, "wants a token, and there is none"),
+    (401, None, "requires a token, and there is none"),
     (401, TOKEN, "did not accept the way the token was sent"),
     (403, TOKEN, "it is the wrong one"),
     (403, None, "refused the request"),

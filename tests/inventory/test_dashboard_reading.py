@@ -10,10 +10,10 @@ from fake_dashboard import FakeDashboard, status
 
 from fleetctl.documents.inventory import Inventory, Node, Replica, dead_node_ids, is_lost
 from fleetctl.documents.loading import load_document
-from fleetctl.inventory.agent_view import AgentView
 from fleetctl.inventory.claims import Claim
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import read_dashboard
+from fleetctl.inventory.sums import AgentView
 from fleetctl.render.inventory_json import render_inventory_json
 
 MI = 1 << 20
@@ -236,8 +236,8 @@ def test_a_replica_that_waits_for_an_unlisted_node_is_counted_and_named(read, da
     inventory = read()
     assert inventory.complete
     assert inventory.warnings == [
-        (f"replica ModelActor:org/slow:0 is PENDING_CREATION and meant for node {P1}, which the cluster does not list: "
-         "it stays counted; if that node is gone for good, evict the replica")]
+        (f"replica ModelActor:org/slow:0 is PENDING_CREATION and planned on node {P1}, which the cluster does not "
+         "list: it still counts; if that node is permanently gone, evict the replica")]
     assert not is_lost(replica(inventory, "org/slow", 0), dead_node_ids(inventory))
 
 
@@ -277,7 +277,7 @@ def test_without_the_jobs_nobody_knows_whose_a_starting_replica_is(read, dashboa
     dashboard.behaviours["jobs"] = status(500)
     inventory = read()
     assert not inventory.complete
-    assert "whose ModelActor:org/gang:1, ModelActor:org/slow:0 will be is not known" in inventory.warnings
+    assert "the fleet of ModelActor:org/gang:1, ModelActor:org/slow:0 is not known" in inventory.warnings
 
 
 def test_without_the_jobs_a_cluster_in_which_nothing_starts_is_read_whole(read, dashboard: FakeDashboard):

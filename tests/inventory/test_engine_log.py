@@ -10,8 +10,7 @@ from cluster_stand_in import ClusterStandIn, serve
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.engine_log import EngineLog, LogRead, Search, logs_of, read_log, search_logs
-from fleetctl.inventory.log_name import log_name
+from fleetctl.inventory.engine_log import EngineLog, LogRead, Search, log_name, logs_of, read_log, search_logs
 
 NAME = log_name("fleet", "org/m:1", 3, "main", 0, 0)
 

@@ -11,8 +11,8 @@ from hostile_dashboard import Endless, drip, gzip_bomb
 
 from fleetctl.errors import ClusterUnreachable, InventoryError
 from fleetctl.inventory import answer as answers
-from fleetctl.inventory.bounds import Bounds
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.fetch import Bounds
 
 MIB = 1 << 20
 BETWEEN = 32 * MIB
@@ -38,12 +38,13 @@ def test_the_bound_holds_for_every_request(dashboard: FakeDashboard, method: str
         client.request(method, "/api/jobs/")
 
 
+@pytest.mark.slow
 def test_a_gzip_bomb_is_unpacked_as_far_as_its_bound(dashboard: FakeDashboard):
     dashboard.behaviours["version"] = gzip_bomb(1024 * MIB)
     program = """
 import resource, sys
 from fleetctl.errors import InventoryError
-from fleetctl.inventory.bounds import Bounds
+from fleetctl.inventory.fetch import Bounds
 from fleetctl.inventory.client import DashboardClient
 client = DashboardClient(sys.argv[1], bounds=Bounds(answer_bytes=8 << 20))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

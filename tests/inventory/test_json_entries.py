@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.errors import ClusterRefused, InventoryError
-from fleetctl.inventory.bounds import MAX_VALUES, Bounds
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.json_entries import entries_within, few_values, items_within
+from fleetctl.inventory.fetch import Bounds
+from fleetctl.inventory.json_entries import MAX_VALUES, entries_within, few_values
 
 WITHIN = ("data", "actors")
 PATH = "/logical/actors"
@@ -26,7 +26,12 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_
 
 
 def read(body: bytes, *, step: int = 3, within: Sequence[str] = WITHIN, entry_chars: int = 1 << 20) -> list[object]:
-    return list(entries_within(in_steps(body, step), within, entry_chars))
+    return list(entries_within(in_steps(body, step), within, "{", entry_chars, {}))
+
+
+def read_list(body: bytes, step: int, beside: dict[str, object] | None = None) -> list[object]:
+    parts = in_steps(body, step)
+    return [value for _, value in entries_within(parts, WITHIN, "[", 1 << 20, {} if beside is None else beside)]
 
 
 def in_steps(body: bytes, step: int) -> Iterator[bytes]:
@@ -64,8 +69,8 @@ def test_what_is_cut_off_anywhere_is_an_error(step: int, data: st.DataObject):
     (b'{"result": false, "msg": "no", "data": {}}', "failed in the cluster: no"),
     (b'{"data": {"actors": {"a": 1 "b": 2}}}', "does not go on"),
     (b'{"data": {"actors": {"a" 1}}}', "no : where"),
-    (b'{"data": {"actors": {1: 1}}}', "no text"),
-    (b'{"data": {"actors": {"a": 1,}}}', "no text"),
+    (b'{"data": {"actors": {1: 1}}}', "not text"),
+    (b'{"data": {"actors": {"a": 1,}}}', "not text"),
     (b'{"data": {"actors": {"a": 1.}, "and": "much more behind it"}}', "does not go on"),
     (b'{"data": {"actors": {"a": 1}}} {}', "something follows"),
     (b'{"data": {"actors": {"a": nope, "and": "much more behind it"}}}', "Expecting value"),
@@ -85,7 +90,7 @@ def test_the_items_of_a_list_are_those_of_the_whole_document_and_what_is_beside_
 ):
     body = json.dumps(answered(items, total=7), indent=indent).encode()
     beside: dict[str, object] = {}
-    assert list(items_within(in_steps(body, step), WITHIN, 1 << 20, beside)) == items
+    assert read_list(body, step, beside) == items
     assert beside == {"result": True, "msg": "", "total": 7, "before": [1, {"x": "}"}], "after": 1.5}
 
 
@@ -93,7 +98,7 @@ def test_the_items_of_a_list_are_those_of_the_whole_document_and_what_is_beside_
 def test_a_list_that_is_cut_off_anywhere_is_an_error(step: int, data: st.DataObject):
     body = json.dumps(answered([{"n": 1}, 2, "ü"]), ensure_ascii=False).encode()
     with pytest.raises(ValueError):  # noqa: PT011
-        list(items_within(in_steps(body[:data.draw(st.integers(0, len(body) - 1))], step), WITHIN, 1 << 20, {}))
+        read_list(body[:data.draw(st.integers(0, len(body) - 1))], step)
 
 
 @pytest.mark.parametrize(("body", "words"), [
@@ -105,7 +110,7 @@ def test_a_list_that_is_cut_off_anywhere_is_an_error(step: int, data: st.DataObj
 ])
 def test_what_is_not_such_a_list_is_an_error_that_says_why(body: bytes, words: str):
     with pytest.raises(ValueError, match=words):
-        list(items_within(in_steps(body, 5), WITHIN, 1 << 20, {}))
+        read_list(body, 5)
 
 
 def test_more_values_than_may_be_kept_are_an_error():
@@ -120,9 +125,10 @@ def test_a_damaged_entry_ends_the_reading_without_reading_on():
         raise AssertionError("read on")
 
     with pytest.raises(ValueError, match="Expecting value"):
-        list(entries_within(parts(), WITHIN, 1 << 20))
+        list(entries_within(parts(), WITHIN, "{", 1 << 20, {}))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_answer(dashboard: FakeDashboard):
     entry = json.dumps({"actorId": "0" * 32, "state": "ALIVE", "environment": "x" * 1900, "pid": 1})
     count = (60 << 20) // len(entry)
@@ -140,8 +146,9 @@ from fleetctl.inventory.client import DashboardClient
 client = DashboardClient(sys.argv[1])
 client.get_json("/api/version")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-count = sum(entry["pid"] for _, entry in client.stream_entries("/logical/actors", ("data", "actors")))
-print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+found, _ = client.read_entries("/logical/actors", ("data", "actors"), {}, lambda _, entry: entry["pid"], opening="{",
+                               large=True)
+print(sum(found), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     done = subprocess.run([sys.executable, "-c", program, dashboard.url], capture_output=True, text=True, timeout=240,
                           check=True)
@@ -152,10 +159,10 @@ print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 def entries_of(dashboard: FakeDashboard, **bounds: float) -> list[tuple[str, object]]:
     with DashboardClient(dashboard.url, bounds=Bounds(**bounds), sleep=lambda _: None) as client:
-        return list(client.stream_entries(PATH, WITHIN))
+        return client.read_entries(PATH, WITHIN, {}, lambda key, value: (key, value), opening="{", large=True)[0]
 
 
-def test_the_client_streams_what_the_dashboard_answers(dashboard: FakeDashboard):
+def test_the_client_reads_each_entry_that_the_dashboard_answers(dashboard: FakeDashboard):
     dashboard.bodies[PATH] = answered({"a": {"state": "ALIVE"}, "b": {}})
     assert entries_of(dashboard) == [("a", {"state": "ALIVE"}), ("b", {})]
 
@@ -197,8 +204,11 @@ def test_a_stream_that_is_left_early_is_hung_up(dashboard: FakeDashboard):
 
     dashboard.behaviours[PATH] = begun
     with DashboardClient(dashboard.url) as client:
-        stream = client.stream_entries(PATH, WITHIN)
-        assert next(stream) == ("a", 1)
-        stream.close()
+        def read(key: str, value: object) -> None:
+            assert (key, value) == ("a", 1)
+            raise InventoryError("enough")
+
+        with pytest.raises(InventoryError, match="enough"):
+            client.read_entries(PATH, WITHIN, {}, read, opening="{", large=True)
         assert endless.over.wait(30)
     assert endless.sent < 64 << 20

@@ -13,6 +13,8 @@ from tests.benchmarks.large.dashboard import Rendered, serve
 from tests.benchmarks.large.world import World
 from tests.benchmarks.large_cluster import WORLDS, check_inventory, check_plan, dashboard, measured, with_hashes
 
+pytestmark = pytest.mark.slow
+
 CUT = replace(WORLDS["small"], foreign=300, named=150, groups=120, limit=100)
 
 

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.inventory.log_name import log_name
+from fleetctl.inventory.engine_log import log_name
 
 GROUPS = st.from_regex(r"[a1]([a1-]{0,3}[a1])?", fullmatch=True)
 ALIKE = st.from_regex(r"[a1/:_.-]{1,3}", fullmatch=True)  # keys that differ in what a file name cannot hold

@@ -39,7 +39,7 @@ def test_a_bare_row_of_an_actor_is_read():
     actor = read_actor({"actor_id": "x", "state": "ALIVE"})
     assert actor is not None
     assert (actor.name, actor.namespace, actor.node_id, actor.placement_group_id) == ("", None, None, None)
-    assert (actor.repr_name, actor.job_id, actor.restarts, actor.last_words) == ("", "", 0, None)
+    assert (actor.repr_name, actor.job_id, actor.restarts, actor.error) == ("", "", 0, None)
 
 
 def test_the_dead_and_the_nameless_are_no_live_actors():
@@ -47,8 +47,8 @@ def test_the_dead_and_the_nameless_are_no_live_actors():
     assert read_actor({"state": "ALIVE"}) is None
 
 
-def test_the_last_words_of_a_death_are_its_innermost_last_line():
+def test_the_error_of_a_death_is_its_innermost_last_line():
     cause = {"actor_died_error_context": {"error_message": "The actor died.\nRuntimeError: out of memory\n", "pid": 3}}
     actor = read_actor({"actor_id": "x", "state": "RESTARTING", "death_cause": cause, "num_restarts": "2"})
     assert actor is not None
-    assert (actor.last_words, actor.restarts) == ("RuntimeError: out of memory", 2)
+    assert (actor.error, actor.restarts) == ("RuntimeError: out of memory", 2)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import DocumentError
-from fleetctl.inventory.read import Snapshot, read_inventory
-from fleetctl.inventory.snapshot import load_snapshot
+from fleetctl.inventory.read import Snapshot, load_snapshot, read_inventory
 
 MINIMAL = """\
 formatVersion: 1.0

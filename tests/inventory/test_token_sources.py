@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import InventoryError
-from fleetctl.inventory.token import find_token
+from fleetctl.inventory.access import find_token
 
 
 def home_with(tmp_path: Path, text: str) -> Path:

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
-from fleetctl.inventory.placement_groups import PlacementGroup, read_placement_group
 from fleetctl.inventory.planned import Planned
 from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.sums import RaySum, read_sum, read_sums
-from fleetctl.inventory.used import listed_by_node
+from fleetctl.inventory.used import PlacementGroup, listed_by_node, read_placement_group
 
 GROUP = "6cc62b5954bc6ec6371e0225445406000000"
 GIB = 1 << 30
@@ -23,7 +22,7 @@ def actor(name: str = "", *, gpus: int = 0, node: str | None = None, group: str 
           namespace: str = "fleet") -> LiveActor:
     return LiveActor(actor_id=f"id-{name}-{node}-{gpus}-{namespace}", name=name, namespace=namespace, state=state,
                      class_name="", job_id="01", node_id=node, placement_group_id=group, claim=Claim(gpus),
-                     repr_name="", restarts=0, last_words=None)
+                     repr_name="", restarts=0, error=None)
 
 
 def listed(actors: list[LiveActor], planned: dict[str, list[tuple[str, int]]] | None = None,
@@ -37,7 +36,7 @@ def listed(actors: list[LiveActor], planned: dict[str, list[tuple[str, int]]] | 
 
 
 def group(name: str, *bundles: tuple[str, int]) -> PlacementGroup:
-    return PlacementGroup(f"{GROUP}-{name}", name, "CREATED", tuple((node, Claim(gpus)) for node, gpus in bundles))
+    return PlacementGroup(name, tuple((node, Claim(gpus)) for node, gpus in bundles))
 
 
 def test_a_running_actor_counts_on_its_node():

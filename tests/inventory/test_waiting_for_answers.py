@@ -16,9 +16,9 @@ import pytest
 from fake_dashboard import FakeDashboard, answer
 
 from fleetctl.errors import ClusterUnreachable, InventoryError
-from fleetctl.inventory.bounds import Bounds
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.unreachable import why_failed
+from fleetctl.inventory.fetch import Bounds
+from fleetctl.inventory.request_errors import why_failed
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_requests_that_wait_together_tell_once(silent: str):
 
 def test_an_address_that_takes_the_connection_and_never_answers_is_given_up(silent: str):
     with DashboardClient(f"http:{silent}", bounds=Bounds(silent_s=0.3)) as client, \
-            pytest.raises(ClusterUnreachable, match=r"took the connection and never answered within 0\.3 s"):
+            pytest.raises(ClusterUnreachable, match=r"accepted the connection and never answered within 0\.3 s"):
         client.get_json("/api/version")
 
 
@@ -86,7 +86,7 @@ def test_a_name_that_cannot_be_looked_up_in_time_is_given_up(monkeypatch: pytest
     never = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: never.wait(30) and [])
     with DashboardClient("http://ray-head:8265", bounds=Bounds(silent_s=0.3), sleep=lambda _: None) as client, \
-            pytest.raises(ClusterUnreachable, match=r"no connection came about within 0\.3 s"):
+            pytest.raises(ClusterUnreachable, match=r"no connection was made within 0\.3 s"):
         client.get_json("/api/version")
     never.set()
 
@@ -117,7 +117,7 @@ def os_error(number: int) -> OSError:
     (httpx.ConnectError("x"), os_error(errno.EHOSTUNREACH), "no route to it (No route to host)"),
     (httpx.ConnectError("x"), os_error(errno.ENETUNREACH), "no route to it (Network is unreachable)"),
     (httpx.ConnectError("x"), socket.gaierror(-2, "Name or service not known"), "its name is not known here"),
-    (httpx.ConnectTimeout("x"), None, "no connection came about in time"),
+    (httpx.ConnectTimeout("x"), None, "no connection was made in time"),
     (httpx.ConnectError(str(os_error(errno.EPERM))), os_error(errno.EPERM), "Operation not permitted"),
     (httpx.ConnectError("x"), ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "TLS failed"),
     (httpx.ProxyError("407 Proxy Authentication Required"), None, "the proxy that HTTP_PROXY or HTTPS_PROXY names"),
@@ -128,7 +128,7 @@ def test_the_cause_is_said_in_words(error: Exception, cause: Exception | None, w
     error.__cause__ = cause
     found = why_failed("http://ray-head:8265", "/api/version", error)
     assert isinstance(found, ClusterUnreachable)
-    assert found.message.startswith("nothing usable answers at http://ray-head:8265: ")
+    assert found.message.startswith("cannot reach http://ray-head:8265: ")
     assert words in found.message
     assert "hush" not in found.message
 

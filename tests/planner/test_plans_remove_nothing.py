@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from typing import get_args
 
-import pydantic
-import pytest
 from source_code import listed, nodes_of, place, sources
 
 import fleetctl.planner
-from fleetctl.documents.plan import Action, Plan
+from fleetctl.documents.plan import Plan
 
 PURE = {
     "__future__", "abc", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "difflib", "enum",
@@ -19,18 +16,6 @@ PURE = {
     "scipy.sparse", "shlex", "typing", "fleetctl.collector", "fleetctl.documents", "fleetctl.errors",
     "fleetctl.planner", "fleetctl.fleetfile",
 }
-
-
-def test_create_is_the_only_operation_a_plan_can_hold() -> None:
-    assert get_args(Action.model_fields["op"].annotation) == ("create",)
-
-
-def test_another_operation_cannot_be_read() -> None:
-    action = {"id": "m/0", "op": "create", "model": "m", "replicaId": 0, "specHash": "x", "wanted": 0, "members": [],
-              "lifecycle": {"startupTimeout": 1, "schedulingTimeout": 1, "restartMax": 0, "restartBackoff": 1}}
-    assert Action.model_validate(action).op == "create"
-    with pytest.raises(pydantic.ValidationError, match="op"):
-        Action.model_validate({**action, "op": "delete"})
 
 
 def test_actions_are_the_only_part_of_a_plan_with_an_operation() -> None:

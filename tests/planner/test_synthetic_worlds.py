@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetctl.fleetfile.load import load_fleet
-from fleetctl.inventory.snapshot import load_snapshot
+from fleetctl.inventory.read import load_snapshot
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 from fleetctl.render.plan_json import saved_plan_json
@@ -20,6 +20,8 @@ from tests.benchmarks.synthetic.check import check
 from tests.benchmarks.synthetic.kinds import KINDS, build
 from tests.benchmarks.synthetic.peers import first_fit
 from tests.benchmarks.synthetic.world import World
+
+pytestmark = pytest.mark.slow
 
 
 def planned(world: World, folder: Path) -> dict[str, Any]:

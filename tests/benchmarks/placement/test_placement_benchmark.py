@@ -15,6 +15,8 @@ from tests.benchmarks.placement.check import Stay, needlessly_refused, violation
 from tests.benchmarks.placement.measure import Run, measure, published_fgd
 from tests.benchmarks.placement.trace import Host, Task, Trace, made_up_trace, read_trace
 
+pytestmark = pytest.mark.slow
+
 HOSTS = (Host("a", 8_000, 1_000, 2, "x"), Host("b", 4_000, 1_000, 1, "y"))
 
 

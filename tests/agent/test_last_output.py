@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.agent.engine_log import LAST_WORDS_BYTES, EngineLog
+from fleetctl.agent.engine_log import LAST_OUTPUT_BYTES, EngineLog
 
 
 @pytest.fixture
@@ -32,23 +32,23 @@ def test_a_log_that_cannot_be_written_is_no_error(path: str) -> None:
 
 
 def test_a_log_that_is_not_there_holds_no_last_words(log: EngineLog) -> None:
-    assert log.last_words() == ""
+    assert log.last_output() == ""
 
 
 def test_last_words_are_the_end_of_this_life_alone(log: EngineLog) -> None:
     write(log, "an earlier life\n")
     log.begin("main/0 rank 0")
-    assert log.last_words() == ""
+    assert log.last_output() == ""
     write(log, "no weights\n")
-    assert log.last_words() == "no weights"
+    assert log.last_output() == "no weights"
 
 
-@pytest.mark.parametrize("length", range(LAST_WORDS_BYTES - 60, LAST_WORDS_BYTES + 3, 7))
+@pytest.mark.parametrize("length", range(LAST_OUTPUT_BYTES - 60, LAST_OUTPUT_BYTES + 3, 7))
 def test_our_own_line_is_never_among_them_not_even_the_end_of_it(log: EngineLog, length: int) -> None:
     write(log, "an earlier life\n")
     log.begin("main/0 rank 0")
     write(log, "x" * length)
-    assert log.last_words() == "x" * min(length, LAST_WORDS_BYTES)
+    assert log.last_output() == "x" * min(length, LAST_OUTPUT_BYTES)
 
 
 def test_last_words_go_back_into_the_log_before(log: EngineLog) -> None:
@@ -56,14 +56,14 @@ def test_last_words_go_back_into_the_log_before(log: EngineLog) -> None:
     EngineLog(log.path + ".1").begin("main/0 rank 0")
     write(log, "the beginning\n", ".1")
     write(log, "the end\n")
-    assert log.last_words() == "the beginning\nthe end"
+    assert log.last_output() == "the beginning\nthe end"
 
 
 def test_the_log_before_is_of_no_matter_when_this_one_holds_the_whole_life(log: EngineLog) -> None:
     write(log, "an earlier life\n", ".1")
     log.begin("main/0 rank 0")
     write(log, "the end\n")
-    assert log.last_words() == "the end"
+    assert log.last_output() == "the end"
 
 
 @pytest.mark.parametrize(("text", "found"), [

@@ -1,0 +1,26 @@
+"""Values of an answer by the kind that is expected there; a value of another kind counts as absent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def text_of(value: object) -> str | None:
+    """Return text that is not empty."""
+    return value if isinstance(value, str) and value else None
+
+
+def object_of(value: object) -> Mapping[str, Any]:
+    """Return a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: object) -> list[Any]:
+    """Return a JSON list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def whole_of(value: object) -> int | None:
+    """Return a whole number that is not negative; JSON's true is no number."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

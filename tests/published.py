@@ -1,0 +1,19 @@
+"""The published schemas as validators, each made once: to check a schema itself takes longer than most documents do."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import jsonschema
+
+SCHEMAS = Path(__file__).parents[1] / "schemas"
+
+
+@cache
+def validator(name: str) -> jsonschema.Draft7Validator:
+    """The validator of schemas/<name>.schema.json."""
+    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    jsonschema.Draft7Validator.check_schema(schema)
+    return jsonschema.Draft7Validator(schema)
