@@ -13,7 +13,7 @@ from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.problems import Path, Problem
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
-from fleetctl.importers.draft import Draft, DraftModel, Loss
+from fleetctl.importers.draft import Draft, DraftModel, Loss, filled
 
 MODELINE = "# yaml-language-server: $schema=fleet.schema.json"
 WIDTH = 116
@@ -53,12 +53,7 @@ def problems_of(text: str, file: str) -> tuple[Problem, ...]:
 
 
 def _document(draft: Draft) -> dict[str, Any]:
-    spec: dict[str, Any] = {}
-    if draft.cluster:
-        spec["cluster"] = draft.cluster
-    if draft.nodes:
-        spec["nodes"] = draft.nodes
-    spec["models"] = [model.value for model in draft.models]
+    spec = filled({"cluster": draft.cluster, "models": [model.value for model in draft.models]})
     return {"apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": draft.name}, "spec": spec}
 
 
