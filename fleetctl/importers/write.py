@@ -53,7 +53,7 @@ def problems_of(text: str, file: str) -> tuple[Problem, ...]:
 
 
 def _document(draft: Draft) -> dict[str, Any]:
-    spec = filled({"cluster": draft.cluster, "models": [model.value for model in draft.models]})
+    spec = {**filled({"cluster": draft.cluster}), "models": [model.value for model in draft.models]}
     return {"apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": draft.name}, "spec": spec}
 
 
