@@ -10,7 +10,7 @@ from fleetctl.importers.kubernetes.labels import selector
 from fleetctl.importers.kubernetes.objects import read_metadata
 from fleetctl.importers.kubernetes.pod import engine_of_pod
 from fleetctl.importers.modelplane.devices import claim
-from fleetctl.importers.modelplane.snapshot import POOL_LABEL
+from fleetctl.importers.modelplane.hardware import POOL_LABEL
 from fleetctl.importers.reading import Reading
 
 VARIABLES = {"MODELPLANE_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "MODELPLANE_RANK": "FLEETCTL_RANK"}
