@@ -1,7 +1,7 @@
 """YAML written from data, by ruamel.yaml, in the layout of `fmt`: what it writes is a fixed point of `fmt`.
 
-A value comes as a Piece, with its comments. Plain is only text that every reader takes for that text; what a terminal
-would obey is escaped. Loads ruamel.yaml, so only `import` and `render` import this.
+A value comes as a Piece, with its comments. Text is plain only where every reader takes it for that text, and control
+characters are escaped. Loads ruamel.yaml, so only `import` and `render` import this.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def write_yaml(root: Piece) -> str:
 
 
 class _Emitter(RoundTripEmitter):
-    """ruamel's, for our layout: nothing is broken into lines, and what does not print is escaped."""
+    """ruamel's, for our layout: no text is broken into lines, and characters that do not print are escaped."""
 
     MAX_SIMPLE_KEY_LENGTH = 1000  # a longer key would be written as `? key`
 
@@ -102,7 +102,7 @@ class _Emitter(RoundTripEmitter):
         self.write_indicator(text, True)
 
     def write_double_quoted(self, text: str, split: bool = True) -> None:
-        """Escape all characters but ASCII in text that does not print."""
+        """Escape all characters but ASCII in text with characters that do not print."""
         self.allow_unicode = text.isprintable()
         super().write_double_quoted(text, split)
         self.allow_unicode = True

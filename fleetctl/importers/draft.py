@@ -62,13 +62,12 @@ class DraftModel:
 class Draft:
     """One fleet file under construction. `made_from` says in a few words what it is made from, for its first line.
 
-    `nodes` and `cluster` are `spec.nodes` and `spec.cluster`; `notes` are comments at the top of the file.
+    `cluster` is `spec.cluster`; `notes` are comments at the top of the file.
     """
 
     name: str
     made_from: str
     models: list[DraftModel] = field(default_factory=list)
-    nodes: list[Mapping] = field(default_factory=list)
     cluster: Mapping = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
@@ -76,8 +75,8 @@ class Draft:
     """Where each model that was added comes from, by its key."""
 
     def add(self, value: Mapping, place: Position | None = None) -> None:
-        """Add a model, an entry of `spec.models`."""
-        model = DraftModel(value, place)
+        """Add a model, an entry of `spec.models`, without its empty parts."""
+        model = DraftModel(filled(value), place)
         self.models.append(model)
         self.places[model.key] = place
 
@@ -85,3 +84,13 @@ class Draft:
     def partial(self) -> bool:
         """Whether anything was lost or is left to do; a thing that is only written in another way is neither."""
         return any(loss.kind != "changed" for loss in self.losses)
+
+
+def filled(parts: Mapping) -> Mapping:
+    """Return the parts of a mapping that are not empty."""
+    return {name: value for name, value in parts.items() if value not in (None, "", {}, [])}
+
+
+def one_group(members: list[Mapping]) -> list[Mapping]:
+    """Return the `workers` of a model that is one group."""
+    return [{"name": "main", "members": members}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleetctl.importers.authored import duration_text
-from fleetctl.importers.draft import Draft
+from fleetctl.importers.draft import Draft, one_group
 from fleetctl.importers.kubernetes.objects import read_metadata
 from fleetctl.importers.kubernetes.pod import member
 from fleetctl.importers.kubernetes.probes import startup_seconds
@@ -36,13 +36,9 @@ def read_leader_worker_set(reading: Reading, key: str, draft: Draft) -> None:
         reading.lose(None, f"no pod: the model {key} is left out")
         return
     _report_rest(spec, template)
-    model: dict[str, Any] = {"key": key, "replicas": spec.count("replicas", "replicas")}
-    if startup:
-        model["startupTimeout"] = duration_text(startup)
-    if placement:
-        model["placement"] = placement
-    model["workers"] = [{"name": "main", "members": members}]
-    draft.add(model, reading.place)
+    draft.add({"key": key, "replicas": spec.count("replicas", "replicas"),
+               "startupTimeout": duration_text(startup) if startup else None, "placement": placement,
+               "workers": one_group(members)}, reading.place)
 
 
 def _members(template: Reading, key: str, size: int) -> tuple[list[dict[str, Any]], int | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
-from fleetctl.importers.draft import PLACEHOLDER, Draft
+from fleetctl.importers.draft import PLACEHOLDER, Draft, one_group
 from fleetctl.importers.reading import Reading, is_taken
 
 PADDING_FACTOR, PADDING_BIAS = Decimal("0.15"), Decimal(500 << 20)
@@ -59,17 +59,11 @@ def _model(one: Reading, key: str) -> dict[str, Any]:
         one.note("revision", f"a part of the model key, {key}, as in NDIF: name it in the engine's command, too",
                  "todo")
     member = {"resources": _resources(one), "engine": {"command": [PLACEHOLDER]}}
-    replicas = _replicas(one)
-    _report_rest(one)
-    return {"key": key, "replicas": replicas, "workers": [{"name": "main", "members": [member]}]}
-
-
-def _replicas(one: Reading) -> int:
     replicas = one.whole("replicas")
     if replicas is not None and replicas < 1:
         one.note("replicas", f"{replicas} replicas: NDIF starts one anyway, so 1 is written", "todo")
-        return 1
-    return 1 if replicas is None else replicas
+    _report_rest(one)
+    return {"key": key, "replicas": max(1, replicas or 1), "workers": one_group([member])}
 
 
 def _resources(one: Reading) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fleetctl.importers.draft import Draft
 from fleetctl.importers.kubernetes.objects import model_keys
 from fleetctl.importers.lws import read_leader_worker_set
 from fleetctl.importers.modelplane.deployment import read_deployment
-from fleetctl.importers.modelplane.snapshot import read_inventory
+from fleetctl.importers.modelplane.hardware import read_inventory
 from fleetctl.importers.ndif import read_models
 from fleetctl.importers.reading import Reading, is_taken
 from fleetctl.importers.serve import read_applications

@@ -6,7 +6,7 @@ LLM builder of Ray itself the engine is known by name; see `serve_llm.py`.
 
 from __future__ import annotations
 
-from fleetctl.importers.draft import PLACEHOLDER, Draft
+from fleetctl.importers.draft import PLACEHOLDER, Draft, filled
 from fleetctl.importers.reading import Reading, is_taken
 from fleetctl.importers.serve_fields import APPLICATION, DEPLOYMENT, TOP, replica_count, report_runtime_env
 from fleetctl.importers.serve_llm import BUILDERS, read_llm_application
@@ -47,7 +47,7 @@ def _deployment(source: Reading, key: str, import_path: str | None, environment:
     source.note("name", f"{what}, not a command: write the command that serves the model", "todo")
     runtime_env = source.child("ray_actor_options").child("runtime_env")
     env = {**environment, **runtime_env.child("env_vars").pairs()}
-    groups = replica_groups(source, {"command": [PLACEHOLDER], **({"env": env} if env else {})})
+    groups = replica_groups(source, filled({"command": [PLACEHOLDER], "env": env}))
     source.lose_each(DEPLOYMENT)
     report_runtime_env(runtime_env)
     draft.add({"key": key, "replicas": replicas, **groups}, source.place)

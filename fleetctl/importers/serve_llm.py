@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from fleetctl.importers.accelerators import ACCELERATOR_LABEL
-from fleetctl.importers.draft import Draft
+from fleetctl.importers.draft import Draft, filled, one_group
 from fleetctl.importers.reading import Reading, is_taken
 from fleetctl.importers.serve_fields import DEPLOYMENT, LLM_CONFIG, replica_count, report_runtime_env
 from fleetctl.importers.serve_placement import read_bundle, resources_of, sum_of
@@ -45,15 +45,14 @@ def _config(source: Reading, draft: Draft) -> None:
         return
     source.goes_to(key)
     accelerator = source.text("accelerator_type")
-    member = {"resources": _resources(source), "nodeSelector": {ACCELERATOR_LABEL: accelerator} if accelerator else {},
-              "engine": _engine(source, loading, key)}
+    member = filled({"resources": _resources(source),
+                     "nodeSelector": {ACCELERATOR_LABEL: accelerator} if accelerator else {},
+                     "engine": _engine(source, loading, key)})
     deployment = source.child("deployment_config")
     replicas = replica_count(deployment)
     deployment.lose_each(DEPLOYMENT)
     source.lose_each(LLM_CONFIG)
-    model = {"key": key, "replicas": replicas, "workers": [
-        {"name": "main", "members": [{name: value for name, value in member.items() if value != {}}]}]}
-    draft.add(model, source.place)
+    draft.add({"key": key, "replicas": replicas, "workers": one_group([member])}, source.place)
 
 
 def _engine(source: Reading, loading: Reading, key: str) -> dict[str, Any]:
@@ -65,11 +64,9 @@ def _engine(source: Reading, loading: Reading, key: str) -> dict[str, Any]:
         source.note("engine_kwargs", "written as the flags of `vllm serve`, on $(FLEETCTL_PORT): look them over",
                     "todo")
     args = ["--port", "$(FLEETCTL_PORT)"] + (["--served-model-name", key] if model not in (None, key) else [])
-    engine: dict[str, Any] = {"command": ["vllm", "serve", model or key], "args": [*args, *flags]}
-    environment = source.child("runtime_env").child("env_vars").pairs()
+    engine = filled({"command": ["vllm", "serve", model or key], "args": [*args, *flags],
+                     "env": source.child("runtime_env").child("env_vars").pairs()})
     report_runtime_env(source.child("runtime_env"))
-    if environment:
-        engine["env"] = environment
     if source.peek("llm_engine") in ("vLLM", "VLLM"):
         source.skip("llm_engine")
     else:

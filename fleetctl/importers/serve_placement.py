@@ -8,6 +8,7 @@ from typing import Any
 
 from fleetctl.importers.accelerators import ACCELERATOR_LABEL
 from fleetctl.importers.authored import bytes_text
+from fleetctl.importers.draft import filled, one_group
 from fleetctl.importers.reading import Reading
 
 _TYPE_RESOURCE = "accelerator_type:"
@@ -28,7 +29,7 @@ def replica_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]
     if not bundles:
         if "CPU" not in base:
             source.note(None, "no num_cpus is given: Serve takes 1 CPU, and so 1 is written", "changed")
-        return _group([_member({**base, "CPU": base.get("CPU", Decimal(1))}, selector, engine)])
+        return {"workers": one_group([_member({**base, "CPU": base.get("CPU", Decimal(1))}, selector, engine)])}
     if strategy in _ONE_NODE or len(bundles) == 1:
         return _one_node(source, bundles, _merged(source, [selector, *selectors]), engine, strategy)
     return _gang(source, bundles, [{**selector, **one} for one in selectors], engine, strategy)
@@ -41,7 +42,7 @@ def _one_node(source: Reading, bundles: list[Bundle], selector: dict[str, str], 
             "all on one node")
         source.note("placement_group_bundles", f"{len(bundles)} bundles are written as one member with their sum: "
                                                f"{spills}", "lost" if strategy == "PACK" else "changed")
-    return _group([_member(_whole_cards(source, sum_of(bundles)), selector, engine)])
+    return {"workers": one_group([_member(_whole_cards(source, sum_of(bundles)), selector, engine)])}
 
 
 def _gang(source: Reading, bundles: list[Bundle], selectors: list[dict[str, str]], engine: Mapping[str, Any],
@@ -59,18 +60,13 @@ def _gang(source: Reading, bundles: list[Bundle], selectors: list[dict[str, str]
     source.note("placement_group_strategy", f"{strategy}: the first bundle is the Leader, the others are Workers; each "
                                             "starts an engine of its own", "todo")
     spread: dict[str, Any] = {} if strategy == "STRICT_SPREAD" else {"placement": {"ranksPerNode": len(bundles)}}
-    return {**spread, **_group([leader, *workers])}
-
-
-def _group(members: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"workers": [{"name": "main", "members": members}]}
+    return {**spread, "workers": one_group([leader, *workers])}
 
 
 def _member(bundle: Bundle, selector: dict[str, str], engine: Mapping[str, Any]) -> dict[str, Any]:
     types = [name.removeprefix(_TYPE_RESOURCE) for name in bundle if name.startswith(_TYPE_RESOURCE)]
     typed = {ACCELERATOR_LABEL: types[0]} if types else {}
-    found = {"resources": resources_of(bundle), "nodeSelector": {**typed, **selector}, "engine": dict(engine)}
-    return {key: value for key, value in found.items() if value != {}}
+    return filled({"resources": resources_of(bundle), "nodeSelector": {**typed, **selector}, "engine": dict(engine)})
 
 
 def sum_of(bundles: Sequence[Bundle]) -> Bundle:

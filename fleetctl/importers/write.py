@@ -13,7 +13,7 @@ from fleetctl.documents.position import Path
 from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
-from fleetctl.importers.draft import Draft, DraftModel, Loss
+from fleetctl.importers.draft import Draft, DraftModel, Loss, filled
 from fleetctl.problem import Problem
 
 MODELINE = "# yaml-language-server: $schema=fleet.schema.json"
@@ -54,12 +54,7 @@ def problems_of(text: str, file: str) -> tuple[Problem, ...]:
 
 
 def _document(draft: Draft) -> dict[str, Any]:
-    spec: dict[str, Any] = {}
-    if draft.cluster:
-        spec["cluster"] = draft.cluster
-    if draft.nodes:
-        spec["nodes"] = draft.nodes
-    spec["models"] = [model.value for model in draft.models]
+    spec = {**filled({"cluster": draft.cluster}), "models": [model.value for model in draft.models]}
     return {"apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": draft.name}, "spec": spec}
 
 

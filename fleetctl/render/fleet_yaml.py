@@ -1,6 +1,6 @@
 """A merged fleet as YAML, in the layout of `fmt`, with the file and line each line comes from behind it.
 
-What stood on one line stays on one line. Values of engine environments are masked by a tag that no fleet file may have,
+A value on one line stays on one line. Values of engine environments are masked by a tag that no fleet file may have,
 so that a masked fleet cannot be loaded by mistake.
 """
 
@@ -42,7 +42,7 @@ def render_fleet_yaml(document: Document, *, origins: bool, show_env: bool) -> s
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A value of the fleet: the file and offset where it stands, and the path that leads to it."""
+    """A value of the fleet: its file, its offset there, and the path that leads to it."""
 
     node: Node
     source: SourceText

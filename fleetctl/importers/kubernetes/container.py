@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.importers.draft import PLACEHOLDER
+from fleetctl.importers.draft import PLACEHOLDER, filled
 from fleetctl.importers.kubernetes.command_line import Variables, texts_with_our_variables
 from fleetctl.importers.kubernetes.environment import environment
 from fleetctl.importers.kubernetes.probes import liveness, readiness
@@ -45,17 +45,16 @@ def engine(container: Reading, variables: Variables, *, asks_readiness: bool) ->
     args = texts_with_our_variables(container, "args", variables, env)
     if not command:
         container.note("command", _no_command(image), "todo")
-    found: dict[str, Any] = {
-        "command": command or [PLACEHOLDER], "args": args, "env": env,
-        "workdir": _workdir(container),
+    found = filled({
+        "command": command or [PLACEHOLDER], "args": args, "env": env, "workdir": _workdir(container),
         "readiness": readiness(container) if asks_readiness else None, "liveness": liveness(container),
-    }
+    })
     if not asks_readiness:
         container.lose("readinessProbe", "a Worker is never asked: a gang is ready when its Leader is")
     container.lose("ports", "a pod has its ports to itself; members on one node share them, and $(FLEETCTL_PORT) is "
                             "free for each")
     container.lose_each(_LOST)
-    return {key: value for key, value in found.items() if value or key == "command"}
+    return found
 
 
 def _no_command(image: str | None) -> str:

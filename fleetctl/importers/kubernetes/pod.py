@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.quantity import parse_bytes, parse_cpus
-from fleetctl.importers.draft import PLACEHOLDER
+from fleetctl.importers.draft import PLACEHOLDER, filled
 from fleetctl.importers.kubernetes.command_line import Variables
 from fleetctl.importers.kubernetes.container import engine
 from fleetctl.importers.kubernetes.labels import selector
@@ -42,9 +42,8 @@ def member(pod: Reading, variables: Variables, *, asks_readiness: bool) -> dict[
     spec = pod.child("spec")
     spec.leads_to("nodeSelector", "nodeSelector")
     container, started = engine_of_pod(pod, variables, asks_readiness=asks_readiness)
-    found = {"resources": _resources(container.child("resources")), "nodeSelector": selector(spec, "nodeSelector"),
-             "engine": started}
-    return {key: value for key, value in found.items() if value != {}}
+    return filled({"resources": _resources(container.child("resources")),
+                   "nodeSelector": selector(spec, "nodeSelector"), "engine": started})
 
 
 def engine_of_pod(pod: Reading, variables: Variables, *, asks_readiness: bool) -> tuple[Reading, dict[str, Any]]:

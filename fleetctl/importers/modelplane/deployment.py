@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fleetctl.fleetfile.guess import dns_label_meant
-from fleetctl.importers.draft import Draft
+from fleetctl.importers.draft import Draft, filled
 from fleetctl.importers.kubernetes.labels import selector
 from fleetctl.importers.kubernetes.objects import read_metadata
 from fleetctl.importers.kubernetes.pod import engine_of_pod
 from fleetctl.importers.modelplane.devices import claim
-from fleetctl.importers.modelplane.snapshot import POOL_LABEL
+from fleetctl.importers.modelplane.hardware import POOL_LABEL
 from fleetctl.importers.reading import Reading
 
 VARIABLES = {"MODELPLANE_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "MODELPLANE_RANK": "FLEETCTL_RANK"}
@@ -34,8 +34,8 @@ def read_deployment(reading: Reading, key: str, draft: Draft) -> None:
         reading.lose(None, f"no engine with members: the model {key} is left out")
         return
     _report_rest(template, workers)
-    model = {"key": key, "replicas": _replicas(spec), "placement": _placement(template, workers), "workers": workers}
-    draft.add({name: value for name, value in model.items() if value != {}}, reading.place)
+    draft.add({"key": key, "replicas": _replicas(spec), "placement": _placement(template, workers),
+               "workers": workers}, reading.place)
 
 
 def _template(spec: Reading) -> Reading:
@@ -70,13 +70,9 @@ def _group(source: Reading, index: int, selected: dict[str, str], *, cached: boo
                for number, one in enumerate(source.items("members"))]
     if not members:
         return None
-    group: dict[str, Any] = {"name": _group_name(source, index)}
-    copies = source.whole("copies")
-    if copies is not None:
-        group["copies"] = copies
-    source.lose("phase", "a group has no phase: what serves the models must know which is which")
+    source.lose("phase", "a group has no phase: the caller of the engines must know which is which")
     _report_claimless_leader(source, members)
-    return {**group, "members": members}
+    return filled({"name": _group_name(source, index), "copies": source.whole("copies"), "members": members})
 
 
 def _group_name(source: Reading, index: int) -> str:
@@ -93,15 +89,14 @@ def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[
         source.note("role", f"the role {role} is not known", "todo")
     source.leads_to("nodeSelector", "resources")
     resources, selected_types = claim(source)
-    member: dict[str, Any] = {"role": role} if role != "Standalone" else {}
-    if role == "Worker":
-        member["count"] = source.child("worker").whole("nodes") or 1
-    else:
+    if role != "Worker":
         source.lose("worker", "only a Worker has a number of nodes")
-    member["resources"] = resources
-    member["nodeSelector"] = {**selected, **selected_types}
-    member["engine"] = _engine(source.child("template"), role, cached=cached)
-    return {name: value for name, value in member.items() if value != {}}
+    return filled({
+        "role": role if role != "Standalone" else None,
+        "count": source.child("worker").whole("nodes") or 1 if role == "Worker" else None,
+        "resources": resources, "nodeSelector": {**selected, **selected_types},
+        "engine": _engine(source.child("template"), role, cached=cached),
+    })
 
 
 def _engine(pod: Reading, role: str, *, cached: bool) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def read_inventory(classes: Sequence[Reading], clusters: Sequence[Reading], *, o
     warnings = ["made from what InferenceClusters declare, not observed: no replicas; CPUs and memory are never short"]
     nodes: list[Node] = []
     for cluster in clusters:
-        nodes += _nodes(cluster, known, warnings, room=MAX_NODES - len(nodes))
+        nodes += _nodes(cluster, known, warnings, most=MAX_NODES - len(nodes))
     used = [pool.peek("className") for cluster in clusters for pool in cluster.child("spec").items("nodePools")]
     for one in classes:
         if object_name(one)[1] not in used:
@@ -113,7 +113,7 @@ def _memory(device: Reading) -> int | None:
         return None
 
 
-def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], *, room: int) -> list[Node]:
+def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], *, most: int) -> list[Node]:
     name = object_name(source)[1]
     labels = {**_cluster_labels(source), CLUSTER_LABEL: name}
     read_metadata(source)
@@ -123,7 +123,7 @@ def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], 
     spec.lose("taints", "nodes have no taints here; spec.nodes can cordon some of them for all models")
     nodes: list[Node] = []
     for pool in spec.items("nodePools"):
-        nodes += _pool(pool, name, labels, known, warnings, room=room - len(nodes))
+        nodes += _pool(pool, name, labels, known, warnings, most=most - len(nodes))
     if not nodes:
         source.note(None, f"the cluster {name} adds no node", "lost")
     return nodes
@@ -137,31 +137,31 @@ def _cluster_labels(source: Reading) -> dict[str, str]:
 
 
 def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping[str, Hardware],
-          warnings: list[str], *, room: int) -> list[Node]:
+          warnings: list[str], *, most: int) -> list[Node]:
     name, class_name = pool.text("name") or "pool", pool.text("className")
     if class_name is None or class_name not in known:
         pool.lose(None, f"the pool {name} is of the class {class_name}, which is not among the files" if class_name
                   else f"the pool {name} has no class, so no devices")
         return []
-    count = _node_count(pool, room)
-    most = pool.whole("maxNodeCount")
+    count = _node_count(pool, most)
+    largest = pool.whole("maxNodeCount")
     pool.skip("minNodeCount")
-    if most is not None and most > count:
-        warnings.append(f"{cluster}/{name}: {count} nodes are declared now (nodeCount), it may grow to {most}")
+    if largest is not None and largest > count:
+        warnings.append(f"{cluster}/{name}: {count} nodes are declared now (nodeCount), it may grow to {largest}")
     for key in ("zones", "fabric", "capacityBlock"):
         pool.lose(key, "not in an inventory")
     own = {**labels, POOL_LABEL: f"{cluster}.{name}"}  # pools of two clusters often have one name
     return [_node(f"{cluster}-{name}-{number}", known[class_name], own) for number in range(count)]
 
 
-def _node_count(pool: Reading, room: int) -> int:
+def _node_count(pool: Reading, most: int) -> int:
     count = pool.whole("nodeCount")
     count = 1 if count is None else count
     if count < 0:
         pool.note("nodeCount", "not a number of nodes: none is made", "lost")
-    if count > room:
-        pool.note("nodeCount", f"an inventory has at most {MAX_NODES} nodes: {room} of these {count} are made", "lost")
-    return max(0, min(count, room))
+    if count > most:
+        pool.note("nodeCount", f"an inventory has at most {MAX_NODES} nodes: {most} of these {count} are made", "lost")
+    return max(0, min(count, most))
 
 
 def _node(name: str, hardware: Hardware, labels: Mapping[str, str]) -> Node:
