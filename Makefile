@@ -33,7 +33,7 @@ test-fast: setup ## at the desk, under two minutes: no Ray, no browser, few proc
 	@+$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-fast-plans test-fast-rest
 
 FAST := FLEETCTL_TEST_CASES=0.2 $(BIN)/python -m pytest -q -m 'not ray and not browser and not slow'
-PLANS := tests/planner tests/review tests/fleetfile tests/importers
+PLANS := tests/planner tests/review tests/fleetfile tests/importers tests/ci tests/forge
 
 test-fast-plans: setup
 	@$(FAST) $(PLANS)

@@ -36,8 +36,7 @@ def main() -> int:
     ray.init(address="auto", namespace=namespace, logging_level="ERROR", log_to_driver=False)
     request = wait_for(name, REQUEST_S, lambda: False)
     if request is None:
-        events.emit("runSummary", f"no request came within {REQUEST_S:g} s", level="error", outcomes=[], exitCode=1)
-        return 1
+        return events.end(1, f"no request came within {REQUEST_S:g} s")
     return VERBS[verb](request, events)
 
 

@@ -231,19 +231,13 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
             run.stop.is_set,
         )
     except Interrupted:
-        events.emit("runSummary", "interrupted before anything was begun", level="warning", outcomes=[], exitCode=3,
-                    interrupted=True)
-        return 3
+        return events.end(3, "interrupted before anything was begun", interrupted=True)
     except LockBusy as busy:
-        text = f"the lock of fleet {fleet} is held by job {busy.holder.get('job', 'unknown')}"
-        events.emit("lockHeld", text, level="error", holder=busy.holder)
-        events.emit("runSummary", text, level="error", outcomes=[], exitCode=5, holder=busy.holder)
-        return 5
+        events.emit("lockHeld", str(busy), level="error", holder=busy.holder)
+        return events.end(5, str(busy), holder=busy.holder)
     earlier = claim_single_use(run.plan["planId"], job) if request["singleUse"] else None
     if earlier:
-        text = f"this plan was already applied by job {earlier.decode()}"
-        events.emit("runSummary", text, level="error", outcomes=[], exitCode=6, usedBy=earlier.decode())
-        return 6
+        return events.end(6, f"this plan was already applied by job {earlier.decode()}", usedBy=earlier.decode())
     events.emit("lockAcquired", f"lock of fleet {fleet} acquired")
     draining = cluster.draining_nodes()
     if draining:

@@ -31,3 +31,9 @@ class EventStream:
             self._seq += 1
             # ASCII alone: an engine's last output may hold other line ends, or characters that the job's locale lacks
             print(json.dumps(event, separators=(",", ":")), flush=True)
+
+    def end(self, code: int, message: str, **fields: Any) -> int:
+        """Write the summary of a run that ends without outcomes; returns its exit code."""
+        level = {0: "info", 3: "warning"}.get(code, "error")
+        self.emit("runSummary", message, level=level, outcomes=[], exitCode=code, **fields)
+        return code

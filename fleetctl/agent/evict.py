@@ -24,21 +24,15 @@ def run_evict(request: Mapping[str, Any], events: EventStream) -> int:
         lock = take_lock(request["fleet"], holder, float(request["lockTimeout"]), lambda _: None, lambda: False)
         handle = ray.get_actor(name)
     except LockBusy as busy:
-        job = busy.holder.get("job", "unknown")
-        return _end(events, 5, f"the lock of fleet {request['fleet']} is held by job {job}")
+        return events.end(5, str(busy))
     except ValueError:
-        return _end(events, 1, f"there is no {name}")
+        return events.end(1, f"there is no {name}")
     events.emit("replicaEnding", f"{name} is being ended")
     ray.kill(handle, no_restart=True)
     lock.release()
     deadline = time.monotonic() + GONE_S
     while name in ray.util.list_named_actors():
         if time.monotonic() >= deadline:
-            return _end(events, 1, f"{name} was ended and still exists")
+            return events.end(1, f"{name} was ended and still exists")
         time.sleep(0.05)
-    return _end(events, 0, f"{name} is gone")
-
-
-def _end(events: EventStream, code: int, message: str) -> int:
-    events.emit("runSummary", message, level="error" if code else "info", outcomes=[], exitCode=code)
-    return code
+    return events.end(0, f"{name} is gone")

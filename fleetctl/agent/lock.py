@@ -23,10 +23,10 @@ RELEASED = "released"
 
 
 class LockBusy(Exception):
-    """Another job holds the lock; `holder` says which."""
+    """Another job, the `holder`, holds the lock."""
 
-    def __init__(self, holder: Mapping[str, Any]) -> None:
-        super().__init__(holder)
+    def __init__(self, fleet: str, holder: Mapping[str, Any]) -> None:
+        super().__init__(f"the lock of fleet {fleet} is held by job {holder.get('job', 'unknown')}")
         self.holder = dict(holder)
 
 
@@ -69,7 +69,7 @@ def take_lock(
         if stopped():
             raise Interrupted
         if time.monotonic() >= deadline:
-            raise LockBusy(other)
+            raise LockBusy(fleet, other)
         if other != reported:
             waiting(other)
             reported = other

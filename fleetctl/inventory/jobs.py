@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.json_values import object_of
 
 if TYPE_CHECKING:
-    import httpx
+    from fleetctl.inventory.answer import Answer
 
 TOOL = "fleetctl"
 JOBS_PATH = "/api/jobs/"
 DRAINING = "draining"
 """The key of a job's metadata under which its agent notes the nodes it found draining; see agent/apply.py."""
 
-Content = TypeVar("Content", dict[str, Any], list[dict[str, Any]])
 LOG_QUOTED, MESSAGE_SHOWN = ", last available logs", 200
 FINAL_STATUSES = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 
@@ -57,22 +56,22 @@ def look(client: DashboardClient, submission_id: str) -> Job:
         raise ApplyError(f"the cluster knows no job {submission_id}")
     if answer.status_code != 200:
         raise InventoryError(f"asking for job {submission_id} answered {answer.status_code}")
-    return _job(_content(answer, dict))
+    return _job(_content(answer))
 
 
 def ours(client: DashboardClient) -> list[Job]:
     """Return all jobs fleetctl has submitted, oldest first; raises InventoryError when there is no list."""
-    answer = client.get(JOBS_PATH)
-    if answer.status_code != 200:
-        raise InventoryError(f"listing the jobs failed: {JOBS_PATH} answered {answer.status_code}")
-    jobs = [_job(record) for record in _content(answer, list) if (record.get("metadata") or {}).get("tool") == TOOL]
+    records = client.get_json(JOBS_PATH)
+    if not isinstance(records, list):
+        raise InventoryError(f"{JOBS_PATH} answered without a list of jobs")
+    jobs = [_job(record) for record in records if object_of(object_of(record).get("metadata")).get("tool") == TOOL]
     return sorted(jobs, key=lambda job: (job.start_time_ms, job.submission_id))
 
 
 def log_of(client: DashboardClient, submission_id: str) -> str | None:
     """Return everything the job has written so far; None when its log cannot be served, now or any more."""
     answer = client.get(f"{JOBS_PATH}{submission_id}/logs")
-    return str(_content(answer, dict).get("logs") or "") if answer.status_code == 200 else None
+    return str(_content(answer).get("logs") or "") if answer.status_code == 200 else None
 
 
 def _job(record: dict[str, Any]) -> Job:
@@ -83,12 +82,12 @@ def _job(record: dict[str, Any]) -> Job:
     )
 
 
-def _content(answer: httpx.Response, kind: type[Content]) -> Content:
-    """Return the JSON of an answer; raises InventoryError when it is not one of the Jobs API."""
+def _content(answer: Answer) -> dict[str, Any]:
+    """Return the JSON object of an answer; raises InventoryError when there is none."""
     try:
         content = answer.json()
-    except (ValueError, RecursionError):
+    except ValueError:
         content = None
-    if not isinstance(content, kind):
+    if not isinstance(content, dict):
         raise InventoryError(f"{answer.request.url.path} answered something that is not from Ray's Jobs API")
     return content

@@ -191,7 +191,7 @@ def test_the_newest_come_first_and_only_their_logs_are_read(cluster: ClusterStan
 
 def test_a_list_that_cannot_be_had_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.refusals["GET", "/api/jobs/"] = [(500, "no"), (200, "<html>"), (401, "no")]
-    with pytest.raises(InventoryError, match="listing the jobs"):
+    with pytest.raises(InventoryError, match="/api/jobs/ answered 500: no"):
         read_history(client, None, 3)
     with pytest.raises(InventoryError):
         read_history(client, None, 3)

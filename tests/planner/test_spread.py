@@ -205,7 +205,7 @@ def least_crowding(fleet: ResolvedFleet, inventory: Inventory, wanted: Counts) -
 
 def test_no_packing_of_as_many_replicas_is_less_crowded() -> None:
     compared = short_of_room = 0
-    for seed in range(cases(45)):
+    for seed in range(cases(30)):
         fleet, inventory = small_world(Random(seed))
         plan = plan_for(fleet, inventory)
         check_plan(plan, fleet, inventory)
@@ -221,8 +221,8 @@ def test_no_packing_of_as_many_replicas_is_less_crowded() -> None:
                 crowds[action.model, value_on(nodes[action.members[0].node_id], spread[0])] += 1
         assert sum(count * count for count in crowds.values()) == least, f"seed {seed}"
         compared, short_of_room = compared + 1, short_of_room + bool(plan.blocked)
-    assert compared >= cases(30)
-    assert short_of_room >= cases(7)
+    assert compared >= cases(20)
+    assert short_of_room >= cases(4)
 
 
 @settings(max_examples=cases(25))

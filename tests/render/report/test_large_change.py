@@ -18,6 +18,8 @@ from fleetctl.render.report.of_plan import plan_report
 from tests.benchmarks.report import fleet_text, snapshot
 from tests.render.report import gfm
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
@@ -27,7 +29,6 @@ def plan() -> Plan:
     return make_plan(fleet, inventory, PlanOptions(), PlanFacts(tool_version="0.1.0"))
 
 
-@pytest.mark.slow
 def test_a_change_of_2000_models_fits_a_comment_with_its_totals(plan: Plan) -> None:
     markdown = render_markdown(plan_report(plan))
     assert 50_000 < length(markdown) <= 60_000
