@@ -16,7 +16,7 @@ from fleetctl.fleetfile.merge import merge
 from fleetctl.fleetfile.named_file import NamedFile, Refused
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import STDIN_NAME, SourceBytes
-from fleetctl.fleetfile.validate import is_foreign, validate_base
+from fleetctl.fleetfile.validate import foreign_problem, validate_base
 from fleetctl.problem import Problem
 
 MAX_DEPTH = 16
@@ -55,7 +55,7 @@ class Bases:
 
     def stack(self, document: Document) -> Stacked:
         """Merge a document with all its bases. A base that cannot be read is a problem; the rest is merged."""
-        if not isinstance(document.value, dict) or "extends" not in document.value or is_foreign(document):
+        if not isinstance(document.value, dict) or "extends" not in document.value or foreign_problem(document):
             return Stacked(document)
         line: _Line = {}
         self._followed = 0

@@ -19,7 +19,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.rules_fleet import check_fleet, check_whole
 from fleetctl.fleetfile.rules_model import check_model
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
-from fleetctl.fleetfile.validate import validate, validate_part
+from fleetctl.fleetfile.validate import validate
 from fleetctl.problem import Problem
 
 MAX_PROBLEMS = 1000
@@ -63,23 +63,20 @@ def inspect_fleet(
     return inspect_bytes(read, problems, tree=tree)
 
 
+@collector_paused()
 def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (), *, tree: FileTree = DISK
                   ) -> LoadedFleet:
     """Like `inspect_fleet`, for files already in memory.
 
     `problems` were found while reading them; `tree` is where their bases are read from.
     """
-    with collector_paused():
-        return _inspect(read, list(problems), tree)
-
-
-def _inspect(read: Sequence[SourceBytes], found: list[Problem], tree: FileTree) -> LoadedFleet:
+    found = list(problems)
     documents, whole = _documents(read, found)
     bases = Bases([source.file for source in read], tree)
     stacks = [bases.stack(document) for document in documents]
     whole = whole and not found and not bases.problems
     found += bases.problems
-    checked = [validate(stack.document) if stack.whole else validate_part(stack.document) for stack in stacks]
+    checked = [validate(stack.document, whole=stack.whole) for stack in stacks]
     fleets = [one for one in checked if not one.foreign]
     sound = [one.document for one, stack in zip(checked, stacks, strict=True) if stack.whole and not one.foreign]
     found += (problem for one in checked for problem in one.problems)

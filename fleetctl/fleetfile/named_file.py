@@ -38,8 +38,7 @@ class NamedFile:
     @property
     def place(self) -> str:
         """Where the name is written: `file:line:column`."""
-        found = self.document.place(self.path)
-        return f"{found.file}:{found.line}:{found.column}"
+        return str(self.document.place(self.path))
 
     def refused(self, message: str, *, code: str = "", allowed: str | None = None, suggestion: str | None = None
                 ) -> Refused:
