@@ -62,33 +62,39 @@ def words_of(error: ValidationError) -> str | None:
 
 
 def read_schema(source: SourceBytes, word: Callable[[Document, ValidationError], Iterator[Problem]]) -> RuleSchema:
-    """Return the schema in a file; raises UnusableSchema. `word` words what breaks the rules for schemas."""
+    """Return the schema in a file; raises UnusableSchema. `word` words the errors of the schema itself."""
     text = decode(source)
     if isinstance(text, Problem):
         raise UnusableSchema([text])
-    document, schema = _document(text), _parsed(text)
-    if not isinstance(schema, dict):
-        raise UnusableSchema([document.problem(UNUSABLE, (), "this is not a JSON Schema", allowed="a JSON object")])
-    draft = schema.get("$schema", DRAFT)
-    if isinstance(draft, str) and draft.rstrip("#") != DRAFT:
-        raise UnusableSchema([document.problem(UNUSABLE, ("$schema",), "house rules are JSON Schema of draft 2020-12",
-                                               allowed=DRAFT)])
-    check = Draft202012Validator(Draft202012Validator.META_SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
-    problems = [problem for error in check.iter_errors(schema) for problem in word(document, error)]
-    if problems := problems or list(_unknown_references(document, schema)):
+    try:
+        document, schema = _document(text), json.loads(text.text)
+        problems = list(_problems(document, schema, word))
+    except json.JSONDecodeError as error:
+        at = min(error.pos, len(text.text))
+        raise UnusableSchema([text.problem(UNUSABLE, at, f"this is not JSON: {error.msg}")]) from None
+    except RecursionError:
+        raise UnusableSchema([text.problem(UNUSABLE, 0, "this schema is nested too deeply")]) from None
+    if problems:
         raise UnusableSchema(problems)
-    # with "$schema" jsonschema would go on from a $ref to the whole file with rules that keep no description
+    # with "$schema" jsonschema would follow a $ref to the whole file with rules that keep no description
     return RuleSchema(document, {key: value for key, value in schema.items() if key != "$schema"})
 
 
-def _parsed(text: SourceText) -> Any:  # noqa: ANN401  any JSON value
-    try:
-        return json.loads(text.text)
-    except json.JSONDecodeError as error:
-        raise UnusableSchema([text.problem(UNUSABLE, min(error.pos, len(text.text)), f"this is not JSON: {error.msg}")
-                              ]) from None
-    except RecursionError:
-        raise UnusableSchema([text.problem(UNUSABLE, 0, "this schema is nested too deeply")]) from None
+def _problems(document: Document, schema: Any, word: Callable[[Document, ValidationError], Iterator[Problem]]  # noqa: ANN401
+              ) -> Iterator[Problem]:
+    if not isinstance(schema, dict):
+        yield document.problem(UNUSABLE, (), "this is not a JSON Schema", allowed="a JSON object")
+        return
+    draft = schema.get("$schema", DRAFT)
+    if isinstance(draft, str) and draft.rstrip("#") != DRAFT:
+        yield document.problem(UNUSABLE, ("$schema",), "house rules are JSON Schema of draft 2020-12", allowed=DRAFT)
+        return
+    check = Draft202012Validator(Draft202012Validator.META_SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    errors = list(check.iter_errors(schema))
+    for error in errors:
+        yield from word(document, error)
+    if not errors:
+        yield from _unknown_references(document, schema)
 
 
 def _document(text: SourceText) -> Document:
