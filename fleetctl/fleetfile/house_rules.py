@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.documents.plan import FleetSource
+from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.file_tree import FileTree
 from fleetctl.fleetfile.merge import join, with_defaults
 from fleetctl.fleetfile.messages import Finding
-from fleetctl.fleetfile.named_file import NamedFile, Refused
+from fleetctl.fleetfile.named_file import NamedFile
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.raw import root
 from fleetctl.problem import Problem
@@ -70,17 +71,15 @@ def check_house_rules(documents: Sequence[Document], tree: FileTree) -> HouseRul
     files: list[FleetSource] = []
     problems: list[Problem] = []
     for name, given in [(name, document.source.file) for document in documents for name in _names(document)]:
-        from fleetctl.fleetfile.rule_schema import UnusableSchema, read_schema
+        from fleetctl.fleetfile.rule_schema import read_schema
 
         try:
             name.find(tree, given)
             source = name.read(tree)
             files.append(FleetSource(path=source.file, sha256=source.sha256))
             schemas.append(read_schema(source, _not_a_schema))
-        except Refused as refused:
-            problems.append(refused.problem)
-        except UnusableSchema as unusable:
-            problems += unusable.problems
+        except FleetFileError as error:
+            problems += error.problems
     if schemas:
         fleet = with_defaults(join(documents))
         problems += (problem for schema in schemas for problem in _broken(fleet, schema))
@@ -95,11 +94,11 @@ def _names(document: Document) -> Iterator[NamedFile]:
 
 
 def _broken(fleet: Document, schema: RuleSchema) -> Iterator[Problem]:
-    from fleetctl.fleetfile.rule_schema import UnusableSchema, words_of
+    from fleetctl.fleetfile.rule_schema import words_of
 
     try:
         errors = schema.errors(fleet.value)
-    except UnusableSchema as unusable:
+    except FleetFileError as unusable:
         yield from unusable.problems
         return
     against = f"against the house rules in {schema.document.source.file}"

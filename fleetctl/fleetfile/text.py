@@ -7,6 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from fleetctl.documents.position import Path, path_text
+from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.problem import Problem, severity_of
 
@@ -48,20 +49,21 @@ class SourceText:
                        suggestion, shown)
 
 
-def decode(source: SourceBytes) -> SourceText | Problem:
-    """Return the file as text without its byte order mark, or the problem that keeps it from being text."""
+def decode(source: SourceBytes) -> SourceText:
+    """Return the file as text without its byte order mark; raises FleetFileError for one that is not text."""
     data = source.data.removeprefix(_BOM)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        return _not_utf8(source.file, data, error.start, offset=error.start + len(source.data) - len(data))
+        offset = error.start + len(source.data) - len(data)
+        raise FleetFileError([_not_utf8(source.file, data, error.start, offset=offset)]) from None
     starts = (0, *(match.end() for match in re.finditer("\n", text)))
     result = SourceText(source.file, text, starts)
     control = _CONTROL.search(text)
     if control is not None:
         message = f"the control character U+{ord(control[0]):04X} is not allowed in YAML"
-        return result.problem("FL006", control.start(), message, secret=True,
-                              allowed='an escape in double quotes, such as "\\u0007"')
+        allowed = 'an escape in double quotes, such as "\\u0007"'
+        raise FleetFileError([result.problem("FL006", control.start(), message, secret=True, allowed=allowed)])
     return result
 
 
