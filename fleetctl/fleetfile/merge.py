@@ -13,8 +13,8 @@ from functools import reduce
 from typing import Any
 
 from fleetctl.documents.fleet import FleetDocument
+from fleetctl.fleetfile.keys import keys_of
 from fleetctl.fleetfile.nodes import Document, Entry, MergedNode, Node, Value
-from fleetctl.fleetfile.shape import keys_of
 from fleetctl.fleetfile.text import SourceText
 
 OWN_KEYS = ("apiVersion", "kind", "extends")

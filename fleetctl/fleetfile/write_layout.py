@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fleetctl.documents.position import Path
+from fleetctl.fleetfile.keys import keys_of, model_at
 from fleetctl.fleetfile.layout import Block, Entry, Leaf, Page
-from fleetctl.fleetfile.shape import keys_of, model_at
 
 STEP = 2
 MERGE_KEY = "<<"
