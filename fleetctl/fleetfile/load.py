@@ -104,8 +104,7 @@ def _documents(read: Sequence[SourceBytes], found: list[Problem]) -> tuple[list[
         documents.extend(composed.documents)
         whole = whole and not composed.broken
         if not composed.documents and not composed.broken:
-            found.append(Problem("FL007", "error", "no document in this file", source.file, 1, 1,
-                                 allowed="at least one Fleet"))
+            found.append(Problem("FL007", "no document in this file", source.file, allowed="at least one Fleet"))
     return documents, whole
 
 
@@ -117,4 +116,4 @@ def _ordered(problems: list[Problem], files: list[str]) -> tuple[Problem, ...]:
         return tuple(ordered)
     last, left = ordered[MAX_PROBLEMS - 1], len(ordered) - MAX_PROBLEMS
     return (*ordered[:MAX_PROBLEMS],
-            Problem("FL019", "error", f"{left} more problems are not listed", last.file, last.line, last.column))
+            Problem("FL019", f"{left} more problems are not listed", last.file, last.line, last.column))

@@ -39,15 +39,15 @@ def read_sources(
         identity = STDIN_NAME if file == STDIN_NAME else tree.identity(file)
         if identity in seen:
             other = f"the same file as {seen[identity]}, which is already given"
-            problems.append(_problem("FL003", file, "given twice" if file == seen[identity] else other))
+            problems.append(Problem("FL003", "given twice" if file == seen[identity] else other, file))
             continue
         seen[identity] = file
         try:
             read.append(read_file(file, tree, stdin))
         except OSError as error:
             large = error.errno == errno.EFBIG
-            problems.append(_problem("FL004" if large else "FL001", file, why_unreadable(error),
-                                     "split the fleet into several files" if large else None))
+            problems.append(Problem("FL004" if large else "FL001", why_unreadable(error), file,
+                                    allowed="split the fleet into several files" if large else None))
     return read, problems
 
 
@@ -76,7 +76,7 @@ def _files(sources: Sequence[str], tree: FileTree, problems: list[Problem]) -> I
         elif tree.is_folder(source):
             yield from _folder(source, tree, problems)
         elif not tree.is_file(source):
-            problems.append(_problem("FL001", source, "no such file or folder"))
+            problems.append(Problem("FL001", "no such file or folder", source))
         else:
             yield source
 
@@ -90,10 +90,10 @@ def _folder(folder: str, tree: FileTree, problems: list[Problem]) -> Iterator[st
     try:
         found = fleet_files(folder, tree)
     except OSError as error:
-        problems.append(_problem("FL001", folder, why_unreadable(error)))
+        problems.append(Problem("FL001", why_unreadable(error), folder))
         return
     if not found:
-        problems.append(_problem("FL002", folder, "no *.yaml or *.yml file in this folder"))
+        problems.append(Problem("FL002", "no *.yaml or *.yml file in this folder", folder))
     for file in (str(Path(folder) / name) for name in found):
         if link := tree.link_out(file, listed=True):
             problems.append(_leads_out(file, link))
@@ -103,9 +103,5 @@ def _folder(folder: str, tree: FileTree, problems: list[Problem]) -> Iterator[st
 
 def _leads_out(file: str, link: Link) -> Problem:
     what = "a link" if link.file == file else f"below {link.file}, a link"
-    return _problem("FL001", file, f"it is {what} to {link.target}, which leads out of the checkout",
-                    allowed=allowed_in_checkout(link.file))
-
-
-def _problem(code: str, file: str, message: str, allowed: str | None = None) -> Problem:
-    return Problem(code, "error", message, file, 1, 1, allowed=allowed)
+    return Problem("FL001", f"it is {what} to {link.target}, which leads out of the checkout", file,
+                   allowed=allowed_in_checkout(link.file))
