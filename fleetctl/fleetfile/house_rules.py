@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.documents.mask import is_env_value, variable_of
 from fleetctl.documents.plan import FleetSource
+from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.file_tree import FileTree
 from fleetctl.fleetfile.merge import join, with_defaults
@@ -47,19 +49,19 @@ _ALLOWED: dict[str, Callable[[Any], str]] = {
     "exclusiveMaximum": "less than {}".format,
     "multipleOf": "a multiple of {}".format,
     "pattern": "text that matches {}".format,
-    "minLength": "at least {} characters".format,
-    "maxLength": "at most {} characters".format,
-    "minItems": "at least {} items".format,
-    "maxItems": "at most {} items".format,
+    "minLength": lambda least: f"at least {count_of(least, 'character')}",
+    "maxLength": lambda most: f"at most {count_of(most, 'character')}",
+    "minItems": lambda least: f"at least {count_of(least, 'item')}",
+    "maxItems": lambda most: f"at most {count_of(most, 'item')}",
     "uniqueItems": lambda _: "each item once",
-    "minProperties": "at least {} keys".format,
-    "maxProperties": "at most {} keys".format,
+    "minProperties": lambda least: f"at least {count_of(least, 'key')}",
+    "maxProperties": lambda most: f"at most {count_of(most, 'key')}",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class HouseRules:
-    """What came of the house rules of a fleet: the files they were read from, and the problems."""
+    """The house rules of a fleet: the files they were read from, and the problems."""
 
     files: tuple[FleetSource, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -115,13 +117,17 @@ def _not_a_schema(document: Document, error: ValidationError) -> Iterator[Proble
 
 
 def _findings(document: Document, error: ValidationError) -> Iterator[Finding]:
-    """Yield the places of an error: each missing or superfluous key has its own."""
+    """Yield the places of an error: each missing or superfluous key has its own, but none in a variable's value."""
     path = tuple(error.absolute_path)
+    while variable_of(path) and not is_env_value(path):
+        path = path[:-1]
     node = document.node(path)
     instance: Any = error.instance
     value: Any = error.validator_value
     keys: list[str] = []
-    if error.validator == "required":
+    if is_env_value(path):
+        pass  # a key in the value may be a secret in braces
+    elif error.validator == "required":
         keys = [key for key in value if key not in instance]
     elif error.validator == "additionalProperties" and value is False:
         keys = _additional(instance, error.schema)
@@ -150,7 +156,7 @@ def _plain_words(finding: Finding, error: ValidationError, against: str) -> str:
 def _allowed(error: ValidationError) -> str | None:
     words = _ALLOWED.get(str(error.validator))
     text = _printable(words(error.validator_value)) if words else ""
-    return text if len(text) <= MAX_ALLOWED else text[:MAX_ALLOWED] + "..."
+    return (text if len(text) <= MAX_ALLOWED else text[:MAX_ALLOWED] + "...") or None
 
 
 def _printable(text: str) -> str:
