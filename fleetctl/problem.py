@@ -85,15 +85,19 @@ class Problem:
     """
 
     code: str
-    severity: Severity
     message: str
     file: str
-    line: int
-    column: int
+    line: int = 1
+    column: int = 1
     path: str = ""
     allowed: str | None = None
     suggestion: str | None = None
     source_line: str | None = field(default=None, compare=False)
+
+    @property
+    def severity(self) -> Severity:
+        """How grave it is; only errors keep a fleet from being used."""
+        return severity_of(self.code)
 
     def __str__(self) -> str:
         extra = "".join(

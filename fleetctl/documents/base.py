@@ -40,6 +40,11 @@ def as_datetime(moment: str) -> datetime:
     return datetime.fromisoformat(re.sub(r"\.[0-9]+", "", moment).replace("Z", "+00:00"))
 
 
+def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCustomError:
+    """Return the error for a value; `message` names it as {found} and may name {allowed}."""
+    return PydanticCustomError(kind, message, {"found": repr(found), "allowed": allowed})
+
+
 TEXT, MAPPING, LIST = Tag("<text>"), Tag("<mapping>"), Tag("<list>")
 """The forms of a value that may have two; a tag is part of the location of an error, but not a key of the file."""
 

@@ -1,4 +1,4 @@
-"""Capacity: how many more replicas would fit, where, and what ends it. Each row is for itself: rows share the room.
+"""Capacity: how many more replicas would fit, where, and what stops one more. Each row is for itself: rows share room.
 
 `now` is what fits beside what runs; `afterPlan` is what fits beside that and the plan's own new replicas.
 """
@@ -14,10 +14,10 @@ from fleetctl.documents.plan import PlanInventory
 
 
 class EqualNodes(Stored):
-    """Nodes of one kind that would take equally much."""
+    """Nodes of one kind with equal room."""
 
-    hardware: str = Field(description="what kind of nodes, such as 8xH200")
-    members_each: int = Field(description="members of new replicas on each of them; a replica of one member is one")
+    hardware: str = Field(description="the kind of the nodes, such as 8xH200")
+    members_each: int = Field(description="members of new replicas on each node")
     nodes: list[str] = Field(description="their names")
 
 
@@ -26,7 +26,7 @@ class Room(Stored):
 
     fits: int
     at_most: int = Field(description="no placement holds more than this")
-    status: Literal["optimal", "feasible"] = Field(description="optimal = as many fit as can")
+    status: Literal["optimal", "feasible"] = Field(description="optimal = proven: no placement fits more")
     method: str = Field(description="the argument behind atMost")
     capped: bool = Field(False, description="counting stopped at the limit; more may fit")
     code: str | None = Field(None, description="what stops one more; null where counting stopped at the limit")
@@ -38,7 +38,7 @@ class CapacityRow(Stored):
     """One model of the fleet, or one shape from the command line."""
 
     model: str | None = None
-    shape: str | None = Field(None, description="as it was typed")
+    shape: str | None = Field(None, description="as the user wrote it")
     need: str = Field(description="what one replica takes")
     create: int | None = Field(None, description="new replicas of the plan; null without a fleet")
     blocked: int | None = Field(None, description="replicas the plan cannot place; null without a fleet")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored
+from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored, refusal
 from fleetctl.documents.quantity import Seconds
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -15,18 +15,18 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 def _check_env_name(name: str) -> str:
     if not name or "=" in name or "\0" in name:
-        raise PydanticCustomError("bad_env_name", "{found} is not an environment variable name",
-                                  {"found": repr(name), "allowed": "a non-empty name without '='"})
+        raise refusal("bad_env_name", "{found} is not an environment variable name", name,
+                      "a non-empty name without '='")
     if name.startswith("FLEETCTL_"):
-        raise PydanticCustomError("reserved_env_name", "{found} is set by fleetctl itself",
-                                  {"found": repr(name), "allowed": "any name that does not begin with FLEETCTL_"})
+        raise refusal("reserved_env_name", "{found} is set by fleetctl itself", name,
+                      "any name that does not begin with FLEETCTL_")
     return name
 
 
 def _check_no_nul(text: str) -> str:
     if "\0" in text:
-        raise PydanticCustomError("nul_in_text", "{found} has a NUL character, which a command line cannot have",
-                                  {"found": repr(text), "allowed": "text without NUL"})
+        raise refusal("nul_in_text", "{found} has a NUL character, which a command line cannot have", text,
+                      "text without NUL")
     return text
 
 

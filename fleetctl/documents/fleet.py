@@ -9,9 +9,8 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
 
-from fleetctl.documents.base import LIST, MAPPING, TEXT, TEXT_OR_LIST, TEXT_OR_MAPPING, Authored
+from fleetctl.documents.base import LIST, MAPPING, TEXT, TEXT_OR_LIST, TEXT_OR_MAPPING, Authored, refusal
 from fleetctl.documents.engine import Engine
 from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
 from fleetctl.documents.selector import Expression, LabelKey, Selector
@@ -27,8 +26,8 @@ DnsLabel = Annotated[str, Field(pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", 
 
 def _check_model_key(key: str) -> str:
     if not key or len(key) > 512 or any(char.isspace() or not char.isprintable() for char in key):
-        raise PydanticCustomError("bad_model_key", "{found} cannot be a model key",
-                                  {"found": repr(key), "allowed": "1 to 512 printable characters without spaces"})
+        raise refusal("bad_model_key", "{found} cannot be a model key", key,
+                      "1 to 512 printable characters without spaces")
     return key
 
 

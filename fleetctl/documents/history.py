@@ -1,4 +1,4 @@
-"""The history: what fleetctl was asked to do on a cluster, as the cluster itself remembers it. Read, never written."""
+"""The history: the runs of fleetctl on a cluster, from the cluster's own list of jobs. Read, never written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fleetctl.documents.plan import FleetSource
 
 RunState = Literal["ok", "partial", "unknown", "running", "refused"]
 """ok = every wanted replica is there; partial = some are not; unknown = it ended and its result is not known;
-running = under way; refused = it ended before it did anything."""
+running = not ended; refused = it ended before any action."""
 
 
 class HistoryEntry(Stored):
@@ -23,34 +23,34 @@ class HistoryEntry(Stored):
     fleet: str | None = None
     namespace: str | None = Field(None, description="the Ray namespace of its replicas")
     state: RunState = Field(description="ok, partial, unknown (it died, or its log is gone), running, or refused (it "
-                                        "ended before it did anything)")
+                                        "ended before any action)")
     code: str | None = Field(None, description="why it is not ok, where there is more to it than its replicas: "
                                                "INTERRUPTED, DIED, LOG_GONE, WAITING, LOCK_HELD, PLAN_USED, NOT_BEGUN")
-    message: str = Field(description="one sentence: how it ended, or how far it is")
+    message: str = Field(description="one sentence: its result, or its progress")
     started_at: Moment | None = None
     ended_at: Moment | None = None
-    seconds: float | None = Field(None, description="how long it took")
-    who: str | None = Field(None, description="who started it, as they called themselves")
+    seconds: float | None = Field(None, description="its duration")
+    who: str | None = Field(None, description="the name that its starter gave")
     run: str | None = Field(None, description="the address of the CI run that started it")
     tool_version: str | None = None
     plan_id: str | None = None
     commit: str | None = None
     branch: str | None = None
     dirty: bool | None = Field(None, description="the fleet files had changes that were not committed")
-    create: int | None = Field(None, description="how many replicas it was to create")
-    replica: str | None = Field(None, description="evict: the one it was to end")
-    counts: dict[Outcome, int] = Field(default_factory=dict, description="how many replicas ended how")
+    create: int | None = Field(None, description="the number of replicas it was to create")
+    replica: str | None = Field(None, description="evict: the replica it was to end")
+    counts: dict[Outcome, int] = Field(default_factory=dict, description="the number of replicas per outcome")
 
 
 class _RunHead(Stored):
-    """What a document begins with."""
+    """The first keys of a document."""
 
     format_version: str = FORMAT_VERSION
     kind: Literal["HistoryRun"] = "HistoryRun"
 
 
 class HistoryRun(HistoryEntry, _RunHead):
-    """One run with all that is known of it."""
+    """One run with all its details."""
 
     files: list[FleetSource] = Field(default_factory=list, description="the fleet files its plan was made from")
     outcomes: list[ReplicaOutcome] = Field(
@@ -67,5 +67,5 @@ class History(Stored):
     kind: Literal["History"] = "History"
     source: str = Field(description="the cluster's dashboard")
     fleet: str | None = Field(None, description="only the runs of this fleet; null = of all")
-    total: int = Field(description="how many runs the cluster remembers, of which `runs` are the newest")
+    total: int = Field(description="the number of runs the cluster still has; `runs` are the newest of them")
     runs: list[HistoryEntry] = Field(default_factory=list)

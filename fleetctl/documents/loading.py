@@ -26,27 +26,24 @@ _JSON_START = re.compile(r"[\ufeff \t\r\n]*[{\[]")
 _VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 
 
+@collector_paused(lasting=True)
 def load_document(text: str, cls: type[Document], *, where: str) -> Document:
     """Return the document in `text`, JSON or YAML. `where` names it in messages.
 
     Raises DocumentError when the text is cut off, holds another kind of document, is of a format this version does
     not know, or does not fit the model.
     """
-    with collector_paused(lasting=True):
-        return _at_once(text, cls, where) or _validated(_checked(_parsed(text, where), cls, where), cls, where)
+    return _at_once(text, cls, where) or _validated(_checked(_parsed(text, where), cls, where), cls, where)
 
 
+@collector_paused()
 def load_plan(text: str, where: str, *, masked_too: bool = False) -> Plan:
     """Return the saved plan in `text`; see `load_document`. Refuses one that was changed after it was written.
 
-    `masked_too` = also what `plan --format json` prints, to be looked at: its id is that of the whole plan, so it
-    cannot be checked.
+    `masked_too` = also the output of `plan --format json`, for display: its id is that of the whole plan, so it cannot
+    be checked.
     """
-    with collector_paused():
-        return _plan(_checked(_parsed(text, where), Plan, where), where, masked_too=masked_too)
-
-
-def _plan(raw: dict[str, Any], where: str, *, masked_too: bool) -> Plan:
+    raw = _checked(_parsed(text, where), Plan, where)
     masked = raw.get("masked") is True
     if masked and not masked_too:
         raise DocumentError(f"{where} is what `plan --format json` shows, with the values of env masked",
@@ -60,7 +57,7 @@ def _plan(raw: dict[str, Any], where: str, *, masked_too: bool) -> Plan:
 def _at_once(text: str, cls: type[Document], where: str) -> Document | None:
     """Return the document in a JSON text without building plain values first: half the time for a large inventory.
 
-    None where anything at all is unusual: then the long way finds out what, and says it.
+    None where anything is unusual: the long way then finds what it is.
     """
     if not text.startswith("{") or "NaN" in text or "Infinity" in text:
         return None

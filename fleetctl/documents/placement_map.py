@@ -17,7 +17,7 @@ Holder = Literal["live", "new", "foreign", "unknown"]
 
 
 class Piece(Stored):
-    """A share of one card, and who has it."""
+    """A share of one card, and its holder."""
 
     holder: Holder = Field(
         description="live = runs; new = the plan would create it; foreign = runs, not this fleet's; "
@@ -36,7 +36,7 @@ class MapCard(Stored):
     hardware: str | None = Field(None, description="the card's model, where it is known")
     memory: int | None = None
     free_share: int = 0
-    dirty: bool = Field(False, description="used beyond what is granted on it: not on offer")
+    dirty: bool = Field(False, description="more of it is used than is granted: not offered")
     pieces: list[Piece] = Field(default_factory=list)
 
 
@@ -64,7 +64,7 @@ class LegendEntry(Stored):
     """One model on the map."""
 
     model: str
-    live: int = Field(0, description="replicas that run and are managed")
+    live: int = Field(0, description="managed replicas that run")
     new: int = Field(0, description="replicas the plan would create")
     foreign: int = Field(0, description="running replicas of another fleet, or of none")
 

@@ -13,6 +13,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from fleetctl.documents.base import refusal
+
 SHARE = 10_000
 """One whole GPU or CPU in integers of 1/10000."""
 
@@ -36,20 +38,18 @@ DURATION_ALLOWED = "a duration such as 30s, 15m or 1h30m"
 
 
 def _bad(kind: str, value: object, allowed: str) -> PydanticCustomError:
-    return PydanticCustomError(f"bad_{kind}", "{found} is not {allowed}", {"found": repr(value), "allowed": allowed})
+    return refusal(f"bad_{kind}", "{found} is not {allowed}", value, allowed)
 
 
 def _absurd(value: object, allowed: str) -> PydanticCustomError:
-    return PydanticCustomError("absurd_quantity", "{found} is out of range; expected {allowed}",
-                               {"found": repr(value), "allowed": allowed})
+    return refusal("absurd_quantity", "{found} is out of range; expected {allowed}", value, allowed)
 
 
 def parse_bytes(value: object) -> int:
     """Return a Kubernetes quantity in bytes; fractions round up, as in Kubernetes."""
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise _bad("bytes", value, BYTES_ALLOWED)
-    match = _BYTES.fullmatch(str(value).strip()) if len(str(value)) <= 40 else None
-    if match is None:
+    text = str(value).strip()
+    match = _BYTES.fullmatch(text) if len(text) <= 40 and isinstance(value, (int, str)) else None
+    if match is None:  # so is a boolean: as text it is no number
         raise _bad("bytes", value, BYTES_ALLOWED)
     exact = Decimal(match[1]) * _SUFFIXES[match[2] or ""]
     if exact > MAX_BYTES:
@@ -58,24 +58,22 @@ def parse_bytes(value: object) -> int:
 
 
 def _parse_share(value: object, allowed: str, kind: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise _bad(kind, value, allowed)
     text = str(value).strip()
     milli = kind == "cpus" and isinstance(value, str) and text.endswith("m")
-    if len(text) > 40 or (isinstance(value, str) and not milli and kind == "gpus"):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if len(text) > 40 or not (is_number or (isinstance(value, str) and kind == "cpus")):
         raise _bad(kind, value, allowed)
     try:
-        exact = Decimal(text.removesuffix("m") if milli else text) / (1000 if milli else 1)
+        share = Decimal(text.removesuffix("m") if milli else text) / (1000 if milli else 1) * SHARE
     except InvalidOperation:
         raise _bad(kind, value, allowed) from None
-    if not exact.is_finite():
+    if not share.is_finite():
         raise _bad(kind, value, allowed)
-    share = exact * SHARE
     if share < 0 or share > MAX_SHARE:
         raise _absurd(value, "between 0 and 1000000")
     if share != share.to_integral_value():
-        raise PydanticCustomError("share_too_fine", "{found} is finer than 0.0001, the finest share Ray can grant",
-                                  {"found": repr(value), "allowed": "a multiple of 0.0001"})
+        raise refusal("share_too_fine", "{found} is finer than 0.0001, the finest share Ray can grant", value,
+                      "a multiple of 0.0001")
     return int(share)
 
 
@@ -83,8 +81,8 @@ def parse_gpus(value: object) -> int:
     """Return GPUs in 1/10000; more than one card must be whole cards."""
     share = _parse_share(value, SHARE_ALLOWED, "gpus")
     if share > SHARE and share % SHARE:
-        raise PydanticCustomError("gpus_not_whole", "{found} GPUs: more than one must be whole cards",
-                                  {"found": repr(value), "allowed": "a share below 1, or a whole number"})
+        raise refusal("gpus_not_whole", "{found} GPUs: more than one must be whole cards", value,
+                      "a share below 1, or a whole number")
     return share
 
 

@@ -48,7 +48,7 @@ def _of(model: type[BaseModel], title: str, mode: Mode) -> JsonSchema:
 
 
 def _event() -> JsonSchema:
-    """Every line is an Event; the last one is a RunSummary as well."""
+    """Every line is an Event; the last one is also a RunSummary."""
     event = _of(Event, "fleetctl event", "serialization")
     summary = _of(RunSummary, "fleetctl run summary", "serialization")
     definitions = {**summary.pop("$defs", {}), "RunSummary": summary}

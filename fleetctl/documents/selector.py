@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import Annotated
 
 from pydantic import AfterValidator
-from pydantic_core import PydanticCustomError
+
+from fleetctl.documents.base import refusal
 
 _VALUE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _EXPRESSION = re.compile(rf"(!?)(?:in\(\s*({_VALUE}(?:\s*,\s*{_VALUE})*)\s*\)|({_VALUE}))")
@@ -55,15 +56,13 @@ def _check_expression(expression: str) -> str:
     try:
         parse_requirement(expression)
     except ValueError:
-        raise PydanticCustomError("bad_selector", "{found} is not a label selector",
-                                  {"found": repr(expression), "allowed": SELECTOR_ALLOWED}) from None
+        raise refusal("bad_selector", "{found} is not a label selector", expression, SELECTOR_ALLOWED) from None
     return expression
 
 
 def _check_label_key(key: str) -> str:
     if not _KEY.fullmatch(key):
-        raise PydanticCustomError("bad_label_key", "{found} is not a label key",
-                                  {"found": repr(key), "allowed": "[prefix/]name, as ray.io/accelerator-type"})
+        raise refusal("bad_label_key", "{found} is not a label key", key, "[prefix/]name, as ray.io/accelerator-type")
     return key
 
 

@@ -1,4 +1,4 @@
-"""What if: a fleet planned on the world as it is and on one that was changed in thought, side by side."""
+"""What if: the plan for the fleet as it is beside the plan after hypothetical changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fleetctl.documents.plan import ActionMember, Blocked, Certificate, PlanInve
 
 
 class Change(Stored):
-    """One thing that was supposed."""
+    """One hypothetical change."""
 
     op: Literal["loseNode", "cordon", "addNode", "scale"]
-    about: str = Field(description="as it was typed")
-    message: str = Field(description="what it came to")
+    about: str = Field(description="as the user wrote it")
+    message: str = Field(description="its effect in words")
     nodes: list[str] = Field(default_factory=list)
 
 
@@ -44,7 +44,7 @@ class ModelChange(Stored):
 
 
 class NewReplica(Stored):
-    """A replica the plan would create in the changed world."""
+    """A replica the plan would create after the changes."""
 
     model: str
     replica_id: int
@@ -58,22 +58,22 @@ class LostModel(Stored):
     lost: int
     replaced: int
     surplus: int = Field(0, description="lost, but not needed for the target")
-    missing: int = Field(0, description="lost, needed, and there is no place for them")
+    missing: int = Field(0, description="lost, needed, and without a new place")
     code: str | None = None
-    message: str = Field("", description="why the first of the nodes' missing ones fit nowhere")
+    message: str = Field("", description="why the first missing replica of these nodes fits nowhere")
 
 
 class NodeLoss(Stored):
-    """Nodes whose loss, one at a time, comes to the same."""
+    """Nodes whose loss, one at a time, has the same effect."""
 
     hardware: str
     nodes: list[str]
     models: list[LostModel] = Field(default_factory=list)
-    unmanaged: int = Field(0, description="replicas that are not this fleet's and would go, too")
+    unmanaged: int = Field(0, description="lost replicas that are not this fleet's")
 
 
 class WhatIf(Stored):
-    """The answer; nothing of it was done. `before` is today's plan, `after` the plan for the changed world."""
+    """The answer; nothing was done. `before` is today's plan, `after` the plan after the changes."""
 
     format_version: str = FORMAT_VERSION
     kind: Literal["WhatIf"] = "WhatIf"
@@ -84,12 +84,12 @@ class WhatIf(Stored):
     after: Counts
     models: list[ModelChange] = Field(default_factory=list, description="every model, in the order of the fleet file")
     unmanaged_lost: list[str] = Field(
-        default_factory=list, description="replicas that are not this fleet's and are on lost nodes"
+        default_factory=list, description="replicas on lost nodes that are not this fleet's"
     )
     created: list[NewReplica] = Field(default_factory=list, description="what the plan would create after the changes")
-    blocked: list[Blocked] = Field(default_factory=list, description="what it could not place, and why")
+    blocked: list[Blocked] = Field(default_factory=list, description="replicas without a place, and why")
     certificate: Certificate
     each_node: list[NodeLoss] | None = Field(
-        None, description="with --each-node: what the loss of each node alone would mean, the gravest first"
+        None, description="with --each-node: the effect of the loss of each node, the worst first"
     )
-    exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 something has no place")
+    exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 replicas without a place")

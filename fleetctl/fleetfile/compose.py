@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from yaml import cyaml
 
+from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.mapping import OpenCollection, OpenList, OpenMapping
 from fleetctl.fleetfile.nodes import Document, Node
 from fleetctl.fleetfile.scalars import Scalar, resolve_plain
@@ -40,16 +41,12 @@ class Composed:
     broken: bool = False
 
 
-class _Broken(Exception):  # carries a problem out of the loop
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
-
-
 def compose_bytes(source: SourceBytes) -> Composed:
     """Return the documents of a file as it was read; a file that is not text is broken from its first byte."""
-    text = decode(source)
-    return Composed(problems=[text], broken=True) if isinstance(text, Problem) else compose(text)
+    try:
+        return compose(decode(source))
+    except FleetFileError as error:
+        return Composed(problems=list(error.problems), broken=True)
 
 
 def compose(source: SourceText) -> Composed:
@@ -60,8 +57,8 @@ def compose(source: SourceText) -> Composed:
         for event in yaml.parse(source.text, Loader=_PARSER):
             composer.take(event)
         return result
-    except _Broken as broken:
-        result.problems.append(broken.problem)
+    except FleetFileError as broken:
+        result.problems += broken.problems
     except yaml.MarkedYAMLError as error:
         problem = syntax_problem(source, error)
         result.problems.append(replace(problem, source_line=None) if composer.in_env() else problem)
@@ -100,6 +97,10 @@ class _Composer:
                                                         suggestion=more.get("suggestion"),
                                                         secret=secret or self.in_env()))
 
+    def broken(self, code: str, at: int, message: str) -> FleetFileError:
+        """Return the error that ends the reading."""
+        return FleetFileError([self.source.problem(code, at, message, secret=self.in_env())])
+
     def scalar(self, event: _Event) -> None:
         at: int = event.start_mark.index
         if event.tag is not None:
@@ -120,7 +121,7 @@ class _Composer:
     def open(self, event: _Event) -> None:
         at: int = event.start_mark.index
         if len(self.stack) >= MAX_DEPTH:
-            raise _Broken(self.source.problem("FL014", at, f"nested more than {MAX_DEPTH} levels deep"))
+            raise self.broken("FL014", at, f"nested more than {MAX_DEPTH} levels deep")
         if event.tag is not None:
             self.refuse_tag(event.tag, at)
         if event.anchor is not None:
@@ -142,11 +143,10 @@ class _Composer:
         if event.anchor not in self.anchors:
             named = f"*{event.anchor} has no anchor &{event.anchor} before it"
             secret = self.in_env()
-            raise _Broken(self.source.problem(
-                "FL013", at, "text that begins with * must be in quotes" if secret else named, secret=secret))
+            raise self.broken("FL013", at, "text that begins with * must be in quotes" if secret else named)
         node = self.anchors[event.anchor]
         if node is None:
-            raise _Broken(self.source.problem("FL013", at, f"*{event.anchor} is inside its own anchor"))
+            raise self.broken("FL013", at, f"*{event.anchor} is inside its own anchor")
         self.place(node, at)
 
     def place(self, node: Node, at: int) -> None:
@@ -156,8 +156,7 @@ class _Composer:
             parent.node.size += node.size
             # an alias counts in full, so a bomb is found before anything is expanded
             if parent.node.size > MAX_NODES:
-                raise _Broken(self.source.problem(
-                    "FL014", at, f"more than {MAX_NODES} values in one document, each alias counted in full"))
+                raise self.broken("FL014", at, f"more than {MAX_NODES} values in one document, with each alias in full")
             parent.add(node, at)
         elif node.value is not None or node.raw:
             self.result.documents.append(Document(self.source, node))

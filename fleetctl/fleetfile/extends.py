@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
+from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.file_tree import FileTree
 from fleetctl.fleetfile.merge import merge
-from fleetctl.fleetfile.named_file import NamedFile, Refused
+from fleetctl.fleetfile.named_file import NamedFile
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import STDIN_NAME, SourceBytes
-from fleetctl.fleetfile.validate import is_foreign, validate_base
+from fleetctl.fleetfile.validate import foreign_problem, validate_base
 from fleetctl.problem import Problem
 
 MAX_DEPTH = 16
@@ -55,7 +56,7 @@ class Bases:
 
     def stack(self, document: Document) -> Stacked:
         """Merge a document with all its bases. A base that cannot be read is a problem; the rest is merged."""
-        if not isinstance(document.value, dict) or "extends" not in document.value or is_foreign(document):
+        if not isinstance(document.value, dict) or "extends" not in document.value or foreign_problem(document):
             return Stacked(document)
         line: _Line = {}
         self._followed = 0
@@ -76,8 +77,8 @@ class Bases:
                     raise name.refused(f"{name.file} is named twice in this list", code="FL056")
                 here.add(identity)
                 whole = self._follow(name, identity, trail, line) and whole
-            except Refused as refused:
-                self.problems.append(refused.problem)
+            except FleetFileError as error:
+                self.problems += error.problems
                 whole = False
         return whole and _is_well_formed(document.value.get("extends"))
 
@@ -85,8 +86,8 @@ class Bases:
         """Note, once for a document, that it has too many bases; return False, as it is not whole."""
         if self._followed == MAX_BASES:
             self._followed += 1
-            self.problems.append(name.refused(f"more than {MAX_BASES} files are extended, with those "
-                                              "that the bases extend", code="FL055").problem)
+            self.problems += name.refused(f"more than {MAX_BASES} files are extended, with those that the bases extend",
+                                          code="FL055").problems
         return False
 
     def _follow(self, name: NamedFile, identity: str, trail: _Trail, line: _Line) -> bool:

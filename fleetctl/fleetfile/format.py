@@ -48,8 +48,6 @@ def format_sources(
 def format_source(source: SourceBytes) -> Formatted:
     """Return a fleet file in the usual layout; raises FleetFileError for one that is broken or cannot be kept whole."""
     text = decode(source)
-    if isinstance(text, Problem):
-        raise FleetFileError([text])
     composed = compose(text)
     if composed.problems:
         raise FleetFileError(sorted(composed.problems, key=lambda problem: (problem.line, problem.column)))

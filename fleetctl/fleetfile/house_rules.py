@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.documents.mask import is_env_value, variable_of
 from fleetctl.documents.plan import FleetSource
+from fleetctl.documents.quantity import count_of
+from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.file_tree import FileTree
 from fleetctl.fleetfile.merge import join, with_defaults
 from fleetctl.fleetfile.messages import Finding
-from fleetctl.fleetfile.named_file import NamedFile, Refused
+from fleetctl.fleetfile.named_file import NamedFile
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.raw import root
 from fleetctl.problem import Problem
@@ -46,19 +49,19 @@ _ALLOWED: dict[str, Callable[[Any], str]] = {
     "exclusiveMaximum": "less than {}".format,
     "multipleOf": "a multiple of {}".format,
     "pattern": "text that matches {}".format,
-    "minLength": "at least {} characters".format,
-    "maxLength": "at most {} characters".format,
-    "minItems": "at least {} items".format,
-    "maxItems": "at most {} items".format,
+    "minLength": lambda least: f"at least {count_of(least, 'character')}",
+    "maxLength": lambda most: f"at most {count_of(most, 'character')}",
+    "minItems": lambda least: f"at least {count_of(least, 'item')}",
+    "maxItems": lambda most: f"at most {count_of(most, 'item')}",
     "uniqueItems": lambda _: "each item once",
-    "minProperties": "at least {} keys".format,
-    "maxProperties": "at most {} keys".format,
+    "minProperties": lambda least: f"at least {count_of(least, 'key')}",
+    "maxProperties": lambda most: f"at most {count_of(most, 'key')}",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class HouseRules:
-    """What came of the house rules of a fleet: the files they were read from, and the problems."""
+    """The house rules of a fleet: the files they were read from, and the problems."""
 
     files: tuple[FleetSource, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -70,17 +73,15 @@ def check_house_rules(documents: Sequence[Document], tree: FileTree) -> HouseRul
     files: list[FleetSource] = []
     problems: list[Problem] = []
     for name, given in [(name, document.source.file) for document in documents for name in _names(document)]:
-        from fleetctl.fleetfile.rule_schema import UnusableSchema, read_schema
+        from fleetctl.fleetfile.rule_schema import read_schema
 
         try:
             name.find(tree, given)
             source = name.read(tree)
             files.append(FleetSource(path=source.file, sha256=source.sha256))
             schemas.append(read_schema(source, _not_a_schema))
-        except Refused as refused:
-            problems.append(refused.problem)
-        except UnusableSchema as unusable:
-            problems += unusable.problems
+        except FleetFileError as error:
+            problems += error.problems
     if schemas:
         fleet = with_defaults(join(documents))
         problems += (problem for schema in schemas for problem in _broken(fleet, schema))
@@ -95,11 +96,11 @@ def _names(document: Document) -> Iterator[NamedFile]:
 
 
 def _broken(fleet: Document, schema: RuleSchema) -> Iterator[Problem]:
-    from fleetctl.fleetfile.rule_schema import UnusableSchema, words_of
+    from fleetctl.fleetfile.rule_schema import words_of
 
     try:
         errors = schema.errors(fleet.value)
-    except UnusableSchema as unusable:
+    except FleetFileError as unusable:
         yield from unusable.problems
         return
     against = f"against the house rules in {schema.document.source.file}"
@@ -116,13 +117,17 @@ def _not_a_schema(document: Document, error: ValidationError) -> Iterator[Proble
 
 
 def _findings(document: Document, error: ValidationError) -> Iterator[Finding]:
-    """Yield the places of an error: each missing or superfluous key has its own."""
+    """Yield the places of an error: each missing or superfluous key has its own, but none in a variable's value."""
     path = tuple(error.absolute_path)
+    while variable_of(path) and not is_env_value(path):
+        path = path[:-1]
     node = document.node(path)
     instance: Any = error.instance
     value: Any = error.validator_value
     keys: list[str] = []
-    if error.validator == "required":
+    if is_env_value(path):
+        pass  # a key in the value may be a secret in braces
+    elif error.validator == "required":
         keys = [key for key in value if key not in instance]
     elif error.validator == "additionalProperties" and value is False:
         keys = _additional(instance, error.schema)
@@ -151,7 +156,7 @@ def _plain_words(finding: Finding, error: ValidationError, against: str) -> str:
 def _allowed(error: ValidationError) -> str | None:
     words = _ALLOWED.get(str(error.validator))
     text = _printable(words(error.validator_value)) if words else ""
-    return text if len(text) <= MAX_ALLOWED else text[:MAX_ALLOWED] + "..."
+    return (text if len(text) <= MAX_ALLOWED else text[:MAX_ALLOWED] + "...") or None
 
 
 def _printable(text: str) -> str:

@@ -19,7 +19,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.rules_fleet import check_fleet, check_whole
 from fleetctl.fleetfile.rules_model import check_model
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
-from fleetctl.fleetfile.validate import validate, validate_part
+from fleetctl.fleetfile.validate import validate
 from fleetctl.problem import Problem
 
 MAX_PROBLEMS = 1000
@@ -63,23 +63,20 @@ def inspect_fleet(
     return inspect_bytes(read, problems, tree=tree)
 
 
+@collector_paused()
 def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (), *, tree: FileTree = DISK
                   ) -> LoadedFleet:
     """Like `inspect_fleet`, for files already in memory.
 
     `problems` were found while reading them; `tree` is where their bases are read from.
     """
-    with collector_paused():
-        return _inspect(read, list(problems), tree)
-
-
-def _inspect(read: Sequence[SourceBytes], found: list[Problem], tree: FileTree) -> LoadedFleet:
+    found = list(problems)
     documents, whole = _documents(read, found)
     bases = Bases([source.file for source in read], tree)
     stacks = [bases.stack(document) for document in documents]
     whole = whole and not found and not bases.problems
     found += bases.problems
-    checked = [validate(stack.document) if stack.whole else validate_part(stack.document) for stack in stacks]
+    checked = [validate(stack.document, whole=stack.whole) for stack in stacks]
     fleets = [one for one in checked if not one.foreign]
     sound = [one.document for one, stack in zip(checked, stacks, strict=True) if stack.whole and not one.foreign]
     found += (problem for one in checked for problem in one.problems)
@@ -107,8 +104,7 @@ def _documents(read: Sequence[SourceBytes], found: list[Problem]) -> tuple[list[
         documents.extend(composed.documents)
         whole = whole and not composed.broken
         if not composed.documents and not composed.broken:
-            found.append(Problem("FL007", "error", "no document in this file", source.file, 1, 1,
-                                 allowed="at least one Fleet"))
+            found.append(Problem("FL007", "no document in this file", source.file, allowed="at least one Fleet"))
     return documents, whole
 
 
@@ -120,4 +116,4 @@ def _ordered(problems: list[Problem], files: list[str]) -> tuple[Problem, ...]:
         return tuple(ordered)
     last, left = ordered[MAX_PROBLEMS - 1], len(ordered) - MAX_PROBLEMS
     return (*ordered[:MAX_PROBLEMS],
-            Problem("FL019", "error", f"{left} more problems are not listed", last.file, last.line, last.column))
+            Problem("FL019", f"{left} more problems are not listed", last.file, last.line, last.column))

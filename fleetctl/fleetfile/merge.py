@@ -13,8 +13,8 @@ from functools import reduce
 from typing import Any
 
 from fleetctl.documents.fleet import FleetDocument
+from fleetctl.fleetfile.keys import keys_of
 from fleetctl.fleetfile.nodes import Document, Entry, MergedNode, Node, Value
-from fleetctl.fleetfile.shape import keys_of
 from fleetctl.fleetfile.text import SourceText
 
 OWN_KEYS = ("apiVersion", "kind", "extends")
@@ -30,72 +30,64 @@ _ONE_OF = {"readiness": ("http", "tcp", "exec"), "liveness": ("http", "tcp", "ex
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
-    """One of two values to merge, and its file."""
-
-    node: Node
-    source: SourceText
-
-    def entry(self, part: str | int) -> _Placed:
-        children: Any = self.node.children  # a mapping by key or a list by index; only what is there is asked for
-        return _Placed(children[part], self.node.source_of(part, self.source))
-
-
-@dataclass(frozen=True, slots=True)
 class _Placed:
-    """One entry of a collection, and its file."""
+    """A value with the offsets of its key and of itself, and its file."""
 
     entry: Entry
     source: SourceText
 
     @property
-    def side(self) -> _Side:
-        return _Side(self.entry[2], self.source)
+    def node(self) -> Node:
+        return self.entry[2]
+
+    def below(self, part: str | int) -> _Placed:
+        """Return the entry under a key or index, which must be there."""
+        children: Any = self.node.children
+        return _Placed(children[part], self.node.source_of(part, self.source))
+
+    def holding(self, node: Node) -> _Placed:
+        """Return another value in the same place."""
+        return _Placed((*self.entry[:2], node), self.source)
 
 
 def merge(base: Document, over: Document) -> Document:
     """Return `over` with the keys it does not have taken from `base`; neither is changed."""
     if not isinstance(base.root.children, dict) or not isinstance(over.root.children, dict):
         return over
-    below = _Side(base.root, base.source)
-    inherited = _mapping_of(below, [key for key in base.root.children if key not in OWN_KEYS])
-    return Document(over.source, _merged(_Side(inherited, base.source), _Side(over.root, over.source), ()))
+    inherited = _part_of(base, [key for key in base.root.children if key not in OWN_KEYS])
+    return Document(over.source, _merged(_top(inherited), _top(over), ()))
 
 
 def join(documents: Sequence[Document]) -> Document:
     """Return all documents of one sound fleet as one without bases: keys that several of them have are equal."""
     whole = reduce(merge, documents)
-    kept = [key for key in keys_of(FleetDocument) if key in whole.value and key != "extends"]
-    return Document(whole.source, _mapping_of(_Side(whole.root, whole.source), kept))
+    return _part_of(whole, [key for key in keys_of(FleetDocument) if key in whole.value and key != "extends"])
 
 
 def with_defaults(document: Document) -> Document:
-    """Return a joined fleet with `spec.defaults` merged under each of its models."""
-    whole = _Side(document.root, document.source)
-    found = document.node(("spec", "defaults")), document.node(("spec", "models"))
-    if not all(found):
+    """Return a joined fleet with `spec.defaults` merged into each of its models."""
+    models = document.node(("spec", "models"))
+    if models is None or not isinstance(models.children, list) or document.node(("spec", "defaults")) is None:
         return document
-    spec = whole.entry("spec").side
-    defaults, models = spec.entry("defaults"), spec.entry("models")
-    if not isinstance(models.side.node.children, list):
-        return document
-    filled = [_both(defaults, models.side.entry(index), ("spec", "models"))
-              for index in range(len(models.side.node.children))]
-    return Document(document.source, _with(whole, "spec", _with(spec, "models", _merged_list(models.side, filled))))
+    spec = _top(document).below("spec")
+    defaults, placed = spec.below("defaults"), spec.below("models")
+    filled = placed.holding(_list_of(placed.node.at, [
+        _both(defaults, placed.below(index), ("spec", "models")) for index in range(len(models.children))]))
+    keys = {key: spec.below(key) for key in spec.node.value} | {"models": filled}
+    top = {key: _top(document).below(key) for key in document.value}
+    return Document(document.source, _mapping_of(document.root.at, top | {
+        "spec": spec.holding(_mapping_of(spec.node.at, keys))}))
 
 
-def _with(side: _Side, key: str, node: Node) -> MergedNode:
-    """Return a mapping with another value under one of its keys, which keeps its place."""
-    placed = {one: side.entry(one) for one in side.node.value}
-    key_at, value_at, _ = placed[key].entry
-    return _merged_mapping(side.node.at, placed | {key: _Placed((key_at, value_at, node), placed[key].source)})
+def _top(document: Document) -> _Placed:
+    return _Placed((document.root.at, document.root.at, document.root), document.source)
 
 
-def _mapping_of(side: _Side, keys: Sequence[str]) -> MergedNode:
-    return _merged_mapping(side.node.at, {key: side.entry(key) for key in keys})
+def _part_of(document: Document, keys: Sequence[str]) -> Document:
+    return Document(document.source, _mapping_of(document.root.at, {key: _top(document).below(key) for key in keys}))
 
 
-def _merged(base: _Side, over: _Side, keys: _Keys) -> Node:
+def _merged(base: _Placed, over: _Placed, keys: _Keys) -> Node:
     if isinstance(base.node.children, dict) and isinstance(over.node.children, dict):
         return _mapping(base, over, keys)
     if isinstance(base.node.children, list) and isinstance(over.node.children, list):
@@ -103,40 +95,39 @@ def _merged(base: _Side, over: _Side, keys: _Keys) -> Node:
     return over.node
 
 
-def _mapping(base: _Side, over: _Side, keys: _Keys) -> MergedNode:
+def _mapping(base: _Placed, over: _Placed, keys: _Keys) -> MergedNode:
     own, given = over.node.value, base.node.value
     dropped = _rivals(keys, own)
-    placed = {key: _both(base.entry(key), over.entry(key), (*keys, key)) if key in own else base.entry(key)
+    placed = {key: _both(base.below(key), over.below(key), (*keys, key)) if key in own else base.below(key)
               for key in given if key not in dropped}
-    return _merged_mapping(over.node.at, placed | {key: over.entry(key) for key in own if key not in placed})
+    return _mapping_of(over.node.at, placed | {key: over.below(key) for key in own if key not in placed})
 
 
-def _merged_mapping(at: int, placed: Mapping[str, _Placed]) -> MergedNode:
-    return MergedNode(at, {key: one.entry[2].value for key, one in placed.items()},
+def _list(base: _Placed, over: _Placed, keys: _Keys) -> Node:
+    partners = _partners(base.node.value, over.node.value, keys)
+    if partners is None:
+        return over.node
+    placed = [_both(base.below(index), over.below(partners[index]), keys) if index in partners else base.below(index)
+              for index in range(len(base.node.value))]
+    merged = set(partners.values())
+    placed += [over.below(index) for index in range(len(over.node.value)) if index not in merged]
+    return _list_of(over.node.at, placed)
+
+
+def _mapping_of(at: int, placed: Mapping[str, _Placed]) -> MergedNode:
+    return MergedNode(at, {key: one.node.value for key, one in placed.items()},
                       {key: one.entry for key, one in placed.items()},
                       {key: one.source for key, one in placed.items()})
 
 
-def _list(base: _Side, over: _Side, keys: _Keys) -> Node:
-    partners = _partners(base.node.value, over.node.value, keys)
-    if partners is None:
-        return over.node
-    placed = [_both(base.entry(index), over.entry(partners[index]), keys) if index in partners else base.entry(index)
-              for index in range(len(base.node.value))]
-    merged = set(partners.values())
-    placed += [over.entry(index) for index in range(len(over.node.value)) if index not in merged]
-    return _merged_list(over, placed)
-
-
-def _merged_list(side: _Side, placed: Sequence[_Placed]) -> MergedNode:
-    return MergedNode(side.node.at, [one.entry[2].value for one in placed], [one.entry for one in placed],
+def _list_of(at: int, placed: Sequence[_Placed]) -> MergedNode:
+    return MergedNode(at, [one.node.value for one in placed], [one.entry for one in placed],
                       dict(enumerate(one.source for one in placed)))
 
 
 def _both(base: _Placed, over: _Placed, keys: _Keys) -> _Placed:
     """Merge two entries; a collection that is in both files has the place of the later one."""
-    key_at, value_at, _ = over.entry
-    return _Placed((key_at, value_at, _merged(base.side, over.side, keys)), over.source)
+    return over.holding(_merged(base, over, keys))
 
 
 def _rivals(keys: _Keys, own: dict[str, Value]) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from fleetctl.documents.mask import is_env_value, variable_of, without_value
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path, path_text
 from fleetctl.fleetfile import guess
+from fleetctl.fleetfile.keys import homes, keys_of, model_at
 from fleetctl.fleetfile.nodes import Document, MergedNode, Node
-from fleetctl.fleetfile.shape import homes, keys_of, model_at
 from fleetctl.problem import Problem
 
 MAX_SHOWN = 60

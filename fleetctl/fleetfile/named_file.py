@@ -7,18 +7,10 @@ from dataclasses import dataclass
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
+from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.file_tree import FileTree, allowed_in_checkout
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import SourceBytes, read_file, why_unreadable
-from fleetctl.problem import Problem
-
-
-class Refused(Exception):  # not an error of the tool: it carries a problem to where the other names are still read
-    """A name that leads to no usable file."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +30,16 @@ class NamedFile:
     @property
     def place(self) -> str:
         """Where the name is written: `file:line:column`."""
-        found = self.document.place(self.path)
-        return f"{found.file}:{found.line}:{found.column}"
+        return str(self.document.place(self.path))
 
     def refused(self, message: str, *, code: str = "", allowed: str | None = None, suggestion: str | None = None
-                ) -> Refused:
-        """Return the refusal of this name."""
-        return Refused(self.document.problem(code or self.code, self.path, message, allowed=allowed,
-                                             suggestion=suggestion))
+                ) -> FleetFileError:
+        """Return the error for this name."""
+        return FleetFileError([self.document.problem(code or self.code, self.path, message, allowed=allowed,
+                                                     suggestion=suggestion)])
 
     def find(self, tree: FileTree, given: str) -> str:
-        """Return the identity of the file; raises Refused, which says nothing about files outside of the checkout.
+        """Return the identity of the file; raises FleetFileError, which reveals nothing outside of the checkout.
 
         `given` = the file that the user named, which decides the checkout.
         """
@@ -67,7 +58,7 @@ class NamedFile:
             raise self._unreadable(error) from None
 
     def read(self, tree: FileTree) -> SourceBytes:
-        """Return the file whole; raises Refused where it cannot be read or is too large."""
+        """Return the file whole; raises FleetFileError for one that cannot be read or is too large."""
         try:
             return read_file(self.file, tree)
         except OSError as error:
@@ -77,7 +68,7 @@ class NamedFile:
     def _written_in(self) -> str:
         return self.document.place(self.path).file
 
-    def _unreadable(self, error: OSError) -> Refused:
+    def _unreadable(self, error: OSError) -> FleetFileError:
         return self.refused(f"{self.file}: {why_unreadable(error)}")
 
     def _nearest(self, tree: FileTree) -> str | None:

@@ -45,8 +45,7 @@ class Raw:
     def at(self, key: str | None = None) -> str:
         """Return `file:line:column` of this mapping or of one of its keys, to point at from another problem."""
         path = self.path if key is None else (*self.path, key)
-        place = self.document.place(path, key=key is not None)
-        return f"{place.file}:{place.line}:{place.column}"
+        return str(self.document.place(path, key=key is not None))
 
     def problem(self, code: str, message: str, *, key: str | None = None, on_key: bool = False,
                 allowed: str | None = None, suggestion: str | None = None) -> Problem:

@@ -1,4 +1,4 @@
-"""Reads the layout of a YAML text from the events of the C parser: one pass, and every character is accounted for."""
+"""Reads the layout of a YAML text from the events of the C parser, in one pass that covers every character."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DASH = re.compile(r"^ *(-)", re.MULTILINE)
 
 
 def read_layout(text: str) -> list[Page]:
-    """Return the documents of a sound YAML text with Unix line ends; raises UnknownLayoutError where it gives up."""
+    """Return the documents of a sound YAML text with Unix line ends; raises UnknownLayoutError."""
     reader = _Reader(text)
     for event in yaml.parse(text, Loader=_PARSER):
         reader.take(event)
@@ -35,8 +35,8 @@ class _Open:
 class _Reader:
     """The state of one pass.
 
-    `cursor` is the first character that belongs to nothing yet, `pending` the comment and blank lines that wait for the
-    next entry, `noted` whose line it is that a comment may still end, `closed` the blocks that ended since.
+    `cursor` is the first character not yet taken, `pending` the comment and blank lines before the next entry, `noted`
+    the entry whose line a comment may still end, `closed` the blocks that ended since.
     """
 
     def __init__(self, text: str) -> None:
@@ -82,7 +82,7 @@ class _Reader:
 
     def end_page(self, start: int, end: int, *, explicit: bool) -> None:
         self.gap(start)
-        self.settle(-1)
+        self.place_comments(-1)
         self.pages[-1].tail.extend(self.taken())
         self.noted = None
         self.cursor = end if explicit else start
@@ -117,7 +117,7 @@ class _Reader:
         self.cursor = end
 
     def begin_value(self, start: int) -> Entry | Page:
-        """Go up to where a value starts, and return what it is the value of."""
+        """Read up to the start of a value, and return its entry or page."""
         if not self.open:
             self.gap(start)
             self.pages[-1].header.extend(self.taken())
@@ -137,7 +137,7 @@ class _Reader:
             dash = _DASH.search(self.text, self.cursor, start) if block.kind == "sequence" else None
             block.column = self.column(dash.start(1) if dash else start)
         self.gap(start)
-        self.settle(block.column)
+        self.place_comments(block.column)
         entry.lead = self.taken()
         block.entries.append(entry)
         self.noted = entry
@@ -164,7 +164,7 @@ class _Reader:
                 self.pending.append(line)
         self.cursor = until
 
-    def settle(self, column: int) -> None:
+    def place_comments(self, column: int) -> None:
         """Give comments that are indented deeper than the next entry to the blocks that ended before it."""
         kept = 0
         for number, line in enumerate(self.pending):

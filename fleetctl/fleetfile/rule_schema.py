@@ -17,6 +17,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, Schema, SchemaResource
 
 from fleetctl.documents.position import Path
+from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose
 from fleetctl.fleetfile.nodes import Document, Node, Value
 from fleetctl.fleetfile.sources import SourceBytes
@@ -39,20 +40,12 @@ class RuleSchema:
     schema: dict[str, Any]
 
     def errors(self, fleet: Value) -> list[ValidationError]:
-        """Return what breaks a rule; raises UnusableSchema for a schema that refers to itself without end."""
+        """Return what breaks a rule; raises FleetFileError for a schema that refers to itself without end."""
         try:
             return list(_RULES(self.schema, registry=Registry()).iter_errors(fleet))
         except (RecursionError, Unresolvable):
-            raise UnusableSchema([self.document.problem(
+            raise FleetFileError([self.document.problem(
                 UNUSABLE, (), "a reference of this schema leads back to itself, or nowhere")]) from None
-
-
-class UnusableSchema(Exception):  # not an error of the tool: it carries problems
-    """A file that holds no usable schema, with everything that is wrong with it."""
-
-    def __init__(self, problems: list[Problem]) -> None:
-        super().__init__("unusable schema")
-        self.problems = problems
 
 
 def words_of(error: ValidationError) -> str | None:
@@ -62,33 +55,37 @@ def words_of(error: ValidationError) -> str | None:
 
 
 def read_schema(source: SourceBytes, word: Callable[[Document, ValidationError], Iterator[Problem]]) -> RuleSchema:
-    """Return the schema in a file; raises UnusableSchema. `word` words what breaks the rules for schemas."""
+    """Return the schema in a file; raises FleetFileError. `word` words the errors of the schema itself."""
     text = decode(source)
-    if isinstance(text, Problem):
-        raise UnusableSchema([text])
-    document, schema = _document(text), _parsed(text)
-    if not isinstance(schema, dict):
-        raise UnusableSchema([document.problem(UNUSABLE, (), "this is not a JSON Schema", allowed="a JSON object")])
-    draft = schema.get("$schema", DRAFT)
-    if isinstance(draft, str) and draft.rstrip("#") != DRAFT:
-        raise UnusableSchema([document.problem(UNUSABLE, ("$schema",), "house rules are JSON Schema of draft 2020-12",
-                                               allowed=DRAFT)])
-    check = Draft202012Validator(Draft202012Validator.META_SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
-    problems = [problem for error in check.iter_errors(schema) for problem in word(document, error)]
-    if problems := problems or list(_unknown_references(document, schema)):
-        raise UnusableSchema(problems)
-    # with "$schema" jsonschema would go on from a $ref to the whole file with rules that keep no description
+    try:
+        document, schema = _document(text), json.loads(text.text)
+        problems = list(_problems(document, schema, word))
+    except json.JSONDecodeError as error:
+        at = min(error.pos, len(text.text))
+        raise FleetFileError([text.problem(UNUSABLE, at, f"this is not JSON: {error.msg}")]) from None
+    except RecursionError:
+        raise FleetFileError([text.problem(UNUSABLE, 0, "this schema is nested too deeply")]) from None
+    if problems:
+        raise FleetFileError(problems)
+    # with "$schema" jsonschema would follow a $ref to the whole file with rules that keep no description
     return RuleSchema(document, {key: value for key, value in schema.items() if key != "$schema"})
 
 
-def _parsed(text: SourceText) -> Any:  # noqa: ANN401  any JSON value
-    try:
-        return json.loads(text.text)
-    except json.JSONDecodeError as error:
-        raise UnusableSchema([text.problem(UNUSABLE, min(error.pos, len(text.text)), f"this is not JSON: {error.msg}")
-                              ]) from None
-    except RecursionError:
-        raise UnusableSchema([text.problem(UNUSABLE, 0, "this schema is nested too deeply")]) from None
+def _problems(document: Document, schema: Any, word: Callable[[Document, ValidationError], Iterator[Problem]]  # noqa: ANN401
+              ) -> Iterator[Problem]:
+    if not isinstance(schema, dict):
+        yield document.problem(UNUSABLE, (), "this is not a JSON Schema", allowed="a JSON object")
+        return
+    draft = schema.get("$schema", DRAFT)
+    if isinstance(draft, str) and draft.rstrip("#") != DRAFT:
+        yield document.problem(UNUSABLE, ("$schema",), "house rules are JSON Schema of draft 2020-12", allowed=DRAFT)
+        return
+    check = Draft202012Validator(Draft202012Validator.META_SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    errors = list(check.iter_errors(schema))
+    for error in errors:
+        yield from word(document, error)
+    if not errors:
+        yield from _unknown_references(document, schema)
 
 
 def _document(text: SourceText) -> Document:

@@ -38,20 +38,28 @@ def read_sources(
     for file in _files(sources, tree, problems):
         identity = STDIN_NAME if file == STDIN_NAME else tree.identity(file)
         if identity in seen:
-            problems.append(_problem("FL003", file, _twice(file, seen[identity])))
+            other = f"the same file as {seen[identity]}, which is already given"
+            problems.append(Problem("FL003", "given twice" if file == seen[identity] else other, file))
             continue
         seen[identity] = file
         try:
-            read.append(_read_stdin(stdin) if file == STDIN_NAME else read_file(file, tree))
+            read.append(read_file(file, tree, stdin))
         except OSError as error:
-            problems.append(_unreadable(file, error))
+            large = error.errno == errno.EFBIG
+            problems.append(Problem("FL004" if large else "FL001", why_unreadable(error), file,
+                                    allowed="split the fleet into several files" if large else None))
     return read, problems
 
 
-def read_file(file: str, tree: FileTree) -> SourceBytes:
-    """Return one file whole; raises OSError, with EFBIG for one that is too large."""
+def read_file(file: str, tree: FileTree, stdin: Callable[[], bytes] | None = None) -> SourceBytes:
+    """Return one file, or standard input, whole; raises OSError, with EFBIG for one that is too large."""
+    if file == STDIN_NAME and stdin is None:
+        raise OSError("standard input is not available here")
     # one byte beyond the limit is enough to know that a file is too large
-    return _limited(SourceBytes(file, tree.read(file, MAX_FILE_BYTES + 1)))
+    data = stdin() if file == STDIN_NAME and stdin else tree.read(file, MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MAX_FILE_BYTES >> 20} MiB")
+    return SourceBytes(file, data)
 
 
 def why_unreadable(error: OSError) -> str:
@@ -68,7 +76,7 @@ def _files(sources: Sequence[str], tree: FileTree, problems: list[Problem]) -> I
         elif tree.is_folder(source):
             yield from _folder(source, tree, problems)
         elif not tree.is_file(source):
-            problems.append(_problem("FL001", source, "no such file or folder"))
+            problems.append(Problem("FL001", "no such file or folder", source))
         else:
             yield source
 
@@ -82,10 +90,10 @@ def _folder(folder: str, tree: FileTree, problems: list[Problem]) -> Iterator[st
     try:
         found = fleet_files(folder, tree)
     except OSError as error:
-        problems.append(_problem("FL001", folder, f"cannot be read: {error.strerror or error}"))
+        problems.append(Problem("FL001", why_unreadable(error), folder))
         return
     if not found:
-        problems.append(_problem("FL002", folder, "no *.yaml or *.yml file in this folder"))
+        problems.append(Problem("FL002", "no *.yaml or *.yml file in this folder", folder))
     for file in (str(Path(folder) / name) for name in found):
         if link := tree.link_out(file, listed=True):
             problems.append(_leads_out(file, link))
@@ -93,33 +101,7 @@ def _folder(folder: str, tree: FileTree, problems: list[Problem]) -> Iterator[st
             yield file
 
 
-def _read_stdin(stdin: Callable[[], bytes] | None) -> SourceBytes:
-    if stdin is None:
-        raise OSError("standard input is not available here")
-    return _limited(SourceBytes(STDIN_NAME, stdin()))
-
-
-def _limited(source: SourceBytes) -> SourceBytes:
-    if len(source.data) > MAX_FILE_BYTES:
-        raise OSError(errno.EFBIG, f"larger than {MAX_FILE_BYTES >> 20} MiB")
-    return source
-
-
-def _unreadable(file: str, error: OSError) -> Problem:
-    if error.errno == errno.EFBIG:
-        return _problem("FL004", file, why_unreadable(error), allowed="split the fleet into several files")
-    return _problem("FL001", file, why_unreadable(error))
-
-
 def _leads_out(file: str, link: Link) -> Problem:
     what = "a link" if link.file == file else f"below {link.file}, a link"
-    return _problem("FL001", file, f"it is {what} to {link.target}, which leads out of the checkout",
-                    allowed=allowed_in_checkout(link.file))
-
-
-def _twice(file: str, first: str) -> str:
-    return "given twice" if file == first else f"the same file as {first}, which is already given"
-
-
-def _problem(code: str, file: str, message: str, allowed: str | None = None) -> Problem:
-    return Problem(code, "error", message, file, 1, 1, allowed=allowed)
+    return Problem("FL001", f"it is {what} to {link.target}, which leads out of the checkout", file,
+                   allowed=allowed_in_checkout(link.file))

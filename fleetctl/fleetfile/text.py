@@ -7,8 +7,9 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from fleetctl.documents.position import Path, path_text
+from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.sources import SourceBytes
-from fleetctl.problem import Problem, severity_of
+from fleetctl.problem import Problem
 
 _BOM = b"\xef\xbb\xbf"
 _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
@@ -44,24 +45,24 @@ class SourceText:
         shown: str | None = self.line(line)
         if shown is not None and (secret or len(shown) > MAX_SOURCE_LINE or _ENVIRONMENT.search(shown)):
             shown = None
-        return Problem(code, severity_of(code), message, self.file, line, column, path_text(path), allowed,
-                       suggestion, shown)
+        return Problem(code, message, self.file, line, column, path_text(path), allowed, suggestion, shown)
 
 
-def decode(source: SourceBytes) -> SourceText | Problem:
-    """Return the file as text without its byte order mark, or the problem that keeps it from being text."""
+def decode(source: SourceBytes) -> SourceText:
+    """Return the file as text without its byte order mark; raises FleetFileError for one that is not text."""
     data = source.data.removeprefix(_BOM)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        return _not_utf8(source.file, data, error.start, offset=error.start + len(source.data) - len(data))
+        offset = error.start + len(source.data) - len(data)
+        raise FleetFileError([_not_utf8(source.file, data, error.start, offset=offset)]) from None
     starts = (0, *(match.end() for match in re.finditer("\n", text)))
     result = SourceText(source.file, text, starts)
     control = _CONTROL.search(text)
     if control is not None:
         message = f"the control character U+{ord(control[0]):04X} is not allowed in YAML"
-        return result.problem("FL006", control.start(), message, secret=True,
-                              allowed='an escape in double quotes, such as "\\u0007"')
+        allowed = 'an escape in double quotes, such as "\\u0007"'
+        raise FleetFileError([result.problem("FL006", control.start(), message, secret=True, allowed=allowed)])
     return result
 
 
@@ -71,4 +72,4 @@ def _not_utf8(file: str, data: bytes, at: int, *, offset: int) -> Problem:
     column = len(before[line_start:].decode("utf-8", "replace")) + 1
     utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     message = "this is UTF-16, not UTF-8" if utf16 else f"byte 0x{data[at]:02x} at offset {offset} is not UTF-8"
-    return Problem("FL005", "error", message, file, before.count(b"\n") + 1, column, allowed="save the file as UTF-8")
+    return Problem("FL005", message, file, before.count(b"\n") + 1, column, allowed="save the file as UTF-8")

@@ -27,32 +27,24 @@ class Checked:
     foreign: bool = False
 
 
-def validate(document: Document) -> Checked:
-    """Check keys, types and values of one document. A document of another kind gets one problem, not one per key."""
-    foreign = _foreign(document)
-    if foreign is not None:
+def validate(document: Document, *, whole: bool = True) -> Checked:
+    """Check keys, types and values of one document. A document of another kind gets one problem, not one per key.
+
+    `whole` = every base could be read; otherwise a missing key may be in one of them, and is no problem.
+    """
+    if foreign := foreign_problem(document):
         return Checked(document, None, (foreign,), foreign=True)
-    return _checked(document, document.value)
-
-
-def validate_part(document: Document) -> Checked:
-    """Like `validate`, for a document whose bases could not all be read: a missing key may be in one of them."""
-    checked = validate(document)
-    return replace(checked, problems=tuple(problem for problem in checked.problems if problem.code != "FL021"))
+    checked = _checked(document, document.value)
+    return checked if whole else replace(
+        checked, problems=tuple(problem for problem in checked.problems if problem.code != "FL021"))
 
 
 def validate_base(document: Document) -> tuple[Problem, ...]:
     """Check the keys of a base that are never inherited; the rest is checked after merging."""
-    foreign = _foreign(document)
-    if foreign is not None:
+    if foreign := foreign_problem(document):
         return (foreign,)
     own = {key: document.value[key] for key in OWN_KEYS if key in document.value}
     return _checked(document, {**own, "metadata": {"name": "any"}, "spec": {}}).problems
-
-
-def is_foreign(document: Document) -> bool:
-    """Return whether a document is not a fleet at all."""
-    return _foreign(document) is not None
 
 
 def _checked(document: Document, value: Value) -> Checked:
@@ -67,14 +59,16 @@ def _checked(document: Document, value: Value) -> Checked:
 
 def _without_echoes(problems: list[Problem]) -> tuple[Problem, ...]:
     """Leave out "missing" where the same mapping has an unknown key that is most likely meant to be it."""
-    owners = [problem.path.rpartition(".") for problem in problems]
-    meant = {(owner[0], problem.suggestion) for owner, problem in zip(owners, problems, strict=True)
-             if problem.code == "FL020"}
-    return tuple(problem for owner, problem in zip(owners, problems, strict=True)
-                 if problem.code != "FL021" or (owner[0], owner[2]) not in meant)
+    def owner(problem: Problem) -> str:
+        return problem.path.rpartition(".")[0]
+
+    meant = {(owner(problem), problem.suggestion) for problem in problems if problem.code == "FL020"}
+    return tuple(problem for problem in problems
+                 if problem.code != "FL021" or (owner(problem), problem.path.rpartition(".")[2]) not in meant)
 
 
-def _foreign(document: Document) -> Problem | None:
+def foreign_problem(document: Document) -> Problem | None:
+    """Return the problem of a document that is not a fleet at all."""
     value = document.value
     if not isinstance(value, dict):
         found = "a list" if isinstance(value, list) else "a single value"

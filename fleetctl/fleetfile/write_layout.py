@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fleetctl.documents.position import Path
+from fleetctl.fleetfile.keys import keys_of, model_at
 from fleetctl.fleetfile.layout import Block, Entry, Leaf, Page
-from fleetctl.fleetfile.shape import keys_of, model_at
 
 STEP = 2
 MERGE_KEY = "<<"
@@ -21,84 +21,23 @@ def write_layout(pages: list[Page], *, sort: bool) -> str:
             lines.append("---" + page.note)
         lines += page.header if lines else _without_first_blanks(page.header)
         if isinstance(page.root, Block):
+            if sort:
+                _sort(page.root, ())
             lines += [page.root.properties] if page.root.properties else []
-            lines += _block(page.root, 0, (), sort=sort)
+            lines += _block(page.root, 0)
         elif page.root.text:
             lines += page.root.text.split("\n")
         lines += _without_last_blanks(page.tail)
     return "\n".join(lines) + "\n"
 
 
-def _block(block: Block, indent: int, path: Path, *, sort: bool) -> list[str]:
-    margin = " " * indent
-    lines: list[str] = []
-    for number, entry in enumerate(_ordered(block, path) if sort else block.entries):
-        below = (*path, number if entry.key is None else entry.name)
-        body = _item(block, entry, indent, below, sort=sort) if entry.key is None else _pair(
-            block, entry, indent, below, sort=sort)
-        lead = entry.lead if number else _without_first_blanks(entry.lead)
-        lines += [margin + line if line else "" for line in lead] + body
-    return lines + [margin + line if line else "" for line in block.tail]
-
-
-def _pair(block: Block, entry: Entry, indent: int, path: Path, *, sort: bool) -> list[str]:
-    colon = " :" if str(entry.key).startswith("*") else ":"
-    head = f"{' ' * indent}{entry.key}{colon}"
-    value = entry.value
-    if isinstance(value, Leaf):
-        first, *rest = _shifted(value, block.column, indent)
-        return _noted(f"{head} {first}" if first else head, rest, entry.note)
-    head += f" {value.properties}" if value.properties else ""
-    deeper = indent if value.kind == "sequence" else indent + STEP
-    return [head + entry.note, *_block(value, deeper, path, sort=sort)]
-
-
-def _item(block: Block, entry: Entry, indent: int, path: Path, *, sort: bool) -> list[str]:
-    """Lay out an item; what it holds begins on the line of the dash."""
-    dash = f"{' ' * indent}-"
-    value = entry.value
-    if isinstance(value, Leaf):
-        first, *rest = _shifted(value, block.column, indent)
-        return _noted(f"{dash} {first}" if first else dash, rest, entry.note)
-    if value.properties:
-        return [f"{dash} {value.properties}{entry.note}", *_block(value, indent + STEP, path, sort=sort)]
-    if entry.note:
-        entry.lead.append(entry.note.strip())
-        entry.note = ""
-    entry.lead += _hoisted(value, path, sort=sort)
-    lines = _block(value, indent + STEP, path, sort=sort)
-    return [f"{dash} {lines[0].lstrip(' ')}", *lines[1:]]
-
-
-def _hoisted(block: Block, path: Path, *, sort: bool) -> list[str]:
-    """Take away the comments above a block's first entry: it moves up beside a dash, they stay above the dash."""
-    first = (_ordered(block, path) if sort else block.entries)[0]
-    lead, first.lead = [line for line in first.lead if line], []
-    if first.key is None and isinstance(first.value, Block) and not first.value.properties:
-        lead += _hoisted(first.value, (*path, 0), sort=sort)
-    return lead
-
-
-def _noted(first: str, rest: list[str], note: str) -> list[str]:
-    *before, last = first, *rest
-    return [*before, last + note]
-
-
-def _shifted(leaf: Leaf, old: int, new: int) -> list[str]:
-    """Return the lines of a leaf, all but the first moved along with its block."""
-    first, *rest = leaf.text.split("\n")
-    least = 0 if leaf.literal else new + STEP
-    return [first, *(_moved(line, new - old, least) for line in rest)]
-
-
-def _moved(line: str, by: int, least: int) -> str:
-    text = line.lstrip(" ")
-    return " " * max(least, len(line) - len(text) + by) + text if text else " " * max(0, len(line) + by) if line else ""
-
-
-def _ordered(block: Block, path: Path) -> list[Entry]:
+def _sort(block: Block, path: Path) -> None:
+    """Put the keys of the format in their usual order; keys of free maps keep theirs."""
     ranks = key_ranks(path) if block.kind == "mapping" else {}
-    return sorted(block.entries, key=lambda entry: ranks.get(entry.name, len(ranks)))
+    block.entries.sort(key=lambda entry: ranks.get(entry.name, len(ranks)))
+    for number, entry in enumerate(block.entries):
+        if isinstance(entry.value, Block):
+            _sort(entry.value, (*path, number if entry.key is None else entry.name))
 
 
 def key_ranks(path: Path) -> dict[str, int]:
@@ -108,6 +47,64 @@ def key_ranks(path: Path) -> dict[str, int]:
         return {}
     known = [key for key in keys_of(model) if key not in _LAST] + list(_LAST)
     return {MERGE_KEY: -1, **{key: number for number, key in enumerate(known)}}
+
+
+def _block(block: Block, indent: int) -> list[str]:
+    margin = " " * indent
+    lines: list[str] = []
+    for number, entry in enumerate(block.entries):
+        body = _item(block, entry, indent) if entry.key is None else _pair(block, entry, indent)
+        lead = entry.lead if number else _without_first_blanks(entry.lead)
+        lines += [margin + line if line else "" for line in lead] + body
+    return lines + [margin + line if line else "" for line in block.tail]
+
+
+def _pair(block: Block, entry: Entry, indent: int) -> list[str]:
+    colon = " :" if str(entry.key).startswith("*") else ":"
+    head = f"{' ' * indent}{entry.key}{colon}"
+    value = entry.value
+    if isinstance(value, Leaf):
+        return _leaf(head, value, entry.note, block.column, indent)
+    head += f" {value.properties}" if value.properties else ""
+    return [head + entry.note, *_block(value, indent if value.kind == "sequence" else indent + STEP)]
+
+
+def _item(block: Block, entry: Entry, indent: int) -> list[str]:
+    """Return the lines of an item; a block in it begins on the line of the dash."""
+    dash = f"{' ' * indent}-"
+    value = entry.value
+    if isinstance(value, Leaf):
+        return _leaf(dash, value, entry.note, block.column, indent)
+    if value.properties:
+        return [f"{dash} {value.properties}{entry.note}", *_block(value, indent + STEP)]
+    if entry.note:
+        entry.lead.append(entry.note.strip())
+        entry.note = ""
+    entry.lead += _hoisted(value)
+    lines = _block(value, indent + STEP)
+    return [f"{dash} {lines[0].lstrip(' ')}", *lines[1:]]
+
+
+def _hoisted(block: Block) -> list[str]:
+    """Remove the comments above a block's first entry, and return them: the entry moves up beside a dash."""
+    first = block.entries[0]
+    lead, first.lead = [line for line in first.lead if line], []
+    if first.key is None and isinstance(first.value, Block) and not first.value.properties:
+        lead += _hoisted(first.value)
+    return lead
+
+
+def _leaf(head: str, leaf: Leaf, note: str, old: int, new: int) -> list[str]:
+    """Return the lines of a leaf; all but the first move from the column of the old block to the new one."""
+    first, *rest = leaf.text.split("\n")
+    least = 0 if leaf.literal else new + STEP
+    *before, last = f"{head} {first}" if first else head, *(_moved(line, new - old, least) for line in rest)
+    return [*before, last + note]
+
+
+def _moved(line: str, by: int, least: int) -> str:
+    text = line.lstrip(" ")
+    return " " * max(least, len(line) - len(text) + by) + text if text else " " * max(0, len(line) + by) if line else ""
 
 
 def _without_first_blanks(lines: list[str]) -> list[str]:

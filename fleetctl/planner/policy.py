@@ -59,8 +59,7 @@ def protecting(patterns: Sequence[str], key: str) -> str | None:
 def policy_at(fleet: ResolvedFleet, key: str, value: str) -> str:
     """Name a policy with its value and its place: `spec.policy.maxNewReplicas: 10 at fleets/prod.yaml:6:21`."""
     place = fleet.policy_places.get(key)
-    where = f" at {place.file}:{place.line}:{place.column}" if place else ""
-    return f"spec.policy.{key}: {value}{where}"
+    return f"spec.policy.{key}: {value}" + (f" at {place}" if place else "")
 
 
 def _thresholds(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> Iterator[PolicyFinding]:

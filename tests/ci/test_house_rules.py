@@ -36,7 +36,7 @@ def ruled(pull: PullRequest) -> PullRequest:
     return pull
 
 
-def test_three_broken_rules_are_in_validate_plan_sarif_and_the_comment(
+def test_three_broken_rules_are_in_validate_plan_apply_sarif_and_the_comment(
     job, ruled: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
     place = ruled.push(BREAKING)
@@ -50,9 +50,11 @@ def test_three_broken_rules_are_in_validate_plan_sarif_and_the_comment(
     assert all(one[3] in result["message"]["text"] for one, result in zip(BROKEN, run["results"], strict=True))
 
     planned = job("plan", "-f", "fleet.yaml", "--inventory", snapshot_file)
-    assert planned.code == 1
-    assert all(f"fleet.yaml:{line}:{column}: error {code}: {words}" in planned.log
-               for code, line, column, words in BROKEN)
+    applied = job("apply", "-f", "fleet.yaml", "--yes", "--address", "http://127.0.0.1:9")
+    for ended in (planned, applied):
+        assert ended.code == 1
+        assert all(f"fleet.yaml:{line}:{column}: error {code}: {words}" in ended.log
+                   for code, line, column, words in BROKEN)
 
     reviewed = job("ci", "review", "-f", "fleet.yaml", "--inventory", snapshot_file)
     assert reviewed.code == 1

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.format import format_source
+from fleetctl.fleetfile.keys import homes
 from fleetctl.fleetfile.load import LoadedFleet, inspect_bytes
-from fleetctl.fleetfile.shape import homes
 from fleetctl.fleetfile.sources import SourceBytes
 
 from .fleets import fleet, model
@@ -38,10 +38,20 @@ SOUND: dict[str, Any] = {
 }
 
 
-def check(data: bytes, base: str = fleet()) -> LoadedFleet:
-    tree = MemoryTree({"fuzz.yaml": "", "base.yaml": base})
+RULED = {**SOUND, "spec": {**SOUND["spec"], "policy": {"schemas": ["rules.json"]},
+                           "defaults": {"priority": 1, "placement": {"spread": "zone"}}}}
+RULES = json.dumps({
+    "maxProperties": 1, "additionalProperties": False, "properties": {"spec": {
+        "required": ["nodes"], "propertyNames": {"maxLength": 3}, "properties": {"models": {"maxItems": 0, "items": {
+            "$ref": "#/$defs/all"}}}}},
+    "$defs": {"all": {"type": "null", "patternProperties": {"": {"$ref": "#/$defs/all"}}, "items": {
+        "$ref": "#/$defs/all"}, "pattern": "^$", "maximum": -9}}})
+
+
+def check(data: bytes, base: str = fleet(), rules: str = RULES) -> LoadedFleet:
+    tree = MemoryTree({"fuzz.yaml": "", "base.yaml": base, "rules.json": rules})
     inspected = inspect_bytes([SourceBytes("fuzz.yaml", data)], tree=tree)
-    lines = {"fuzz.yaml": data.count(b"\n") + 1, "base.yaml": base.count("\n") + 1}
+    lines = {"fuzz.yaml": data.count(b"\n") + 1, "base.yaml": base.count("\n") + 1, "rules.json": rules.count("\n") + 1}
     assert all(1 <= problem.line <= lines[problem.file] and problem.column >= 1 for problem in inspected.problems)
     assert (inspected.fleet is None) == bool(inspected.errors)
     return inspected
@@ -78,8 +88,8 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(found for key, inner in below for found in paths(inner, (*path, key)))]
 
 
-def with_anything(path: tuple[Any, ...], value: Any) -> Any:
-    document = json.loads(json.dumps(SOUND))
+def with_anything(path: tuple[Any, ...], value: Any, sound: dict[str, Any] = SOUND) -> Any:
+    document = json.loads(json.dumps(sound))
     owner = document
     for part in path[:-1]:
         owner = owner[part]
@@ -100,6 +110,21 @@ def test_a_sound_fleet_with_anything_anywhere(path: tuple[Any, ...], value: Any)
 def test_anything_over_anything(path: tuple[Any, ...], value: Any, below: tuple[Any, ...], base: Any) -> None:
     over = {**with_anything(path, value), "extends": "base.yaml"}
     check(json.dumps(over).encode(), json.dumps(with_anything(below, base)))
+
+
+@given(st.sampled_from(paths(RULED)[1:]), values)
+def test_house_rules_over_anything_anywhere(path: tuple[Any, ...], value: Any) -> None:
+    check(json.dumps(with_anything(path, value, RULED)).encode())
+
+
+def test_every_value_of_a_model_can_break_a_house_rule() -> None:
+    assert len(check(json.dumps(RULED, indent=1).encode()).errors) > 30
+
+
+@given(st.dictionaries(st.sampled_from(["type", "items", "properties", "$ref", "not", "required", "enum", "pattern"]),
+                       values) | values)
+def test_house_rules_are_anything(schema: Any) -> None:
+    check(json.dumps(RULED).encode(), rules=json.dumps(schema, indent=1))
 
 
 @given(values)

@@ -4,7 +4,7 @@ import pytest
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.fleetfile import guess
-from fleetctl.fleetfile.shape import homes
+from fleetctl.fleetfile.keys import homes
 
 
 @pytest.mark.parametrize(("text", "meant"), [

@@ -7,7 +7,7 @@ from rich.console import Console
 from fleetctl.problem import Problem
 from fleetctl.render.problems import render_problems
 
-PROBLEM = Problem("FL020", "error", "unknown key 'replica'", "fleets/a.yaml", 7, 5, allowed="key, replicas",
+PROBLEM = Problem("FL020", "unknown key 'replica'", "fleets/a.yaml", 7, 5, allowed="key, replicas",
                   suggestion="replicas", source_line="    replica: 3")
 
 
@@ -32,4 +32,4 @@ def test_a_terminal_shows_the_line_and_points_at_the_column() -> None:
 
 
 def test_a_message_cannot_command_the_terminal() -> None:
-    assert "\x1b" not in shown(Problem("FL020", "error", "\x1b[2J", "f\x1b.yaml", 1, 1))
+    assert "\x1b" not in shown(Problem("FL020", "\x1b[2J", "f\x1b.yaml", 1, 1))
