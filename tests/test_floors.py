@@ -18,7 +18,7 @@ FLOORS = {
     "fleetctl.fleetfile": 3,
     "fleetctl.planner.placement": 4, "fleetctl.planner": 5, "fleetctl.inventory": 6, "fleetctl.review": 7,
     "fleetctl.importers": 7, "fleetctl.forge": 7, "fleetctl.apply": 7, "fleetctl.demo": 7,
-    "fleetctl.render": 8, "fleetctl.cli": 9, "fleetctl.__main__": 10,
+    "fleetctl.render": 8, "fleetctl.workflow": 9, "fleetctl.cli": 10, "fleetctl.__main__": 11,
 }
 TYPE_ONLY = {("fleetctl.errors", "fleetctl.fleetfile.problems")}  # a FleetFileError is annotated with what it carries
 IMPURE = {

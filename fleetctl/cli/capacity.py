@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from fleetctl.cli.answer import show_answer
 from fleetctl.cli.completion import complete_model_keys
-from fleetctl.cli.help import epilog
+from fleetctl.cli.help import command_app, epilog
 from fleetctl.cli.options import (
     AddressOption,
     AdoptFromOption,
@@ -17,9 +18,11 @@ from fleetctl.cli.options import (
     OptionalFilesOption,
     OutputFormat,
 )
-
-if TYPE_CHECKING:
-    from fleetctl.documents.capacity import Capacity
+from fleetctl.cli.process import refuse_two_readers, this_invocation
+from fleetctl.errors import UsageError
+from fleetctl.planner.questions.replica_shape import typed_shape
+from fleetctl.render.capacity_table import render_capacity
+from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     examples=[
@@ -31,13 +34,10 @@ EPILOG = epilog(
     ],
     exit_codes="0 counted, also when nothing fits, 1 error, 64 usage",
 )
+app = command_app()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("capacity", epilog=EPILOG)(capacity)
-
-
+@app.command(epilog=EPILOG)
 def capacity(
     files: OptionalFilesOption = None,
     model: Annotated[
@@ -62,33 +62,19 @@ def capacity(
 ) -> int:
     """Show how many more replicas would fit, and where.
 
-    Beside what runs now, and with -f also beside the new replicas of the plan. Each model or shape is counted by
-    itself. Nothing is changed.
+    In addition to what runs now, and with -f also to the new replicas of the plan. Each model or shape is counted
+    alone. Nothing is changed.
     """
-    from fleetctl.cli.asking import read_world
-    from fleetctl.errors import UsageError
-    from fleetctl.planner.questions.capacity import capacity as count
-    from fleetctl.planner.questions.replica_shape import typed_shape
+    from fleetctl.planner.questions.capacity import capacity as count  # NumPy, which --help does not need
+    from fleetctl.workflow.world_input import read_world
 
     if not files and not shape:
         raise UsageError("capacity of what?", hint="give -f FLEET for its models, or --shape 8 for any shape")
     if model and not files:
         raise UsageError("--model names a model of a fleet file", hint="give the file with -f")
     for text in shape or ():
-        typed_shape(text)  # a slip of the finger is told before the cluster is asked
-    world = read_world(files, inventory=inventory, address=address, namespace=namespace, adopt_from=adopt_from)
-    _show(count(world, models=model or (), shapes=shape or (), limit=limit), output_format)
+        typed_shape(text)  # a typing error is reported before the cluster is asked
+    refuse_two_readers(files or (), inventory)
+    world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from)
+    show_answer(count(world, models=model or (), shapes=shape or (), limit=limit), output_format, render_capacity)
     return 0
-
-
-def _show(answer: Capacity, output_format: OutputFormat) -> None:
-    from fleetctl.cli.console import result_console, write_result
-
-    if output_format is OutputFormat.JSON:
-        from fleetctl.render.answer_json import render_answer_json
-
-        write_result(render_answer_json(answer))
-    else:
-        from fleetctl.render.capacity_table import render_capacity
-
-        render_capacity(answer, result_console())

@@ -1,7 +1,7 @@
 """The options several commands share: one spelling, one meaning, one help text.
 
-A command takes one by annotating a parameter; whether it is required and what it defaults to stands in the command's
-own signature. Durations arrive as seconds.
+A command takes one by annotating a parameter; its own signature says whether it is required and its default.
+Durations arrive as seconds.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic_core import PydanticCustomError
 
 from fleetctl.cli.completion import complete_model_keys
+from fleetctl.documents.quantity import DURATION_ALLOWED, parse_duration
 
 
 class OutputFormat(str, Enum):
@@ -23,12 +25,9 @@ class OutputFormat(str, Enum):
 
 
 def duration(value: str | float) -> float:
-    """Turn a flag such as `90s` or `1h30m` into seconds; a default that is a number already passes through."""
+    """Turn a flag such as `90s` or `1h30m` into seconds; a default that is already a number passes through."""
     if isinstance(value, (int, float)):
         return float(value)
-    from pydantic_core import PydanticCustomError
-
-    from fleetctl.documents.quantity import DURATION_ALLOWED, parse_duration
 
     try:
         return float(parse_duration(value))
@@ -38,10 +37,10 @@ def duration(value: str | float) -> float:
 
 
 def expiry_duration(value: str | float) -> float:
-    """Like `duration`, for how long something is good: longer than nothing."""
+    """Like `duration`, for a time of validity: at least a second."""
     seconds = duration(value)
     if seconds < 1:
-        raise typer.BadParameter(f"{value!r} is over before anybody could use it; at least 1s")
+        raise typer.BadParameter(f"{value!r} is too short; at least 1s")
     return seconds
 
 
@@ -119,30 +118,30 @@ AdoptFromOption = Annotated[
     str | None,
     typer.Option(
         "--adopt-from", metavar="FLEET", show_default=False,
-        help="The fleet was called FLEET: count its replicas as ours. Needed until each of them has been replaced.",
+        help="The fleet was called FLEET: count its replicas as ours. Needed until all of them have been replaced.",
     ),
 ]
 ForceOption = Annotated[
     bool,
-    typer.Option("--force", help="Lift the thresholds of spec.policy for this run; what it protects stays protected."),
+    typer.Option("--force", help="Lift the thresholds of spec.policy for this run; protected models stay protected."),
 ]
 BaseOption = Annotated[
     str | None,
     typer.Option(
         "--base", metavar="REV", show_default=False,
-        help="Also tell what the change since this git revision causes alone; REV... = since this branch left it.",
+        help="Also show what the change since this git revision causes alone; REV... = since this branch left it.",
     ),
 ]
 ExpiresOption = Annotated[
     float,
     typer.Option(
         "--expires", metavar="DURATION", parser=expiry_duration, show_default=False,
-        help="How long a saved plan may be applied, from the inventory on; at most 30d. [default: 24h]",
+        help="How long a saved plan stays valid, from its inventory on; at most 30d. [default: 24h]",
     ),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 ParallelismOption = Annotated[
-    int, typer.Option("--parallelism", metavar="N", min=1, max=1000, help="How many replicas start at a time.")
+    int, typer.Option("--parallelism", metavar="N", min=1, max=1000, help="How many replicas start at the same time.")
 ]
 LockTimeoutOption = Annotated[
     float,
@@ -155,6 +154,6 @@ WaitTimeoutOption = Annotated[
     float | None,
     typer.Option(
         "--wait-timeout", metavar="DURATION", parser=duration, show_default=False,
-        help="How long to follow; after that exit 7, and the apply goes on in the cluster. [default: no limit]",
+        help="How long to follow; then exit 7, while the apply continues in the cluster. [default: no limit]",
     ),
 ]

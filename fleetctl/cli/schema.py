@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.help import epilog
+from fleetctl.cli.console import write_document
+from fleetctl.cli.help import command_app, epilog
+from fleetctl.documents.schemas import schema_text
 
 EPILOG = epilog(
     examples=["fleetctl schema > fleet.schema.json", "fleetctl schema plan"],
@@ -32,19 +34,15 @@ class SchemaName(str, Enum):
     HISTORY_RUN = "history-run"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("schema", epilog=EPILOG)(schema)
+app = command_app()
 
 
-def schema(name: Annotated[SchemaName, typer.Argument(help="Which document.")] = SchemaName.FLEET) -> int:
+@app.command(epilog=EPILOG)
+def schema(name: Annotated[SchemaName, typer.Argument(help="The document.")] = SchemaName.FLEET) -> int:
     """Print the JSON Schema of a document.
 
-    In an editor with YAML support, name it in the first line of a fleet file:
+    An editor with YAML support finds it by the first line of a fleet file:
     # yaml-language-server: $schema=fleet.schema.json
     """
-    from fleetctl.cli.console import write_document
-    from fleetctl.documents.schemas import schema_text
-
     write_document(schema_text(name.value))
     return 0

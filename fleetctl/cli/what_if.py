@@ -1,12 +1,13 @@
-"""`fleetctl what-if`: plan the fleet on a world that is changed in thought. Writes nothing, ever."""
+"""`fleetctl what-if`: plan the fleet on a hypothetical cluster. Writes nothing."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fleetctl.cli.help import epilog
+from fleetctl.cli.answer import show_answer
+from fleetctl.cli.help import command_app, epilog
 from fleetctl.cli.options import (
     AddressOption,
     AdoptFromOption,
@@ -17,9 +18,9 @@ from fleetctl.cli.options import (
     NamespaceOption,
     OutputFormat,
 )
-
-if TYPE_CHECKING:
-    from fleetctl.documents.what_if import WhatIf
+from fleetctl.cli.process import refuse_two_readers, this_invocation
+from fleetctl.render.what_if_table import render_what_if
+from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     examples=[
@@ -55,15 +56,12 @@ ScaleOption = Annotated[
 ]
 EachOption = Annotated[
     bool,
-    typer.Option("--each-node", help="Also tell for every node what its loss alone would mean, with the plan applied."),
+    typer.Option("--each-node", help="Also show, for every node, the effect of its loss alone, with the plan applied."),
 ]
+app = command_app()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("what-if", epilog=EPILOG)(what_if)
-
-
+@app.command(epilog=EPILOG)
 def what_if(
     files: FilesOption,
     lose_node: LoseOption = None,
@@ -78,30 +76,18 @@ def what_if(
     detailed_exitcode: DetailedExitCodeOption = False,
     adopt_from: AdoptFromOption = None,
 ) -> int:
-    """Show what a plan would say if nodes were lost or added.
+    """Show the plan for a cluster that lost or gained nodes.
 
-    Lost replicas are planned again on what is left, and the result is compared with today's plan. All changes hold
-    at once. Nothing is changed in the cluster or in any file.
+    Lost replicas are planned again on what is left, and the result is compared with today's plan. All changes apply
+    together. Nothing is changed in the cluster or in any file.
     """
-    from fleetctl.cli.asking import read_world
-    from fleetctl.planner.questions.changes import Supposed
+    from fleetctl.planner.questions.changes import Supposed  # NumPy, which --help does not need
     from fleetctl.planner.questions.what_if import what_if as answer_what_if
+    from fleetctl.workflow.world_input import read_world
 
     supposed = Supposed(tuple(lose_node or ()), tuple(cordon or ()), tuple(add_node or ()), tuple(scale or ()))
-    world = read_world(files, inventory=inventory, address=address, namespace=namespace, adopt_from=adopt_from)
+    refuse_two_readers(files, inventory)
+    world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from)
     answer = answer_what_if(world, supposed, each_node=each_node)
-    _show(answer, output_format)
+    show_answer(answer, output_format, render_what_if)
     return answer.exit_code if detailed_exitcode else 0
-
-
-def _show(answer: WhatIf, output_format: OutputFormat) -> None:
-    from fleetctl.cli.console import result_console, write_result
-
-    if output_format is OutputFormat.JSON:
-        from fleetctl.render.answer_json import render_answer_json
-
-        write_result(render_answer_json(answer))
-    else:
-        from fleetctl.render.what_if_table import render_what_if
-
-        render_what_if(answer, result_console())

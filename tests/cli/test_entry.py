@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli import app, entry
+from fleetctl.cli.ci import command as ci
 from fleetctl.errors import FleetctlError, LockHeld, PlanStale
 from fleetctl.version import VERSION_LINE
 
@@ -186,6 +187,12 @@ def test_the_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureF
     text = capsys.readouterr().out
     assert [name for name in app.COMMANDS if f"\n  {name} " not in text] == []
     assert "Exit codes:" in text
+
+
+def test_a_command_is_listed_with_the_first_line_of_its_own_help() -> None:
+    listed = {**app.COMMANDS, **{f"ci {name}": one for name, one in ci.COMMANDS.items()}}
+    first_lines = {name: one.load().help.partition("\n")[0] for name, one in listed.items()}
+    assert first_lines == {name: one.summary for name, one in listed.items()}
 
 
 def test_the_help_of_every_command_begins_with_a_line_that_fits_a_list(capsys: pytest.CaptureFixture[str]) -> None:
