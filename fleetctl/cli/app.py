@@ -11,9 +11,8 @@ import typer
 from typer._completion_classes import completion_init  # what `add_completion` would call
 
 from fleetctl.cli import console
+from fleetctl.cli.commands import Listed, command_app, epilog, lazy_group
 from fleetctl.cli.console import ColorChoice
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.lazy_group import Listed, lazy_group
 from fleetctl.version import VERSION_LINE
 
 COMMANDS = {

@@ -6,22 +6,15 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.answer import show_answer
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.completion import complete_model_keys
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import (
-    AddressOption,
-    AdoptFromOption,
-    FormatOption,
-    InventoryOption,
-    NamespaceOption,
-    OptionalFilesOption,
-    OutputFormat,
-)
 from fleetctl.cli.process import refuse_two_readers, this_invocation
+from fleetctl.cli.reporting import show_answer
 from fleetctl.errors import UsageError
 from fleetctl.planner.questions.replica_shape import typed_shape
 from fleetctl.render.capacity_table import render_capacity
+from fleetctl.workflow.cluster import read_world
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
@@ -39,7 +32,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def capacity(
-    files: OptionalFilesOption = None,
+    files: flags.OptionalFiles = None,
     model: Annotated[
         list[str] | None,
         typer.Option("--model", metavar="MODEL", show_default=False, autocompletion=complete_model_keys,
@@ -54,11 +47,11 @@ def capacity(
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=1_000_000, help="Stop counting here.")
     ] = 100_000,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    inventory: InventoryOption = None,
-    output_format: FormatOption = OutputFormat.TABLE,
-    adopt_from: AdoptFromOption = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: flags.Inventory = None,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
+    adopt_from: flags.AdoptFrom = None,
 ) -> int:
     """Show how many more replicas would fit, and where.
 
@@ -66,7 +59,6 @@ def capacity(
     alone. Nothing is changed.
     """
     from fleetctl.planner.questions.capacity import capacity as count  # NumPy, which --help does not need
-    from fleetctl.workflow.world_input import read_world
 
     if not files and not shape:
         raise UsageError("capacity of what?", hint="give -f FLEET for its models, or --shape 8 for any shape")

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.completion_scripts import SCRIPTS
 from fleetctl.cli.console import write_document
-from fleetctl.cli.help import command_app, epilog
 
 EPILOG = epilog(
     examples=[

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import typer
 
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import write_document
-from fleetctl.cli.help import command_app, epilog
 from fleetctl.demo.home import ClusterState, DemoHome
 from fleetctl.demo.lifecycle import client_environment, running, start_cluster, stop_cluster
 from fleetctl.demo.nodes import DEMO_NODES

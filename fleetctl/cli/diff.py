@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import OptionalFilesOption
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import read_stdin
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, formats_of, parse_reports, show
 from fleetctl.render.diff_table import render_diff
@@ -51,7 +51,7 @@ app = command_app()
 def diff(
     base: BaseArgument = None,
     head: HeadArgument = None,
-    files: OptionalFilesOption = None,
+    files: flags.OptionalFiles = None,
     output_format: ReportFormatOption = ReportFormat.TABLE,
     report: ReportOption = None,
     detailed_exitcode: DetailedExitCodeOption = False,

@@ -6,10 +6,10 @@ import os
 from contextlib import closing
 
 from fleetctl.apply.evict import run_evict
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say, write_result
-from fleetctl.cli.help import command_app, epilog
 from fleetctl.cli.identity import new_job_id, starter
-from fleetctl.cli.options import AddressOption, ClusterFilesOption, LockTimeoutOption, NamespaceOption, YesOption
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaArgument, absent, parse_replica
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids
@@ -33,11 +33,11 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def evict(
     replica: ReplicaArgument,
-    files: ClusterFilesOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    yes: YesOption = False,
-    lock_timeout: LockTimeoutOption = 0,
+    files: flags.ClusterFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    yes: flags.Yes = False,
+    lock_timeout: flags.LockTimeout = 0,
 ) -> int:
     """End one replica permanently, and no other.
 

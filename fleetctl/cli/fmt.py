@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say, write_document, write_result
-from fleetctl.cli.help import command_app, epilog
 from fleetctl.cli.process import read_stdin
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetFileError

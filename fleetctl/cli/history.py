@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from fleetctl.apply.history import read_history, read_run
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import AddressOption
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, formats_of, parse_reports, show
 from fleetctl.errors import UsageError
@@ -50,7 +50,7 @@ app = command_app()
 def history(
     context: typer.Context,
     files: FleetFilesOption = None,
-    address: AddressOption = None,
+    address: flags.Address = None,
     fleet: FleetOption = None,
     limit: LimitOption = 20,
     output_format: ReportFormatOption = ReportFormat.TABLE,
@@ -77,7 +77,7 @@ def show_run(
     wanted_run: Annotated[str, typer.Argument(metavar="RUN", show_default=False, help=(
         "Its id, the plan id, the beginning of one, or `latest`."))],
     files: FleetFilesOption = None,
-    address: AddressOption = None,
+    address: flags.Address = None,
     fleet: FleetOption = None,
     output_format: ReportFormatOption = ReportFormat.TABLE,
     report: ReportOption = None,

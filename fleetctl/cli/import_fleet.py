@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import message_console, say, write_document, write_result
-from fleetctl.cli.help import command_app, epilog
 from fleetctl.cli.import_live import import_live
-from fleetctl.cli.options import AddressOption, ClusterFilesOption, InventoryOption, NamespaceOption
 from fleetctl.cli.process import now_text, read_stdin
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, UsageError
@@ -93,10 +93,10 @@ def import_fleet(
     output_format: Annotated[
         LossFormat, typer.Option("--format", help="How to show losses; json goes to standard output.")
     ] = LossFormat.TEXT,
-    files: ClusterFilesOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    inventory: InventoryOption = None,
+    files: flags.ClusterFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: flags.Inventory = None,
 ) -> int:
     """Write a fleet file from what already exists.
 

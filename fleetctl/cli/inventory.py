@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import result_console, say, write_result
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import (
-    AddressOption,
-    ClusterFilesOption,
-    FormatOption,
-    InventoryOption,
-    NamespaceOption,
-    OutputFormat,
-)
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.documents.inventory import Inventory
 from fleetctl.render.inventory_json import render_inventory_json
@@ -32,11 +25,11 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def inventory(
-    files: ClusterFilesOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    inventory: InventoryOption = None,
-    output_format: FormatOption = OutputFormat.TABLE,
+    files: flags.ClusterFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: flags.Inventory = None,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
     """Show the nodes, the holders of their cards, and all replicas.
 
@@ -55,8 +48,8 @@ def inventory(
     return 0 if seen.complete else 1
 
 
-def _show(seen: Inventory, output_format: OutputFormat) -> None:
-    if output_format is OutputFormat.JSON:
+def _show(seen: Inventory, output_format: flags.OutputFormat) -> None:
+    if output_format is flags.OutputFormat.JSON:
         write_result(render_inventory_json(seen))
     else:
         render_inventory_table(seen, result_console())

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say, write_output_of_others, write_result
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import AddressOption, ClusterFilesOption, NamespaceOption
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaArgument, absent, parse_replica
 from fleetctl.documents.inventory import Inventory
@@ -41,9 +41,9 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def logs(
     replica: ReplicaArgument,
-    files: ClusterFilesOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
+    files: flags.ClusterFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
     tail: TailOption = 1000,
     group: GroupOption = None,
     copy: CopyOption = None,

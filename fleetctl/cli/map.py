@@ -7,19 +7,14 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import result_console, say, write_document, write_result
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import (
-    AddressOption,
-    AdoptFromOption,
-    InventoryOption,
-    NamespaceOption,
-    OptionalFilesOption,
-)
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.render.answer_json import render_answer_json
 from fleetctl.render.placement_map import render_placement_map
+from fleetctl.workflow.cluster import read_world
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
@@ -46,10 +41,10 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def show_map(
-    files: OptionalFilesOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    inventory: InventoryOption = None,
+    files: flags.OptionalFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: flags.Inventory = None,
     output_format: Annotated[MapFormat, typer.Option("--format", help="What to print on standard output.")]
     = MapFormat.TABLE,
     limit: Annotated[
@@ -58,7 +53,7 @@ def show_map(
     everything: Annotated[
         bool, typer.Option("--all", help="Give every node its own row in the terminal.")
     ] = False,
-    adopt_from: AdoptFromOption = None,
+    adopt_from: flags.AdoptFrom = None,
 ) -> int:
     """Draw which replica holds which card.
 
@@ -66,7 +61,6 @@ def show_map(
     nodes than rows, equal nodes share a row; --all gives each its own.
     """
     from fleetctl.planner.questions.occupancy import placement_map  # NumPy, which --help does not need
-    from fleetctl.workflow.world_input import read_world
 
     refuse_two_readers(files or (), inventory)
     world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from)

@@ -3,21 +3,8 @@
 from __future__ import annotations
 
 from fleetctl.apply.replan_command import USUAL_EXPIRY_S
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import (
-    AddressOption,
-    AdoptFromOption,
-    BaseOption,
-    DetailedExitCodeOption,
-    ExcludeOption,
-    ExpiresOption,
-    FilesOption,
-    ForceOption,
-    InventoryOption,
-    NamespaceOption,
-    OutOption,
-    TargetOption,
-)
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.plan_formats import plan_formats
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, parse_reports, show
@@ -46,20 +33,20 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def plan(
-    files: FilesOption,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    inventory: InventoryOption = None,
-    base: BaseOption = None,
+    files: flags.Files,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: flags.Inventory = None,
+    base: flags.Base = None,
     output_format: ReportFormatOption = ReportFormat.TABLE,
     report: ReportOption = None,
-    out: OutOption = None,
-    expires: ExpiresOption = USUAL_EXPIRY_S,
-    detailed_exitcode: DetailedExitCodeOption = False,
-    target: TargetOption = None,
-    exclude: ExcludeOption = None,
-    adopt_from: AdoptFromOption = None,
-    force: ForceOption = False,
+    out: flags.Out = None,
+    expires: flags.Expires = USUAL_EXPIRY_S,
+    detailed_exitcode: flags.DetailedExitCode = False,
+    target: flags.Target = None,
+    exclude: flags.Exclude = None,
+    adopt_from: flags.AdoptFrom = None,
+    force: flags.Force = False,
 ) -> int:
     """Show what would run where, what does not fit, and why.
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import write_document, write_result
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import FilesOption
 from fleetctl.cli.process import read_stdin
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.load import inspect_fleet
@@ -36,7 +36,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def render(
-    files: FilesOption,
+    files: flags.Files,
     output_format: Annotated[RenderFormat, typer.Option("--format", help="How to print.")] = RenderFormat.YAML,
     no_origin: Annotated[
         bool, typer.Option("--no-origin", help="In YAML: leave out the source file and line of each line.")

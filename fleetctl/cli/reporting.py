@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from fleetctl.cli.console import result_console, write_document, write_result
+from fleetctl.cli.flags import OutputFormat
 from fleetctl.documents.base import Stored
 from fleetctl.errors import UsageError
 from fleetctl.render.answer_json import render_answer_json
@@ -99,6 +100,14 @@ def formats_of(
     """Return the formats of a document whose JSON is the document itself."""
     return Formats(table=lambda console: table(document, console), json=lambda: render_answer_json(document),
                    report=lambda: report(document))
+
+
+def show_answer(answer: Document, chosen: OutputFormat, table: Callable[[Document, Console], None]) -> None:
+    """Print an answer without reports: its table, or the document itself."""
+    if chosen is OutputFormat.JSON:
+        write_result(render_answer_json(answer))
+    else:
+        table(answer, result_console())
 
 
 def write_reports(formats: Formats, wanted: Sequence[WantedReport]) -> None:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import write_document
-from fleetctl.cli.help import command_app, epilog
 from fleetctl.documents.schemas import schema_text
 
 EPILOG = epilog(

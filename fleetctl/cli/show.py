@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import AddressOption, DetailedExitCodeOption, InventoryOption
 from fleetctl.cli.plan_formats import plan_formats
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, parse_reports, show
@@ -46,12 +46,12 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def show_plan(
     plan_file: PlanArgument,
-    address: AddressOption = None,
-    inventory: InventoryOption = None,
+    address: flags.Address = None,
+    inventory: flags.Inventory = None,
     check: CheckOption = False,
     output_format: ReportFormatOption = ReportFormat.TABLE,
     report: ReportOption = None,
-    detailed_exitcode: DetailedExitCodeOption = False,
+    detailed_exitcode: flags.DetailedExitCode = False,
 ) -> int:
     """Show a saved plan, and whether it can still be applied.
 

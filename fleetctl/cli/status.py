@@ -8,17 +8,10 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.console import result_console, say, write_result
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import (
-    AddressOption,
-    FormatOption,
-    InventoryOption,
-    NamespaceOption,
-    OutputFormat,
-    OwnFilesOption,
-)
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
@@ -45,11 +38,11 @@ app = command_app()
 def status(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, help="Only this model.",
                                                 autocompletion=complete_model_keys)] = None,
-    files: OwnFilesOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    inventory: InventoryOption = None,
-    output_format: FormatOption = OutputFormat.TABLE,
+    files: flags.OwnFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: flags.Inventory = None,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
     """Show every replica: its state, its nodes, its address.
 
@@ -64,7 +57,7 @@ def status(
         seen = read_inventory(source)
         ours = [replica for replica in seen.replicas if fleet is None or replica.fleet == fleet.name]
         chosen = [replica for replica in ours if model in (None, replica.model)]
-        outdated = _outdated(chosen, seen, fleet) if fleet and output_format is OutputFormat.TABLE else []
+        outdated = _outdated(chosen, seen, fleet) if fleet and output_format is flags.OutputFormat.TABLE else []
         if fleet and isinstance(source, Live):
             outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
     if model is not None and not chosen:
@@ -92,10 +85,10 @@ def _report_none(model: str, fleet: ResolvedFleet | None, seen: Inventory, runni
 
 
 def _show(
-    seen: Inventory, chosen: list[Replica], outdated: list[Drift], output_format: OutputFormat,
+    seen: Inventory, chosen: list[Replica], outdated: list[Drift], output_format: flags.OutputFormat,
     fleet: ResolvedFleet | None,
 ) -> None:
-    if output_format is OutputFormat.JSON:
+    if output_format is flags.OutputFormat.JSON:
         write_result(render_inventory_json(seen.model_copy(update={"replicas": chosen})))
     else:
         names = {node.id: node.name for node in seen.nodes}

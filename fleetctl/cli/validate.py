@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import FilesOption
 from fleetctl.cli.process import read_stdin
 from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, parse_reports, show
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
@@ -24,7 +24,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def validate(
-    files: FilesOption,
+    files: flags.Files,
     output_format: ReportFormatOption = ReportFormat.TABLE,
     report: ReportOption = None,
 ) -> int:

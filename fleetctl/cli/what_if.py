@@ -6,20 +6,12 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.answer import show_answer
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import (
-    AddressOption,
-    AdoptFromOption,
-    DetailedExitCodeOption,
-    FilesOption,
-    FormatOption,
-    InventoryOption,
-    NamespaceOption,
-    OutputFormat,
-)
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import refuse_two_readers, this_invocation
+from fleetctl.cli.reporting import show_answer
 from fleetctl.render.what_if_table import render_what_if
+from fleetctl.workflow.cluster import read_world
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
@@ -63,18 +55,18 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def what_if(
-    files: FilesOption,
+    files: flags.Files,
     lose_node: LoseOption = None,
     cordon: CordonOption = None,
     add_node: AddOption = None,
     scale: ScaleOption = None,
     each_node: EachOption = False,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    inventory: InventoryOption = None,
-    output_format: FormatOption = OutputFormat.TABLE,
-    detailed_exitcode: DetailedExitCodeOption = False,
-    adopt_from: AdoptFromOption = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: flags.Inventory = None,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
+    detailed_exitcode: flags.DetailedExitCode = False,
+    adopt_from: flags.AdoptFrom = None,
 ) -> int:
     """Show the plan for a cluster that lost or gained nodes.
 
@@ -83,7 +75,6 @@ def what_if(
     """
     from fleetctl.planner.questions.changes import Supposed  # NumPy, which --help does not need
     from fleetctl.planner.questions.what_if import what_if as answer_what_if
-    from fleetctl.workflow.world_input import read_world
 
     supposed = Supposed(tuple(lose_node or ()), tuple(cordon or ()), tuple(add_node or ()), tuple(scale or ()))
     refuse_two_readers(files, inventory)

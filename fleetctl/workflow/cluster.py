@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.inventory import Inventory
@@ -15,6 +16,9 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.read import InventorySource, Live, Snapshot, read_inventory
 from fleetctl.inventory.token import without_token
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, NAMESPACE_VARIABLE, Invocation, Where
+
+if TYPE_CHECKING:
+    from fleetctl.planner.questions.world import World
 
 
 def fleet_of(invocation: Invocation, files: Sequence[str] | None) -> ResolvedFleet | None:
@@ -89,3 +93,16 @@ def read_from(invocation: Invocation, where: Where, fleet: ResolvedFleet | None)
     """Return the inventory that the flags and the fleet point to; it may be incomplete."""
     with closing(inventory_source(invocation, where, cluster_of(fleet))) as source:
         return read_inventory(source)
+
+
+def read_world(
+    invocation: Invocation, files: Sequence[str] | None, where: Where, adopt_from: str | None = None
+) -> World:
+    """Return the fleet and the inventory that a question is about; warnings of the inventory go to standard error."""
+    from fleetctl.planner.questions.world import NO_FLEET, World  # NumPy
+
+    fleet = fleet_of(invocation, files)
+    seen = read_from(invocation, where, fleet)
+    for warning in seen.warnings:
+        invocation.say("warning", warning)
+    return World(fleet or NO_FLEET, seen, adopt_from)

@@ -8,23 +8,11 @@ from typing import Annotated
 import typer
 
 from fleetctl.apply.request import ApplyOptions
+from fleetctl.cli import flags
 from fleetctl.cli.apply.agreement import agreed_to, new_plan_offer
 from fleetctl.cli.apply.follow import attach_to, carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import (
-    AddressOption,
-    AdoptFromOption,
-    ExcludeOption,
-    ForceOption,
-    LockTimeoutOption,
-    NamespaceOption,
-    OptionalFilesOption,
-    ParallelismOption,
-    TargetOption,
-    WaitTimeoutOption,
-    YesOption,
-)
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
 from fleetctl.errors import UsageError
 from fleetctl.planner.options import PlanOptions
@@ -59,19 +47,19 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def apply(
     plan_file: PlanArgument = None,
-    files: OptionalFilesOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    yes: YesOption = False,
+    files: flags.OptionalFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    yes: flags.Yes = False,
     attach: Annotated[bool, typer.Option("--attach", help="Follow a running apply.")] = False,
     output_format: FormatOption = ApplyFormat.TABLE,
-    target: TargetOption = None,
-    exclude: ExcludeOption = None,
-    adopt_from: AdoptFromOption = None,
-    force: ForceOption = False,
-    parallelism: ParallelismOption = 10,
-    lock_timeout: LockTimeoutOption = 0,
-    wait_timeout: WaitTimeoutOption = None,
+    target: flags.Target = None,
+    exclude: flags.Exclude = None,
+    adopt_from: flags.AdoptFrom = None,
+    force: flags.Force = False,
+    parallelism: flags.Parallelism = 10,
+    lock_timeout: flags.LockTimeout = 0,
+    wait_timeout: flags.WaitTimeout = None,
     no_wait: Annotated[bool, typer.Option(
         "--no-wait", help="End when everything is created, without waiting until it is ready; exit 0 unless blocked.",
     )] = False,

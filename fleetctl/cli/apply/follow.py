@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Sequence
 
 from fleetctl.apply.jobs import Patience
 from fleetctl.apply.outcome import raise_if_refused
@@ -66,7 +64,8 @@ def _follow(started: Started, output: ApplyOutput, wait_timeout_s: float | None)
         with _display(output) as display:
             def relay(event: Event) -> None:
                 output.relay(event)
-                display.relay(event)
+                if output.format is not ApplyFormat.JSONL:  # its lines on standard output are every event already
+                    display.relay(event)
 
             interrupts = Interrupts(lambda: display.say("interrupted", _stopping(job, asks=asks)),
                                     _leave_time_for_a_second if asks else lambda: None)
@@ -91,32 +90,7 @@ def _stopping(job: str, *, asks: bool) -> str:
     return f"{text}; Ctrl-C again within a second detaches from job {job} and leaves it running" if asks else text
 
 
-class Display(Protocol):
-    """Progress of an apply on standard error."""
-
-    def relay(self, event: Event) -> None:
-        """Show one event."""
-
-    def say(self, label: str, message: str) -> None:
-        """Write one labelled line that stays."""
-
-
-class _Silent:
-    """Shows only labelled lines: beside standard output with every event, progress would only repeat them."""
-
-    def relay(self, event: Event) -> None:
-        """Leave the event to standard output."""
-
-    def say(self, label: str, message: str) -> None:
-        """Write one labelled line."""
-        say(label, message)
-
-
-@contextmanager
-def _display(output: ApplyOutput) -> Iterator[Display]:
-    if output.format is ApplyFormat.JSONL:
-        yield _Silent()
-        return
+def _display(output: ApplyOutput) -> LiveProgress | PlainProgress:
     console = message_console()
-    with LiveProgress(console, output.plan) if console.is_terminal else PlainProgress(console) as shown:
-        yield shown
+    moves = console.is_terminal and output.format is not ApplyFormat.JSONL
+    return LiveProgress(console, output.plan) if moves else PlainProgress(console)

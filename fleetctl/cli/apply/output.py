@@ -31,11 +31,12 @@ class ApplyFormat(str, Enum):
 
 
 class ApplyOutput:
-    """Standard output of one apply. `plan` is set as soon as it is known."""
+    """Standard output of one apply. `plan` is set as soon as it is known, `outcomes` when it has ended."""
 
     def __init__(self, chosen: ApplyFormat) -> None:
         self.format = chosen
         self.plan: Plan | None = None
+        self.outcomes: list[ReplicaOutcome] = []
         self._last_seq = -1
         self._agents: RunSummary | None = None
 
@@ -60,7 +61,7 @@ class ApplyOutput:
     def finish(self, summary: RunSummary | None) -> int:
         """Show the result in the chosen format and return its exit code; without a summary nothing was submitted."""
         self._agents = summary
-        outcomes = all_outcomes(self.plan, summary)
+        outcomes = self.outcomes = all_outcomes(self.plan, summary)
         interrupted = summary is not None and summary.interrupted
         code = final_exit_code(outcomes, interrupted=interrupted, waited=summary is None or summary.waited)
         # an interrupted run may have left no report, so that there is nothing to count

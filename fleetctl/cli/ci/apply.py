@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.outcome import all_outcomes
 from fleetctl.apply.request import ApplyOptions
-from fleetctl.cli import failures
+from fleetctl.cli import failures, flags
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.command import proposed
 from fleetctl.cli.apply.follow import carry_out
@@ -20,10 +19,9 @@ from fleetctl.cli.ci.base import fleet_name, trusted_address
 from fleetctl.cli.ci.job import Job, JobResult
 from fleetctl.cli.ci.options import ForceOption, ForgeOption, lines_of
 from fleetctl.cli.ci.publish import publish
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import AddressOption, NamespaceOption, OptionalFilesOption, duration
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
-from fleetctl.documents.events import ReplicaOutcome, RunSummary
+from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.history import HistoryRun
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import DocumentError, FleetctlError, UsageError
@@ -52,7 +50,7 @@ PlanArgument = Annotated[
 ]
 LockTimeoutOption = Annotated[
     float,
-    typer.Option("--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=duration,
+    typer.Option("--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
                  show_default=False, help="How long to wait while another apply of this fleet runs. [default: 10m]"),
 ]
 app = command_app()
@@ -61,9 +59,9 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def apply(
     plan_file: PlanArgument = None,
-    files: OptionalFilesOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
+    files: flags.OptionalFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
     force: ForceOption = False,
     lock_timeout: LockTimeoutOption = 600,
     forge: ForgeOption = ForgeName.AUTO,
@@ -79,19 +77,6 @@ def apply(
         force=force, forge=find_forge(os.environ, forge),
     )
     return run_apply(job, plan_file, lock_timeout)
-
-
-class OutputWithOutcomes(ApplyOutput):
-    """Output of an apply that also keeps how it ended for each replica."""
-
-    def __init__(self) -> None:
-        super().__init__(ApplyFormat.TABLE)
-        self.outcomes: list[ReplicaOutcome] = []
-
-    def finish(self, summary: RunSummary | None) -> int:
-        """See `ApplyOutput`."""
-        self.outcomes = all_outcomes(self.plan, summary)
-        return super().finish(summary)
 
 
 def run_apply(job: Job, plan_file: str | None, lock_timeout_s: float) -> int:
@@ -113,7 +98,7 @@ def refuse_review_settings(environ: Mapping[str, str]) -> None:
 
 
 def _applied(job: Job, plan_file: str | None, lock_timeout_s: float) -> JobResult:
-    output = OutputWithOutcomes()
+    output = ApplyOutput(ApplyFormat.TABLE)
     try:
         options, where = PlanOptions(force=job.force, files=job.files), job.where if plan_file else _where(job)
         with proposed(job.invocation, plan_file, options, where, yes=True) as proposal:

@@ -5,8 +5,7 @@ Each is the command of that name (review is plan) with what a job needs around i
 
 from __future__ import annotations
 
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.lazy_group import Listed, lazy_group
+from fleetctl.cli.commands import Listed, command_app, epilog, lazy_group
 
 COMMANDS = {
     "validate": Listed("ci.validate", "Check fleet files, and tell the forge."),

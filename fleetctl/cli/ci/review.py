@@ -12,14 +12,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from fleetctl.cli import failures
+from fleetctl.cli import failures, flags
 from fleetctl.cli.ci.base import add_warning, base_revision, fleet_name, read_base, trusted_address
 from fleetctl.cli.ci.job import FailOn, Job, JobResult
 from fleetctl.cli.ci.options import ForceOption, ForgeOption, lines_of
 from fleetctl.cli.ci.publish import publish
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import message_console
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import AddressOption, NamespaceOption, OptionalFilesOption
 from fleetctl.cli.plan_formats import plan_formats
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import Formats, ReportOption, parse_reports, show, write_reports
@@ -79,9 +78,9 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def review(
-    files: OptionalFilesOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
+    files: flags.OptionalFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
     inventory: InventoryOption = None,
     base: BaseOption = None,
     out: PlanOption = None,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from fleetctl.cli import flags
 from fleetctl.cli.ci.job import Job, JobResult
 from fleetctl.cli.ci.options import ForgeOption, lines_of
 from fleetctl.cli.ci.publish import publish
-from fleetctl.cli.help import command_app, epilog
-from fleetctl.cli.options import OptionalFilesOption
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import ReportOption, parse_reports, show
 from fleetctl.cli.validate import problem_formats
@@ -28,7 +28,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def validate(
-    files: OptionalFilesOption = None,
+    files: flags.OptionalFiles = None,
     report: ReportOption = None,
     forge: ForgeOption = ForgeName.AUTO,
 ) -> int:

@@ -1,4 +1,4 @@
-"""The options several commands share: one spelling, one meaning, one help text.
+"""The flags that several commands share: one spelling, one meaning, one help text.
 
 A command takes one by annotating a parameter; its own signature says whether it is required and its default.
 Durations arrive as seconds.
@@ -48,109 +48,109 @@ _FLEET_FILES = typer.Option(
     "--file", "-f", metavar="PATH", show_default=False,
     help="Fleet file, a folder of them, or - for standard input; repeatable.",
 )
-FilesOption = Annotated[list[str], _FLEET_FILES]
-OptionalFilesOption = Annotated[list[str] | None, _FLEET_FILES]
-ClusterFilesOption = Annotated[
+Files = Annotated[list[str], _FLEET_FILES]
+OptionalFiles = Annotated[list[str] | None, _FLEET_FILES]
+ClusterFiles = Annotated[
     list[str] | None,
     typer.Option(
         "--file", "-f", metavar="PATH", show_default=False,
         help="Fleet file that names the cluster and its namespace; repeatable.",
     ),
 ]
-AddressOption = Annotated[
+Address = Annotated[
     str | None,
     typer.Option(
         "--address", metavar="URL", show_default=False,
         help="Ray dashboard, as http://ray-head:8265. [env: FLEETCTL_ADDRESS; else spec.cluster.address]",
     ),
 ]
-NamespaceOption = Annotated[
+Namespace = Annotated[
     str | None,
     typer.Option(
         "--namespace", metavar="NAME", show_default=False,
         help="Ray namespace of the replicas. [env: FLEETCTL_NAMESPACE; else spec.cluster.namespace, else fleet]",
     ),
 ]
-OwnFilesOption = Annotated[
+OwnFiles = Annotated[
     list[str] | None,
     typer.Option(
         "--file", "-f", metavar="PATH", show_default=False,
         help="Fleet file that names the cluster and its namespace; show only its replicas. Repeatable.",
     ),
 ]
-InventoryOption = Annotated[
+Inventory = Annotated[
     str | None,
     typer.Option(
         "--inventory", metavar="FILE", show_default=False,
         help="Read this inventory document instead of the cluster; - for standard input.",
     ),
 ]
-FormatOption = Annotated[OutputFormat, typer.Option("--format", help="What to print on standard output.")]
-OutOption = Annotated[
+Format = Annotated[OutputFormat, typer.Option("--format", help="What to print on standard output.")]
+Out = Annotated[
     Path | None,
     typer.Option(
         "--out", "-o", metavar="FILE", show_default=False, dir_okay=False,
         help="Also save the plan for `apply FILE`; mode 0600, replaced atomically.",
     ),
 ]
-DetailedExitCodeOption = Annotated[
+DetailedExitCode = Annotated[
     bool,
     typer.Option(
         "--detailed-exitcode",
         help="Exit 0 for nothing to do, 2 for changes, 3 if anything is blocked, 4 if a policy refuses.",
     ),
 ]
-TargetOption = Annotated[
+Target = Annotated[
     list[str] | None,
     typer.Option(
         "--target", metavar="MODEL", show_default=False, autocompletion=complete_model_keys,
         help="Only this model; repeatable.",
     ),
 ]
-ExcludeOption = Annotated[
+Exclude = Annotated[
     list[str] | None,
     typer.Option(
         "--exclude", metavar="MODEL", show_default=False, autocompletion=complete_model_keys,
         help="All but this model; repeatable.",
     ),
 ]
-AdoptFromOption = Annotated[
+AdoptFrom = Annotated[
     str | None,
     typer.Option(
         "--adopt-from", metavar="FLEET", show_default=False,
         help="The fleet was called FLEET: count its replicas as ours. Needed until all of them have been replaced.",
     ),
 ]
-ForceOption = Annotated[
+Force = Annotated[
     bool,
     typer.Option("--force", help="Lift the thresholds of spec.policy for this run; protected models stay protected."),
 ]
-BaseOption = Annotated[
+Base = Annotated[
     str | None,
     typer.Option(
         "--base", metavar="REV", show_default=False,
         help="Also show what the change since this git revision causes alone; REV... = since this branch left it.",
     ),
 ]
-ExpiresOption = Annotated[
+Expires = Annotated[
     float,
     typer.Option(
         "--expires", metavar="DURATION", parser=expiry_duration, show_default=False,
         help="How long a saved plan stays valid, from its inventory on; at most 30d. [default: 24h]",
     ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-ParallelismOption = Annotated[
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Parallelism = Annotated[
     int, typer.Option("--parallelism", metavar="N", min=1, max=1000, help="How many replicas start at the same time.")
 ]
-LockTimeoutOption = Annotated[
+LockTimeout = Annotated[
     float,
     typer.Option(
         "--lock-timeout", metavar="DURATION", parser=duration, show_default=False,
         help="How long to wait while another apply of this fleet runs. [default: 0s]",
     ),
 ]
-WaitTimeoutOption = Annotated[
+WaitTimeout = Annotated[
     float | None,
     typer.Option(
         "--wait-timeout", metavar="DURATION", parser=duration, show_default=False,

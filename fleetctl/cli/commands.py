@@ -1,16 +1,19 @@
-"""A group of commands that imports the module of a command when the command runs.
+"""How a command is built: its application, the foot of its help, and groups that import a command when it runs.
 
 `--help` and the completion of command names import no command: the line that lists a command is in the group's table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+
+VERBATIM = "\b"  # the help formatter keeps the lines of a paragraph that begins with it
 
 
 class Listed(NamedTuple):
@@ -38,3 +41,15 @@ def lazy_group(commands: Mapping[str, Listed]) -> type[TyperGroup]:
             return name, commands[name].load() if name and listed else None, rest
 
     return LazyGroup
+
+
+def command_app(**settings: Any) -> typer.Typer:  # noqa: ANN401  typer's own
+    """Return an application for one command, or for a group of commands."""
+    # `completion` prints scripts of ours, which know the signs in model keys
+    return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False, **settings)
+
+
+def epilog(*, examples: Sequence[str], exit_codes: str) -> str:
+    """Return the end of a command's help; `exit_codes` is one line such as `0 fine, 1 error, 64 usage`."""
+    shown = "\n".join(f"  {example}" for example in examples)
+    return f"{VERBATIM}\nExamples:\n{shown}\n\n{VERBATIM}\nExit codes:\n  {exit_codes}"

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from fleetctl.cli.completion import complete_model_keys
-from fleetctl.cli.options import duration
+from fleetctl.cli.flags import duration
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1h30m", 5400), ("500ms", 0.5), (0.0, 0)])
