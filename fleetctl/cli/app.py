@@ -48,8 +48,8 @@ EPILOG = epilog(
         "fleetctl plan -f fleets/prod.yaml --address http://ray-head:8265",
         "fleetctl apply -f fleets/prod.yaml",
     ],
-    exit_codes="0 fine, 1 error, 2 changes (plan), 3 partial, 4 refused by policy, 5 locked,\n"
-               "  6 stale plan, 7 stopped waiting, 64 usage, 130 Ctrl-C, 143 terminated",
+    exit_codes="0 fine, 1 error, 2 changes (plan), 3 partial, 4 refused by policy, 5 locked, "
+               "6 stale plan, 7 stopped waiting, 64 usage, 130 Ctrl-C, 143 terminated",
 )
 
 

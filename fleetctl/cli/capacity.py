@@ -21,9 +21,9 @@ EPILOG = epilog(
     examples=[
         "fleetctl capacity -f fleets/prod.yaml",
         "fleetctl capacity -f fleets/prod.yaml --model openai-community/gpt2",
-        "fleetctl capacity --shape 8                              # 8 whole GPUs on one node",
-        "fleetctl capacity --shape 2x8,vram=120Gi                 # a gang of 2 members with 8 GPUs each",
-        'fleetctl capacity --shape "gpus=0.5,vram=16Gi,cpus=2,selector=ray.io/accelerator-type=in(L4, A10G)"',
+        "fleetctl capacity --shape 8               # 8 whole GPUs on one node",
+        "fleetctl capacity --shape 2x8,vram=120Gi  # 2 members with 8 GPUs each",
+        'fleetctl capacity --shape "gpus=0.5,selector=fleet.io/pool=in(l4, a10g)"',
     ],
     exit_codes="0 counted, also when nothing fits, 1 error, 64 usage",
 )
@@ -33,17 +33,15 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def capacity(
     files: flags.OptionalFiles = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option("--model", metavar="MODEL", show_default=False, autocompletion=complete_model_keys,
-                     help="Only this model of the fleet; repeatable. [default: all of them]"),
-    ] = None,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option("--shape", metavar="SHAPE", show_default=False,
-                     help="A replica of this shape instead: 8, 0.5, 2x8 (a gang), or gpus=, vram=, cpus=, memory=, "
-                          "selector=KEY=VALUE, sameLabel=, ranksPerNode= with commas between; xN for a gang of N."),
-    ] = None,
+    model: Annotated[list[str] | None, flags.option(
+        "--model", metavar="MODEL", autocompletion=complete_model_keys,
+        help="Only this model of the fleet; repeatable. [default: all of them]",
+    )] = None,
+    shape: Annotated[list[str] | None, flags.option(
+        "--shape", metavar="SHAPE",
+        help="A replica of this shape instead: 8, 0.5, 2x8 (a gang), or gpus=, vram=, cpus=, memory=, "
+             "selector=KEY=VALUE, sameLabel=, ranksPerNode= with commas between; xN for a gang of N.",
+    )] = None,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=1_000_000, help="Stop counting here.")
     ] = 100_000,

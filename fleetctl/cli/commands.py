@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import typer
@@ -50,6 +52,8 @@ def command_app(**settings: Any) -> typer.Typer:  # noqa: ANN401  typer's own
 
 
 def epilog(*, examples: Sequence[str], exit_codes: str) -> str:
-    """Return the end of a command's help; `exit_codes` is one line such as `0 fine, 1 error, 64 usage`."""
+    """Return the end of a command's help; `exit_codes` is such as `0 fine, 1 error, 64 usage`."""
     shown = "\n".join(f"  {example}" for example in examples)
-    return f"{VERBATIM}\nExamples:\n{shown}\n\n{VERBATIM}\nExit codes:\n  {exit_codes}"
+    kept = re.sub(r"(\d) ", "\\1\xa0", exit_codes)  # a code stays on the line of its meaning
+    codes = fill(kept, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False).replace("\xa0", " ")
+    return f"{VERBATIM}\nExamples:\n{shown}\n\n{VERBATIM}\nExit codes:\n{codes}"

@@ -145,10 +145,7 @@ def _write_bytes(data: bytes) -> None:
 
 
 def _inert_in_ci(text: str) -> str:
-    if not in_ci(os.environ):
-        return text
-
-    return inert(text)
+    return inert(text) if in_ci(os.environ) else text
 
 
 class _InertStream:

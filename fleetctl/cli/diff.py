@@ -20,14 +20,14 @@ from fleetctl.review.sides import read_sides
 
 EPILOG = epilog(
     examples=[
-        "fleetctl diff -f fleets/                        # the working tree against HEAD",
-        "fleetctl diff origin/main -f fleets/            # the working tree against another branch",
-        "fleetctl diff origin/main...HEAD -f fleets/     # what this branch changed, as a pull request shows it",
+        "fleetctl diff -f fleets/                      # the working tree against HEAD",
+        "fleetctl diff origin/main -f fleets/          # ... against another branch",
+        "fleetctl diff origin/main...HEAD -f fleets/   # what this branch changed",
         "fleetctl diff v1.4 v1.5 -f fleets/prod.yaml --report markdown=diff.md",
-        "fleetctl diff old.yaml new.yaml                 # two files, no git",
+        "fleetctl diff old.yaml new.yaml               # two files, no git",
     ],
-    exit_codes="0 compared, 1 a fleet file or revision is wrong, 64 usage; with --detailed-exitcode 2 where there\n"
-               "  is a difference",
+    exit_codes="0 compared, 1 a fleet file or revision is wrong, 64 usage; with --detailed-exitcode 2 where there "
+               "is a difference",
 )
 
 BaseArgument = Annotated[
@@ -42,8 +42,6 @@ HeadArgument = Annotated[
 DetailedExitCodeOption = Annotated[
     bool, typer.Option("--detailed-exitcode", help="Exit 0 for no difference in meaning, 2 for differences.")
 ]
-
-
 app = command_app()
 
 

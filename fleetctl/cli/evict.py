@@ -24,8 +24,8 @@ from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     examples=["fleetctl evict openai-community/gpt2/2", "fleetctl evict openai-community/gpt2/2 --yes"],
-    exit_codes="0 gone, 1 error, or there is no such replica of ours, 4 protected by the fleet's policy,\n"
-               "  5 an apply is running, 64 usage",
+    exit_codes="0 gone, 1 error, or there is no such replica of ours, 4 protected by the fleet's policy, "
+               "5 an apply is running, 64 usage",
 )
 app = command_app()
 

@@ -41,10 +41,11 @@ def fmt(
     if diff:
         _print_diffs(changed)
     elif check:
-        _print_names(changed)
+        write_result("".join(f"{one.file}\n" for one in changed))
     else:
         _write(formatted)
-    _report(changed, len(formatted), written=not (check or diff))
+    did = "would change" if check or diff else "formatted"
+    say("fmt", f"{count_of(len(formatted), 'file')}, {len(changed)} {did}")
     if problems:
         raise FleetFileError(problems)
     return 1 if check and changed else 0
@@ -62,12 +63,3 @@ def _print_diffs(changed: list[Formatted]) -> None:
     for one in changed:
         before, after = one.before.splitlines(keepends=True), one.after.splitlines(keepends=True)
         write_result("".join(difflib.unified_diff(before, after, one.file, f"{one.file} (formatted)")))
-
-
-def _print_names(changed: list[Formatted]) -> None:
-    write_result("".join(f"{one.file}\n" for one in changed))
-
-
-def _report(changed: list[Formatted], total: int, *, written: bool) -> None:
-    did = "formatted" if written else "would change"
-    say("fmt", f"{count_of(total, 'file')}, {len(changed)} {did}")

@@ -20,7 +20,7 @@ from fleetctl.workflow.invocation import Invocation
 
 EPILOG = epilog(
     examples=[
-        "fleetctl history                              # the last 20, the newest first",
+        "fleetctl history                     # the last 20, newest first",
         "fleetctl history --fleet prod --limit 100",
         "fleetctl history show latest",
         "fleetctl history show 8dd5 --format markdown",
@@ -33,15 +33,10 @@ SHOW_EPILOG = epilog(
     exit_codes="0 shown, 1 error, or there is no such run, 64 usage",
 )
 
-FleetFilesOption = Annotated[
-    list[str] | None,
-    typer.Option("--file", "-f", metavar="PATH", show_default=False,
-                 help="Fleet file that names the cluster; show only the runs of its fleet. Repeatable."),
-]
-FleetOption = Annotated[
-    str | None,
-    typer.Option("--fleet", metavar="NAME", show_default=False, help="Only the runs of this fleet."),
-]
+FleetFilesOption = Annotated[list[str] | None, flags.option(
+    "--file", "-f", metavar="PATH",
+    help="Fleet file that names the cluster; show only the runs of its fleet. Repeatable.")]
+FleetOption = Annotated[str | None, flags.option("--fleet", metavar="NAME", help="Only the runs of this fleet.")]
 LimitOption = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most this many runs.")]
 app = command_app()
 

@@ -32,13 +32,13 @@ from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 
 EPILOG = epilog(
     examples=[
-        "fleetctl import --address http://ray-head:8265 -o fleets/prod.yaml    # what runs now",
+        "fleetctl import --address http://ray-head:8265 -o prod.yaml   # what runs now",
         "fleetctl import deployments/ --fleet prod -o fleets/prod.yaml",
-        "fleetctl import md.yaml classes.yaml clusters.yaml -o prod.yaml --inventory-out declared.json",
+        "fleetctl import modelplane/ -o prod.yaml --inventory-out declared.json",
         "fleetctl import serve_config.yaml -o prod.yaml --format json > losses.json",
     ],
-    exit_codes="0 all of it is in the fleet file, 1 nothing could be read,\n"
-               "  3 something was lost or is left to do, 64 usage",
+    exit_codes="0 all of it is in the fleet file, 1 nothing could be read, "
+               "3 something was lost or is left to do, 64 usage",
 )
 DEFAULT_NAME = "imported"
 MODE = 0o644
@@ -74,21 +74,16 @@ def import_fleet(
         SourceKind | None,
         typer.Option("--from", show_default=False, help="Read every document as this. [default: by its content]"),
     ] = None,
-    fleet: Annotated[
-        str | None,
-        typer.Option("--fleet", metavar="NAME", show_default=False,
-                     help="Name of the fleet. [default: that of the live fleet; for files: imported]"),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", show_default=False, dir_okay=False,
-                     help="Write the fleet file here instead of standard output."),
-    ] = None,
-    inventory_out: Annotated[
-        Path | None,
-        typer.Option("--inventory-out", metavar="FILE", show_default=False, dir_okay=False,
-                     help="Write Modelplane's InferenceClasses and InferenceClusters here, for --inventory."),
-    ] = None,
+    fleet: Annotated[str | None, flags.option(
+        "--fleet", metavar="NAME", help="Name of the fleet. [default: that of the live fleet; for files: imported]",
+    )] = None,
+    out: Annotated[Path | None, flags.option(
+        "--out", "-o", metavar="FILE", dir_okay=False, help="Write the fleet file here instead of standard output.",
+    )] = None,
+    inventory_out: Annotated[Path | None, flags.option(
+        "--inventory-out", metavar="FILE", dir_okay=False,
+        help="Write Modelplane's InferenceClasses and InferenceClusters here, for --inventory.",
+    )] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
     output_format: Annotated[
         LossFormat, typer.Option("--format", help="How to show losses; json goes to standard output.")
@@ -110,13 +105,18 @@ def import_fleet(
     _refuse(out, inventory_out, force=force, output_format=output_format)
     if paths:
         _refuse_cluster_flags(files, address, namespace, inventory)
-        imported = _from_files(paths, kind, _fleet_name(fleet), wants_inventory=inventory_out is not None)
-        _write_inventory(imported, inventory_out)
+        imported = import_documents(_documents(paths), fleet=_fleet_name(fleet), forced=kind.value if kind else None,
+                                    observed_at=now_text() if inventory_out else None)
+        if inventory_out:
+            _write_inventory(imported, inventory_out)
         draft = imported.draft
         if fleet is None:
             draft.notes.append("The fleet's name is in the mark of every replica: choose it before the first apply.")
+    elif kind or inventory_out:
+        raise UsageError("--from and --inventory-out are for files, and none is named",
+                         hint="`fleetctl inventory --format json` saves the inventory of a cluster")
     else:
-        draft = _from_cluster(kind, inventory_out, fleet, files, Where(inventory, address, namespace))
+        draft = import_live(fleet, files, Where(inventory, address, namespace))
     return _finish(draft, out, output_format, inventory_out)
 
 
@@ -141,12 +141,6 @@ def _fleet_name(fleet: str | None) -> str:
     return fleet or DEFAULT_NAME
 
 
-def _from_files(paths: Sequence[str], kind: SourceKind | None, fleet: str, *, wants_inventory: bool) -> Imported:
-    documents = _documents(paths)
-    return import_documents(documents, fleet=fleet, forced=kind.value if kind else None,
-                            observed_at=now_text() if wants_inventory else None)
-
-
 def _documents(paths: Sequence[str]) -> list[Document]:
     """Read the files; raises FleetctlError, after showing every problem, where one of them is not YAML."""
     read, problems = read_sources(paths, read_stdin)
@@ -159,18 +153,7 @@ def _documents(paths: Sequence[str]) -> list[Document]:
     return documents
 
 
-def _from_cluster(
-    kind: SourceKind | None, inventory_out: Path | None, fleet: str | None, files: list[str] | None, where: Where
-) -> Draft:
-    if kind is not None or inventory_out is not None:
-        raise UsageError("--from and --inventory-out are for files, and none is named",
-                         hint="`fleetctl inventory --format json` saves the inventory of a cluster")
-    return import_live(fleet, files, where)
-
-
-def _write_inventory(imported: Imported, path: Path | None) -> None:
-    if path is None:
-        return
+def _write_inventory(imported: Imported, path: Path) -> None:
     if imported.inventory is None:
         raise FleetctlError("no InferenceCluster among the files, so there is no inventory to write")
     write_file(path, render_inventory_json(imported.inventory), mode=MODE)
@@ -185,7 +168,9 @@ def _finish(draft: Draft, out: Path | None, output_format: LossFormat, inventory
         _show_losses(draft, None, output_format, ())
         if inventory_out is not None:
             return 3 if draft.partial else 0
-        raise FleetctlError("no model could be read", hint=_instead(draft))
+        raise FleetctlError("no model could be read", hint=(
+            "the losses above list what was found instead, with its lines" if draft.losses
+            else f"there is no document in the named files: {EXPECTED}"))
     text = write_draft(draft)
     problems = problems_of(text, str(out) if out else "<stdout>")
     if out is None:
@@ -194,12 +179,6 @@ def _finish(draft: Draft, out: Path | None, output_format: LossFormat, inventory
         write_file(out, text, mode=MODE)
     _show_losses(draft, out, output_format, problems)
     return 3 if draft.partial or problems else 0
-
-
-def _instead(draft: Draft) -> str:
-    if draft.losses:
-        return "the losses above list what was found instead, with its lines"
-    return f"there is no document in the named files: {EXPECTED}"
 
 
 def _show_losses(draft: Draft, out: Path | None, output_format: LossFormat, problems: Sequence[Problem]) -> None:

@@ -28,13 +28,11 @@ EPILOG = epilog(
 SHOWN = 10
 
 TailOption = Annotated[
-    int, typer.Option("--tail", metavar="N", min=1, max=1_000_000, help="How many lines, from the end.")
+    int, typer.Option("--tail", metavar="N", min=1, max=1_000_000, help="Show this many lines, from the end.")
 ]
-GroupOption = Annotated[
-    str | None, typer.Option("--group", metavar="NAME", show_default=False, help="Only this worker group.")
-]
-CopyOption = Annotated[int | None, typer.Option("--copy", metavar="N", show_default=False, help="Only this copy.")]
-RankOption = Annotated[int | None, typer.Option("--rank", metavar="N", show_default=False, help="Only this rank.")]
+GroupOption = Annotated[str | None, flags.option("--group", metavar="NAME", help="Only this worker group.")]
+CopyOption = Annotated[int | None, flags.option("--copy", metavar="N", help="Only this copy.")]
+RankOption = Annotated[int | None, flags.option("--rank", metavar="N", help="Only this rank.")]
 app = command_app()
 
 

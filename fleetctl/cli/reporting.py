@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from fleetctl.cli import flags
 from fleetctl.cli.console import result_console, write_document, write_result
 from fleetctl.cli.flags import OutputFormat
 from fleetctl.documents.base import Stored
@@ -34,13 +35,9 @@ REPORT_WIDTH = 120
 JSON_FORMATS = (ReportFormat.JSON, ReportFormat.JSONL)
 
 ReportFormatOption = Annotated[ReportFormat, typer.Option("--format", help="What to print on standard output.")]
-ReportOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--report", metavar="FORMAT=FILE", show_default=False,
-        help="Also write the result to this file in this format, any that --format has; repeatable.",
-    ),
-]
+ReportOption = Annotated[list[str] | None, flags.option(
+    "--report", metavar="FORMAT=FILE",
+    help="Also write the result to this file in this format, any that --format has; repeatable.")]
 
 
 Document = TypeVar("Document", bound=Stored)

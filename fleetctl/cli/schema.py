@@ -12,7 +12,8 @@ from fleetctl.cli.console import write_document
 from fleetctl.documents.schemas import schema_text
 
 EPILOG = epilog(
-    examples=["fleetctl schema > fleet.schema.json", "fleetctl schema plan"],
+    examples=["fleetctl schema > fleet.schema.json", "fleetctl schema plan",
+              "# yaml-language-server: $schema=fleet.schema.json"],
     exit_codes="0 printed, 64 usage",
 )
 
@@ -41,8 +42,7 @@ app = command_app()
 def schema(name: Annotated[SchemaName, typer.Argument(help="The document.")] = SchemaName.FLEET) -> int:
     """Print the JSON Schema of a document.
 
-    An editor with YAML support finds it by the first line of a fleet file:
-    # yaml-language-server: $schema=fleet.schema.json
+    An editor with YAML support finds the schema by the first line of a fleet file, as in the last example.
     """
     write_document(schema_text(name.value))
     return 0

@@ -140,7 +140,7 @@ def test_a_job_that_was_taken_although_the_answer_was_lost_counts_as_submitted(
 ) -> None:
     cluster.add_job(JOB)
     cluster.refusals["POST", "/api/jobs/"] = [answer]
-    assert "asking whether the cluster has taken it" in submit(client).told[0]
+    assert "asking whether the cluster has accepted it" in submit(client).told[0]
 
 
 def test_a_job_that_a_slow_gateway_delivers_later_counts_as_submitted(

@@ -41,18 +41,16 @@ EPILOG = epilog(
         "fleetctl ci apply -f fleets/prod.yaml --address http://ray-head:8265",
         "fleetctl ci apply prod.fleetplan",
     ],
-    exit_codes="as for apply: 0 ready, 1 error, 3 partial, 4 refused by policy, 5 locked,\n"
-               "  6 stale plan, 64 usage",
+    exit_codes="as for apply: 0 ready, 1 error, 3 partial, 4 refused by policy, 5 locked, "
+               "6 stale plan, 64 usage",
 )
 PlanArgument = Annotated[
     str | None,
     typer.Argument(metavar="PLAN", envvar="FLEETCTL_PLAN", show_default=False, help="A plan saved by `ci review`."),
 ]
-LockTimeoutOption = Annotated[
-    float,
-    typer.Option("--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
-                 show_default=False, help="How long to wait while another apply of this fleet runs. [default: 10m]"),
-]
+LockTimeoutOption = Annotated[float, flags.option(
+    "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
+    help="How long to wait while another apply of this fleet runs. [default: 10m]")]
 app = command_app()
 
 

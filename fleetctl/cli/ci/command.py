@@ -13,7 +13,7 @@ COMMANDS = {
     "apply": Listed("ci.apply", "Apply what was merged, and tell the forge."),
 }
 EPILOG = epilog(
-    examples=["fleetctl ci review -f fleets/prod.yaml --report html=plan.html", "fleetctl ci apply prod.fleetplan"],
+    examples=["fleetctl ci review -f fleets/ --report html=plan.html", "fleetctl ci apply prod.fleetplan"],
     exit_codes="those of validate, plan and apply; see `fleetctl ci review --help`",
 )
 app = command_app()

@@ -39,31 +39,23 @@ from fleetctl.workflow.saved_plan import save_plan
 EPILOG = epilog(
     examples=[
         "fleetctl ci review -f fleets/prod.yaml --address http://ray-head:8265",
-        "fleetctl ci review -f fleets/prod.yaml --inventory snapshot.json --report html=plan.html",
-        "fleetctl ci review -f fleets/prod.yaml --out prod.fleetplan --fail-on blocked",
+        "fleetctl ci review -f fleets/ --inventory snapshot.json --report html=plan.html",
+        "fleetctl ci review -f fleets/ --out prod.fleetplan --fail-on blocked",
     ],
     exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage",
 )
-PlanOption = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", metavar="FILE", envvar="FLEETCTL_PLAN", show_default=False, dir_okay=False,
-                 help="Also save the plan for `apply FILE`; mode 0600. It holds env values."),
-]
-InventoryOption = Annotated[
-    str | None,
-    typer.Option("--inventory", metavar="FILE", envvar="FLEETCTL_INVENTORY", show_default=False,
-                 help="Read this inventory document instead of the cluster."),
-]
-BaseOption = Annotated[
-    str | None,
-    typer.Option("--base", metavar="REV", envvar="FLEETCTL_BASE", show_default=False,
-                 help="Compare with this git revision. [default: the base of the pull request]"),
-]
-ChangeOption = Annotated[
-    int | None,
-    typer.Option("--pull-request", metavar="N", envvar="FLEETCTL_PULL_REQUEST", show_default=False,
-                 help="The pull or merge request to comment on, where the job does not know it."),
-]
+PlanOption = Annotated[Path | None, flags.option(
+    "--out", "-o", metavar="FILE", envvar="FLEETCTL_PLAN", dir_okay=False,
+    help="Also save the plan for `apply FILE`; mode 0600. It holds env values.")]
+InventoryOption = Annotated[str | None, flags.option(
+    "--inventory", metavar="FILE", envvar="FLEETCTL_INVENTORY",
+    help="Read this inventory document instead of the cluster.")]
+BaseOption = Annotated[str | None, flags.option(
+    "--base", metavar="REV", envvar="FLEETCTL_BASE",
+    help="Compare with this git revision. [default: the base of the pull request]")]
+ChangeOption = Annotated[int | None, flags.option(
+    "--pull-request", metavar="N", envvar="FLEETCTL_PULL_REQUEST",
+    help="The pull or merge request to comment on, where the job does not know it.")]
 CommentOption = Annotated[
     bool,
     typer.Option("--comment/--no-comment", envvar="FLEETCTL_COMMENT", help="Keep a comment on the change up to date."),
