@@ -43,14 +43,11 @@ TAGLINE = """GitOps for model replicas on a Ray/GPU fleet.
 Shows what would run where, what does not fit and why; then runs it. Never takes capacity away."""
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl validate -f fleets/",
-        "fleetctl plan -f fleets/prod.yaml --address http://ray-head:8265",
-        "fleetctl apply -f fleets/prod.yaml",
-    ],
-    exit_codes="0 fine, 1 error, 2 changes (plan), 3 partial, 4 refused by policy, 5 locked, "
-               "6 stale plan, 7 stopped waiting, 64 usage, 130 Ctrl-C, 143 terminated",
-)
+    "fleetctl validate -f fleets/",
+    "fleetctl plan -f fleets/prod.yaml --address http://ray-head:8265",
+    "fleetctl apply -f fleets/prod.yaml",
+    exit_codes="0 fine, 1 error, 2 changes (plan), 3 partial, 4 refused by policy, 5 locked, 6 stale plan, 7 "
+               "stopped waiting, 64 usage, 130 Ctrl-C, 143 terminated")
 
 
 def build_app() -> typer.Typer:

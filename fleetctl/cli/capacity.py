@@ -18,15 +18,12 @@ from fleetctl.workflow.cluster import read_world
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl capacity -f fleets/prod.yaml",
-        "fleetctl capacity -f fleets/prod.yaml --model openai-community/gpt2",
-        "fleetctl capacity --shape 8               # 8 whole GPUs on one node",
-        "fleetctl capacity --shape 2x8,vram=120Gi  # 2 members with 8 GPUs each",
-        'fleetctl capacity --shape "gpus=0.5,selector=fleet.io/pool=in(l4, a10g)"',
-    ],
-    exit_codes="0 counted, also when nothing fits, 1 error, 64 usage",
-)
+    "fleetctl capacity -f fleets/prod.yaml",
+    "fleetctl capacity -f fleets/prod.yaml --model openai-community/gpt2",
+    "fleetctl capacity --shape 8               # 8 whole GPUs on one node",
+    "fleetctl capacity --shape 2x8,vram=120Gi  # 2 members with 8 GPUs each",
+    'fleetctl capacity --shape "gpus=0.5,selector=fleet.io/pool=in(l4, a10g)"',
+    exit_codes="0 counted, also when nothing fits, 1 error, 64 usage")
 app = command_app()
 
 

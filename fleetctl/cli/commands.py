@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from textwrap import fill
 from typing import Any, NamedTuple
@@ -51,7 +51,7 @@ def command_app(**settings: Any) -> typer.Typer:  # noqa: ANN401  typer's own
     return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False, **settings)
 
 
-def epilog(*, examples: Sequence[str], exit_codes: str) -> str:
+def epilog(*examples: str, exit_codes: str) -> str:
     """Return the end of a command's help; `exit_codes` is such as `0 fine, 1 error, 64 usage`."""
     shown = "\n".join(f"  {example}" for example in examples)
     kept = re.sub(r"(\d) ", "\\1\xa0", exit_codes)  # a code stays on the line of its meaning

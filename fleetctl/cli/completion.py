@@ -15,13 +15,10 @@ from fleetctl.cli.completion_scripts import SCRIPTS
 from fleetctl.cli.console import write_document
 
 EPILOG = epilog(
-    examples=[
-        "source <(fleetctl completion bash)                      # in ~/.bashrc",
-        'fleetctl completion zsh > "${fpath[1]}/_fleetctl"',
-        "fleetctl completion fish > ~/.config/fish/completions/fleetctl.fish",
-    ],
-    exit_codes="0 printed, 64 usage",
-)
+    "source <(fleetctl completion bash)                      # in ~/.bashrc",
+    'fleetctl completion zsh > "${fpath[1]}/_fleetctl"',
+    "fleetctl completion fish > ~/.config/fish/completions/fleetctl.fish",
+    exit_codes="0 printed, 64 usage")
 
 
 class Shell(str, Enum):

@@ -20,13 +20,10 @@ from fleetctl.demo.tour import Tour, demo_fleet, stops_after_asking, stops_befor
 from fleetctl.errors import FleetctlError
 
 EPILOG = epilog(
-    examples=[
-        'eval "$(fleetctl demo up)"',
-        "fleetctl plan -f fleets/demo.yaml",
-        "fleetctl demo down",
-    ],
-    exit_codes="0 done, 1 error, 64 usage",
-)
+    'eval "$(fleetctl demo up)"',
+    "fleetctl plan -f fleets/demo.yaml",
+    "fleetctl demo down",
+    exit_codes="0 done, 1 error, 64 usage")
 app = command_app(help="A local Ray with simulated GPUs, on this machine only.", epilog=EPILOG)
 
 
@@ -54,7 +51,7 @@ def down() -> int:
     return 0
 
 
-@app.command(epilog=epilog(examples=["fleetctl demo run"], exit_codes="0 shown, 1 error, 64 usage"))
+@app.command(epilog=epilog("fleetctl demo run", exit_codes="0 shown, 1 error, 64 usage"))
 def run() -> int:
     """Take a guided tour, from up to down.
 

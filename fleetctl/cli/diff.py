@@ -19,26 +19,19 @@ from fleetctl.review.compare import compare
 from fleetctl.review.sides import read_sides
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl diff -f fleets/                      # the working tree against HEAD",
-        "fleetctl diff origin/main -f fleets/          # ... against another branch",
-        "fleetctl diff origin/main...HEAD -f fleets/   # what this branch changed",
-        "fleetctl diff v1.4 v1.5 -f fleets/prod.yaml --report markdown=diff.md",
-        "fleetctl diff old.yaml new.yaml               # two files, no git",
-    ],
+    "fleetctl diff -f fleets/                      # the working tree against HEAD",
+    "fleetctl diff origin/main -f fleets/          # ... against another branch",
+    "fleetctl diff origin/main...HEAD -f fleets/   # what this branch changed",
+    "fleetctl diff v1.4 v1.5 -f fleets/prod.yaml --report markdown=diff.md",
+    "fleetctl diff old.yaml new.yaml               # two files, no git",
     exit_codes="0 compared, 1 a fleet file or revision is wrong, 64 usage; with --detailed-exitcode 2 where there "
-               "is a difference",
-)
+               "is a difference")
 
-BaseArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="BASE", show_default=False,
-                   help="A git revision, a range A..B or A...B, a file or a folder. [default: HEAD]"),
-]
-HeadArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="HEAD", show_default=False, help="Likewise. [default: the working tree]"),
-]
+BaseArgument = Annotated[str | None, typer.Argument(
+    metavar="BASE", show_default=False,
+    help="A git revision, a range A..B or A...B, a file or a folder. [default: HEAD]")]
+HeadArgument = Annotated[str | None, typer.Argument(
+    metavar="HEAD", show_default=False, help="Likewise. [default: the working tree]")]
 DetailedExitCodeOption = Annotated[
     bool, typer.Option("--detailed-exitcode", help="Exit 0 for no difference in meaning, 2 for differences.")
 ]

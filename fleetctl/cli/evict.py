@@ -23,10 +23,10 @@ from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
-    examples=["fleetctl evict openai-community/gpt2/2", "fleetctl evict openai-community/gpt2/2 --yes"],
-    exit_codes="0 gone, 1 error, or there is no such replica of ours, 4 protected by the fleet's policy, "
-               "5 an apply is running, 64 usage",
-)
+    "fleetctl evict openai-community/gpt2/2",
+    "fleetctl evict openai-community/gpt2/2 --yes",
+    exit_codes="0 gone, 1 error, or there is no such replica of ours, 4 protected by the fleet's policy, 5 an "
+               "apply is running, 64 usage")
 app = command_app()
 
 

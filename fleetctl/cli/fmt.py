@@ -18,10 +18,11 @@ from fleetctl.fleetfile.sources import STDIN_NAME
 from fleetctl.workflow.output_files import write_file
 
 EPILOG = epilog(
-    examples=["fleetctl fmt fleets/", "fleetctl fmt --check fleets/   # in CI", "fleetctl fmt --diff fleets/prod.yaml",
-              "fleetctl fmt - < fleet.yaml > formatted.yaml"],
-    exit_codes="0 fine, 1 a broken file, or with --check an unformatted one, 64 usage",
-)
+    "fleetctl fmt fleets/",
+    "fleetctl fmt --check fleets/   # in CI",
+    "fleetctl fmt --diff fleets/prod.yaml",
+    "fleetctl fmt - < fleet.yaml > formatted.yaml",
+    exit_codes="0 fine, 1 a broken file, or with --check an unformatted one, 64 usage")
 app = command_app()
 
 

@@ -19,19 +19,16 @@ from fleetctl.workflow.cluster import fleet_of, open_dashboard
 from fleetctl.workflow.invocation import Invocation
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl history                     # the last 20, newest first",
-        "fleetctl history --fleet prod --limit 100",
-        "fleetctl history show latest",
-        "fleetctl history show 8dd5 --format markdown",
-    ],
-    exit_codes="0 shown, 1 error, 64 usage",
-)
+    "fleetctl history                     # the last 20, newest first",
+    "fleetctl history --fleet prod --limit 100",
+    "fleetctl history show latest",
+    "fleetctl history show 8dd5 --format markdown",
+    exit_codes="0 shown, 1 error, 64 usage")
 SHOW_EPILOG = epilog(
-    examples=["fleetctl history show latest", "fleetctl history show fleetctl-apply-8dd5457ba23d",
-              "fleetctl history show 8dd5 --report html=run.html"],
-    exit_codes="0 shown, 1 error, or there is no such run, 64 usage",
-)
+    "fleetctl history show latest",
+    "fleetctl history show fleetctl-apply-8dd5457ba23d",
+    "fleetctl history show 8dd5 --report html=run.html",
+    exit_codes="0 shown, 1 error, or there is no such run, 64 usage")
 
 FleetFilesOption = Annotated[list[str] | None, flags.option(
     "--file", "-f", metavar="PATH",

@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fleetctl.apply.past_shapes import Recorded, SpecOf, find_recorded
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import message_console, say, write_document, write_result
-from fleetctl.cli.import_live import import_live
-from fleetctl.cli.process import now_text, read_stdin
+from fleetctl.cli.process import now_text, read_stdin, this_invocation
 from fleetctl.documents.quantity import count_of
-from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.errors import ApplyError, FleetctlError, InventoryError, UsageError
 from fleetctl.fleetfile.guess import dns_label_meant
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.problems import Problem
 from fleetctl.fleetfile.sources import read_sources
 from fleetctl.importers.draft import Draft
+from fleetctl.importers.live import choose_fleet, live_draft, wanted_specs
 from fleetctl.importers.read import Imported, documents_of, import_documents
 from fleetctl.importers.sources import EXPECTED
 from fleetctl.importers.write import problems_of, write_draft
+from fleetctl.inventory.read import InventorySource, Live, read_inventory
 from fleetctl.render.inventory_json import render_inventory_json
 from fleetctl.render.losses import render_import_json, render_losses
 from fleetctl.render.problems import render_problems
+from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, resolve_namespace
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl import --address http://ray-head:8265 -o prod.yaml   # what runs now",
-        "fleetctl import deployments/ --fleet prod -o fleets/prod.yaml",
-        "fleetctl import modelplane/ -o prod.yaml --inventory-out declared.json",
-        "fleetctl import serve_config.yaml -o prod.yaml --format json > losses.json",
-    ],
-    exit_codes="0 all of it is in the fleet file, 1 nothing could be read, "
-               "3 something was lost or is left to do, 64 usage",
-)
+    "fleetctl import --address http://ray-head:8265 -o prod.yaml   # what runs now",
+    "fleetctl import deployments/ --fleet prod -o fleets/prod.yaml",
+    "fleetctl import modelplane/ -o prod.yaml --inventory-out declared.json",
+    "fleetctl import serve_config.yaml -o prod.yaml --format json > losses.json",
+    exit_codes="0 all of it is in the fleet file, 1 nothing could be read, 3 something was lost or is left to do, "
+               "64 usage")
 DEFAULT_NAME = "imported"
 MODE = 0o644
 
@@ -116,7 +117,7 @@ def import_fleet(
         raise UsageError("--from and --inventory-out are for files, and none is named",
                          hint="`fleetctl inventory --format json` saves the inventory of a cluster")
     else:
-        draft = import_live(fleet, files, Where(inventory, address, namespace))
+        draft = _live_draft(fleet, files, Where(inventory, address, namespace))
     return _finish(draft, out, output_format, inventory_out)
 
 
@@ -179,6 +180,36 @@ def _finish(draft: Draft, out: Path | None, output_format: LossFormat, inventory
         write_file(out, text, mode=MODE)
     _show_losses(draft, out, output_format, problems)
     return 3 if draft.partial or problems else 0
+
+
+def _live_draft(fleet: str | None, files: Sequence[str] | None, where: Where) -> Draft:
+    """Return the draft of the fleet that runs on the cluster, or in a snapshot, which has no shapes.
+
+    `fleet` = its name, needed where several run; `files` only name the cluster. Raises as `choose_fleet` does, and
+    InventoryError when the cluster could not be read whole.
+    """
+    invocation = this_invocation()
+    cluster = cluster_of(fleet_of(invocation, files))
+    with closing(inventory_source(invocation, where, cluster)) as source:
+        seen = read_inventory(source)
+        name = choose_fleet(seen, fleet)
+        recorded, problem = _recorded_shapes(source, name, wanted_specs(seen, name))
+    draft = live_draft(seen, name, recorded, resolve_namespace(where.namespace, invocation.environ, cluster))
+    if problem:
+        draft.notes.append(problem)
+    return draft
+
+
+def _recorded_shapes(
+    source: InventorySource, fleet: str, wanted: Mapping[SpecOf, None]
+) -> tuple[dict[SpecOf, Recorded], str | None]:
+    """Return the shapes that the cluster's applies recorded, or why there are none."""
+    if not isinstance(source, Live):
+        return {}, "An inventory document has no commands: import from the cluster itself to find them."
+    try:
+        return find_recorded(source.client, fleet, wanted), None
+    except (ApplyError, InventoryError) as error:
+        return {}, f"The cluster's list of applies, which has the commands, could not be read: {error.message}"
 
 
 def _show_losses(draft: Draft, out: Path | None, output_format: LossFormat, problems: Sequence[Problem]) -> None:

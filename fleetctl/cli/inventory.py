@@ -13,13 +13,10 @@ from fleetctl.workflow.cluster import fleet_of, read_from
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl inventory --address http://ray-head:8265",
-        "fleetctl inventory -f fleets/prod.yaml --format json > snapshot.json",
-        "fleetctl inventory --inventory snapshot.json",
-    ],
-    exit_codes="0 read whole, 1 error, or something could not be read, 64 usage",
-)
+    "fleetctl inventory --address http://ray-head:8265",
+    "fleetctl inventory -f fleets/prod.yaml --format json > snapshot.json",
+    "fleetctl inventory --inventory snapshot.json",
+    exit_codes="0 read whole, 1 error, or something could not be read, 64 usage")
 app = command_app()
 
 

@@ -22,9 +22,9 @@ from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
-    examples=["fleetctl logs openai-community/gpt2/0", "fleetctl logs Qwen/Qwen3-Coder-480B/0 --rank 1 --tail 50"],
-    exit_codes="0 shown, 1 error, something could not be read, or there is no such log, 64 usage",
-)
+    "fleetctl logs openai-community/gpt2/0",
+    "fleetctl logs Qwen/Qwen3-Coder-480B/0 --rank 1 --tail 50",
+    exit_codes="0 shown, 1 error, something could not be read, or there is no such log, 64 usage")
 SHOWN = 10
 
 TailOption = Annotated[

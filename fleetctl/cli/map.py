@@ -18,14 +18,11 @@ from fleetctl.workflow.cluster import read_world
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl map                                  # what holds which card now",
-        "fleetctl map -f fleets/prod.yaml              # and what a plan adds",
-        "fleetctl map -f fleets/prod.yaml --format svg > map.svg",
-        "fleetctl map --inventory snapshot.json --all",
-    ],
-    exit_codes="0 drawn, 1 error, or something could not be read, 64 usage",
-)
+    "fleetctl map                                  # what holds which card now",
+    "fleetctl map -f fleets/prod.yaml              # and what a plan adds",
+    "fleetctl map -f fleets/prod.yaml --format svg > map.svg",
+    "fleetctl map --inventory snapshot.json --all",
+    exit_codes="0 drawn, 1 error, or something could not be read, 64 usage")
 
 
 class MapFormat(str, Enum):
@@ -45,14 +42,11 @@ def show_map(
     address: flags.Address = None,
     namespace: flags.Namespace = None,
     inventory: flags.Inventory = None,
-    output_format: Annotated[MapFormat, typer.Option("--format", help="What to print on standard output.")]
-    = MapFormat.TABLE,
+    output_format: Annotated[
+        MapFormat, typer.Option("--format", help="What to print on standard output.")] = MapFormat.TABLE,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="Show at most this many rows in the terminal.")
-    ] = 50,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Give every node its own row in the terminal.")
-    ] = False,
+        int, typer.Option("--limit", metavar="N", min=1, help="Show at most this many rows in the terminal.")] = 50,
+    everything: Annotated[bool, typer.Option("--all", help="Give every node its own row in the terminal.")] = False,
     adopt_from: flags.AdoptFrom = None,
 ) -> int:
     """Draw which replica holds which card.

@@ -18,16 +18,13 @@ from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.saved_plan import save_plan
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl plan -f fleets/prod.yaml",
-        "fleetctl plan -f fleets/ --out prod.fleetplan   # for `fleetctl apply`",
-        "fleetctl plan -f fleets/ --inventory snapshot.json --format json",
-        "fleetctl plan -f fleets/ --base origin/main --report markdown=plan.md",
-        "fleetctl plan -f fleets/ --detailed-exitcode   # in CI",
-    ],
-    exit_codes="0 planned, 1 error, 64 usage; with --detailed-exitcode 0 nothing to do, "
-               "2 changes, 3 anything blocked, 4 refused by policy",
-)
+    "fleetctl plan -f fleets/prod.yaml",
+    "fleetctl plan -f fleets/ --out prod.fleetplan   # for `fleetctl apply`",
+    "fleetctl plan -f fleets/ --inventory snapshot.json --format json",
+    "fleetctl plan -f fleets/ --base origin/main --report markdown=plan.md",
+    "fleetctl plan -f fleets/ --detailed-exitcode   # in CI",
+    exit_codes="0 planned, 1 error, 64 usage; with --detailed-exitcode 0 nothing to do, 2 changes, 3 anything "
+               "blocked, 4 refused by policy")
 app = command_app()
 
 

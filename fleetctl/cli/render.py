@@ -18,10 +18,10 @@ from fleetctl.render.fleet_json import render_fleet_json
 from fleetctl.render.fleet_yaml import render_fleet_yaml
 
 EPILOG = epilog(
-    examples=["fleetctl render -f fleets/prod.yaml", "fleetctl render -f fleets/prod.yaml --no-origin --show-env",
-              "fleetctl render -f fleets/prod.yaml --format json"],
-    exit_codes="0 fine, 1 a broken fleet, 64 usage",
-)
+    "fleetctl render -f fleets/prod.yaml",
+    "fleetctl render -f fleets/prod.yaml --no-origin --show-env",
+    "fleetctl render -f fleets/prod.yaml --format json",
+    exit_codes="0 fine, 1 a broken fleet, 64 usage")
 
 
 class RenderFormat(str, Enum):

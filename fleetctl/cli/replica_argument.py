@@ -10,11 +10,9 @@ from fleetctl.cli.completion import complete_replicas
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 
-ReplicaArgument = Annotated[
-    str,
-    typer.Argument(metavar="MODEL/ID", show_default=False, autocompletion=complete_replicas,
-                   help="One replica, as `fleetctl status` names it."),
-]
+ReplicaArgument = Annotated[str, typer.Argument(
+    metavar="MODEL/ID", show_default=False, autocompletion=complete_replicas,
+    help="One replica, as `fleetctl status` names it.")]
 
 
 def parse_replica(text: str) -> tuple[str, int]:

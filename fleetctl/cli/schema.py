@@ -12,10 +12,10 @@ from fleetctl.cli.console import write_document
 from fleetctl.documents.schemas import schema_text
 
 EPILOG = epilog(
-    examples=["fleetctl schema > fleet.schema.json", "fleetctl schema plan",
-              "# yaml-language-server: $schema=fleet.schema.json"],
-    exit_codes="0 printed, 64 usage",
-)
+    "fleetctl schema > fleet.schema.json",
+    "fleetctl schema plan",
+    "# yaml-language-server: $schema=fleet.schema.json",
+    exit_codes="0 printed, 64 usage")
 
 
 class SchemaName(str, Enum):

@@ -19,25 +19,17 @@ from fleetctl.workflow.plan_check import Checked, check_plan
 from fleetctl.workflow.saved_plan import origin_of, read_saved_plan
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl show prod.fleetplan",
-        "fleetctl show prod.fleetplan --check   # could it be applied now?",
-        "fleetctl show prod.fleetplan --report html=plan.html",
-        "fleetctl plan -f fleets/ --format json | fleetctl show -   # a masked plan",
-    ],
-    exit_codes="0 shown, 1 error, 64 usage; with --detailed-exitcode as for plan, "
-               "and 6 first if it has expired, or was checked and is stale or used",
-)
+    "fleetctl show prod.fleetplan",
+    "fleetctl show prod.fleetplan --check   # could it be applied now?",
+    "fleetctl show prod.fleetplan --report html=plan.html",
+    "fleetctl plan -f fleets/ --format json | fleetctl show -   # a masked plan",
+    exit_codes="0 shown, 1 error, 64 usage; with --detailed-exitcode as for plan, and 6 first if it has expired, "
+               "or was checked and is stale or used")
 
-PlanArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="A plan, as `plan --out` or `plan --format json` wrote it; - for standard "
-                                             "input.")
-]
-CheckOption = Annotated[
-    bool,
-    typer.Option("--check", help="Ask the plan's cluster whether it could be applied now; --address and --inventory "
-                                 "imply it."),
-]
+PlanArgument = Annotated[str, typer.Argument(
+    metavar="FILE", help="A plan, as `plan --out` or `plan --format json` wrote it; - for standard input.")]
+CheckOption = Annotated[bool, typer.Option(
+    "--check", help="Ask the plan's cluster whether it could be applied now; --address and --inventory imply it.")]
 app = command_app()
 
 

@@ -28,9 +28,10 @@ from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.outdated import add_changes, look_up_changes
 
 EPILOG = epilog(
-    examples=["fleetctl status", "fleetctl status -f fleets/prod.yaml", "fleetctl status openai-community/gpt2"],
-    exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage",
-)
+    "fleetctl status",
+    "fleetctl status -f fleets/prod.yaml",
+    "fleetctl status openai-community/gpt2",
+    exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage")
 app = command_app()
 
 

@@ -15,10 +15,10 @@ from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_problems import problems_report, problems_verdict
 
 EPILOG = epilog(
-    examples=["fleetctl validate -f fleets/prod.yaml", "fleetctl validate -f fleets/ --format json",
-              "fleetctl validate -f fleets/ --report sarif=fleet.sarif"],
-    exit_codes="0 fine (warnings included), 1 errors, 64 usage",
-)
+    "fleetctl validate -f fleets/prod.yaml",
+    "fleetctl validate -f fleets/ --format json",
+    "fleetctl validate -f fleets/ --report sarif=fleet.sarif",
+    exit_codes="0 fine (warnings included), 1 errors, 64 usage")
 app = command_app()
 
 

@@ -15,33 +15,26 @@ from fleetctl.workflow.cluster import read_world
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl what-if -f fleets/prod.yaml --lose-node node-a",
-        "fleetctl what-if -f fleets/ --cordon fleet.io/pool=l4 --scale org/model=20",
-        'fleetctl what-if -f fleets/ --add-node 8xH200 --add-node "like:node-a x2"',
-        "fleetctl what-if -f fleets/ --each-node --detailed-exitcode   # N-1, in CI",
-    ],
-    exit_codes="0 answered, 1 error, 64 usage; with --detailed-exitcode as for plan: "
-               "2 changes, 3 something has no place (with --each-node: after the loss of some node)",
-)
+    "fleetctl what-if -f fleets/prod.yaml --lose-node node-a",
+    "fleetctl what-if -f fleets/ --cordon fleet.io/pool=l4 --scale org/model=20",
+    'fleetctl what-if -f fleets/ --add-node 8xH200 --add-node "like:node-a x2"',
+    "fleetctl what-if -f fleets/ --each-node --detailed-exitcode   # N-1, in CI",
+    exit_codes="0 answered, 1 error, 64 usage; with --detailed-exitcode as for plan: 2 changes, 3 something has no "
+               "place (with --each-node: after the loss of some node)")
 
 LoseOption = Annotated[list[str] | None, flags.option(
     "--lose-node", metavar="NODE", help="Suppose this node dies, by name or id; repeatable.")]
 CordonOption = Annotated[list[str] | None, flags.option(
     "--cordon", metavar="NODE|KEY=VALUE",
     help="Suppose nothing new goes to this node, or to the nodes with this label; repeatable.")]
-AddOption = Annotated[
-    list[str] | None,
-    typer.Option("--add-node", metavar="SHAPE", show_default=False,
-                 help="Suppose a new node: 8xH200, like:NODE, or gpus=, type=, vram=, cpus=, memory=, label=KEY=VALUE "
-                      "with commas between; xN for N of them; repeatable."),
-]
+AddOption = Annotated[list[str] | None, flags.option(
+    "--add-node", metavar="SHAPE",
+    help="Suppose a new node: 8xH200, like:NODE, or gpus=, type=, vram=, cpus=, memory=, label=KEY=VALUE "
+         "with commas between; xN for N of them; repeatable.")]
 ScaleOption = Annotated[list[str] | None, flags.option(
     "--scale", metavar="MODEL=N", help="Suppose the fleet file wants N replicas of this model; repeatable.")]
-EachOption = Annotated[
-    bool,
-    typer.Option("--each-node", help="Also show, for every node, the effect of its loss alone, with the plan applied."),
-]
+EachOption = Annotated[bool, typer.Option(
+    "--each-node", help="Also show, for every node, the effect of its loss alone, with the plan applied.")]
 app = command_app()
 
 

@@ -60,11 +60,7 @@ def stop_cluster(home: DemoHome) -> int:
 
 def client_environment(home: DemoHome, state: ClusterState) -> dict[str, str]:
     """Return the variables with which fleetctl, or Ray itself, finds the demo cluster."""
-    return {
-        "FLEETCTL_ADDRESS": state.address,
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(home.token_file),
-    }
+    return {"FLEETCTL_ADDRESS": state.address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(home.token_file)}
 
 
 def _end(home: DemoHome) -> int:
@@ -80,13 +76,8 @@ def _start(home: DemoHome, env: Mapping[str, str], python: str, say: Say) -> Clu
     with home.log.open("w") as log:
         keeper = subprocess.Popen(
             [python, "-m", "fleetctl.demo.cluster", str(home.path)],
-            env=_keeper_environment(home, env, state),
-            cwd=home.path,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+            env=_keeper_environment(home, env, state), cwd=home.path,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     return _wait_until_ready(home, keeper, say)
 
 

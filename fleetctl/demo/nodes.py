@@ -28,13 +28,8 @@ class DemoNode:
 
 
 def _gpu_node(name: str, gpus: int, card: str, **labels: str) -> DemoNode:
-    return DemoNode(
-        name,
-        cpus=16,
-        gpus=gpus,
-        memory_bytes=128 * GIB,
-        labels={"ray.io/accelerator-type": card, **{f"fleet.io/{key}": value for key, value in labels.items()}},
-    )
+    all_labels = {"ray.io/accelerator-type": card, **{f"fleet.io/{key}": value for key, value in labels.items()}}
+    return DemoNode(name, cpus=16, gpus=gpus, memory_bytes=128 * GIB, labels=all_labels)
 
 
 DEMO_NODES = (

@@ -85,35 +85,22 @@ class Tour:
 def stops_before_asking(fleet: str) -> tuple[Stop, ...]:
     """Return the stops up to the first running engine."""
     return (
-        Stop(
-            "Plan",
-            "What would run where, what does not fit, and why? This writes nothing.",
-            ("plan", "-f", fleet),
-        ),
-        Stop(
-            "Apply",
-            "Run it. What fits is started even though something else does not.",
-            ("apply", "-f", fleet, "--yes"),
-            expect=3,
-        ),
+        Stop("Plan", "What would run where, what does not fit, and why? This writes nothing.", ("plan", "-f", fleet)),
+        Stop("Apply", "Run it. What fits is started even though something else does not.",
+             ("apply", "-f", fleet, "--yes"), expect=3),
     )
 
 
 def stops_after_asking(fleet: str, text: str) -> tuple[Stop, ...]:
     """Return the stops once everything runs; `text` is the fleet file's."""
     return (
-        Stop(
-            "Plan again",
-            "All that fits is running, so there is nothing to create; blocked replicas are still reported.",
-            ("plan", "-f", fleet),
-        ),
-        Stop(
-            "Ask for less",
-            "The file now wants one replica of each model. Nothing is removed: a target is a floor.",
-            ("plan", "-f", "-"),
-            piped=f"sed 's/replicas: 3/replicas: 1/' {shlex.quote(fleet)} | ",
-            stdin=text.replace("replicas: 3", "replicas: 1"),
-        ),
+        Stop("Plan again",
+             "All that fits is running, so there is nothing to create; blocked replicas are still reported.",
+             ("plan", "-f", fleet)),
+        Stop("Ask for less",
+             "The file now wants one replica of each model. Nothing is removed: a target is a floor.",
+             ("plan", "-f", "-"), piped=f"sed 's/replicas: 3/replicas: 1/' {shlex.quote(fleet)} | ",
+             stdin=text.replace("replicas: 3", "replicas: 1")),
         Stop("Status", "A row per replica.", ("status", "-f", fleet)),
     )
 

@@ -20,27 +20,20 @@ from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import Proposal, proposed_by_files, proposed_by_plan
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl apply -f fleets/prod.yaml         # plans, asks, applies",
-        "fleetctl apply -f fleets/prod.yaml --yes   # in CI",
-        "fleetctl apply prod.fleetplan              # a plan saved by plan --out",
-        "fleetctl apply --attach                    # follow a running apply",
-    ],
+    "fleetctl apply -f fleets/prod.yaml         # plans, asks, applies",
+    "fleetctl apply -f fleets/prod.yaml --yes   # in CI",
+    "fleetctl apply prod.fleetplan              # a plan saved by plan --out",
+    "fleetctl apply --attach                    # follow a running apply",
     exit_codes="0 every wanted replica is ready, 1 error before any action, 3 partial: something is blocked, "
-               "failed or still starting, 4 refused by policy, 5 another apply holds the lock, "
-               "6 the saved plan is stale or used, 7 --wait-timeout passed, 64 usage, 130 interrupted, "
-               "143 terminated",
-)
+               "failed or still starting, 4 refused by policy, 5 another apply holds the lock, 6 the saved plan is "
+               "stale or used, 7 --wait-timeout passed, 64 usage, 130 interrupted, 143 terminated")
 
 
 FormatOption = Annotated[
     ApplyFormat, typer.Option("--format", help="table, json (the result), or jsonl (every event, then the result).")
 ]
-PlanArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="PLAN", show_default=False,
-                   help="A plan saved by `plan --out`; with --attach, the job to follow."),
-]
+PlanArgument = Annotated[str | None, typer.Argument(
+    metavar="PLAN", show_default=False, help="A plan saved by `plan --out`; with --attach, the job to follow.")]
 app = command_app()
 
 

@@ -16,8 +16,7 @@ from fleetctl.cli.apply.command import proposed
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
 from fleetctl.cli.ci.base import fleet_name, trusted_address
-from fleetctl.cli.ci.job import Job, JobResult
-from fleetctl.cli.ci.options import ForceOption, ForgeOption, lines_of
+from fleetctl.cli.ci.job import ForceOption, ForgeOption, Job, JobResult, lines_of
 from fleetctl.cli.ci.publish import publish
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
@@ -37,17 +36,11 @@ from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.saved_plan import read_saved_plan
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl ci apply -f fleets/prod.yaml --address http://ray-head:8265",
-        "fleetctl ci apply prod.fleetplan",
-    ],
-    exit_codes="as for apply: 0 ready, 1 error, 3 partial, 4 refused by policy, 5 locked, "
-               "6 stale plan, 64 usage",
-)
-PlanArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="PLAN", envvar="FLEETCTL_PLAN", show_default=False, help="A plan saved by `ci review`."),
-]
+    "fleetctl ci apply -f fleets/prod.yaml --address http://ray-head:8265",
+    "fleetctl ci apply prod.fleetplan",
+    exit_codes="as for apply: 0 ready, 1 error, 3 partial, 4 refused by policy, 5 locked, 6 stale plan, 64 usage")
+PlanArgument = Annotated[str | None, typer.Argument(
+    metavar="PLAN", envvar="FLEETCTL_PLAN", show_default=False, help="A plan saved by `ci review`.")]
 LockTimeoutOption = Annotated[float, flags.option(
     "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
     help="How long to wait while another apply of this fleet runs. [default: 10m]")]

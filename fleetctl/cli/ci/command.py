@@ -13,9 +13,9 @@ COMMANDS = {
     "apply": Listed("ci.apply", "Apply what was merged, and tell the forge."),
 }
 EPILOG = epilog(
-    examples=["fleetctl ci review -f fleets/ --report html=plan.html", "fleetctl ci apply prod.fleetplan"],
-    exit_codes="those of validate, plan and apply; see `fleetctl ci review --help`",
-)
+    "fleetctl ci review -f fleets/ --report html=plan.html",
+    "fleetctl ci apply prod.fleetplan",
+    exit_codes="those of validate, plan and apply; see `fleetctl ci review --help`")
 app = command_app()
 
 

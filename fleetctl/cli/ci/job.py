@@ -6,14 +6,23 @@ import os
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from fleetctl.cli.reporting import parse_reports
 from fleetctl.errors import UsageError
 from fleetctl.forge.change import ChangeRequest, Forge
+from fleetctl.forge.name import ForgeName
 from fleetctl.planner.outcome import CHANGES, NOTHING_TO_DO, PARTIAL
 from fleetctl.render.report.model import Report
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation, Where
 from fleetctl.workflow.output_files import check_out
+
+# every flag has a variable, for a template cannot build a command line safely
+ForgeOption = Annotated[ForgeName, typer.Option("--forge", envvar="FLEETCTL_FORGE", help="The forge to tell.")]
+ForceOption = Annotated[bool, typer.Option(
+    "--force", envvar="FLEETCTL_FORCE", help="Lift the thresholds of spec.policy; protected models stay protected.")]
 
 
 class FailOn(str, Enum):
@@ -96,3 +105,9 @@ def _from_root(file: str, root: str) -> str:
         return file
     whole = Path(os.path.abspath(file))  # noqa: PTH100  resolve() would follow links
     return str(whole.relative_to(root)) if whole.is_relative_to(root) else str(whole)
+
+
+def lines_of(given: list[str] | None, variable: str) -> tuple[str, ...]:
+    """Return the values of a flag, else the lines of its variable."""
+    entries = os.environ.get(variable, "").splitlines()
+    return tuple(given or (line.strip() for line in entries if line.strip()))

@@ -14,8 +14,7 @@ import typer
 
 from fleetctl.cli import failures, flags
 from fleetctl.cli.ci.base import add_warning, base_revision, fleet_name, read_base, trusted_address
-from fleetctl.cli.ci.job import FailOn, Job, JobResult
-from fleetctl.cli.ci.options import ForceOption, ForgeOption, lines_of
+from fleetctl.cli.ci.job import FailOn, ForceOption, ForgeOption, Job, JobResult, lines_of
 from fleetctl.cli.ci.publish import publish
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import message_console
@@ -37,13 +36,10 @@ from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.saved_plan import save_plan
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl ci review -f fleets/prod.yaml --address http://ray-head:8265",
-        "fleetctl ci review -f fleets/ --inventory snapshot.json --report html=plan.html",
-        "fleetctl ci review -f fleets/ --out prod.fleetplan --fail-on blocked",
-    ],
-    exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage",
-)
+    "fleetctl ci review -f fleets/prod.yaml --address http://ray-head:8265",
+    "fleetctl ci review -f fleets/ --inventory snapshot.json --report html=plan.html",
+    "fleetctl ci review -f fleets/ --out prod.fleetplan --fail-on blocked",
+    exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage")
 PlanOption = Annotated[Path | None, flags.option(
     "--out", "-o", metavar="FILE", envvar="FLEETCTL_PLAN", dir_okay=False,
     help="Also save the plan for `apply FILE`; mode 0600. It holds env values.")]
@@ -56,15 +52,11 @@ BaseOption = Annotated[str | None, flags.option(
 ChangeOption = Annotated[int | None, flags.option(
     "--pull-request", metavar="N", envvar="FLEETCTL_PULL_REQUEST",
     help="The pull or merge request to comment on, where the job does not know it.")]
-CommentOption = Annotated[
-    bool,
-    typer.Option("--comment/--no-comment", envvar="FLEETCTL_COMMENT", help="Keep a comment on the change up to date."),
-]
-FailOnOption = Annotated[
-    FailOn,
-    typer.Option("--fail-on", envvar="FLEETCTL_FAIL_ON",
-                 help="What fails the job besides errors: a policy that refuses, or also blocked replicas."),
-]
+CommentOption = Annotated[bool, typer.Option(
+    "--comment/--no-comment", envvar="FLEETCTL_COMMENT", help="Keep a comment on the change up to date.")]
+FailOnOption = Annotated[FailOn, typer.Option(
+    "--fail-on", envvar="FLEETCTL_FAIL_ON",
+    help="What fails the job besides errors: a policy that refuses, or also blocked replicas.")]
 app = command_app()
 
 

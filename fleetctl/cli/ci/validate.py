@@ -6,8 +6,7 @@ import os
 from dataclasses import replace
 
 from fleetctl.cli import flags
-from fleetctl.cli.ci.job import Job, JobResult
-from fleetctl.cli.ci.options import ForgeOption, lines_of
+from fleetctl.cli.ci.job import ForgeOption, Job, JobResult, lines_of
 from fleetctl.cli.ci.publish import publish
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
@@ -20,9 +19,8 @@ from fleetctl.render.report.formats import ReportFormat
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
-    examples=["fleetctl ci validate -f fleets/prod.yaml --report junit=fleet.xml"],
-    exit_codes="0 fine (warnings included), 1 errors, 64 usage",
-)
+    "fleetctl ci validate -f fleets/prod.yaml --report junit=fleet.xml",
+    exit_codes="0 fine (warnings included), 1 errors, 64 usage")
 app = command_app()
 
 
