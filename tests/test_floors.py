@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from source_code import PACKAGE, ROOT, listed, nodes_of, place, sources
 
+from fleetctl.cli.app import COMMANDS
+
 FLOORS = {
     "fleetctl": 0, "fleetctl.version": 0, "fleetctl.collector": 0, "fleetctl.errors": 1, "fleetctl.documents": 2,
     "fleetctl.fleetfile": 3,
@@ -139,6 +141,11 @@ def test_rendering_knows_no_command_line_and_no_cluster() -> None:
     assert not found, listed("rendering knows documents alone", found)
 
 
+def test_what_commands_share_knows_no_command_line() -> None:
+    found = imported(sources(PACKAGE / "workflow"), lambda _, one: top(one) in {"typer", "click"})
+    assert not found, listed("a workflow is a function of what a command hands down", found)
+
+
 def test_only_the_command_line_reads_the_environment_and_the_clock() -> None:
     """Time and environment come in as arguments; waiting and measuring are not reading the time of day."""
     told = {"os.environ", "os.getenv", "time.time", "datetime.now", "datetime.utcnow", "Path.home"}
@@ -167,12 +174,12 @@ def test_an_import_is_found_however_it_is_written(source: str, module: str, monk
 
 
 def modules_after(code: str, *arguments: str) -> set[str]:
-    """The modules a fresh interpreter has loaded when `code` has run."""
+    """The modules and packages a fresh interpreter has loaded when `code` has run."""
     program = f"import sys, atexit\natexit.register(lambda: print('\\nMODULES', *sys.modules, file=sys.stderr))\n{code}"
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60,
                           check=False)
     line = next(line for line in reversed(done.stderr.splitlines()) if line.startswith("MODULES"))
-    return {name.split(".")[0] for name in line.split()[1:]}
+    return {part for name in line.split()[1:] for part in (name, name.split(".")[0])}
 
 
 def test_version_imports_nothing_slow() -> None:
@@ -185,6 +192,7 @@ def test_help_and_completion_import_nothing_slow_but_typer() -> None:
     loaded = modules_after("from fleetctl.cli.entry import main\nmain()", "--help")
     assert "typer" in loaded
     assert loaded & {"pydantic", "ray", "deepdiff", "rich", "yaml", "ruamel", "httpx", "numpy", "jsonschema"} == set()
+    assert loaded & {f"fleetctl.cli.{one.module}" for one in COMMANDS.values()} == set()
 
 
 def test_planning_on_a_snapshot_imports_neither_ray_nor_what_it_does_not_need(
@@ -193,4 +201,4 @@ def test_planning_on_a_snapshot_imports_neither_ray_nor_what_it_does_not_need(
     code = "from fleetctl.cli.entry import main\nmain()"
     loaded = modules_after(code, "plan", "-f", str(fleet_file), "--inventory", str(snapshot_file))
     assert "pydantic" in loaded
-    assert loaded & {"ray", "deepdiff", "ruamel", "jsonschema", "scipy"} == set()
+    assert loaded & {"ray", "deepdiff", "ruamel", "jsonschema", "scipy", "httpx"} == set()

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from fleetctl.cli import signals
+from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.version import VERSION_LINE
 
 USAGE, INTERRUPTED = 64, 130
@@ -53,7 +54,6 @@ def run(arguments: Sequence[str]) -> int:
     import typer
 
     from fleetctl.cli import failures
-    from fleetctl.errors import FleetctlError
 
     try:
         refuse_undecodable(arguments)
@@ -79,8 +79,6 @@ def usage_error_class() -> type[Exception]:
 
 def refuse_undecodable(arguments: Sequence[str]) -> None:
     """Raise UsageError for an argument that is not text: no document could hold it."""
-    from fleetctl.errors import UsageError
-
     for argument in arguments:
         if not argument.isascii() and any("\ud800" <= char <= "\udfff" for char in argument):
             raise UsageError(f"the argument {argument!r} is not UTF-8 text", hint="rename the file, or set a locale")
