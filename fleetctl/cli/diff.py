@@ -19,11 +19,11 @@ from fleetctl.review.compare import compare
 from fleetctl.review.sides import read_sides
 
 EPILOG = epilog(
-    "fleetctl diff -f fleets/                      # the working tree against HEAD",
-    "fleetctl diff origin/main -f fleets/          # ... against another branch",
-    "fleetctl diff origin/main...HEAD -f fleets/   # what this branch changed",
+    "fleetctl diff -f fleets/                    # the working tree against HEAD",
+    "fleetctl diff origin/main -f fleets/        # ... against another branch",
+    "fleetctl diff origin/main...HEAD -f fleets/ # what this branch changed",
     "fleetctl diff v1.4 v1.5 -f fleets/prod.yaml --report markdown=diff.md",
-    "fleetctl diff old.yaml new.yaml               # two files, no git",
+    "fleetctl diff old.yaml new.yaml             # two files, no git",
     exit_codes="0 compared, 1 a fleet file or revision is wrong, 64 usage; with --detailed-exitcode 2 where there "
                "is a difference")
 

@@ -35,7 +35,7 @@ from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 
 EPILOG = epilog(
-    "fleetctl import --address http://ray-head:8265 -o prod.yaml   # what runs now",
+    "fleetctl import --address http://ray-head:8265 -o prod.yaml  # what runs",
     "fleetctl import deployments/ --fleet prod -o fleets/prod.yaml",
     "fleetctl import modelplane/ -o prod.yaml --inventory-out declared.json",
     "fleetctl import serve_config.yaml -o prod.yaml --format json > losses.json",

@@ -106,7 +106,7 @@ def stops_after_asking(fleet: str, text: str) -> tuple[Stop, ...]:
 
 
 def demo_fleet(near: Path) -> str:
-    """Return the path of the demo's fleet file, relative to the folder `near` where it lies below it."""
+    """Return the path of the demo's fleet file, relative to the folder `near` if it is below it."""
     packaged = Path(__file__).with_name("fleet.yaml")
     path = packaged if packaged.exists() else Path(__file__).parents[2] / "fleets" / "demo.yaml"
     return str(path.relative_to(near) if path.is_relative_to(near) else path)

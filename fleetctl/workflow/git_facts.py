@@ -42,7 +42,7 @@ def _without_filters(git: Git) -> list[str] | None:
     """Return options for `git` that switch off the filters this repository configures; None where that cannot be done.
 
     A filter is a program that `git status` runs on a file to see whether it has changed. One that a person has set up
-    for all repositories, such as Git LFS, stays. A file whose filter is off is dirty where git cannot tell by its time.
+    for all repositories, such as Git LFS, stays. A file whose filter is off is dirty unless its time proves otherwise.
     """
     answer = git.run("config", "-z", "--show-scope", "--name-only", "--get-regexp", r"^filter\.", timeout_s=TIMEOUT_S)
     if answer.returncode not in (0, NO_SUCH_KEY):

@@ -17,7 +17,7 @@ def write_file(path: Path, text: str, *, mode: int | None) -> None:
     """Write `text` to `path` in one step: a temporary file beside it, then one move.
 
     With a `mode` the file is new, whatever had the name before. With None it must exist: its permissions stay, and a
-    link to it goes on being one. Raises FleetctlError, `path` untouched, when it cannot be written.
+    link to it stays a link. Raises FleetctlError, `path` untouched, when it cannot be written.
     """
     target = path if mode is not None else path.resolve()
     if not target.is_file() and (mode is None or target.exists()):

@@ -1,4 +1,4 @@
-"""The apply in CI, after a merge: a saved plan exactly, or a new plan from the files; then the forge is told."""
+"""The apply in CI, after a merge: a saved plan exactly, or a new plan from the files; then a report to the forge."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def apply(
     lock_timeout: LockTimeoutOption = 600,
     forge: ForgeOption = ForgeName.AUTO,
 ) -> int:
-    """Apply what was merged, and tell the forge.
+    """Apply what was merged, and report to the forge.
 
     Nothing is asked. A saved plan is applied exactly and once; if what it relies on has moved, it is refused with 6.
     Otherwise the files are planned and applied; they may also come from FLEETCTL_FILES, one a line.
@@ -71,7 +71,7 @@ def apply(
 
 
 def run_apply(job: Job, plan_file: str | None, lock_timeout_s: float) -> int:
-    """Apply, tell the forge, and return the exit code of the apply; raises UsageError where there is nothing to do."""
+    """Apply, report to the forge, and return the exit code of the apply; raises UsageError without anything to do."""
     if not plan_file and not job.files:
         raise UsageError("nothing to apply", hint="give a saved PLAN, or -f FLEET, or FLEETCTL_FILES")
     result = _applied(job, plan_file, lock_timeout_s)

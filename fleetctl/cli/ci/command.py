@@ -8,9 +8,9 @@ from __future__ import annotations
 from fleetctl.cli.commands import Listed, command_app, epilog, lazy_group
 
 COMMANDS = {
-    "validate": Listed("ci.validate", "Check fleet files, and tell the forge."),
-    "review": Listed("ci.review", "Plan a change, and tell the forge."),
-    "apply": Listed("ci.apply", "Apply what was merged, and tell the forge."),
+    "validate": Listed("ci.validate", "Check fleet files, and report to the forge."),
+    "review": Listed("ci.review", "Plan a change, and report to the forge."),
+    "apply": Listed("ci.apply", "Apply what was merged, and report to the forge."),
 }
 EPILOG = epilog(
     "fleetctl ci review -f fleets/ --report html=plan.html",

@@ -20,7 +20,7 @@ from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation, Where
 from fleetctl.workflow.output_files import check_out
 
 # every flag has a variable, for a template cannot build a command line safely
-ForgeOption = Annotated[ForgeName, typer.Option("--forge", envvar="FLEETCTL_FORGE", help="The forge to tell.")]
+ForgeOption = Annotated[ForgeName, typer.Option("--forge", envvar="FLEETCTL_FORGE", help="The forge to report to.")]
 ForceOption = Annotated[bool, typer.Option(
     "--force", envvar="FLEETCTL_FORCE", help="Lift the thresholds of spec.policy; protected models stay protected.")]
 

@@ -1,4 +1,4 @@
-"""Tells the forge how a job came out: a comment on the change, the summary page, outputs, annotations.
+"""Reports the result of a job to the forge: a comment on the change, the summary page, outputs, annotations.
 
 None of it changes the exit code: a forge that refuses a comment says nothing about the plan.
 """

@@ -1,4 +1,4 @@
-"""The review of a change in CI: validate, plan, show what the change causes alone, and tell the forge.
+"""The review of a change in CI: validate, plan, show what the change causes alone, and report to the forge.
 
 An error is sent to the forge as well: without it the comment would still show the old plan.
 """
@@ -37,7 +37,7 @@ from fleetctl.workflow.saved_plan import save_plan
 
 EPILOG = epilog(
     "fleetctl ci review -f fleets/prod.yaml --address http://ray-head:8265",
-    "fleetctl ci review -f fleets/ --inventory snapshot.json --report html=plan.html",
+    "fleetctl ci review -f fleets/ --inventory snapshot.json --report html=p.html",
     "fleetctl ci review -f fleets/ --out prod.fleetplan --fail-on blocked",
     exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage")
 PlanOption = Annotated[Path | None, flags.option(
@@ -75,7 +75,7 @@ def review(
     pull_request: ChangeOption = None,
     forge: ForgeOption = ForgeName.AUTO,
 ) -> int:
-    """Plan a change, and tell the forge.
+    """Plan a change, and report to the forge.
 
     The forge gets a comment that is kept up to date, a summary page, annotations and outputs. Nothing is changed in the
     cluster. Files may also come from FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line. Without a forge it
@@ -89,7 +89,7 @@ def review(
 
 
 def run_review(job: Job) -> int:
-    """Review, tell the forge, and return the exit code; raises UsageError for flags that do not go together."""
+    """Review, report to the forge, and return the exit code; raises UsageError for flags that do not go together."""
     job.check()
     try:
         result = _reviewed(job)

@@ -30,7 +30,7 @@ def validate(
     report: ReportOption = None,
     forge: ForgeOption = ForgeName.AUTO,
 ) -> int:
-    """Check fleet files, and tell the forge.
+    """Check fleet files, and report to the forge.
 
     The forge gets annotations, a summary page and outputs; no cluster is contacted. Files may also come from
     FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line.
@@ -42,7 +42,7 @@ def validate(
 
 
 def run_validate(job: Job) -> int:
-    """Validate, tell the forge on its summary page and at the lines, and return 1 where there are errors."""
+    """Validate, report to the forge, on its summary page and at the lines, and return 1 where there are errors."""
     job.check()
     loaded = inspect_fleet(job.files)
     formats, reports = problem_formats(loaded), parse_reports(job.reports)
