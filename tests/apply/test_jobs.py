@@ -166,7 +166,7 @@ def test_where_nobody_knows_whether_it_was_taken_that_is_said_with_the_way_to_fi
 ) -> None:
     cluster.refusals["POST", "/api/jobs/"] = [answer]
     person = Person()
-    with pytest.raises(ApplyError, match=f"whether the cluster has taken job {JOB} is not known: ") as caught:
+    with pytest.raises(ApplyError, match=f"unknown whether the cluster has accepted job {JOB}: ") as caught:
         submit_for(person, client)
     assert caught.value.hint == "look again"
     assert person.now >= UNCLEAR_S
