@@ -252,7 +252,7 @@ def test_the_way_of_an_apply_never_meets_evict(start: str) -> None:
 
 def test_the_reach_is_really_followed() -> None:
     assert "fleetctl.agent.evict" in modules_reached("fleetctl.agent.__main__")
-    assert "fleetctl.apply.run" in modules_reached("fleetctl.cli.evict")
+    assert "fleetctl.apply.evict" in modules_reached("fleetctl.cli.evict")
 
 
 def test_a_plan_knows_no_operation_but_create() -> None:
