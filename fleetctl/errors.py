@@ -3,18 +3,18 @@
 FleetctlError                  1  something the user or the cluster did; shown without a traceback
 ├── UsageError                64  flags that do not go together
 ├── FleetFileError             1  one or more problems in the fleet files, all of them at once
-├── RevisionError              1  a git revision that is not there, or git itself
+├── RevisionError              1  a git revision that is missing, or git itself
 ├── DocumentError              1  a plan, inventory or event that is damaged or of an unknown major version
 ├── InventoryError             1  the cluster could not be read whole
 │   ├── ClusterUnreachable     1
 │   └── ClusterRefused         1  401 or 403, with what to do about it
 ├── ApplyError                 1  the apply could not be started or followed
-├── ForgeError                 1  the forge (GitHub, GitLab) did not do what it was asked; never the end of a review
+├── ForgeError                 1  the forge (GitHub, GitLab) refused a request; never the end of a review
 ├── PolicyRefused              4
 ├── LockHeld                   5  another apply of this fleet is running
 ├── PlanStale                  6  what a saved plan relies on has moved
 ├── PlanUsed                   6  a saved plan was applied before
-└── WaitTimeout                7  the client stopped waiting; the apply goes on
+└── WaitTimeout                7  the client stopped waiting; the apply continues
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ClusterUnreachable(InventoryError):
 
 
 class ClusterRefused(InventoryError):
-    """The cluster answered, but not to us (401, 403)."""
+    """The cluster refused this client (401, 403)."""
 
 
 class ApplyError(FleetctlError):
@@ -76,7 +76,7 @@ class ApplyError(FleetctlError):
 
 
 class ForgeError(FleetctlError):
-    """The forge did not do what it was asked; `status` is its HTTP status, None where nothing answered."""
+    """The forge refused a request; `status` is its HTTP status, None without an answer."""
 
     def __init__(self, message: str, *, hint: str | None = None, status: int | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -110,12 +110,12 @@ class PlanStale(FleetctlError):
 
 
 class PlanUsed(FleetctlError):
-    """This saved plan was applied before; a plan is good for one apply."""
+    """This saved plan was applied before; a plan can be applied once."""
 
     exit_code = 6
 
 
 class WaitTimeout(FleetctlError):
-    """The client stopped waiting; the apply goes on in the cluster."""
+    """The client stopped waiting; the apply continues in the cluster."""
 
     exit_code = 7

@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 from source_code import PACKAGE, ROOT, listed, nodes_of, place, sources
 
+from fleetctl.cli.app import COMMANDS
+
 FLOORS = {
     "fleetctl": 0, "fleetctl.version": 0, "fleetctl.collector": 0, "fleetctl.problem": 0, "fleetctl.errors": 1,
     "fleetctl.documents": 2, "fleetctl.fleetfile": 3,
     "fleetctl.planner.placement": 4, "fleetctl.planner": 5, "fleetctl.inventory": 6, "fleetctl.review": 7,
     "fleetctl.importers": 7, "fleetctl.forge": 7, "fleetctl.apply": 7, "fleetctl.demo": 7,
-    "fleetctl.render": 8, "fleetctl.cli": 9, "fleetctl.__main__": 10,
+    "fleetctl.render": 8, "fleetctl.workflow": 9, "fleetctl.cli": 10, "fleetctl.__main__": 11,
 }
 IMPURE = {
     "asyncio", "datetime", "http", "httpx", "io", "logging", "multiprocessing", "os", "pathlib", "random", "requests",
@@ -134,6 +136,11 @@ def test_rendering_knows_no_command_line_and_no_cluster() -> None:
     assert not found, listed("rendering knows documents alone", found)
 
 
+def test_what_commands_share_knows_no_command_line() -> None:
+    found = imported(sources(PACKAGE / "workflow"), lambda _, one: top(one) in {"typer", "click"})
+    assert not found, listed("a workflow is a function of what a command hands down", found)
+
+
 def test_only_the_command_line_reads_the_environment_and_the_clock() -> None:
     """Time and environment come in as arguments; waiting and measuring are not reading the time of day."""
     told = {"os.environ", "os.getenv", "time.time", "datetime.now", "datetime.utcnow", "Path.home"}
@@ -162,12 +169,12 @@ def test_an_import_is_found_however_it_is_written(source: str, module: str, monk
 
 
 def modules_after(code: str, *arguments: str) -> set[str]:
-    """The modules a fresh interpreter has loaded when `code` has run."""
+    """The modules and packages a fresh interpreter has loaded when `code` has run."""
     program = f"import sys, atexit\natexit.register(lambda: print('\\nMODULES', *sys.modules, file=sys.stderr))\n{code}"
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60,
                           check=False)
     line = next(line for line in reversed(done.stderr.splitlines()) if line.startswith("MODULES"))
-    return {name.split(".")[0] for name in line.split()[1:]}
+    return {part for name in line.split()[1:] for part in (name, name.split(".")[0])}
 
 
 def test_version_imports_nothing_slow() -> None:
@@ -180,6 +187,7 @@ def test_help_and_completion_import_nothing_slow_but_typer() -> None:
     loaded = modules_after("from fleetctl.cli.entry import main\nmain()", "--help")
     assert "typer" in loaded
     assert loaded & {"pydantic", "ray", "deepdiff", "rich", "yaml", "ruamel", "httpx", "numpy", "jsonschema"} == set()
+    assert loaded & {f"fleetctl.cli.{one.module}" for one in COMMANDS.values()} == set()
 
 
 def test_planning_on_a_snapshot_imports_neither_ray_nor_what_it_does_not_need(
@@ -188,7 +196,7 @@ def test_planning_on_a_snapshot_imports_neither_ray_nor_what_it_does_not_need(
     code = "from fleetctl.cli.entry import main\nmain()"
     loaded = modules_after(code, "plan", "-f", str(fleet_file), "--inventory", str(snapshot_file))
     assert "pydantic" in loaded
-    assert loaded & {"ray", "deepdiff", "ruamel", "jsonschema", "scipy"} == set()
+    assert loaded & {"ray", "deepdiff", "ruamel", "jsonschema", "scipy", "httpx"} == set()
 
 
 @pytest.mark.parametrize("command", [("validate", "-f"), ("fmt", "--check")])

@@ -242,7 +242,7 @@ def modules_reached(start: str) -> set[str]:
 
 
 @pytest.mark.parametrize("start", [
-    "fleetctl.agent.apply", "fleetctl.apply.run", "fleetctl.cli.apply", "fleetctl.cli.plan",
+    "fleetctl.agent.apply", "fleetctl.apply.run", "fleetctl.cli.apply.command", "fleetctl.cli.plan",
 ])
 def test_the_way_of_an_apply_never_meets_evict(start: str) -> None:
     reached = modules_reached(start)

@@ -18,7 +18,7 @@ def run_evict(
     client: DashboardClient, fleet: str, namespace: str, replica: tuple[str, int], submission_id: str,
     starter: Starter, lock_timeout_s: float, patience: jobs.Patience | None = None,
 ) -> str:
-    """End the replica (model, id) and return what the agent said of it; raises LockHeld, ApplyError and WaitTimeout."""
+    """End the replica (model, id) and return the agent's message; raises LockHeld, ApplyError and WaitTimeout."""
     request = evict_request(fleet, namespace, *replica, submission_id, starter.name, lock_timeout_s)
     metadata = evict_metadata(fleet, namespace, f"{replica[0]}/{replica[1]}", starter)
     jobs.submit(client, jobs.Submission(submission_id, "evict", namespace, metadata,

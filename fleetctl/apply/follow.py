@@ -23,27 +23,27 @@ UNREACHABLE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How a run is called, and what a person can do who lost sight of it; `{job}` stands for its submission id."""
+    """The name of a run, and what a person can do without contact to it; `{job}` is replaced by its submission id."""
 
     noun: str
-    out_of_sight: str
+    afterwards: str
     died: str
 
 
 APPLY = Wording(
     "apply",
-    out_of_sight="`fleetctl apply --attach {job}` follows it, `fleetctl status` shows the replicas",
-    died="what it created goes on; apply again, and it continues from what runs",
+    afterwards="`fleetctl apply --attach {job}` follows it, `fleetctl status` shows the replicas",
+    died="what it created continues; apply again, and it continues from what runs",
 )
 EVICTION = Wording(
     "eviction",
-    out_of_sight="`fleetctl status` shows whether the replica is still there",
+    afterwards="`fleetctl status` shows whether the replica is still there",
     died="`fleetctl status` shows whether the replica is still there; if so, evict it again",
 )
 
 
 def parse_line(line: str) -> Event | None:
-    """Return the event a log line holds; None for what others write into the job's log."""
+    """Return the event in a log line; None for lines that are not the agent's."""
     if not line.startswith("{"):
         return None
     try:
@@ -80,7 +80,7 @@ class Follower:
     def events(self) -> Iterator[Event]:
         """Yield events as they come; ends after `runSummary`. Raises ApplyError when the agent died without one.
 
-        After an interruption a second call goes on where the first was.
+        After an interruption a second call continues where the first ended.
         """
         unreachable_since: float | None = None
         while True:
@@ -90,8 +90,8 @@ class Follower:
             except InventoryError as error:
                 unreachable_since = self._clock() if unreachable_since is None else unreachable_since
                 if self._clock() - unreachable_since > UNREACHABLE_S:
-                    raise ApplyError(f"lost sight of the {self._wording.noun}: {error.message}",
-                                     hint=f"it goes on in the cluster; {self._out_of_sight()}") from None
+                    raise ApplyError(f"lost contact with the {self._wording.noun}: {error.message}",
+                                     hint=f"it continues in the cluster; {self._afterwards()}") from None
                 self._wait(SLOW_S)
                 continue
             unreachable_since = None
@@ -108,7 +108,7 @@ class Follower:
             self._wait(self._pause_s)
 
     def _read_on(self) -> None:
-        """Take in the events of complete lines not seen before; raises InventoryError when the log cannot be had."""
+        """Take in the events of new complete lines; raises InventoryError when the log cannot be read."""
         text = log_of(self._client, self._id)
         if text is None:
             raise InventoryError(f"the log of job {self._id} cannot be served")
@@ -120,9 +120,9 @@ class Follower:
     def _wait(self, seconds: float) -> None:
         left = None if self._deadline is None else self._deadline - self._clock()
         if left is not None and left <= 0:
-            raise WaitTimeout(f"stopped waiting; the {self._wording.noun} goes on in the cluster",
-                              hint=self._out_of_sight())
+            raise WaitTimeout(f"stopped waiting; the {self._wording.noun} continues in the cluster",
+                              hint=self._afterwards())
         self._sleep(seconds if left is None else min(seconds, left))
 
-    def _out_of_sight(self) -> str:
-        return self._wording.out_of_sight.format(job=self._id)
+    def _afterwards(self) -> str:
+        return self._wording.afterwards.format(job=self._id)

@@ -1,6 +1,6 @@
-"""The history of a cluster: its own list of our jobs, and what their logs tell. Reads only, and only what is shown.
+"""The history of a cluster: its own list of our jobs, and the content of their logs. Reads only, and only shown runs.
 
-Ray remembers every job as long as its session lives. The list is one request, each log another; logs are read at once.
+Ray keeps every job as long as its session lives. The list is one request, each log another; logs are read in parallel.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleetctl.apply.verdict import RunLog, judge, outcomes_of, read_log, summary_of
+from fleetctl.apply.run_state import RunLog, outcomes_of, read_log, status_of, summary_of
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.events import Event
 from fleetctl.documents.history import History, HistoryEntry, HistoryRun
@@ -34,7 +34,7 @@ def runs_of(client: DashboardClient, fleet: str | None) -> list[Job]:
 
 
 def read_history(client: DashboardClient, fleet: str | None, limit: int) -> History:
-    """Return the newest `limit` runs; raises InventoryError when the list itself cannot be had."""
+    """Return the newest `limit` runs; raises InventoryError when the list itself cannot be read."""
     found = runs_of(client, fleet)
     shown = found[:limit]
     entries = [_entry(job, log) for job, log in zip(shown, read_logs(client, shown), strict=True)]
@@ -50,9 +50,9 @@ def read_run(client: DashboardClient, wanted: str, fleet: str | None) -> History
 
 
 def pick(found: Sequence[Job], wanted: str) -> Job:
-    """Return the one run that is meant; raises ApplyError, naming those it could be, when it is not one.
+    """Return the run with this id; raises ApplyError when there is none, or with the candidates when there are several.
 
-    The last part of a job id is enough, or the beginning of that: the parts before it are alike for all.
+    The last part of a job id is enough, or its beginning: the parts before are the same for all.
     """
     if wanted == LATEST:
         matching = list(found[:1])
@@ -62,8 +62,8 @@ def pick(found: Sequence[Job], wanted: str) -> Job:
     if len(matching) == 1:
         return matching[0]
     if not matching:
-        raise ApplyError(f"the cluster remembers no run{'' if wanted == LATEST else ' ' + wanted}",
-                         hint="`fleetctl history` lists them; a new session of Ray begins with none")
+        raise ApplyError(f"no such run: {wanted}",
+                         hint="`fleetctl history` lists the runs; a new session of Ray begins with none")
     listed = ", ".join(job.submission_id for job in matching[:5]) + (", ..." if len(matching) > 5 else "")
     raise ApplyError(f"{wanted} could be any of {len(matching)} runs: {listed}", hint="give more of the id")
 
@@ -74,7 +74,7 @@ def _names(job: Job) -> list[str]:
 
 
 def read_logs(client: DashboardClient, wanted: Sequence[Job]) -> list[RunLog]:
-    """Return the logs of the jobs, in their order; one that cannot be had says why."""
+    """Return the logs of the jobs, in their order; one that cannot be read says why."""
     with ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="log") as pool:
         return list(pool.map(lambda job: _log(client, job), wanted))
 
@@ -88,20 +88,20 @@ def _log(client: DashboardClient, job: Job) -> RunLog:
 
 
 def _entry(job: Job, log: RunLog) -> HistoryEntry:
-    verdict, end_ms = judge(job, log), _end_ms(job, log)
+    status, end_ms = status_of(job, log), _end_ms(job, log)
     counts: Counter[str] = Counter()
     for row in outcomes_of(log):
         counts[row.outcome] += row.replicas
     return HistoryEntry.model_validate({
-        "id": job.submission_id, "state": verdict.state, "code": verdict.code, "message": verdict.message,
+        "id": job.submission_id, "state": status.state, "code": status.code, "message": status.message,
         "startedAt": _moment(job.start_time_ms), "endedAt": _moment(end_ms),
         "seconds": (end_ms - job.start_time_ms) / 1000 if 0 < job.start_time_ms <= end_ms else None,
-        "counts": dict(counts), **_told(job.metadata),
+        "counts": dict(counts), **_submitted(job.metadata),
     })
 
 
-def _told(metadata: Mapping[str, str]) -> dict[str, object]:
-    """Return what a run's metadata says of it, as it was submitted; see `apply/record.py`."""
+def _submitted(metadata: Mapping[str, str]) -> dict[str, object]:
+    """Return the fields of a run that its metadata holds; see `apply/record.py`."""
     texts = ("fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch", "replica")
     return {
         "verb": metadata.get("verb", ""), "dirty": {"true": True, "false": False}.get(metadata.get("dirty", "")),
@@ -110,7 +110,7 @@ def _told(metadata: Mapping[str, str]) -> dict[str, object]:
 
 
 def _moment(since_epoch_ms: int) -> str | None:
-    """Return a time of Ray's as RFC 3339, UTC, whole seconds; None for 0 and for what is no time."""
+    """Return a time of Ray's as RFC 3339, UTC, whole seconds; None for 0 and for a number that is not a time."""
     try:
         moment = _EPOCH + timedelta(milliseconds=since_epoch_ms)
     except OverflowError:
@@ -119,7 +119,7 @@ def _moment(since_epoch_ms: int) -> str | None:
 
 
 def _end_ms(job: Job, log: RunLog) -> int:
-    """Return when the run ended, by its own last word where Ray has not noticed it yet; 0 = it has not."""
+    """Return when the run ended, by its own summary where Ray has not noticed it yet; 0 = it has not."""
     summary = summary_of(log)
     if job.end_time_ms or summary is None:
         return job.end_time_ms

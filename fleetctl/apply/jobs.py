@@ -1,4 +1,4 @@
-"""Ray Jobs over REST: send the agent and what it is asked, submit, stop. Reading jobs is in `inventory/jobs.py`."""
+"""Ray Jobs over REST: send the agent and its request, submit, stop. Reading jobs is in `inventory/jobs.py`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 NO_JOB_AGENT = "No available agent"
 JOB_AGENT_S, PAUSE_S = 60.0, 1.0
-"""How long the head node may be without an agent that starts jobs; after its start it is, for some seconds."""
+"""How long the head node may be without an agent that starts jobs: some seconds after its start are normal."""
 UNCLEAR_S = 10.0
 """How long to ask whether the cluster has taken a job, when the answer to its submission was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A run of the agent to start. `follow_up` = what a person can do if it is not known whether it was started."""
+    """A run of the agent to start. `follow_up` = what a person can do if the start could not be confirmed."""
 
     submission_id: str
     verb: str
@@ -36,16 +36,16 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How waiting is done and told; `tell` gets a line for a person."""
+    """How waiting is done and reported; `report` gets a line for a person."""
 
-    tell: Callable[[str], None] = lambda _: None
+    report: Callable[[str], None] = lambda _: None
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
 
 def submit(client: DashboardClient, wanted: Submission, request: Mapping[str, Any],
            patience: Patience | None = None) -> None:
-    """Start the agent as a Ray Job; raises ApplyError when Ray does not take it, or when nobody knows whether it did.
+    """Start the agent as a Ray Job; raises ApplyError when Ray refuses it, or when the start cannot be confirmed.
 
     The submission id makes a second try safe.
     """
@@ -83,16 +83,16 @@ def _has(client: DashboardClient, package: Package) -> bool:
 
 
 def _post(client: DashboardClient, wanted: Submission, body: Mapping[str, Any], patience: Patience) -> None:
-    deadline, told = patience.clock() + JOB_AGENT_S, False
+    deadline, reported = patience.clock() + JOB_AGENT_S, False
     while True:
         try:
             answer = client.request("POST", JOBS_PATH, json=body)
         except ClusterRefused:
             raise
         except InventoryError as error:
-            return _settle(client, wanted, error.message, patience)
+            return _confirm(client, wanted, error.message, patience)
         if answer.status_code >= 500 and NO_JOB_AGENT not in answer.text:
-            return _settle(client, wanted, _told(answer), patience)
+            return _confirm(client, wanted, _answer_text(answer), patience)
         if answer.status_code < 500:
             _require_ok(answer, "submitting the job")
             return None
@@ -100,26 +100,26 @@ def _post(client: DashboardClient, wanted: Submission, body: Mapping[str, Any], 
             raise ApplyError(
                 f"the head node's agent, which starts jobs, has not answered for {JOB_AGENT_S:.0f} s",
                 hint="look at dashboard_agent.log on the head node: often another process has its port, 52365")
-        if not told:
-            told = True
-            patience.tell("the head node's agent, which starts jobs, does not answer; waiting up to "
+        if not reported:
+            reported = True
+            patience.report("the head node's agent, which starts jobs, does not answer; waiting up to "
                           f"{JOB_AGENT_S:.0f} s")
         patience.sleep(PAUSE_S)
 
 
-def _settle(client: DashboardClient, wanted: Submission, cause: str, patience: Patience) -> None:
-    """Return once the cluster knows the job although its answer said something else; raises ApplyError if it does not.
+def _confirm(client: DashboardClient, wanted: Submission, cause: str, patience: Patience) -> None:
+    """Return once the cluster lists the job although its answer was an error; raises ApplyError if it does not.
 
-    A gateway may give up before it has passed the request on, so the first look is not the last.
+    A gateway may give up before it has passed the request on, so one look is not enough.
     """
-    patience.tell(f"no clear answer to the submission ({cause}); asking whether the cluster has taken it")
+    patience.report(f"no clear answer to the submission ({cause}); asking whether the cluster has accepted it")
     deadline = patience.clock() + UNCLEAR_S
     while True:
         try:
             look(client, wanted.submission_id)
         except (ApplyError, InventoryError):
             if patience.clock() >= deadline:
-                raise ApplyError(f"whether the cluster has taken job {wanted.submission_id} is not known: {cause}",
+                raise ApplyError(f"it is unknown whether the cluster has accepted job {wanted.submission_id}: {cause}",
                                  hint=wanted.follow_up) from None
             patience.sleep(PAUSE_S)
         else:
@@ -129,26 +129,26 @@ def _settle(client: DashboardClient, wanted: Submission, cause: str, patience: P
 def stop(client: DashboardClient, submission_id: str) -> None:
     """Ask Ray to stop the job: SIGTERM now, SIGKILL three seconds later. One that has ended already is fine.
 
-    Raises ApplyError when the cluster did not take the request.
+    Raises ApplyError when the cluster refuses the request.
     """
     try:
         _require_ok(client.request("POST", f"/api/jobs/{submission_id}/stop"), "the request to stop it")
     except (ApplyError, InventoryError) as error:
-        raise ApplyError(f"job {submission_id} was not stopped and goes on: {error.message}",
+        raise ApplyError(f"job {submission_id} was not stopped and continues: {error.message}",
                          hint=f"stop it with `ray job stop {submission_id}`") from None
 
 
 def _require_ok(answer: httpx.Response, doing: str) -> None:
     if answer.status_code != 200:
         raise ApplyError(
-            f"{doing} failed: {_told(answer)}",
+            f"{doing} failed: {_answer_text(answer)}",
             hint="apply needs the dashboard's Jobs API; a GET-only proxy is enough for plan, not for apply"
             if answer.status_code in (404, 405) else None,
         )
 
 
-def _told(answer: httpx.Response) -> str:
-    """Return what an answer says, in one line: a traceback's last."""
+def _answer_text(answer: httpx.Response) -> str:
+    """Return an answer in one line: of a traceback the last."""
     lines = answer.text.strip().splitlines()
     asked = f"{answer.request.method} {answer.request.url.path}"
     return f"{asked} answered {answer.status_code}{': ' + lines[-1][:300] if lines else ''}"

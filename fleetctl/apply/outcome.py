@@ -1,18 +1,16 @@
 """The result of a run: a row per replica, and the one exit code that text, JSON and the process share.
 
-The agent reports facts. What they come to is decided here and nowhere else in the client.
+The agent reports facts. Only this module decides the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from fleetctl.apply.single_use import used_by
 from fleetctl.documents.events import ReplicaOutcome, RunSummary
+from fleetctl.documents.plan import Plan
 from fleetctl.errors import ApplyError, LockHeld, PlanUsed
-
-if TYPE_CHECKING:
-    from fleetctl.documents.plan import Plan
 
 FINE, PARTIAL, INTERRUPTED = 0, 3, 130
 
@@ -28,14 +26,14 @@ def final_exit_code(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool, wa
 
 
 def _is_fine(row: ReplicaOutcome, *, waited: bool) -> bool:
-    """Return whether the replica is as wanted, or not needed any more because others reached the target meanwhile."""
+    """Return whether the replica is as wanted, or no longer needed because others reached the target."""
     if row.outcome == "starting":
         return not waited and row.code is None
     return row.outcome == "ready" or (row.outcome == "skipped" and row.code == "TARGET_REACHED")
 
 
 def blocked_outcomes(plan: Plan) -> list[ReplicaOutcome]:
-    """Return the plan's blocked replicas as outcomes: they were never begun."""
+    """Return the plan's blocked replicas as outcomes: they were never started."""
     return [
         ReplicaOutcome(model=blocked.model, outcome="blocked", code=blocked.code, message=blocked.message,
                        replicas=blocked.replicas)
@@ -56,8 +54,6 @@ def raise_if_refused(summary: RunSummary) -> None:
     if summary.exit_code == LockHeld.exit_code:
         raise _lock_held(summary.message, extra.get("holder") or {})
     if summary.exit_code == PlanUsed.exit_code:
-        from fleetctl.apply.used import used_by
-
         raise used_by(str(extra.get("usedBy", "unknown")))
     if summary.exit_code == ApplyError.exit_code:
         raise ApplyError(summary.message)

@@ -1,4 +1,4 @@
-"""What must hold before a plan is applied, and what there is to do then. Reads the cluster; changes nothing."""
+"""The checks before a plan is applied, and what there is to do then. Reads the cluster; changes nothing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.apply.again import plan_again
-from fleetctl.apply.used import refuse_used
+from fleetctl.apply.replan_command import replan_command
+from fleetctl.apply.single_use import refuse_used
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import ModelRow, Plan
@@ -16,7 +16,6 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.read import Live, read_inventory
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.options import PlanOptions
-from fleetctl.planner.stale import moved_since
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class ApplyTask:
 
 
 def awaited(plan: Plan) -> Sequence[ModelRow]:
-    """Return the models whose replicas were starting already and are waited for: wanted, and not left out by flags."""
+    """Return the models whose replicas are already starting and are waited for: wanted, and not excluded by flags."""
     options = PlanOptions(tuple(plan.options.targets), tuple(plan.options.excludes))
     return [row for row in plan.models if row.wanted and row.starting and options.left_out(row.key) is None]
 
@@ -58,22 +57,24 @@ def prepare_saved(client: DashboardClient, plan: Plan, now: str, saved_as: str) 
 
 
 def refuse_expired(plan: Plan, now: str, saved_as: str) -> None:
-    """Raise PlanStale when the time of the plan, saved as that file, is over at `now` (RFC 3339)."""
+    """Raise PlanStale when the plan, saved as that file, has expired at `now` (RFC 3339)."""
     if has_expired(plan, now):
         raise PlanStale(f"this plan expired at {plan.expires_at}", hint=_again(plan, saved_as))
 
 
 def refuse_moved(plan: Plan, seen: Inventory, saved_as: str) -> None:
-    """Raise PlanStale, with all that has moved, when what the plan relies on is not so in `seen`."""
+    """Raise PlanStale, with everything that has moved, when `seen` differs from what the plan relies on."""
+    from fleetctl.planner.stale import moved_since  # NumPy: most commands import this module and need none
+
     moved = moved_since(plan, seen)
     if moved:
         raise PlanStale("this plan is stale: what it relies on has changed", moved=moved, hint=_again(plan, saved_as))
 
 
 def has_expired(plan: Plan, now: str) -> bool:
-    """Tell whether the plan's time is over at `now` (RFC 3339 with a zone)."""
+    """Return whether the plan has expired at `now` (RFC 3339 with a zone)."""
     return plan.expires_at is not None and as_datetime(now) > as_datetime(plan.expires_at)
 
 
 def _again(plan: Plan, saved_as: str) -> str:
-    return f"make a new one: {plan_again(plan, saved_as)}"
+    return f"make a new one: {replan_command(plan, saved_as)}"

@@ -1,6 +1,6 @@
-"""What an apply leaves behind about itself: in its job's metadata, which lists show, and in its log.
+"""What an apply records about itself: in its job's metadata, which lists show, and in its log.
 
-Neither holds anything secret: whoever may look at the cluster's dashboard may read both.
+Neither holds a secret: every user of the cluster's dashboard can read both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Starter:
 
 
 def apply_metadata(plan: Plan, starter: Starter) -> dict[str, str]:
-    """Return the metadata of an apply's job: what a list of applies shows without opening a log. Ray takes texts."""
+    """Return the metadata of an apply's job: what a list of applies shows without a log. Ray accepts only strings."""
     fleet = {"fleet": plan.fleet.name, "namespace": plan.fleet.namespace}
     metadata = {**fleet, "planId": plan.plan_id, "create": str(len(plan.actions)), **_by(starter)}
     if git := plan.fleet.git:
@@ -46,9 +46,9 @@ def _by(starter: Starter) -> dict[str, str]:
 
 
 def apply_record(plan: Plan) -> dict[str, Any]:
-    """Return the `ApplyRecord` of a plan as JSON: what the agent writes once it holds the lock.
+    """Return the `ApplyRecord` of a plan as JSON: the agent writes it once it holds the lock.
 
-    A plan that an older release saved does not know what its user set; of such shapes there is no record.
+    A plan that an older release saved lacks the user's own settings; such shapes are not recorded.
     """
     models = {
         action.model: RecordedModel(key=action.model, spec_hash=action.spec_hash, wanted=action.wanted,

@@ -1,4 +1,4 @@
-"""Answer an agent that found nodes other than the plan took them for: with a plan that knows what the agent saw."""
+"""Answer an agent that found nodes different from the plan: with a plan that uses what the agent saw."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SeenNode(Stored):
 
 
 class ReplanWanted(Stored):
-    """What an agent asks: the replicas that nodes refused, and all nodes as they are. `answer` = where it looks."""
+    """An agent's question: the replicas that nodes refused, and all nodes as they are. `answer` = where it looks."""
 
     answer: str
     refused: list[ReplicaOutcome] = Field(default_factory=list)
@@ -61,7 +61,7 @@ def answer_agent(client: DashboardClient, event: Event, replanner: Replanner) ->
     try:
         wanted = ReplanWanted.model_validate(event.model_extra or {})
     except ValidationError:
-        return  # an agent of another release; it waits in vain, and says so
+        return  # an agent of another release; it waits until its limit, and reports that
     try:
         answer: Mapping[str, Any] = {"request": plan_request(replanner(wanted))}
     except FleetctlError as error:
@@ -73,8 +73,8 @@ def answer_agent(client: DashboardClient, event: Event, replanner: Replanner) ->
 def limited_to_refused(fresh: Plan, former: Plan, refused: Mapping[str, int]) -> Plan:
     """Return the `fresh` plan with at most as many new replicas of a model as were refused; the rest stays blocked.
 
-    A person has said yes to the `former` plan, so no more is created than that one would have. Blocked rows are those
-    of the refused models, with what was blocked before and what is not placed now.
+    A person has agreed to the `former` plan, so no more is created than that plan would have. Blocked rows are those
+    of the refused models: the replicas blocked before, and those not placed now.
     """
     left, actions = Counter(refused), []
     for action in fresh.actions:

@@ -1,16 +1,15 @@
-"""What the agent is asked: the plan as it stands, and what it does not say (job, lock, parallelism, logs)."""
+"""The request to the agent: the plan, and what it does not contain (job, lock, parallelism, logs)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fleetctl.apply.prepare import awaited
 from fleetctl.apply.record import apply_record
+from fleetctl.documents.plan import Plan
 from fleetctl.inventory.engine_log import log_name
 from fleetctl.version import __version__
-
-if TYPE_CHECKING:
-    from fleetctl.documents.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +23,7 @@ class ApplyOptions:
 
 
 def apply_request(plan: Plan, job: str, who: str, options: ApplyOptions, *, may_replan: bool) -> dict[str, Any]:
-    """Return the request for `apply`; `may_replan` = a client stands by to plan around what the agent finds."""
-    from fleetctl.apply.prepare import awaited
-
+    """Return the request for `apply`; `may_replan` = a client waits to plan around what the agent finds."""
     return {
         **plan_request(plan),
         "namespace": plan.fleet.namespace,

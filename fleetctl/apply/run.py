@@ -1,6 +1,6 @@
 """One apply from the client's side: submit the agent with the plan, relay its events, return its summary.
 
-Closing the client does not stop the apply. The first interrupt stops the job (it begins nothing more and reports), the
+Closing the client does not stop the apply. The first interrupt stops the job (it starts nothing more and reports), the
 second detaches from it.
 """
 
@@ -27,7 +27,7 @@ UNREPORTED = "the apply was stopped and gave no report; `fleetctl status` shows 
 
 
 class Detached(Exception):  # not an error: the person has detached from a running apply
-    """The client detaches; `stopped` = the job was asked to stop before, else it goes on."""
+    """The client detaches; `stopped` = the job was asked to stop before, else it continues."""
 
     def __init__(self, submission_id: str, *, stopped: bool) -> None:
         super().__init__(submission_id)
@@ -37,7 +37,7 @@ class Detached(Exception):  # not an error: the person has detached from a runni
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A run of the agent that can be followed. `replanner` plans around what its agent finds; None = nobody does."""
+    """A run of the agent that can be followed. `replanner` plans around what its agent finds; None = none does."""
 
     client: DashboardClient
     submission_id: str
@@ -48,7 +48,7 @@ def start_apply(
     client: DashboardClient, plan: Plan, submission_id: str, starter: Starter, options: ApplyOptions, *,
     replanner: Replanner | None = None, patience: jobs.Patience | None = None,
 ) -> Started:
-    """Submit the agent with `plan`; raises ApplyError when the cluster does not take it."""
+    """Submit the agent with `plan`; raises ApplyError when the cluster refuses it."""
     request = apply_request(plan, submission_id, starter.name, options, may_replan=replanner is not None)
     wanted = jobs.Submission(
         submission_id, "apply", plan.fleet.namespace, apply_metadata(plan, starter),
@@ -67,10 +67,10 @@ class Interrupts:
 
 def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = None,
            interrupts: Interrupts | None = None) -> RunSummary:
-    """Relay events, each once, until the summary and return it; an interrupt stops the job and goes on relaying.
+    """Relay events, each once, until the summary and return it; an interrupt stops the job; relaying continues.
 
     Raises ApplyError when the agent died or could not be stopped, WaitTimeout, and Detached at the second interrupt or
-    when the job does not heed the first.
+    when the job does not react to the first.
     """
     follower = Follower(started.client, started.submission_id, APPLY, wait_timeout_s=wait_timeout_s)
     try:
@@ -107,6 +107,6 @@ def _drain_stopped(started: Started, follower: Follower, relay: Relay) -> RunSum
 
 
 def running(client: DashboardClient, fleet: str | None) -> list[Job]:
-    """Return the applies that are under way, of one fleet or of all, oldest first."""
+    """Return the running applies, of one fleet or of all, oldest first."""
     return [job for job in ours(client)
             if not job.ended and job.metadata.get("verb") == "apply" and fleet in (None, job.metadata.get("fleet"))]

@@ -1,6 +1,6 @@
 """`fleetctl completion SHELL`, and what it offers for a model key: the keys of the fleet files named so far.
 
-The shell calls this at every press of Tab, so it never raises, never reads standard input and never asks the cluster.
+The shell calls this at every press of Tab, so it never raises, reads no standard input and contacts no cluster.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.help import epilog
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.completion_scripts import SCRIPTS
+from fleetctl.cli.console import write_document
 
 EPILOG = epilog(
-    examples=[
-        "source <(fleetctl completion bash)                      # in ~/.bashrc",
-        'fleetctl completion zsh > "${fpath[1]}/_fleetctl"',
-        "fleetctl completion fish > ~/.config/fish/completions/fleetctl.fish",
-    ],
-    exit_codes="0 printed, 64 usage",
-)
+    "source <(fleetctl completion bash)                      # in ~/.bashrc",
+    'fleetctl completion zsh > "${fpath[1]}/_fleetctl"',
+    "fleetctl completion fish > ~/.config/fish/completions/fleetctl.fish",
+    exit_codes="0 printed, 64 usage")
 
 
 class Shell(str, Enum):
@@ -30,22 +29,15 @@ class Shell(str, Enum):
     FISH = "fish"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command, and let the program answer the scripts it prints."""
-    from typer._completion_classes import completion_init  # what `add_completion` would call
-
-    completion_init()
-    app.command("completion", epilog=EPILOG)(completion)
+app = command_app()
 
 
+@app.command(epilog=EPILOG)
 def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> int:
     """Print the completion script of a shell.
 
     It completes commands, flags and model keys. The keys come from the fleet files that -f names before them.
     """
-    from fleetctl.cli.completion_scripts import SCRIPTS
-    from fleetctl.cli.console import write_document
-
     write_document(SCRIPTS[shell.value])
     return 0
 
@@ -60,13 +52,14 @@ def complete_model_keys(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_replicas(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the beginning of MODEL/ID for each model key; which ids there are only the cluster knows."""
+    """Return the beginning of MODEL/ID for each model key; only the cluster knows the ids."""
     return [f"{key}/" for key in complete_model_keys(ctx, incomplete)]
 
 
 def _keys(sources: list[str]) -> list[str]:
     if not sources:
         return []
-    from fleetctl.fleetfile.load import load_fleet
+
+    from fleetctl.fleetfile.load import load_fleet  # slow, and every command imports this module
 
     return [model.key for model in load_fleet(sources).models]

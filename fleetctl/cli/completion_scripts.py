@@ -10,7 +10,7 @@ BASH = r"""# bash completion for fleetctl; load it with: source <(fleetctl compl
 _fleetctl() {
     local line=${COMP_LINE:0:COMP_POINT} current=${COMP_WORDS[COMP_CWORD]} word cut='' reply
     word=${line##*[[:space:]]}
-    # Bash ends words at : and = and replaces only what stands behind the last one, so that much is cut from each reply.
+    # Bash ends words at : and = and replaces only the part after the last one, so the rest is cut from each reply.
     word=${word#-*=}
     if [[ $COMP_WORDBREAKS == *:* && $current != [\'\"]* ]]; then
         cut=${word%"${word##*:}"}

@@ -3,8 +3,8 @@
 The flag beats the environment: `--color`, then NO_COLOR, then FORCE_COLOR, then whether the stream is a terminal. In CI
 and in pipes the width is fixed, nothing moves and nothing is asked.
 
-In CI a runner reads both streams for commands, and obeys them whoever wrote them. So whatever is for people, or JSON,
-is written `inert`, after it was wrapped; only documents that must be kept byte for byte are not. (The runner's own way,
+In CI a runner reads both streams for commands, and obeys them whatever their source. So text for people, and JSON, is
+written `inert`, after wrapping; only documents that must be kept byte for byte are not. (The runner's own way,
 `::stop-commands::`, needs lines of its own in the result and both streams in one.)
 """
 
@@ -17,6 +17,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from fleetctl.errors import UsageError
+from fleetctl.render.visible import inert, visible_lines, visible_log
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +29,7 @@ _CI_VARIABLES = ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "CIRCLECI", "
 
 
 class ColorChoice(str, Enum):
-    """What `--color` may say."""
+    """The values of `--color`."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -39,13 +40,13 @@ _choice = ColorChoice.AUTO
 
 
 def choose_color(choice: ColorChoice) -> None:
-    """Remember what `--color` said; it holds for both streams of this process."""
+    """Remember `--color`; it applies to both streams of this process."""
     global _choice  # noqa: PLW0603  a process has one standard output, and one opinion about it
     _choice = choice
 
 
 def wants_color(choice: ColorChoice, environ: Mapping[str, str], *, is_terminal: bool) -> bool:
-    """Tell whether to colour: the flag, NO_COLOR, FORCE_COLOR (both only when not empty), the stream."""
+    """Return whether to colour: the flag, NO_COLOR, FORCE_COLOR (both only when not empty), the stream."""
     if choice is not ColorChoice.AUTO:
         return choice is ColorChoice.ALWAYS
     if environ.get("NO_COLOR"):
@@ -54,12 +55,12 @@ def wants_color(choice: ColorChoice, environ: Mapping[str, str], *, is_terminal:
 
 
 def in_ci(environ: Mapping[str, str]) -> bool:
-    """Tell whether this is a CI job, where a moving display or a question would be lost."""
+    """Return whether this is a CI job, where a moving display or a question would be lost."""
     return any(environ.get(name, "").lower() not in {"", "0", "false"} for name in _CI_VARIABLES)
 
 
 def width_for(environ: Mapping[str, str], *, is_terminal: bool) -> int | None:
-    """Return the columns to use; None = whatever the terminal has."""
+    """Return the columns to use; None = as many as the terminal has."""
     columns = environ.get("COLUMNS", "")
     if is_terminal and not in_ci(environ):
         return None
@@ -77,10 +78,8 @@ def message_console() -> Console:
 
 
 def say(label: str, message: str) -> None:
-    """Write one labelled message to standard error, as `hint: ...`; what a terminal would obey is escaped."""
+    """Write one labelled message to standard error, as `hint: ...`; control characters are escaped."""
     from rich.text import Text
-
-    from fleetctl.render.visible import visible_lines
 
     text = Text.assemble((f"{label}: ", _LABEL_STYLES.get(label, "bold")), visible_lines(message))
     message_console().print(text, soft_wrap=True)
@@ -92,14 +91,12 @@ def write_result(text: str) -> None:
 
 
 def write_document(text: str) -> None:
-    """Write what must be kept byte for byte, such as YAML, or what the runner of CI is meant to obey."""
+    """Write a document byte for byte, such as YAML, or commands for the runner of CI."""
     _write_bytes(text.encode("utf-8", errors="backslashreplace"))
 
 
 def write_output_of_others(data: bytes) -> None:
-    """Write what a program of somebody else's wrote: to a pipe byte for byte, to a person with nothing hidden in it."""
-    from fleetctl.render.visible import visible_log
-
+    """Write the output of another program: to a pipe byte for byte, to a person with control characters visible."""
     is_terminal = sys.stdout.isatty()
     if is_terminal or in_ci(os.environ) or wants_color(_choice, os.environ, is_terminal=is_terminal):
         write_result(visible_log(data.decode("utf-8", errors="backslashreplace")))
@@ -113,14 +110,14 @@ def write_debug(text: str) -> None:
 
 
 def may_ask() -> bool:
-    """Tell whether there is a person to ask: a terminal on standard input and standard error, and no CI."""
+    """Return whether there is a person to ask: a terminal on standard input and standard error, and no CI."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not in_ci(os.environ)
 
 
 def confirm(question: str, *, yes: bool) -> bool:
     """Ask on standard error and return the answer; only `y` or `yes` is a yes.
 
-    Raises UsageError when there is nobody to ask and `yes` was not given.
+    Raises UsageError when there is no terminal to ask on and `yes` was not given.
     """
     if yes:
         return True
@@ -148,11 +145,7 @@ def _write_bytes(data: bytes) -> None:
 
 
 def _inert_in_ci(text: str) -> str:
-    if not in_ci(os.environ):
-        return text
-    from fleetctl.render.visible import inert
-
-    return inert(text)
+    return inert(text) if in_ci(os.environ) else text
 
 
 class _InertStream:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from fleetctl.cli import signals
+from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.version import VERSION_LINE
 
 USAGE, INTERRUPTED = 64, 130
@@ -28,10 +29,10 @@ def main() -> NoReturn:
         raise SystemExit(0)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a locale without a sign for it must not end a plan
+            stream.reconfigure(errors="backslashreplace")  # a character outside the locale must not end a plan
     code = _flushed(_run_interruptible(arguments))
     if code in signals.EXIT_CODES.values():
-        os._exit(code)  # an end by itself would wait for every thread that waits for an answer
+        os._exit(code)  # a normal exit would wait for every thread that waits for an answer
     atexit.register(signals.ignore)
     sys.exit(code)
 
@@ -40,7 +41,7 @@ def _run_interruptible(arguments: Sequence[str]) -> int:
     try:
         signals.interrupt()
         return run(arguments)
-    except KeyboardInterrupt:  # while the first was dealt with
+    except KeyboardInterrupt:  # while the first was handled
         return INTERRUPTED
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
@@ -53,7 +54,6 @@ def run(arguments: Sequence[str]) -> int:
     import typer
 
     from fleetctl.cli import failures
-    from fleetctl.errors import FleetctlError
 
     try:
         refuse_undecodable(arguments)
@@ -78,20 +78,18 @@ def usage_error_class() -> type[Exception]:
 
 
 def refuse_undecodable(arguments: Sequence[str]) -> None:
-    """Raise UsageError for an argument that is not text: it could stand in no document."""
-    from fleetctl.errors import UsageError
-
+    """Raise UsageError for an argument that is not text: no document could hold it."""
     for argument in arguments:
         if not argument.isascii() and any("\ud800" <= char <= "\udfff" for char in argument):
             raise UsageError(f"the argument {argument!r} is not UTF-8 text", hint="rename the file, or set a locale")
 
 
 def _run_app(arguments: Sequence[str]) -> int:
-    import typer.main
+    from typer.main import get_command
 
     from fleetctl.cli.app import build_app
 
-    command = typer.main.get_command(build_app(arguments))
+    command = get_command(build_app())
     code = command.main(args=list(arguments), prog_name="fleetctl", standalone_mode=False)
     return code if isinstance(code, int) else 0
 

@@ -1,74 +1,68 @@
-"""`fleetctl evict MODEL/ID`: the explicit verb that takes one replica away. Asks first; apply never comes here."""
+"""`fleetctl evict MODEL/ID`: the explicit verb that ends one replica. Asks first; apply never uses it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from contextlib import closing
 
-import typer
-
-from fleetctl.cli.help import epilog
-from fleetctl.cli.options import AddressOption, ClusterFilesOption, LockTimeoutOption, NamespaceOption, YesOption
+from fleetctl.apply.evict import run_evict
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import confirm, say, write_result
+from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaArgument, absent, parse_replica
-
-if TYPE_CHECKING:
-    from fleetctl.documents.inventory import Inventory, Replica
-    from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids
+from fleetctl.errors import FleetctlError, PolicyRefused
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.inventory.read import read_inventory
+from fleetctl.planner.policy import policy_at, protecting
+from fleetctl.render.replica_text import node_text, status_word
+from fleetctl.render.visible import visible
+from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source
+from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
-    examples=["fleetctl evict openai-community/gpt2/2", "fleetctl evict openai-community/gpt2/2 --yes"],
-    exit_codes="0 gone, 1 error, or there is no such replica of ours, 4 protected by the fleet's policy,\n"
-               "  5 an apply is running, 64 usage",
-)
+    "fleetctl evict openai-community/gpt2/2",
+    "fleetctl evict openai-community/gpt2/2 --yes",
+    exit_codes="0 gone, 1 error, or there is no such replica of ours, 4 protected by the fleet's policy, 5 an "
+               "apply is running, 64 usage")
+app = command_app()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("evict", epilog=EPILOG)(evict)
-
-
+@app.command(epilog=EPILOG)
 def evict(
     replica: ReplicaArgument,
-    files: ClusterFilesOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    yes: YesOption = False,
-    lock_timeout: LockTimeoutOption = 0,
+    files: flags.ClusterFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    yes: flags.Yes = False,
+    lock_timeout: flags.LockTimeout = 0,
 ) -> int:
-    """End one replica for good, and only that one.
+    """End one replica permanently, and no other.
 
     Requests in flight are cut off. If the fleet file still wants it, the next apply starts a new one.
     """
-    import os
-
-    from fleetctl.apply.evict import run_evict
-    from fleetctl.cli.connect import fleet_of, now_text, open_dashboard, resolve_namespace
-    from fleetctl.cli.console import confirm, say, write_result
-    from fleetctl.cli.who import new_job_id, who
-    from fleetctl.documents.fleet import Cluster
-    from fleetctl.inventory.read import Live, read_inventory
-
     model, replica_id = parse_replica(replica)
-    fleet = fleet_of(files)
+    invocation = this_invocation()
+    fleet = fleet_of(invocation, files)
     _refuse_protected(fleet, model, replica)
-    cluster = fleet.cluster if fleet else Cluster()
-    space = resolve_namespace(namespace, os.environ, cluster)
-    with open_dashboard(address, cluster.address) as client:
-        seen = read_inventory(Live(client, now_text(), space))
+    where = Where(None, address, namespace)
+    with closing(live_source(invocation, where, cluster_of(fleet), or_inventory=False)) as source:
+        seen = read_inventory(source)
         found = _ours(seen, model, replica_id, replica)
         if not confirm(f"End {replica} ({_describe(found, seen)})?", yes=yes):
             say("note", "nothing was done")
             return 1
         job = new_job_id("evict")
-        said = run_evict(client, found.fleet or "", space, (model, replica_id), job, who(), lock_timeout)
-    write_result(said + "\n")
+        message = run_evict(source.client, found.fleet or "", source.namespace, (model, replica_id), job,
+                            starter(os.environ), lock_timeout)
+    write_result(message + "\n")
     return 0
 
 
 def _refuse_protected(fleet: ResolvedFleet | None, model: str, name: str) -> None:
     """Raise PolicyRefused when the fleet file that was given protects the model."""
-    from fleetctl.errors import PolicyRefused
-    from fleetctl.planner.policy import policy_at, protecting
-
     pattern = protecting(fleet.policy.protected_models, model) if fleet else None
     if fleet and pattern is not None:
         raise PolicyRefused(f"{name} stays: {policy_at(fleet, 'protectedModels', pattern)} protects it",
@@ -78,22 +72,16 @@ def _refuse_protected(fleet: ResolvedFleet | None, model: str, name: str) -> Non
 def _ours(seen: Inventory, model: str, replica_id: int, name: str) -> Replica:
     """Return the managed replica of that name.
 
-    Raises FleetctlError when there is none or it is not ours to end, InventoryError when nobody knows.
+    Raises FleetctlError when there is none or no fleet started it, InventoryError when the inventory is incomplete.
     """
-    from fleetctl.errors import FleetctlError
-
     for replica in seen.replicas:
         if replica.model == model and replica.replica_id == replica_id:
             if replica.fleet is None:
-                raise FleetctlError(f"{name} carries no fleet's mark: fleetctl did not start it and does not end it")
+                raise FleetctlError(f"{name} has no fleet's mark: fleetctl did not start it and does not end it")
             return replica
     raise absent(seen, f"there is no {name}", hint="`fleetctl status` lists what runs")
 
 
 def _describe(replica: Replica, seen: Inventory) -> str:
-    from fleetctl.documents.inventory import dead_node_ids
-    from fleetctl.render.replica_text import node_text, status_word
-    from fleetctl.render.visible import visible
-
     nodes = node_text(replica, {node.id: node.name for node in seen.nodes})
     return f"fleet {visible(replica.fleet or '')}, {status_word(replica, dead_node_ids(seen))}, on {nodes}"

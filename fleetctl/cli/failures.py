@@ -1,4 +1,4 @@
-"""What a person reads when a command fails: the error, what to do next, and where the report of a bug lies."""
+"""What a person reads when a command fails: the error, what to do next, and where the report of a bug is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import traceback
 
 from fleetctl.cli.console import message_console, say, write_debug
 from fleetctl.errors import FleetctlError, FleetFileError, PlanStale, PolicyRefused
+from fleetctl.render.problems import render_problems
+from fleetctl.version import __version__
 
 
 def explain(error: FleetctlError) -> int:
-    """Show an error somebody can act on; returns its exit code."""
+    """Show an error that the user can act on; return its exit code."""
     if isinstance(error, FleetFileError):
-        from fleetctl.render.problems import render_problems
-
         render_problems(error.problems, message_console())
     say("error", error.message)
     if isinstance(error, PlanStale):
@@ -31,7 +31,7 @@ def explain(error: FleetctlError) -> int:
 
 
 def explain_usage(error: BaseException, exit_code: int) -> int:
-    """Show a mistake in the command line itself, and whose help to read; returns `exit_code`."""
+    """Show a mistake in the command line itself, and which help to read; return `exit_code`."""
     message = str(getattr(error, "message", "")) or str(error)
     format_message = getattr(error, "format_message", None)
     if callable(format_message):
@@ -42,15 +42,15 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "fleetctl")
     message = message.replace("\n\t", " ")  # typer lists choices a line each
-    say("error", message.replace("Value error, ", ""))  # pydantic's wording, which typer hands on
+    say("error", message.replace("Value error, ", ""))  # pydantic's wording, which typer passes on
     if message.startswith("Missing argument") and (files := getattr(context, "params", {}).get("files")):
-        say("hint", f"-f takes a fleet file; what it was given may be the argument: {command} {files[-1]}")
+        say("hint", f"-f takes a fleet file; the value it was given may be the argument: {command} {files[-1]}")
     say("hint", f"see `{command} --help`")
     return exit_code
 
 
 def explain_system(error: OSError) -> int:
-    """Show what the operating system refused (a full disk, a closed terminal) and save the traceback; returns 1."""
+    """Show what the operating system refused (a full disk, a closed terminal) and save the traceback; return 1."""
     about = f": {error.filename}" if error.filename else ""
     say("error", f"{error.strerror or type(error).__name__}{about}")
     _point_at_report(error)
@@ -58,7 +58,7 @@ def explain_system(error: OSError) -> int:
 
 
 def explain_unexpected(error: Exception) -> int:
-    """Show a bug of ours as one sentence and save the traceback for a report; returns 1."""
+    """Show a bug of ours as one sentence and save the traceback for a report; return 1."""
     summary = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()
     say("error", f"unexpected {summary[-1] if summary else type(error).__name__}; this is a bug in fleetctl")
     _point_at_report(error)
@@ -73,8 +73,6 @@ def _point_at_report(error: Exception) -> None:
 
 
 def _save_report(error: Exception) -> str | None:
-    from fleetctl.version import __version__
-
     try:
         descriptor, path = tempfile.mkstemp(prefix="fleetctl-report-", suffix=".txt")
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as report:  # noqa: PTH123  a descriptor

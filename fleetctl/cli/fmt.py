@@ -1,29 +1,32 @@
-"""`fleetctl fmt`: bring fleet files into their usual layout, or say which ones are not in it."""
+"""`fleetctl fmt`: format fleet files, or list those that are not formatted."""
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fleetctl.cli.help import epilog
-
-if TYPE_CHECKING:
-    from fleetctl.fleetfile.format import Formatted
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say, write_document, write_result
+from fleetctl.cli.process import read_stdin
+from fleetctl.documents.quantity import count_of
+from fleetctl.errors import FleetFileError
+from fleetctl.fleetfile.format import Formatted, format_sources
+from fleetctl.fleetfile.sources import STDIN_NAME
+from fleetctl.workflow.output_files import write_file
 
 EPILOG = epilog(
-    examples=["fleetctl fmt fleets/", "fleetctl fmt --check fleets/   # in CI", "fleetctl fmt --diff fleets/prod.yaml",
-              "fleetctl fmt - < fleet.yaml > formatted.yaml"],
-    exit_codes="0 fine, 1 a broken file, or with --check an unformatted one, 64 usage",
-)
+    "fleetctl fmt fleets/",
+    "fleetctl fmt --check fleets/   # in CI",
+    "fleetctl fmt --diff fleets/prod.yaml",
+    "fleetctl fmt - < fleet.yaml > formatted.yaml",
+    exit_codes="0 fine, 1 a broken file, or with --check an unformatted one, 64 usage")
+app = command_app()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("fmt", epilog=EPILOG)(fmt)
-
-
+@app.command(epilog=EPILOG)
 def fmt(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders, or - for standard input.")],
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is not formatted.")] = False,
@@ -31,33 +34,25 @@ def fmt(
 ) -> int:
     """Format fleet files: key order, indentation, blank lines.
 
-    Comments, quotes and one-line lists stay as written, and the meaning never changes. A broken file is left alone.
+    Comments, quotes and one-line lists stay as written, and the meaning never changes. A broken file is not touched.
     Standard input is printed formatted.
     """
-    from fleetctl.cli.connect import read_stdin
-    from fleetctl.fleetfile.format import format_sources
-
     formatted, problems = format_sources(paths, stdin=read_stdin)
     changed = [one for one in formatted if one.changed]
     if diff:
         _print_diffs(changed)
     elif check:
-        _print_names(changed)
+        write_result("".join(f"{one.file}\n" for one in changed))
     else:
         _write(formatted)
-    _report(changed, len(formatted), written=not (check or diff))
+    did = "would change" if check or diff else "formatted"
+    say("fmt", f"{count_of(len(formatted), 'file')}, {len(changed)} {did}")
     if problems:
-        from fleetctl.errors import FleetFileError
-
         raise FleetFileError(problems)
     return 1 if check and changed else 0
 
 
 def _write(formatted: list[Formatted]) -> None:
-    from fleetctl.cli.console import write_document
-    from fleetctl.cli.write_file import write_file
-    from fleetctl.fleetfile.sources import STDIN_NAME
-
     for one in formatted:
         if one.file == STDIN_NAME:
             write_document(one.after)
@@ -66,24 +61,6 @@ def _write(formatted: list[Formatted]) -> None:
 
 
 def _print_diffs(changed: list[Formatted]) -> None:
-    import difflib
-
-    from fleetctl.cli.console import write_result
-
     for one in changed:
         before, after = one.before.splitlines(keepends=True), one.after.splitlines(keepends=True)
         write_result("".join(difflib.unified_diff(before, after, one.file, f"{one.file} (formatted)")))
-
-
-def _print_names(changed: list[Formatted]) -> None:
-    from fleetctl.cli.console import write_result
-
-    write_result("".join(f"{one.file}\n" for one in changed))
-
-
-def _report(changed: list[Formatted], total: int, *, written: bool) -> None:
-    from fleetctl.cli.console import say
-    from fleetctl.documents.quantity import count_of
-
-    did = "formatted" if written else "would change"
-    say("fmt", f"{count_of(total, 'file')}, {len(changed)} {did}")

@@ -1,40 +1,52 @@
-"""`fleetctl import`: a fleet file from what people already have, with an account of everything that did not fit in."""
+"""`fleetctl import`: a fleet file from what people already have, with a list of everything that does not fit in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fleetctl.cli.help import epilog
-from fleetctl.cli.options import AddressOption, ClusterFilesOption, InventoryOption, NamespaceOption
-from fleetctl.errors import FleetctlError, UsageError
-
-if TYPE_CHECKING:
-    from fleetctl.fleetfile.nodes import Document
-    from fleetctl.importers.draft import Draft
-    from fleetctl.importers.read import Imported
-    from fleetctl.problem import Problem
+from fleetctl.apply.past_shapes import Recorded, SpecOf, find_recorded
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import message_console, say, write_document, write_result
+from fleetctl.cli.process import now_text, read_stdin, this_invocation
+from fleetctl.documents.quantity import count_of
+from fleetctl.errors import ApplyError, FleetctlError, InventoryError, UsageError
+from fleetctl.fleetfile.guess import dns_label_meant
+from fleetctl.fleetfile.nodes import Document
+from fleetctl.fleetfile.sources import read_sources
+from fleetctl.importers.draft import Draft
+from fleetctl.importers.live import choose_fleet, live_draft, wanted_specs
+from fleetctl.importers.read import Imported, documents_of, import_documents
+from fleetctl.importers.sources import EXPECTED
+from fleetctl.importers.write import problems_of, write_draft
+from fleetctl.inventory.read import InventorySource, Live, read_inventory
+from fleetctl.problem import Problem
+from fleetctl.render.inventory_json import render_inventory_json
+from fleetctl.render.losses import render_import_json, render_losses
+from fleetctl.render.problems import render_problems
+from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, resolve_namespace
+from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl import --address http://ray-head:8265 -o fleets/prod.yaml    # what runs now",
-        "fleetctl import deployments/ --fleet prod -o fleets/prod.yaml",
-        "fleetctl import md.yaml classes.yaml clusters.yaml -o prod.yaml --inventory-out declared.json",
-        "fleetctl import serve_config.yaml -o prod.yaml --format json > losses.json",
-    ],
-    exit_codes="0 all of it is in the fleet file, 1 nothing could be read, 3 something was lost or is left to do,\n"
-               "  64 usage",
-)
+    "fleetctl import --address http://ray-head:8265 -o prod.yaml  # what runs",
+    "fleetctl import deployments/ --fleet prod -o fleets/prod.yaml",
+    "fleetctl import modelplane/ -o prod.yaml --inventory-out declared.json",
+    "fleetctl import serve_config.yaml -o prod.yaml --format json > losses.json",
+    exit_codes="0 all of it is in the fleet file, 1 nothing could be read, 3 something was lost or is left to do, "
+               "64 usage")
 DEFAULT_NAME = "imported"
 MODE = 0o644
 
 
 class SourceKind(str, Enum):
-    """What files can be."""
+    """The formats that can be imported."""
 
     NDIF = "ndif"
     MODELPLANE = "modelplane"
@@ -42,81 +54,75 @@ class SourceKind(str, Enum):
     SERVE = "serve"
 
 
-class AccountFormat(str, Enum):
-    """How losses are told."""
+class LossFormat(str, Enum):
+    """How losses are shown."""
 
     TEXT = "text"
     JSON = "json"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("import", epilog=EPILOG)(import_fleet)
+app = command_app()
 
 
+@app.command(epilog=EPILOG)
 def import_fleet(
     paths: Annotated[
         list[str] | None,
         typer.Argument(metavar="PATH", show_default=False,
-                       help="Files to import, folders of them, or - for standard input; none = the live fleet."),
+                       help="Files or folders to import, or - for standard input; none = the live fleet."),
     ] = None,
     kind: Annotated[
         SourceKind | None,
-        typer.Option("--from", show_default=False, help="Read every document as this. [default: told by its content]"),
+        typer.Option("--from", show_default=False, help="Read every document as this. [default: by its content]"),
     ] = None,
-    fleet: Annotated[
-        str | None,
-        typer.Option("--fleet", metavar="NAME", show_default=False,
-                     help="Name of the fleet. [default: that of the live fleet; for files: imported]"),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", show_default=False, dir_okay=False,
-                     help="Write the fleet file here instead of standard output."),
-    ] = None,
-    inventory_out: Annotated[
-        Path | None,
-        typer.Option("--inventory-out", metavar="FILE", show_default=False, dir_okay=False,
-                     help="Make an inventory of Modelplane's InferenceClasses and InferenceClusters, for --inventory."),
-    ] = None,
+    fleet: Annotated[str | None, flags.option(
+        "--fleet", metavar="NAME", help="Name of the fleet. [default: that of the live fleet; for files: imported]",
+    )] = None,
+    out: Annotated[Path | None, flags.option(
+        "--out", "-o", metavar="FILE", dir_okay=False, help="Write the fleet file here instead of standard output.",
+    )] = None,
+    inventory_out: Annotated[Path | None, flags.option(
+        "--inventory-out", metavar="FILE", dir_okay=False,
+        help="Write Modelplane's InferenceClasses and InferenceClusters here, for --inventory.",
+    )] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
     output_format: Annotated[
-        AccountFormat, typer.Option("--format", help="How to tell what was lost; json goes to standard output.")
-    ] = AccountFormat.TEXT,
-    files: ClusterFilesOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    inventory: InventoryOption = None,
+        LossFormat, typer.Option("--format", help="How to show losses; json goes to standard output.")
+    ] = LossFormat.TEXT,
+    files: flags.ClusterFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: flags.Inventory = None,
 ) -> int:
-    """Write a fleet file from what is there already.
+    """Write a fleet file from what already exists.
 
     From the live fleet, or from files: NDIF's models, Modelplane's ModelDeployments, LeaderWorkerSets and Ray Serve
-    configs. Whatever has no home in a fleet file is named with its line, and what is about a model stands in the fleet
-    file as a comment too; nothing is guessed in silence.
+    configs. A value without a field in a fleet file is listed with its line; if it is about a model, it is also a
+    comment in the fleet file. Every guess is reported.
     """
-    _refuse_own_inputs(out, inventory_out, (*(paths or ()), *(files or ()), inventory))
+    reading = (*(paths or ()), *(files or ()), inventory)
+    refuse_to_overwrite("--out", out, reading)
+    refuse_to_overwrite("--inventory-out", inventory_out, reading)
     _refuse(out, inventory_out, force=force, output_format=output_format)
     if paths:
         _refuse_cluster_flags(files, address, namespace, inventory)
-        imported = _from_files(paths, kind, _fleet_name(fleet), wants_inventory=inventory_out is not None)
-        _write_inventory(imported, inventory_out)
+        imported = import_documents(_documents(paths), fleet=_fleet_name(fleet), forced=kind.value if kind else None,
+                                    observed_at=now_text() if inventory_out else None)
+        if inventory_out:
+            _write_inventory(imported, inventory_out)
         draft = imported.draft
         if fleet is None:
             draft.notes.append("The fleet's name is in the mark of every replica: choose it before the first apply.")
+    elif kind or inventory_out:
+        raise UsageError("--from and --inventory-out are for files, and none is named",
+                         hint="`fleetctl inventory --format json` saves the inventory of a cluster")
     else:
-        draft = _from_cluster(kind, inventory_out, fleet, files, address, namespace, inventory)
+        draft = _live_draft(fleet, files, Where(inventory, address, namespace))
     return _finish(draft, out, output_format, inventory_out)
 
 
-def _refuse_own_inputs(out: Path | None, inventory_out: Path | None, reading: Sequence[str | None]) -> None:
-    from fleetctl.cli.own_inputs import refuse_to_overwrite
-
-    refuse_to_overwrite("--out", out, reading)
-    refuse_to_overwrite("--inventory-out", inventory_out, reading)
-
-
-def _refuse(out: Path | None, inventory_out: Path | None, *, force: bool, output_format: AccountFormat) -> None:
-    if output_format is AccountFormat.JSON and out is None:
+def _refuse(out: Path | None, inventory_out: Path | None, *, force: bool, output_format: LossFormat) -> None:
+    if output_format is LossFormat.JSON and out is None:
         raise UsageError("--format json and the fleet file would share standard output", hint="add -o FILE")
     for path in (out, inventory_out):
         if path is not None and path.exists() and not force:
@@ -125,67 +131,30 @@ def _refuse(out: Path | None, inventory_out: Path | None, *, force: bool, output
 
 def _refuse_cluster_flags(*flags: object) -> None:
     if any(flag is not None for flag in flags):
-        raise UsageError("-f, --address, --namespace and --inventory are about the live fleet",
+        raise UsageError("-f, --address, --namespace and --inventory are for the live fleet",
                          hint="name files to import, or a cluster to import from, not both")
 
 
 def _fleet_name(fleet: str | None) -> str:
-    from fleetctl.fleetfile.guess import dns_label_meant
-
     if fleet is not None and dns_label_meant(fleet) != fleet:
         raise UsageError(f"--fleet {fleet}: the name of a fleet is a DNS label",
                          hint=f"did you mean {dns_label_meant(fleet) or 'prod'}?")
     return fleet or DEFAULT_NAME
 
 
-def _from_files(paths: Sequence[str], kind: SourceKind | None, fleet: str, *, wants_inventory: bool) -> Imported:
-    from fleetctl.cli.connect import now_text
-    from fleetctl.importers.read import import_documents
-
-    documents = _documents(paths)
-    return import_documents(documents, fleet=fleet, forced=kind.value if kind else None,
-                            observed_at=now_text() if wants_inventory else None)
-
-
 def _documents(paths: Sequence[str]) -> list[Document]:
-    """Read the files; raises FleetctlError, after showing every problem, where one of them is no YAML."""
-    from fleetctl.cli.connect import read_stdin
-    from fleetctl.cli.console import message_console
-    from fleetctl.documents.quantity import count_of
-    from fleetctl.fleetfile.sources import read_sources
-    from fleetctl.importers.read import documents_of
-    from fleetctl.render.problems import render_problems
-
+    """Read the files; raises FleetctlError, after showing every problem, where one of them is not YAML."""
     read, problems = read_sources(paths, read_stdin)
     documents, wrong = documents_of(read)
     problems = [*problems, *wrong]
     if problems:
         render_problems(problems, message_console())
-        raise FleetctlError(f"{count_of(len(problems), 'problem')} in what is to be imported",
-                            hint="templates are to be rendered first, as with `helm template`" if wrong else None)
+        raise FleetctlError(f"{count_of(len(problems), 'problem')} in the files to import",
+                            hint="render templates first, as with `helm template`" if wrong else None)
     return documents
 
 
-def _from_cluster(
-    kind: SourceKind | None, inventory_out: Path | None, fleet: str | None, files: list[str] | None,
-    address: str | None, namespace: str | None, inventory: str | None,
-) -> Draft:
-    from fleetctl.cli.import_live import import_live
-
-    if kind is not None or inventory_out is not None:
-        raise UsageError("--from and --inventory-out are about files, and none is named",
-                         hint="`fleetctl inventory --format json` saves the inventory of a cluster")
-    return import_live(fleet, files=files, address=address, namespace=namespace, inventory=inventory)
-
-
-def _write_inventory(imported: Imported, path: Path | None) -> None:
-    from fleetctl.cli.console import say
-    from fleetctl.cli.write_file import write_file
-    from fleetctl.documents.quantity import count_of
-    from fleetctl.render.inventory_json import render_inventory_json
-
-    if path is None:
-        return
+def _write_inventory(imported: Imported, path: Path) -> None:
     if imported.inventory is None:
         raise FleetctlError("no InferenceCluster among the files, so there is no inventory to write")
     write_file(path, render_inventory_json(imported.inventory), mode=MODE)
@@ -194,47 +163,57 @@ def _write_inventory(imported: Imported, path: Path | None) -> None:
         say("warning", warning)
 
 
-def _finish(draft: Draft, out: Path | None, output_format: AccountFormat, inventory_out: Path | None) -> int:
-    """Write the fleet file, tell what was lost, and return the exit code."""
-    from fleetctl.importers.write import problems_of, write_draft
-
+def _finish(draft: Draft, out: Path | None, output_format: LossFormat, inventory_out: Path | None) -> int:
+    """Write the fleet file, show the losses, and return the exit code."""
     if not draft.models:
-        _tell(draft, None, output_format, ())
+        _show_losses(draft, None, output_format, ())
         if inventory_out is not None:
             return 3 if draft.partial else 0
-        raise FleetctlError("no model could be read", hint=_instead(draft))
+        raise FleetctlError("no model could be read", hint=(
+            "the losses above list what was found instead, with its lines" if draft.losses
+            else f"there is no document in the named files: {EXPECTED}"))
     text = write_draft(draft)
     problems = problems_of(text, str(out) if out else "<stdout>")
-    _put(text, out)
-    _tell(draft, out, output_format, problems)
-    return 3 if draft.partial or problems else 0
-
-
-def _instead(draft: Draft) -> str:
-    from fleetctl.importers.sources import EXPECTED
-
-    if draft.losses:
-        return "what was found instead stands above, with its lines"
-    return f"there is no document in what was named: {EXPECTED}"
-
-
-def _put(text: str, out: Path | None) -> None:
-    from fleetctl.cli.console import write_document
-    from fleetctl.cli.write_file import write_file
-
     if out is None:
         write_document(text)
     else:
         write_file(out, text, mode=MODE)
+    _show_losses(draft, out, output_format, problems)
+    return 3 if draft.partial or problems else 0
 
 
-def _tell(draft: Draft, out: Path | None, output_format: AccountFormat, problems: Sequence[Problem]) -> None:
-    from fleetctl.cli.console import message_console, say, write_result
-    from fleetctl.documents.quantity import count_of
-    from fleetctl.render.losses import render_import_json, render_losses
-    from fleetctl.render.problems import render_problems
+def _live_draft(fleet: str | None, files: Sequence[str] | None, where: Where) -> Draft:
+    """Return the draft of the fleet that runs on the cluster, or in a snapshot, which has no shapes.
 
-    if output_format is AccountFormat.JSON:
+    `fleet` = its name, needed where several run; `files` only name the cluster. Raises as `choose_fleet` does, and
+    InventoryError when the cluster could not be read whole.
+    """
+    invocation = this_invocation()
+    cluster = cluster_of(fleet_of(invocation, files))
+    with closing(inventory_source(invocation, where, cluster)) as source:
+        seen = read_inventory(source)
+        name = choose_fleet(seen, fleet)
+        recorded, problem = _recorded_shapes(source, name, wanted_specs(seen, name))
+    draft = live_draft(seen, name, recorded, resolve_namespace(where.namespace, invocation.environ, cluster))
+    if problem:
+        draft.notes.append(problem)
+    return draft
+
+
+def _recorded_shapes(
+    source: InventorySource, fleet: str, wanted: Mapping[SpecOf, None]
+) -> tuple[dict[SpecOf, Recorded], str | None]:
+    """Return the shapes that the cluster's applies recorded, or why there are none."""
+    if not isinstance(source, Live):
+        return {}, "An inventory document has no commands: import from the cluster itself to find them."
+    try:
+        return find_recorded(source.client, fleet, wanted), None
+    except (ApplyError, InventoryError) as error:
+        return {}, f"The cluster's list of applies, which has the commands, could not be read: {error.message}"
+
+
+def _show_losses(draft: Draft, out: Path | None, output_format: LossFormat, problems: Sequence[Problem]) -> None:
+    if output_format is LossFormat.JSON:
         write_result(render_import_json(draft, str(out) if out else None, problems))
     else:
         render_losses(draft.losses, message_console())

@@ -1,78 +1,54 @@
-"""`fleetctl inventory`: show what runs where, or save it for `plan --inventory`. Sends nothing but GETs."""
+"""`fleetctl inventory`: show what runs where, or save it for `plan --inventory`. Sends only GETs."""
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING
-
-import typer
-
-from fleetctl.cli.help import epilog
-from fleetctl.cli.options import (
-    AddressOption,
-    ClusterFilesOption,
-    FormatOption,
-    InventoryOption,
-    NamespaceOption,
-    OutputFormat,
-)
-
-if TYPE_CHECKING:
-    from fleetctl.documents.inventory import Inventory
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import result_console, say, write_result
+from fleetctl.cli.process import refuse_two_readers, this_invocation
+from fleetctl.documents.inventory import Inventory
+from fleetctl.render.inventory_json import render_inventory_json
+from fleetctl.render.inventory_table import render_inventory_table
+from fleetctl.workflow.cluster import fleet_of, read_from
+from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl inventory --address http://ray-head:8265",
-        "fleetctl inventory -f fleets/prod.yaml --format json > snapshot.json",
-        "fleetctl inventory --inventory snapshot.json",
-    ],
-    exit_codes="0 read whole, 1 error, or something could not be read, 64 usage",
-)
+    "fleetctl inventory --address http://ray-head:8265",
+    "fleetctl inventory -f fleets/prod.yaml --format json > snapshot.json",
+    "fleetctl inventory --inventory snapshot.json",
+    exit_codes="0 read whole, 1 error, or something could not be read, 64 usage")
+app = command_app()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("inventory", epilog=EPILOG)(inventory)
-
-
+@app.command(epilog=EPILOG)
 def inventory(
-    files: ClusterFilesOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    inventory: InventoryOption = None,
-    output_format: FormatOption = OutputFormat.TABLE,
+    files: flags.ClusterFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: flags.Inventory = None,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
-    """Show the nodes, who holds their cards, and all replicas.
+    """Show the nodes, the holders of their cards, and all replicas.
 
-    Reads the Ray dashboard, or an inventory document. What could not be read is named on standard error, what could is
-    shown all the same.
+    Reads the Ray dashboard, or an inventory document. Parts that could not be read are listed on standard error, and
+    the rest is shown.
     """
-    from fleetctl.cli.connect import fleet_of, inventory_source, refuse_two_readers
-    from fleetctl.cli.console import say
-    from fleetctl.documents.fleet import Cluster
-    from fleetctl.inventory.read import read_inventory
-    from fleetctl.planner.notes import slot_notes
+    from fleetctl.planner.notes import slot_notes  # NumPy, which --help does not need
 
-    refuse_two_readers(files or [], inventory)
-    fleet = fleet_of(files)
-    with closing(inventory_source(inventory, address, namespace, fleet.cluster if fleet else Cluster())) as source:
-        seen = read_inventory(source)
+    refuse_two_readers(files or (), inventory)
+    invocation = this_invocation()
+    fleet = fleet_of(invocation, files)
+    seen = read_from(invocation, Where(inventory, address, namespace), fleet)
     _show(seen, output_format)
     for note in slot_notes(seen.nodes, fleet.policies if fleet else ()):
         say("warning" if note.level == "warning" else "note", note.message)
     return 0 if seen.complete else 1
 
 
-def _show(seen: Inventory, output_format: OutputFormat) -> None:
-    from fleetctl.cli.console import result_console, say, write_result
-
-    if output_format is OutputFormat.JSON:
-        from fleetctl.render.inventory_json import render_inventory_json
-
+def _show(seen: Inventory, output_format: flags.OutputFormat) -> None:
+    if output_format is flags.OutputFormat.JSON:
         write_result(render_inventory_json(seen))
     else:
-        from fleetctl.render.inventory_table import render_inventory_table
-
         render_inventory_table(seen, result_console())
     for warning in seen.warnings:
         say("warning", warning)

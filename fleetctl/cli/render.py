@@ -1,4 +1,4 @@
-"""`fleetctl render`: a fleet with everything it extends merged into it, and where each line comes from."""
+"""`fleetctl render`: a fleet with everything it extends merged into it, and the source of each line."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.help import epilog
-from fleetctl.cli.options import FilesOption
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import write_document, write_result
+from fleetctl.cli.process import read_stdin
+from fleetctl.errors import FleetFileError
+from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.fleetfile.merge import join
+from fleetctl.render.fleet_json import render_fleet_json
+from fleetctl.render.fleet_yaml import render_fleet_yaml
 
 EPILOG = epilog(
-    examples=["fleetctl render -f fleets/prod.yaml", "fleetctl render -f fleets/prod.yaml --no-origin --show-env",
-              "fleetctl render -f fleets/prod.yaml --format json"],
-    exit_codes="0 fine, 1 a broken fleet, 64 usage",
-)
+    "fleetctl render -f fleets/prod.yaml",
+    "fleetctl render -f fleets/prod.yaml --no-origin --show-env",
+    "fleetctl render -f fleets/prod.yaml --format json",
+    exit_codes="0 fine, 1 a broken fleet, 64 usage")
 
 
 class RenderFormat(str, Enum):
@@ -24,34 +31,25 @@ class RenderFormat(str, Enum):
     JSON = "json"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("render", epilog=EPILOG)(render)
+app = command_app()
 
 
+@app.command(epilog=EPILOG)
 def render(
-    files: FilesOption,
+    files: flags.Files,
     output_format: Annotated[RenderFormat, typer.Option("--format", help="How to print.")] = RenderFormat.YAML,
     no_origin: Annotated[
-        bool, typer.Option("--no-origin", help="In YAML: without the file and line behind each line.")
+        bool, typer.Option("--no-origin", help="In YAML: leave out the source file and line of each line.")
     ] = False,
     show_env: Annotated[
-        bool, typer.Option("--show-env", help="Print the values of engine environments, too; they may be secrets.")
+        bool, typer.Option("--show-env", help="Also print the values of engine environments; they may be secrets.")
     ] = False,
 ) -> int:
-    """Print a fleet as one document, with all that its files extend.
+    """Print a fleet as one document, with everything it extends.
 
-    Reads files only, asks no cluster. Values of engine environments are masked, and what is masked cannot be loaded;
-    with --show-env the output is a fleet file that means the same.
+    Reads files only and contacts no cluster. Values of engine environments are masked, and a masked file cannot be
+    loaded; with --show-env the output is a fleet file with the same meaning.
     """
-    from fleetctl.cli.connect import read_stdin
-    from fleetctl.cli.console import write_document, write_result
-    from fleetctl.errors import FleetFileError
-    from fleetctl.fleetfile.load import inspect_fleet
-    from fleetctl.fleetfile.merge import join
-    from fleetctl.render.fleet_json import render_fleet_json
-    from fleetctl.render.fleet_yaml import render_fleet_yaml
-
     loaded = inspect_fleet(files, stdin=read_stdin)
     if loaded.fleet is None:
         raise FleetFileError(loaded.errors)

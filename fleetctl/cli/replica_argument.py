@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fleetctl.cli.completion import complete_replicas
+from fleetctl.documents.inventory import Inventory
+from fleetctl.errors import FleetctlError, InventoryError, UsageError
 
-if TYPE_CHECKING:
-    from fleetctl.documents.inventory import Inventory
-    from fleetctl.errors import FleetctlError
-
-ReplicaArgument = Annotated[
-    str,
-    typer.Argument(metavar="MODEL/ID", show_default=False, autocompletion=complete_replicas,
-                   help="One replica, as `fleetctl status` names it."),
-]
+ReplicaArgument = Annotated[str, typer.Argument(
+    metavar="MODEL/ID", show_default=False, autocompletion=complete_replicas,
+    help="One replica, as `fleetctl status` names it.")]
 
 
 def parse_replica(text: str) -> tuple[str, int]:
-    """Split at the last slash; raises UsageError when what follows is not an id."""
-    from fleetctl.errors import UsageError
-
+    """Split at the last slash; raises UsageError when the part after it is not an id."""
     model, slash, number = text.rpartition("/")
     if not slash or not model or not number.isascii() or not number.isdigit():
         raise UsageError(f"{text!r} does not name a replica", hint="write MODEL/ID, such as openai-community/gpt2/0")
@@ -30,11 +24,9 @@ def parse_replica(text: str) -> tuple[str, int]:
 
 
 def absent(seen: Inventory, message: str, hint: str) -> FleetctlError:
-    """Return the error for what was not found: where not all could be read, nobody knows whether it is there."""
-    from fleetctl.errors import FleetctlError, InventoryError
-
+    """Return the error for something that was not found; in an incomplete inventory it may still exist."""
     if seen.complete:
         return FleetctlError(message, hint=hint)
-    problems = "; ".join(seen.warnings) or "it says so itself, without a reason"
-    return InventoryError(f"{message} in what could be read, and that is not all: {problems}",
+    problems = "; ".join(seen.warnings) or "the document gives no reason"
+    return InventoryError(f"{message} in the part of the inventory that could be read: {problems}",
                           hint="`fleetctl inventory` shows what could be read")

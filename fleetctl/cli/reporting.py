@@ -1,45 +1,51 @@
 """How a command shows its document: --format for standard output, --report FORMAT=FILE for files beside it.
 
-A command says once what its document looks like in each format (`Faces`); everything is made only when it is asked for.
+A command says once how its document is made in each format (`Formats`); a format is made only when it is asked for.
 The flags are checked before anything is read, so that a run of minutes does not end with a mistyped format.
 """
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from fleetctl.render.report.formats import ReportFormat
+from fleetctl.cli import flags
+from fleetctl.cli.console import result_console, write_document, write_result
+from fleetctl.cli.flags import OutputFormat
+from fleetctl.documents.base import Stored
+from fleetctl.errors import UsageError
+from fleetctl.render.answer_json import render_answer_json
+from fleetctl.render.report.formats import ReportFormat, render_report
+from fleetctl.render.report.model import Report
+from fleetctl.workflow.output_files import already_read, files_read, write_file
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fleetctl.render.report.model import Report
-
 REPORT_MODE = 0o644
-"""Reports are masked, and are there to be uploaded by another step; only a saved plan is for its owner alone."""
+"""Reports are masked, and another step uploads them; only a saved plan is for its owner alone."""
 
 REPORT_WIDTH = 120
 JSON_FORMATS = (ReportFormat.JSON, ReportFormat.JSONL)
 
 ReportFormatOption = Annotated[ReportFormat, typer.Option("--format", help="What to print on standard output.")]
-ReportOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--report", metavar="FORMAT=FILE", show_default=False,
-        help="Also write the result to this file in this format, any that --format has; repeatable.",
-    ),
-]
+ReportOption = Annotated[list[str] | None, flags.option(
+    "--report", metavar="FORMAT=FILE",
+    help="Also write the result to this file in this format, any that --format has; repeatable.")]
+
+
+Document = TypeVar("Document", bound=Stored)
 
 
 @dataclass(frozen=True, slots=True)
-class Faces:
-    """One document in every form; each is made when it is asked for. `page` None = the page any report has."""
+class Formats:
+    """One document in every format, each made when it is asked for. `page` None = the page of its report."""
 
     table: Callable[[Console], None]
     json: Callable[[], str]
@@ -58,15 +64,11 @@ class WantedReport:
 def parse_reports(
     values: Sequence[str] | None, *, beside: Path | None = None, reading: Iterable[str | None] = ()
 ) -> list[WantedReport]:
-    """Return what --report asks for; `beside` = another file this run writes, `reading` = what it reads: none of them
-    may be a report as well.
+    """Return the reports of --report. `beside` = another file this run writes, `reading` = the files it reads.
 
-    Raises UsageError, with everything that is wrong in it, for a format there is not, a file that is named twice, is
-    read by this run, is no regular file or lies in a folder that cannot be written.
+    Raises UsageError, with everything that is wrong, for an unknown format and for a file that is named twice, that
+    this run reads, that is not a regular file or whose folder cannot be written.
     """
-    from fleetctl.cli.own_inputs import already_read, files_read
-    from fleetctl.errors import UsageError
-
     problems: list[str] = []
     wanted: list[WantedReport] = []
     taken = {beside.resolve(): "--out"} if beside else {}
@@ -85,53 +87,61 @@ def parse_reports(
             wanted.append(report)
     if problems:
         raise UsageError("; ".join(problems), hint="--report takes FORMAT=FILE, as in --report markdown=plan.md; "
-                                                   f"formats: {_formats()}")
+                                                   f"formats: {', '.join(one.value for one in ReportFormat)}")
     return wanted
 
 
-def write_reports(faces: Faces, wanted: Sequence[WantedReport]) -> None:
+def formats_of(
+    document: Document, table: Callable[[Document, Console], None], report: Callable[[Document], Report]
+) -> Formats:
+    """Return the formats of a document whose JSON is the document itself."""
+    return Formats(table=lambda console: table(document, console), json=lambda: render_answer_json(document),
+                   report=lambda: report(document))
+
+
+def show_answer(answer: Document, chosen: OutputFormat, table: Callable[[Document, Console], None]) -> None:
+    """Print an answer without reports: its table, or the document itself."""
+    if chosen is OutputFormat.JSON:
+        write_result(render_answer_json(answer))
+    else:
+        table(answer, result_console())
+
+
+def write_reports(formats: Formats, wanted: Sequence[WantedReport]) -> None:
     """Write every report, each whole or not at all; raises FleetctlError for one that cannot be written."""
-    from fleetctl.cli.write_file import write_file
-
     for report in wanted:
-        write_file(report.path, text_of(faces, report.format), mode=REPORT_MODE)
+        write_file(report.path, text_of(formats, report.format), mode=REPORT_MODE)
 
 
-def show(faces: Faces, chosen: ReportFormat, reports: Sequence[WantedReport] = ()) -> None:
+def show(formats: Formats, chosen: ReportFormat, reports: Sequence[WantedReport] = ()) -> None:
     """Write the reports, then print the document on standard output; only the table may have colour."""
-    from fleetctl.cli.console import result_console, write_document, write_result
-
-    write_reports(faces, reports)
+    write_reports(formats, reports)
     if chosen is ReportFormat.TABLE:
-        faces.table(result_console())
+        formats.table(result_console())
     else:
         write = write_result if chosen in JSON_FORMATS else write_document
-        write(text_of(faces, chosen))
+        write(text_of(formats, chosen))
 
 
-def text_of(faces: Faces, chosen: ReportFormat) -> str:
+def text_of(formats: Formats, chosen: ReportFormat) -> str:
     """Return the document in a format, without colour."""
-    from fleetctl.render.report.formats import render_report
-
     if chosen is ReportFormat.TABLE:
-        return _plain(faces.table)
+        return _plain(formats.table)
     if chosen is ReportFormat.JSON:
-        return faces.json()
-    if chosen is ReportFormat.HTML and faces.page is not None:
-        return faces.page()
+        return formats.json()
+    if chosen is ReportFormat.HTML and formats.page is not None:
+        return formats.page()
     cwd = Path.cwd()
-    return render_report(faces.report(), chosen, root=repository_root(os.environ, cwd), cwd=str(cwd))
+    return render_report(formats.report(), chosen, root=repository_root(os.environ, cwd), cwd=str(cwd))
 
 
 def repository_root(environ: Mapping[str, str], cwd: Path) -> str:
-    """Return the folder from which a forge counts paths: its runner's word for it, else the checkout around `cwd`."""
-    told = environ.get("GITHUB_WORKSPACE") or environ.get("CI_PROJECT_DIR")
-    return told or next((str(folder) for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), "")
+    """Return the folder that a forge's paths start at: as its runner says, else the checkout around `cwd`."""
+    named = environ.get("GITHUB_WORKSPACE") or environ.get("CI_PROJECT_DIR")
+    return named or next((str(folder) for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), "")
 
 
 def _plain(table: Callable[[Console], None]) -> str:
-    import io
-
     from rich.console import Console
 
     out = io.StringIO()
@@ -145,7 +155,7 @@ def _parse(value: str) -> tuple[WantedReport | None, str | None]:
     if not equals or not path:
         return None, "it names no file"
     if name not in ReportFormat.__members__.values():
-        return None, f"{name or 'nothing'} is no format"
+        return None, f"{name or 'nothing'} is not a format"
     return WantedReport(ReportFormat(name), Path(path)), None
 
 
@@ -159,7 +169,3 @@ def _file_problem(path: Path) -> str | None:
     if not os.access(path.parent, os.W_OK):
         return f"the folder {path.parent} cannot be written"
     return None
-
-
-def _formats() -> str:
-    return ", ".join(one.value for one in ReportFormat)

@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.help import epilog
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import write_document
+from fleetctl.documents.schemas import schema_text
 
 EPILOG = epilog(
-    examples=["fleetctl schema > fleet.schema.json", "fleetctl schema plan"],
-    exit_codes="0 printed, 64 usage",
-)
+    "fleetctl schema > fleet.schema.json",
+    "fleetctl schema plan",
+    "# yaml-language-server: $schema=fleet.schema.json",
+    exit_codes="0 printed, 64 usage")
 
 
 class SchemaName(str, Enum):
@@ -32,19 +35,14 @@ class SchemaName(str, Enum):
     HISTORY_RUN = "history-run"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("schema", epilog=EPILOG)(schema)
+app = command_app()
 
 
-def schema(name: Annotated[SchemaName, typer.Argument(help="Which document.")] = SchemaName.FLEET) -> int:
+@app.command(epilog=EPILOG)
+def schema(name: Annotated[SchemaName, typer.Argument(help="The document.")] = SchemaName.FLEET) -> int:
     """Print the JSON Schema of a document.
 
-    In an editor with YAML support, name it in the first line of a fleet file:
-    # yaml-language-server: $schema=fleet.schema.json
+    An editor with YAML support finds the schema by the first line of a fleet file, as in the last example.
     """
-    from fleetctl.cli.console import write_document
-    from fleetctl.documents.schemas import schema_text
-
     write_document(schema_text(name.value))
     return 0

@@ -1,88 +1,69 @@
-"""`fleetctl show FILE`: look at a saved plan in every format, and say whether it can still be applied. Reads only."""
+"""`fleetctl show FILE`: show a saved plan in every format, and say whether it can still be applied. Reads only."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fleetctl.cli.help import epilog
-from fleetctl.cli.options import AddressOption, DetailedExitCodeOption, InventoryOption
-from fleetctl.cli.reporting import ReportFormatOption, ReportOption
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say
+from fleetctl.cli.plan_formats import plan_formats
+from fleetctl.cli.process import refuse_two_readers, this_invocation
+from fleetctl.cli.reporting import ReportFormatOption, ReportOption, parse_reports, show
+from fleetctl.documents.plan import MaskedPlan, Plan
 from fleetctl.render.report.formats import ReportFormat
-
-if TYPE_CHECKING:
-    from fleetctl.cli.plan_check import Checked
-    from fleetctl.documents.plan import Plan
+from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.plan_check import Checked, check_plan
+from fleetctl.workflow.saved_plan import origin_of, read_saved_plan
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl show prod.fleetplan",
-        "fleetctl show prod.fleetplan --check                       # could it be applied now?",
-        "fleetctl show prod.fleetplan --report html=plan.html --report markdown=plan.md",
-        "fleetctl plan -f fleets/ --format json | fleetctl show -   # a masked plan, too",
-    ],
-    exit_codes="0 shown, 1 error, 64 usage; with --detailed-exitcode as for plan,\n"
-               "  and 6 first if it has expired, or was checked and is stale or used",
-)
+    "fleetctl show prod.fleetplan",
+    "fleetctl show prod.fleetplan --check   # could it be applied now?",
+    "fleetctl show prod.fleetplan --report html=plan.html",
+    "fleetctl plan -f fleets/ --format json | fleetctl show -   # a masked plan",
+    exit_codes="0 shown, 1 error, 64 usage; with --detailed-exitcode as for plan, and 6 first if it has expired, "
+               "or was checked and is stale or used")
 
-PlanArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="A plan, as `plan --out` or `plan --format json` wrote it; - for standard "
-                                             "input.")
-]
-CheckOption = Annotated[
-    bool,
-    typer.Option("--check", help="Ask the plan's cluster whether it could be applied now; --address and --inventory "
-                                 "imply it."),
-]
+PlanArgument = Annotated[str, typer.Argument(
+    metavar="FILE", help="A plan, as `plan --out` or `plan --format json` wrote it; - for standard input.")]
+CheckOption = Annotated[bool, typer.Option(
+    "--check", help="Ask the plan's cluster whether it could be applied now; --address and --inventory imply it.")]
+app = command_app()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("show", epilog=EPILOG)(show_plan)
-
-
+@app.command(epilog=EPILOG)
 def show_plan(
     plan_file: PlanArgument,
-    address: AddressOption = None,
-    inventory: InventoryOption = None,
+    address: flags.Address = None,
+    inventory: flags.Inventory = None,
     check: CheckOption = False,
     output_format: ReportFormatOption = ReportFormat.TABLE,
     report: ReportOption = None,
-    detailed_exitcode: DetailedExitCodeOption = False,
+    detailed_exitcode: flags.DetailedExitCode = False,
 ) -> int:
     """Show a saved plan, and whether it can still be applied.
 
     The plan goes to standard output; when it expires, which version made it and, with --check, what has moved since go
     to standard error. Env values are never shown.
     """
-    from fleetctl.cli.connect import now_text, refuse_two_readers
-    from fleetctl.cli.plan_check import check_plan
-    from fleetctl.cli.plan_faces import plan_faces
-    from fleetctl.cli.reporting import parse_reports, show
-    from fleetctl.cli.saved_plan import read_saved_plan
-
     refuse_two_readers([plan_file], inventory)
     reports = parse_reports(report, reading=(plan_file, inventory))
-    plan = read_saved_plan(plan_file, masked_too=True)
-    now = now_text()
-    checked = check_plan(plan, plan_file, now, inventory=inventory, address=address,
+    invocation = this_invocation()
+    plan = read_saved_plan(invocation, plan_file, masked_too=True)
+    checked = check_plan(invocation, plan, plan_file, Where(inventory, address),
                          ask=check or bool(address or inventory))
-    _say_state(plan, checked, now)
-    faces = plan_faces(plan, checked.picture)
-    show(faces, output_format, reports)
+    _say_state(plan, checked, invocation.now())
+    show(plan_formats(plan, checked.map), output_format, reports)
     return (checked.exit_code or plan.exit_code) if detailed_exitcode else 0
 
 
 def _say_state(plan: Plan, checked: Checked, now: str) -> None:
-    """Say where the plan comes from and whether an apply would take it."""
-    from fleetctl.cli.console import say
-    from fleetctl.cli.saved_plan import origin_of
-    from fleetctl.documents.plan import MaskedPlan
-
+    """Say where the plan comes from and whether an apply would accept it."""
     say("plan", origin_of(plan, now))
     if isinstance(plan, MaskedPlan):
-        say("note", "env values are masked in this document: it is to be looked at, and `fleetctl apply` refuses it")
+        say("note", "env values are masked in this document; it can be shown, but `fleetctl apply` refuses it")
     if checked.refusal is None:
         if checked.inventory is not None:
             say("check", "nothing it relies on has moved since it was made")

@@ -1,10 +1,10 @@
 """Ctrl-C and SIGTERM, from the first line of the process to its last: exit code 130 or 143, and never a traceback.
 
 While the program is loaded, and when its work is done, a signal ends the process on the spot: there is nothing to tidy
-up. In between it is an exception, so that what was begun can be ended well. It comes between two imports, not in one:
+up. In between it is an exception, so that started work can end well. It comes between two imports, not in one:
 a module that is interrupted half way may swallow it, or fail with an error of its own.
 
-Imports nothing but what Python has loaded already, or nearly so: whoever imports this has not begun yet.
+Imports only modules that Python has loaded already, or nearly so: its importer has not started yet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _waiting = False
 
 
 def end_at_once() -> None:
-    """From now on a signal ends the process on the spot; one that was still to come again is too late."""
+    """From now on a signal ends the process on the spot; a delayed one is dropped."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, lambda *_: None)  # not SIG_IGN, which a process that is started would inherit
     _handle(_end)
@@ -47,7 +47,7 @@ def ignore() -> None:
 
 def _handle(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
     for number in EXIT_CODES:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # a shell that starts it in the background wants it so
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell that starts it in the background asks
             signal.signal(number, handler)
 
 
@@ -84,7 +84,7 @@ def _again(number: int) -> None:
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """End quietly when a second signal came while the first was being dealt with."""
+    """End quietly when a second signal came while the first was being handled."""
     if issubclass(kind, KeyboardInterrupt):
         _end(signal.SIGINT, None)
     sys.__excepthook__(kind, error, trace)

@@ -2,91 +2,81 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.completion import complete_model_keys
-from fleetctl.cli.help import epilog
-from fleetctl.cli.options import (
-    AddressOption,
-    FormatOption,
-    InventoryOption,
-    NamespaceOption,
-    OutputFormat,
-    OwnFilesOption,
-)
+from fleetctl.cli.console import result_console, say, write_result
+from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.replica_argument import absent
-
-if TYPE_CHECKING:
-    from fleetctl.documents.inventory import Inventory, Replica
-    from fleetctl.documents.plan import Drift
-    from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
+from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.plan import Drift
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.inventory.read import Live, read_inventory
+from fleetctl.planner.drift import spec_drift
+from fleetctl.planner.live import is_outdated
+from fleetctl.render.inventory_json import render_inventory_json
+from fleetctl.render.status_table import render_status
+from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source
+from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.outdated import add_changes, look_up_changes
 
 EPILOG = epilog(
-    examples=["fleetctl status", "fleetctl status -f fleets/prod.yaml", "fleetctl status openai-community/gpt2"],
-    exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage",
-)
+    "fleetctl status",
+    "fleetctl status -f fleets/prod.yaml",
+    "fleetctl status openai-community/gpt2",
+    exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage")
+app = command_app()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("status", epilog=EPILOG)(status)
-
-
+@app.command(epilog=EPILOG)
 def status(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, help="Only this model.",
                                                 autocompletion=complete_model_keys)] = None,
-    files: OwnFilesOption = None,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    inventory: InventoryOption = None,
-    output_format: FormatOption = OutputFormat.TABLE,
+    files: flags.OwnFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: flags.Inventory = None,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
-    """Show every replica: how it is, where it stands, its address.
+    """Show every replica: its state, its nodes, its address.
 
-    With -f only those that carry the fleet's mark: one that was adopted with --adopt-from carries the old fleet's until
-    it is replaced. `lost` = its node is dead; it is not counted and not removed. `outdated`, with -f = it was started
-    with another spec than the file has now; what differs is told below.
+    With -f only the replicas with the fleet's mark: one that was adopted with --adopt-from has the old fleet's until it
+    is replaced. `lost` = its node is dead; it is not counted and not removed. `outdated`, with -f = it was started with
+    another spec than the file has now; the differences are listed below the table.
     """
-    from fleetctl.cli.connect import fleet_of, inventory_source, refuse_two_readers
-    from fleetctl.cli.outdated import look_up_changes, told
-    from fleetctl.documents.fleet import Cluster
-    from fleetctl.inventory.read import Live, read_inventory
-
-    refuse_two_readers(files or [], inventory)
-    fleet = fleet_of(files)
-    with closing(inventory_source(inventory, address, namespace, fleet.cluster if fleet else Cluster())) as source:
+    refuse_two_readers(files or (), inventory)
+    invocation = this_invocation()
+    fleet = fleet_of(invocation, files)
+    with closing(inventory_source(invocation, Where(inventory, address, namespace), cluster_of(fleet))) as source:
         seen = read_inventory(source)
         ours = [replica for replica in seen.replicas if fleet is None or replica.fleet == fleet.name]
         chosen = [replica for replica in ours if model in (None, replica.model)]
-        outdated = _outdated(chosen, seen, fleet) if fleet and output_format is OutputFormat.TABLE else []
+        outdated = _outdated(chosen, seen, fleet) if fleet and output_format is flags.OutputFormat.TABLE else []
         if fleet and isinstance(source, Live):
-            outdated = told(outdated, look_up_changes(source.client, fleet, outdated))
+            outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
     if model is not None and not chosen:
-        _tell_none(model, fleet, seen, {replica.model for replica in ours})
+        _report_none(model, fleet, seen, {replica.model for replica in ours})
     _show(seen, chosen, outdated, output_format, fleet)
     return 0 if seen.complete else 1
 
 
 def _outdated(replicas: list[Replica], seen: Inventory, fleet: ResolvedFleet) -> list[Drift]:
     """Return the replicas that are live with another spec than the file's."""
-    from fleetctl.documents.inventory import dead_node_ids, is_live
-    from fleetctl.planner.drift import spec_drift
-    from fleetctl.planner.live import is_outdated
-
     models, dead = {model.key: model for model in fleet.models}, dead_node_ids(seen)
     return [spec_drift(models[replica.model], replica) for replica in replicas
             if replica.model in models and replica.replica_id is not None and is_live(replica, dead)
             and is_outdated(replica, models[replica.model].spec_hash)]
 
 
-def _tell_none(model: str, fleet: ResolvedFleet | None, seen: Inventory, running: set[str]) -> None:
-    """Say that nothing runs of a model the fleet has; raises FleetctlError for a key that nobody knows."""
-    from fleetctl.cli.console import say
-    from fleetctl.documents.nearest import did_you_mean
-
+def _report_none(model: str, fleet: ResolvedFleet | None, seen: Inventory, running: set[str]) -> None:
+    """Say that no replica of a wanted model runs; raises FleetctlError for an unknown key."""
     wanted = {one.key: one.replicas for one in fleet.models} if fleet else {}
     if model in wanted:
         say("note", f"no replica of {model} runs; the fleet file wants {wanted[model]}")
@@ -96,21 +86,12 @@ def _tell_none(model: str, fleet: ResolvedFleet | None, seen: Inventory, running
 
 
 def _show(
-    seen: Inventory, chosen: list[Replica], outdated: list[Drift], output_format: OutputFormat,
+    seen: Inventory, chosen: list[Replica], outdated: list[Drift], output_format: flags.OutputFormat,
     fleet: ResolvedFleet | None,
 ) -> None:
-    from fleetctl.cli.console import result_console, say, write_result
-
-    if output_format is OutputFormat.JSON:
-        from fleetctl.render.inventory_json import render_inventory_json
-
+    if output_format is flags.OutputFormat.JSON:
         write_result(render_inventory_json(seen.model_copy(update={"replicas": chosen})))
     else:
-        from collections import Counter
-
-        from fleetctl.documents.inventory import dead_node_ids, is_live
-        from fleetctl.render.status_table import render_status
-
         names = {node.id: node.name for node in seen.nodes}
         dead = dead_node_ids(seen)
         live = Counter(replica.model for replica in chosen if is_live(replica, dead))
@@ -119,4 +100,4 @@ def _show(
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:
-        say("error", "the inventory is not complete: there may be more than what is shown")
+        say("error", "the inventory is not complete: there may be more than is shown")

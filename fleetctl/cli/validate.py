@@ -2,81 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
 
-import typer
-
-from fleetctl.cli.help import epilog
-from fleetctl.cli.options import FilesOption
-from fleetctl.cli.reporting import Faces, ReportFormatOption, ReportOption
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say
+from fleetctl.cli.process import read_stdin
+from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, parse_reports, show
+from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
+from fleetctl.render.problems import render_problems
 from fleetctl.render.report.formats import ReportFormat
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fleetctl.fleetfile.load import LoadedFleet
-    from fleetctl.render.report.model import Report
+from fleetctl.render.report.of_problems import problems_report, problems_verdict
 
 EPILOG = epilog(
-    examples=["fleetctl validate -f fleets/prod.yaml", "fleetctl validate -f fleets/ --format json",
-              "fleetctl validate -f fleets/ --report sarif=fleet.sarif --report junit=fleet.xml"],
-    exit_codes="0 fine (warnings included), 1 errors, 64 usage",
-)
+    "fleetctl validate -f fleets/prod.yaml",
+    "fleetctl validate -f fleets/ --format json",
+    "fleetctl validate -f fleets/ --report sarif=fleet.sarif",
+    exit_codes="0 fine (warnings included), 1 errors, 64 usage")
+app = command_app()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("validate", epilog=EPILOG)(validate)
-
-
+@app.command(epilog=EPILOG)
 def validate(
-    files: FilesOption,
+    files: flags.Files,
     output_format: ReportFormatOption = ReportFormat.TABLE,
     report: ReportOption = None,
 ) -> int:
     """Check fleet files and print every problem with its place.
 
-    Reads files only, asks no cluster. Each problem is one line on standard output, as FILE:LINE:COLUMN; what is allowed
-    and the nearest spelling stand below it. The codes are listed in the documentation of the fleet file.
+    Reads files only and contacts no cluster. Each problem is one line on standard output, with its FILE:LINE:COLUMN;
+    the allowed values and the nearest spelling follow it. The documentation of the fleet file lists the codes.
     """
-    from fleetctl.cli.connect import read_stdin
-    from fleetctl.cli.reporting import parse_reports, show
-    from fleetctl.fleetfile.load import inspect_fleet
-
     wanted = parse_reports(report, reading=files)
     loaded = inspect_fleet(files, stdin=read_stdin)
-    faces = problem_faces(loaded)
-    show(faces, output_format, wanted)
+    show(problem_formats(loaded), output_format, wanted)
     if output_format is ReportFormat.TABLE:
-        _say_verdict(loaded)
+        say("valid" if loaded.fleet else "error", problems_verdict(loaded))
     return 1 if loaded.errors else 0
 
 
-def problem_faces(loaded: LoadedFleet) -> Faces:
+def problem_formats(loaded: LoadedFleet) -> Formats:
     """Return the problems of fleet files in every format."""
-
-    def table(console: Console) -> None:
-        from fleetctl.render.problems import render_problems
-
-        render_problems(loaded.problems, console)
-
-    def report() -> Report:
-        from fleetctl.render.report.of_problems import problems_report
-
-        return problems_report(loaded)
-
-    return Faces(table=table, json=lambda: _json(loaded), report=report)
+    return Formats(table=lambda console: render_problems(loaded.problems, console), json=lambda: _json(loaded),
+                   report=lambda: problems_report(loaded))
 
 
 def _json(loaded: LoadedFleet) -> str:
-    import json
-
     document = {"valid": not loaded.errors, "problems": [problem.as_json() for problem in loaded.problems]}
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-def _say_verdict(loaded: LoadedFleet) -> None:
-    from fleetctl.cli.console import say
-    from fleetctl.render.report.of_problems import problems_verdict
-
-    say("valid" if loaded.fleet else "error", problems_verdict(loaded))

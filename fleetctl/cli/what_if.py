@@ -1,107 +1,69 @@
-"""`fleetctl what-if`: plan the fleet on a world that is changed in thought. Writes nothing, ever."""
+"""`fleetctl what-if`: plan the fleet on a hypothetical cluster. Writes nothing."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fleetctl.cli.help import epilog
-from fleetctl.cli.options import (
-    AddressOption,
-    AdoptFromOption,
-    DetailedExitCodeOption,
-    FilesOption,
-    FormatOption,
-    InventoryOption,
-    NamespaceOption,
-    OutputFormat,
-)
-
-if TYPE_CHECKING:
-    from fleetctl.documents.what_if import WhatIf
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.process import refuse_two_readers, this_invocation
+from fleetctl.cli.reporting import show_answer
+from fleetctl.render.what_if_table import render_what_if
+from fleetctl.workflow.cluster import read_world
+from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
-    examples=[
-        "fleetctl what-if -f fleets/prod.yaml --lose-node node-a",
-        "fleetctl what-if -f fleets/prod.yaml --cordon fleet.io/pool=l4 --scale openai-community/gpt2=20",
-        'fleetctl what-if -f fleets/prod.yaml --add-node 8xH200 --add-node "like:node-a x2"',
-        "fleetctl what-if -f fleets/prod.yaml --each-node --detailed-exitcode   # N-1, in CI",
-    ],
-    exit_codes="0 answered, 1 error, 64 usage; with --detailed-exitcode as for plan:\n"
-               "  2 changes, 3 something has no place (with --each-node: after the loss of some node)",
-)
+    "fleetctl what-if -f fleets/prod.yaml --lose-node node-a",
+    "fleetctl what-if -f fleets/ --cordon fleet.io/pool=l4 --scale org/model=20",
+    'fleetctl what-if -f fleets/ --add-node 8xH200 --add-node "like:node-a x2"',
+    "fleetctl what-if -f fleets/ --each-node --detailed-exitcode   # N-1, in CI",
+    exit_codes="0 answered, 1 error, 64 usage; with --detailed-exitcode as for plan: 2 changes, 3 something has no "
+               "place (with --each-node: after the loss of some node)")
 
-LoseOption = Annotated[
-    list[str] | None,
-    typer.Option("--lose-node", metavar="NODE", show_default=False,
-                 help="Suppose this node dies, by name or id; repeatable."),
-]
-CordonOption = Annotated[
-    list[str] | None,
-    typer.Option("--cordon", metavar="NODE|KEY=VALUE", show_default=False,
-                 help="Suppose nothing new goes to this node, or to the nodes with this label; repeatable."),
-]
-AddOption = Annotated[
-    list[str] | None,
-    typer.Option("--add-node", metavar="SHAPE", show_default=False,
-                 help="Suppose a new node: 8xH200, like:NODE, or gpus=, type=, vram=, cpus=, memory=, label=KEY=VALUE "
-                      "with commas between; xN for N of them; repeatable."),
-]
-ScaleOption = Annotated[
-    list[str] | None,
-    typer.Option("--scale", metavar="MODEL=N", show_default=False,
-                 help="Suppose the fleet file wants N replicas of this model; repeatable."),
-]
-EachOption = Annotated[
-    bool,
-    typer.Option("--each-node", help="Also tell for every node what its loss alone would mean, with the plan applied."),
-]
+LoseOption = Annotated[list[str] | None, flags.option(
+    "--lose-node", metavar="NODE", help="Suppose this node dies, by name or id; repeatable.")]
+CordonOption = Annotated[list[str] | None, flags.option(
+    "--cordon", metavar="NODE|KEY=VALUE",
+    help="Suppose nothing new goes to this node, or to the nodes with this label; repeatable.")]
+AddOption = Annotated[list[str] | None, flags.option(
+    "--add-node", metavar="SHAPE",
+    help="Suppose a new node: 8xH200, like:NODE, or gpus=, type=, vram=, cpus=, memory=, label=KEY=VALUE "
+         "with commas between; xN for N of them; repeatable.")]
+ScaleOption = Annotated[list[str] | None, flags.option(
+    "--scale", metavar="MODEL=N", help="Suppose the fleet file wants N replicas of this model; repeatable.")]
+EachOption = Annotated[bool, typer.Option(
+    "--each-node", help="Also show, for every node, the effect of its loss alone, with the plan applied.")]
+app = command_app()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("what-if", epilog=EPILOG)(what_if)
-
-
+@app.command(epilog=EPILOG)
 def what_if(
-    files: FilesOption,
+    files: flags.Files,
     lose_node: LoseOption = None,
     cordon: CordonOption = None,
     add_node: AddOption = None,
     scale: ScaleOption = None,
     each_node: EachOption = False,
-    address: AddressOption = None,
-    namespace: NamespaceOption = None,
-    inventory: InventoryOption = None,
-    output_format: FormatOption = OutputFormat.TABLE,
-    detailed_exitcode: DetailedExitCodeOption = False,
-    adopt_from: AdoptFromOption = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: flags.Inventory = None,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
+    detailed_exitcode: flags.DetailedExitCode = False,
+    adopt_from: flags.AdoptFrom = None,
 ) -> int:
-    """Show what a plan would say if nodes were lost or added.
+    """Show the plan for a cluster that lost or gained nodes.
 
-    Lost replicas are planned again on what is left, and the result is compared with today's plan. All changes hold
-    at once. Nothing is changed in the cluster or in any file.
+    Lost replicas are planned again on what is left, and the result is compared with today's plan. All changes apply
+    together. Nothing is changed in the cluster or in any file.
     """
-    from fleetctl.cli.asking import read_world
-    from fleetctl.planner.questions.changes import Supposed
+    from fleetctl.planner.questions.changes import Supposed  # NumPy, which --help does not need
     from fleetctl.planner.questions.what_if import what_if as answer_what_if
 
     supposed = Supposed(tuple(lose_node or ()), tuple(cordon or ()), tuple(add_node or ()), tuple(scale or ()))
-    world = read_world(files, inventory=inventory, address=address, namespace=namespace, adopt_from=adopt_from)
+    refuse_two_readers(files, inventory)
+    world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from)
     answer = answer_what_if(world, supposed, each_node=each_node)
-    _show(answer, output_format)
+    show_answer(answer, output_format, render_what_if)
     return answer.exit_code if detailed_exitcode else 0
-
-
-def _show(answer: WhatIf, output_format: OutputFormat) -> None:
-    from fleetctl.cli.console import result_console, write_result
-
-    if output_format is OutputFormat.JSON:
-        from fleetctl.render.answer_json import render_answer_json
-
-        write_result(render_answer_json(answer))
-    else:
-        from fleetctl.render.what_if_table import render_what_if
-
-        render_what_if(answer, result_console())

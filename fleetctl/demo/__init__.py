@@ -1,1 +1,1 @@
-"""The embedded default: a local Ray of four nodes with pretended GPUs, HTTP stub engines, and a tour of both."""
+"""The embedded default: a local Ray of four nodes with simulated GPUs, HTTP stub engines, and a tour of both."""

@@ -21,7 +21,7 @@ OBJECT_STORE_BYTES = 100 << 20
 
 
 def node_arguments(node: DemoNode) -> dict[str, object]:
-    """Return what Ray is told about a node."""
+    """Return Ray's arguments for a node."""
     return {
         "node_name": node.name,
         "num_cpus": node.cpus,

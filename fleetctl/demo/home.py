@@ -1,7 +1,7 @@
 """The demo's home: the folder where a demo cluster keeps its state, its token, its sessions and its engine's launcher.
 
-Nothing of the demo lies elsewhere. The folder is the user's own (0700); a folder of that name that belongs to somebody
-else is refused. Its path is short, because Ray puts Unix sockets (107 characters at most) far below it.
+Nothing of the demo is elsewhere. The folder is the user's own (0700); a folder of that name with another owner is
+refused. Its path is short, because Ray puts Unix sockets (107 characters at most) far below it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_HOME_LENGTH = 36
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What is known of a demo cluster. `mark` stands in the environment of all its processes and in no other's."""
+    """The state of a demo cluster. `mark` is in the environment of all its processes and of no other."""
 
     mark: str
     keeper_pid: int
@@ -38,7 +38,7 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class DemoHome:
-    """The folder, and what lies where in it."""
+    """The folder, and the paths in it."""
 
     path: Path
 
@@ -56,7 +56,7 @@ class DemoHome:
 
     @property
     def token_file(self) -> Path:
-        """Where the cluster's own token is: a Ray without one runs anybody's code."""
+        """Where the cluster's own token is: a Ray without one runs code from any client."""
         return self.path / "token"
 
     @property
@@ -66,7 +66,7 @@ class DemoHome:
 
     @property
     def log(self) -> Path:
-        """What the keeper of the cluster wrote."""
+        """The output of the cluster's keeper."""
         return self.path / "keeper.log"
 
     @property

@@ -1,4 +1,4 @@
-"""`demo up` and `demo down`: start the keeper of a local Ray and take it down again, by id, whatever became of it."""
+"""`demo up` and `demo down`: start the keeper of a local Ray and take it down again, by id, whatever its state."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def running(home: DemoHome) -> ClusterState | None:
 def start_cluster(home: DemoHome, env: Mapping[str, str], python: str, say: Say) -> tuple[ClusterState, bool]:
     """Start the demo cluster, or find it up; return its state and whether it was started now.
 
-    `say` is told as each node comes up. Leftovers of an earlier cluster are ended first. Raises FleetctlError if Ray is
-    not installed or does not come up; nothing is left behind then.
+    `say` gets the name of each node as it comes up. Leftovers of an earlier cluster are ended first.
+
+    Raises FleetctlError if Ray is not installed or does not come up; nothing is left behind then.
     """
     if find_spec("ray") is None:
         raise FleetctlError("the demo needs Ray, which is not installed here", hint="pip install 'fleetctl[ray]'")
@@ -59,11 +60,7 @@ def stop_cluster(home: DemoHome) -> int:
 
 def client_environment(home: DemoHome, state: ClusterState) -> dict[str, str]:
     """Return the variables with which fleetctl, or Ray itself, finds the demo cluster."""
-    return {
-        "FLEETCTL_ADDRESS": state.address,
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(home.token_file),
-    }
+    return {"FLEETCTL_ADDRESS": state.address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(home.token_file)}
 
 
 def _end(home: DemoHome) -> int:
@@ -79,18 +76,13 @@ def _start(home: DemoHome, env: Mapping[str, str], python: str, say: Say) -> Clu
     with home.log.open("w") as log:
         keeper = subprocess.Popen(
             [python, "-m", "fleetctl.demo.cluster", str(home.path)],
-            env=_keeper_environment(home, env, state),
-            cwd=home.path,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+            env=_keeper_environment(home, env, state), cwd=home.path,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     return _wait_until_ready(home, keeper, say)
 
 
 def _keeper_environment(home: DemoHome, env: Mapping[str, str], state: ClusterState) -> dict[str, str]:
-    """The user's environment less what steers another Ray, plus what makes this one private, quiet and light."""
+    """Return the user's environment without the settings of another Ray, with those of a private, quiet, light one."""
     return {
         **{name: value for name, value in env.items() if not name.startswith(("RAY_", "FLEETCTL_"))},
         MARK: state.mark,
@@ -107,14 +99,14 @@ def _keeper_environment(home: DemoHome, env: Mapping[str, str], state: ClusterSt
 
 
 def _wait_until_ready(home: DemoHome, keeper: subprocess.Popen[bytes], say: Say) -> ClusterState:
-    told = 0
+    said = 0
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         ended = keeper.poll() is not None
         state = home.read()
-        for name in state.nodes_up[told:] if state else ():
+        for name in state.nodes_up[said:] if state else ():
             say(name)
-            told += 1
+            said += 1
         if state and state.ready and not ended:
             return state
         if ended:

@@ -1,4 +1,4 @@
-"""The four nodes the demo pretends to have. Ray believes what it is told about CPUs, GPUs and memory; so do we."""
+"""The four simulated nodes of the demo: Ray accepts any number of CPUs, GPUs and bytes of memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class DemoNode:
-    """One pretended node; `name` is what Ray and fleetctl show, as all of them share one IP address."""
+    """One simulated node; `name` is what Ray and fleetctl show, as all of them share one IP address."""
 
     name: str
     cpus: int
@@ -23,18 +23,13 @@ class DemoNode:
 
     def describe(self) -> str:
         """Return one line for people: name, CPUs, cards."""
-        cards = f", {self.gpus} pretended {self.labels['ray.io/accelerator-type']}" if self.gpus else ""
+        cards = f", {self.gpus} simulated {self.labels['ray.io/accelerator-type']}" if self.gpus else ""
         return f"{self.name:<7} {self.cpus} CPUs{cards}"
 
 
 def _gpu_node(name: str, gpus: int, card: str, **labels: str) -> DemoNode:
-    return DemoNode(
-        name,
-        cpus=16,
-        gpus=gpus,
-        memory_bytes=128 * GIB,
-        labels={"ray.io/accelerator-type": card, **{f"fleet.io/{key}": value for key, value in labels.items()}},
-    )
+    all_labels = {"ray.io/accelerator-type": card, **{f"fleet.io/{key}": value for key, value in labels.items()}}
+    return DemoNode(name, cpus=16, gpus=gpus, memory_bytes=128 * GIB, labels=all_labels)
 
 
 DEMO_NODES = (

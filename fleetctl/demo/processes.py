@@ -1,8 +1,8 @@
 """Finds the processes of one demo cluster, and ends them by id. Linux only: it reads /proc.
 
-A process belongs to the cluster if the cluster's mark, a random word, stands in its environment, or if it descends
-from one that belongs. A process is its number and its start time, so one that got a dead one's number is never hit,
-and no other Ray on the machine is.
+A process belongs to the cluster if the cluster's mark, a random word, is in its environment, or if it descends from
+such a process. A process is its number and its start time, so a process with a reused number is never hit, and no
+other Ray on the machine is.
 """
 
 from __future__ import annotations

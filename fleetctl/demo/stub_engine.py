@@ -23,7 +23,7 @@ MAX_BODY_BYTES = 1 << 20
 
 
 class Stub:
-    """What one stub engine knows of itself."""
+    """The state of one stub engine."""
 
     def __init__(self, model: str, gang: Gang, ready_at: float) -> None:
         self.model = model
@@ -33,7 +33,7 @@ class Stub:
         self.exit_code = 0
 
     def not_ready(self) -> str | None:
-        """Say why the engine cannot serve yet, or None. Times are monotonic."""
+        """Return why the engine cannot serve yet, or None. Times are monotonic."""
         if time.monotonic() < self.ready_at:
             return "loading weights"
         missing = self.gang.missing()
@@ -158,7 +158,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Serve until told to stop, until --fail-after, or until the gang falls apart; return the exit code."""
+    """Serve until a signal to stop, until --fail-after, or until the gang falls apart; return the exit code."""
     gang = Gang.from_environment(os.environ, options.host)
     stub = Stub(options.model, gang, time.monotonic() + options.startup_delay)
     signal.signal(signal.SIGTERM, lambda *_: stub.stop(0))
@@ -172,7 +172,7 @@ def serve(options: argparse.Namespace) -> int:
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
     log(f"serving {stub.model} on {options.host}:{server.server_port}, rank {gang.rank} of {gang.size}")
     if not stub.stopped.wait(options.fail_after):
-        log(f"failing as told, with exit code {options.exit_code}")
+        log(f"failing as --fail-after asks, with exit code {options.exit_code}")
         stub.stop(options.exit_code)
     server.server_close()
     return stub.exit_code

@@ -46,7 +46,7 @@ class Gang:
             return [] if self.rank in self.joined else [0]
 
     def start(self, on_lost: Callable[[str], object]) -> None:
-        """Begin to meet; `on_lost` is told in words when another rank goes. Raises OSError if rank 0 cannot listen."""
+        """Begin to meet; `on_lost` gets the reason when another rank goes. Raises OSError if rank 0 cannot listen."""
         if self.size == 1:
             return
         if self.rank == 0:
@@ -108,7 +108,7 @@ class _Rendezvous(socketserver.ThreadingTCPServer):
 
 
 class _Join(socketserver.StreamRequestHandler):
-    """One rank's stay."""
+    """One rank's membership."""
 
     def handle(self) -> None:
         """Let the rank in, and wait for it to leave."""

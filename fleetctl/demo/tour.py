@@ -1,7 +1,7 @@
 """The guided tour (`make demo`): up, plan, apply, ask an engine, plan again, status, down, with the real command line.
 
-Each stop types a command as a person would, lets it write to the terminal itself, and checks its exit code. The tour
-fails when one is not the expected one, and takes the cluster down in every case.
+Each stop runs a command as a person would, lets it write to the terminal itself, and checks its exit code. The tour
+fails on an unexpected exit code, and takes the cluster down in every case.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ ANSWER_TIMEOUT_S = 30.0
 ASKED_MODEL = "Qwen/Qwen3-235B-A22B"
 PROMPT = "Hello, fleet."
 
-Tell = Callable[[str], None]
+Say = Callable[[str], None]
 
-MEANING = {0: "fine", 2: "changes present", 3: "partial: what fits is done, the rest has its reasons"}
+MEANING = {0: "fine", 2: "changes present", 3: "partial: what fits is done, the rest has reasons"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +39,34 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Tour:
-    """Runs stops. `fleetctl` is the command line to start, `env` what it sees, `tell` writes narration."""
+    """Runs stops. `fleetctl` is the command line to start, `env` what it sees, `say` writes narration."""
 
     fleetctl: Sequence[str]
     env: Mapping[str, str]
-    tell: Tell
+    say: Say
 
     def visit(self, stop: Stop) -> None:
-        """Tell what comes, run it, tell its exit code; raises FleetctlError when that is not the expected one."""
-        self.tell(f"\n== {stop.title}\n{stop.words}\n")
-        self.tell(f"$ {stop.piped}fleetctl {shlex.join(stop.arguments)}")
+        """Announce the stop, run it, show its exit code; raises FleetctlError for an unexpected one."""
+        self.say(f"\n== {stop.title}\n{stop.words}\n")
+        self.say(f"$ {stop.piped}fleetctl {shlex.join(stop.arguments)}")
         done = subprocess.run(
             [*self.fleetctl, *stop.arguments], env=dict(self.env), input=stop.stdin, text=True, check=False
         )
-        self.tell(f"(exit code {done.returncode}: {MEANING.get(done.returncode, 'not what the tour expects')})")
+        self.say(f"(exit code {done.returncode}: {MEANING.get(done.returncode, 'not what the tour expects')})")
         if done.returncode != stop.expect:
             raise FleetctlError(f"`fleetctl {shlex.join(stop.arguments)}` ended with exit code {done.returncode}, "
                                 f"where the tour expects {stop.expect}")
 
     def ask_engine(self) -> None:
         """Find a ready replica in the inventory and ask it for a completion over HTTP."""
-        self.tell("\n== Ask an engine\nThe engines are real servers; the inventory says where they listen.\n")
+        self.say("\n== Ask an engine\nThe engines are real servers; the inventory says where they listen.\n")
         url = f"http://{self._address_of(ASKED_MODEL)}"
-        self.tell(f"GET {url}/v1/models")
+        self.say(f"GET {url}/v1/models")
         listed = _http_json(f"{url}/v1/models", None)
-        self.tell(f"  {', '.join(model['id'] for model in listed['data'])}")
-        self.tell(f'POST {url}/v1/completions  {{"prompt": "{PROMPT}"}}')
+        self.say(f"  {', '.join(model['id'] for model in listed['data'])}")
+        self.say(f'POST {url}/v1/completions  {{"prompt": "{PROMPT}"}}')
         answer = _http_json(f"{url}/v1/completions", {"model": ASKED_MODEL, "prompt": PROMPT})
-        self.tell(f"  {answer['choices'][0]['text']}")
+        self.say(f"  {answer['choices'][0]['text']}")
 
     def _address_of(self, model: str) -> str:
         found = subprocess.run(
@@ -85,48 +85,35 @@ class Tour:
 def stops_before_asking(fleet: str) -> tuple[Stop, ...]:
     """Return the stops up to the first running engine."""
     return (
-        Stop(
-            "Plan",
-            "What would run where, what does not fit, and why? This writes nothing.",
-            ("plan", "-f", fleet),
-        ),
-        Stop(
-            "Apply",
-            "Run it. What fits is started even though something else does not.",
-            ("apply", "-f", fleet, "--yes"),
-            expect=3,
-        ),
+        Stop("Plan", "What would run where, what does not fit, and why? This writes nothing.", ("plan", "-f", fleet)),
+        Stop("Apply", "Run it. What fits is started even though something else does not.",
+             ("apply", "-f", fleet, "--yes"), expect=3),
     )
 
 
 def stops_after_asking(fleet: str, text: str) -> tuple[Stop, ...]:
     """Return the stops once everything runs; `text` is the fleet file's."""
     return (
-        Stop(
-            "Plan again",
-            "All that fits is running, so there is nothing to create; what is blocked is still said.",
-            ("plan", "-f", fleet),
-        ),
-        Stop(
-            "Ask for less",
-            "The file now wants one replica of each model. Nothing is removed: a target is a floor.",
-            ("plan", "-f", "-"),
-            piped=f"sed 's/replicas: 3/replicas: 1/' {shlex.quote(fleet)} | ",
-            stdin=text.replace("replicas: 3", "replicas: 1"),
-        ),
+        Stop("Plan again",
+             "All that fits is running, so there is nothing to create; blocked replicas are still reported.",
+             ("plan", "-f", fleet)),
+        Stop("Ask for less",
+             "The file now wants one replica of each model. Nothing is removed: a target is a floor.",
+             ("plan", "-f", "-"), piped=f"sed 's/replicas: 3/replicas: 1/' {shlex.quote(fleet)} | ",
+             stdin=text.replace("replicas: 3", "replicas: 1")),
         Stop("Status", "A row per replica.", ("status", "-f", fleet)),
     )
 
 
 def demo_fleet(near: Path) -> str:
-    """Return the path of the demo's fleet file, relative to the folder `near` where it lies below it."""
+    """Return the path of the demo's fleet file, relative to the folder `near` if it is below it."""
     packaged = Path(__file__).with_name("fleet.yaml")
     path = packaged if packaged.exists() else Path(__file__).parents[2] / "fleets" / "demo.yaml"
     return str(path.relative_to(near) if path.is_relative_to(near) else path)
 
 
 def _http_json(url: str, body: Mapping[str, str] | None) -> dict[str, list[dict[str, str]]]:
-    request = urllib.request.Request(  # noqa: S310  the address is one we were just told, and http
+    request = urllib.request.Request(  # noqa: S310  the inventory has just named this address, and it is http
         url, data=None if body is None else json.dumps(body).encode(), headers={"Content-Type": "application/json"}
     )
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from fleetctl.apply.recorded import Recorded, SpecOf
+from fleetctl.apply.past_shapes import Recorded, SpecOf
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, dead_node_ids, is_lost
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.importers.draft import Draft, Loss

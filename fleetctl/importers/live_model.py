@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fleetctl.apply.recorded import Recorded
+from fleetctl.apply.past_shapes import Recorded
 from fleetctl.documents.inventory import Replica
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.quantity import count_of

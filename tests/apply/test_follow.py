@@ -137,9 +137,9 @@ def test_a_dashboard_that_stays_away_is_given_up_and_the_apply_is_not(
     cluster.add_job("j", ("RUNNING", VERSION))
     cluster.refusals["GET", "/api/jobs/j"] = [AWAY] * 10_000
     clock = Clock()
-    with pytest.raises(ApplyError, match=r"lost sight of the apply.*503") as caught:
+    with pytest.raises(ApplyError, match=r"lost contact with the apply.*503") as caught:
         follow(client, clock)
-    assert "goes on in the cluster" in (caught.value.hint or "")
+    assert "continues in the cluster" in (caught.value.hint or "")
     assert UNREACHABLE_S < clock.now < UNREACHABLE_S + 10
     assert not cluster.jobs["j"].stopped
 
@@ -169,7 +169,7 @@ def test_waiting_ends_when_its_time_is_over_and_the_apply_goes_on(
 ) -> None:
     cluster.add_job("j", ("RUNNING", VERSION))
     clock = Clock()
-    with pytest.raises(WaitTimeout, match="goes on in the cluster") as caught:
+    with pytest.raises(WaitTimeout, match="continues in the cluster") as caught:
         follow(client, clock, wait_timeout_s=30)
     assert caught.value.exit_code == 7
     assert "apply --attach j" in (caught.value.hint or "")
@@ -218,6 +218,6 @@ def test_following_goes_on_where_it_was_interrupted(cluster: ClusterStandIn, cli
 
 def test_an_eviction_is_called_one(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.add_job("j", ("RUNNING", VERSION))
-    with pytest.raises(WaitTimeout, match="the eviction goes on") as caught:
+    with pytest.raises(WaitTimeout, match="the eviction continues") as caught:
         list(Follower(client, "j", EVICTION, wait_timeout_s=0).events())
     assert "apply" not in (caught.value.hint or "")

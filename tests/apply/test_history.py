@@ -6,7 +6,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn, StoredJob, event, ready, summary
 
 from fleetctl.apply.history import pick, read_history, read_run, runs_of
-from fleetctl.apply.verdict import judge, read_log
+from fleetctl.apply.run_state import read_log, status_of
 from fleetctl.documents.history import HistoryEntry
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
@@ -230,7 +230,7 @@ def test_a_beginning_of_several_names_them(cluster: ClusterStandIn, client: Dash
 def test_a_run_nobody_remembers_is_an_error(cluster: ClusterStandIn, client: DashboardClient, wanted: str) -> None:
     if wanted != "latest":
         some_runs(cluster)
-    with pytest.raises(ApplyError, match="remembers no run"):
+    with pytest.raises(ApplyError, match="no such run"):
         read_run(client, wanted, None)
 
 
@@ -247,7 +247,7 @@ def test_wherever_a_log_breaks_off_no_more_is_said_than_is_known() -> None:
     for length in range(len(log)):
         text = log[:length]
         job = Job("j", "FAILED", {"verb": "apply"})
-        verdict = judge(job, read_log(text, job))
+        verdict = status_of(job, read_log(text, job))
         holds = LOCKED.rstrip() in text
         begun = VERSION.rstrip() in text
         last = summary(4, ready("m", 0)).rstrip() in text

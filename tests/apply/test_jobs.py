@@ -140,7 +140,7 @@ def test_a_job_that_was_taken_although_the_answer_was_lost_counts_as_submitted(
 ) -> None:
     cluster.add_job(JOB)
     cluster.refusals["POST", "/api/jobs/"] = [answer]
-    assert "asking whether the cluster has taken it" in submit(client).told[0]
+    assert "asking whether the cluster has accepted it" in submit(client).told[0]
 
 
 def test_a_job_that_a_slow_gateway_delivers_later_counts_as_submitted(
@@ -166,7 +166,7 @@ def test_where_nobody_knows_whether_it_was_taken_that_is_said_with_the_way_to_fi
 ) -> None:
     cluster.refusals["POST", "/api/jobs/"] = [answer]
     person = Person()
-    with pytest.raises(ApplyError, match=f"whether the cluster has taken job {JOB} is not known: ") as caught:
+    with pytest.raises(ApplyError, match=f"unknown whether the cluster has accepted job {JOB}: ") as caught:
         submit_for(person, client)
     assert caught.value.hint == "look again"
     assert person.now >= UNCLEAR_S

@@ -10,7 +10,7 @@ from small_plans import small_plan
 
 from fleetctl.apply.prepare import ApplyTask, awaited, has_expired
 from fleetctl.apply.request import ApplyOptions, apply_request
-from fleetctl.apply.used import refuse_used
+from fleetctl.apply.single_use import refuse_used
 from fleetctl.errors import PlanUsed
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.planner.options import PlanOptions

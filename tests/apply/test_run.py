@@ -148,7 +148,7 @@ def test_a_stop_that_does_not_get_through_is_told(
 ) -> None:
     cluster.add_job("j", ("RUNNING", VERSION))
     cluster.refusals["POST", "/api/jobs/j/stop"] = [answer]
-    with pytest.raises(ApplyError, match="job j was not stopped and goes on: ") as caught:
+    with pytest.raises(ApplyError, match="job j was not stopped and continues: ") as caught:
         follow(Started(client, "j"), Interrupted())
     assert "ray job stop j" in (caught.value.hint or "")
 

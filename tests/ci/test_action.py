@@ -115,7 +115,7 @@ def test_every_input_reaches_a_step_and_every_output_comes_from_one() -> None:
 def test_every_variable_of_the_action_is_one_that_the_program_reads(runner: ActionRunner) -> None:
     names = {name for step in load_action()["runs"]["steps"] for name in step.get("env", {})
              if name.startswith("FLEETCTL_")}
-    source = "".join(path.read_text() for path in (runner.action_path / "fleetctl" / "cli").glob("*.py"))
+    source = "".join(path.read_text() for path in (runner.action_path / "fleetctl").rglob("*.py"))
     assert [name for name in sorted(names) if f'"{name}"' not in source] == []
 
 

@@ -10,9 +10,10 @@ from github_stand_in import READ_ONLY_TOKEN, GitHubStandIn
 from pull_request import FLEET, PullRequest
 from stand_in_server import Answer
 
-from fleetctl.cli.ci_job import FailOn, Job
-from fleetctl.cli.planning import Where
+from fleetctl.cli.ci.job import FailOn, Job
+from fleetctl.cli.process import this_invocation
 from fleetctl.errors import FleetctlError
+from fleetctl.workflow.invocation import Where
 
 BOT = "github-actions[bot]"
 MORE = FLEET.replace("replicas: 1", "replicas: 3")
@@ -59,7 +60,7 @@ def test_the_second_push_brings_the_same_comment_up_to_date(
     [comment] = hub.of(BOT)
     assert "2 to create, 0 blocked" in comment
     assert [method for method, _ in hub.writes()] == ["POST", "PATCH"]
-    assert "brought up to date on #7" in ended.log
+    assert "updated on #7" in ended.log
 
 
 def test_a_broken_file_is_told_at_its_line_and_mended_in_the_same_comment(
@@ -90,7 +91,7 @@ def test_a_change_that_mends_a_broken_main_is_reviewed(
     [comment] = hub.of(BOT)
     assert "2 to create" in comment
     for told in (comment, ended.log, ended.summary):
-        assert "cannot be read (1 problem), so what the change causes alone is not told" in " ".join(told.split())
+        assert "cannot be read (1 problem), so what the change causes alone is unknown" in " ".join(told.split())
     assert "fleet.yaml:7:15" not in ended.log
 
 
@@ -158,16 +159,16 @@ def test_a_place_for_outputs_that_cannot_be_written_leaves_the_comment(
 def test_a_report_that_cannot_be_written_is_told_like_everything_else(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fleetctl.cli import write_file
+    from fleetctl.cli import reporting
 
-    whole = write_file.write_file
+    whole = reporting.write_file
 
     def no_space(path: Path, text: str, *, mode: int | None) -> None:
         if path.name == "plan.md":
             raise FleetctlError(f"cannot write {path}: No space left on device")
         whole(path, text, mode=mode)
 
-    monkeypatch.setattr(write_file, "write_file", no_space)
+    monkeypatch.setattr(reporting, "write_file", no_space)
     place = pull.push(MORE)
     ended = review(job, snapshot_file, FLEETCTL_REPORTS="markdown=plan.md\njunit=plan.xml")
     assert ended.code == 1
@@ -210,7 +211,7 @@ def test_changes_fail_nothing_and_blocked_replicas_only_where_it_was_asked(
 
 @pytest.mark.parametrize("code", range(8))
 def test_only_what_is_known_to_be_fine_ends_with_0(code: int) -> None:
-    policy, blocked = (Job(files=(), where=Where(), fail_on=fail_on).exit_code(code) for fail_on in FailOn)
+    policy, blocked = (Job(this_invocation(), (), Where(), fail_on=fail_on).exit_code(code) for fail_on in FailOn)
     assert policy == (0 if code in {0, 2, 3} else code)
     assert blocked == (0 if code in {0, 2} else code)
 
@@ -310,7 +311,7 @@ def test_a_change_cannot_send_the_jobs_token_to_a_cluster_it_names(
     before = len(hub.requests)
     ended = job("ci", "review", "-f", "fleet.yaml", "--no-comment", RAY_AUTH_TOKEN="s3cret")
     assert ended.code == 1
-    assert "names another cluster" in ended.log
+    assert "sets another spec.cluster.address" in ended.log
     assert len(hub.requests) == before
 
 
@@ -320,7 +321,7 @@ def test_nor_where_the_base_cannot_be_read(job, pull: PullRequest, hub: GitHubSt
     before = len(hub.requests)
     ended = job("ci", "review", "-f", "fleet.yaml", "--no-comment", RAY_AUTH_TOKEN="s3cret")
     assert ended.code == 1
-    assert "nobody tells what its base named; nothing was asked there" in " ".join(ended.log.split())
+    assert "the address in its base is unknown; that cluster was not contacted" in " ".join(ended.log.split())
     assert len(hub.requests) == before
 
 

@@ -44,7 +44,7 @@ def test_ctrl_c_stops_the_job_and_the_rest_is_told_as_starting(
     shown = cli("apply", "-f", fits, "--yes")
     assert shown.code == 130
     assert "Apply, interrupted: 1 starting, 1 skipped, 0 removed" in shown.out
-    assert "nothing more is begun" in shown.err
+    assert "nothing more is started" in shown.err
     assert cluster.writes()[-1][1].endswith("/stop")
     cluster.jobs.clear()
     assert cli("apply", "-f", fits, "--yes", "--format", "json").summary["interrupted"] is True
@@ -79,7 +79,7 @@ def test_a_second_ctrl_c_after_the_stop_does_not_wait_for_the_report(
 def test_ctrl_c_twice_at_once_leaves_the_apply_running(
     cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fleetctl.cli import apply_follow
+    from fleetctl.cli.apply import follow as apply_follow
 
     def impatient() -> None:
         raise KeyboardInterrupt
@@ -91,7 +91,7 @@ def test_ctrl_c_twice_at_once_leaves_the_apply_running(
     assert shown.code == 130
     [job] = cluster.jobs
     assert "Ctrl-C again within a second detaches" in shown.err
-    assert f"detached from job {job}, which goes on" in shown.err
+    assert f"detached from job {job}, which continues" in shown.err
     assert [path for method, path in cluster.writes() if path.endswith("/stop")] == []
 
 
@@ -129,5 +129,5 @@ def test_ctrl_c_that_does_not_reach_the_job_is_said(
         (405, "Method Not Allowed") if path.endswith("/stop") else calm(method, path, *rest)))
     shown = cli("apply", "-f", fits, "--yes")
     assert shown.code == 1
-    assert "was not stopped and goes on: " in shown.err
+    assert "was not stopped and continues: " in shown.err
     assert "ray job stop fleetctl-apply-" in shown.err

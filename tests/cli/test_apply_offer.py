@@ -90,7 +90,7 @@ def test_a_new_plan_that_a_policy_refuses_is_not_offered(
 
 def test_fleet_files_that_were_edited_meanwhile_are_named(cli, fits: Path, stale: Path) -> None:
     fits.write_text(fits.read_text() + "# a word\n")
-    assert f"warning: {fits} is not what it was when the plan was made" in cli("apply", stale, "--yes").err
+    assert f"warning: {fits} has changed since the plan was made" in cli("apply", stale, "--yes").err
 
 
 def test_where_files_are_as_they_were_nothing_is_said_of_them(cli, stale: Path) -> None:
@@ -121,7 +121,7 @@ def test_the_files_of_another_fleet_are_no_new_plan(cli, cluster: ClusterStandIn
 def test_a_plan_from_standard_input_cannot_be_made_again(
     cli, cluster: ClusterStandIn, fits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetctl.cli.connect.read_stdin", fits.read_bytes)
+    monkeypatch.setattr("fleetctl.cli.process.read_stdin", fits.read_bytes)
     plan = tmp_path / "p"
     assert cli("plan", "-f", "-", "--out", plan).code == 0
     cluster.session = "session_2"

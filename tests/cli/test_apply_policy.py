@@ -31,7 +31,7 @@ def test_a_plan_that_a_policy_refuses_is_4_before_any_action_and_every_policy_is
     fleet = under(fits, THRESHOLDS)
     shown = cli("apply", *([save(cli, fleet)] if saved else ["-f", fleet]), *flags)
     assert shown.code == 4
-    assert "error: refused by the policy of the fleet, for 2 reasons; nothing was begun" in shown.err
+    assert "error: refused by the policy of the fleet, for 2 reasons; nothing was started" in shown.err
     assert f"policy: the plan creates 3 replicas, against spec.policy.maxNewReplicas: 1 at {fleet}:5:" in shown.err
     assert "policy: the plan takes 16 GPUs, against spec.policy.maxNewGpus: 8 at " in shown.err
     assert "--force lifts it for this run" in shown.err
@@ -94,7 +94,7 @@ def test_force_does_not_lift_what_is_protected(cli, cluster: ClusterStandIn, fit
     fleet = under(fits, FORBIDDEN)
     shown = cli("apply", *([save(cli, fleet, "--force")] if saved else ["-f", fleet]), "--yes", "--force")
     assert shown.code == 4
-    assert "refused by the policy of the fleet; nothing was begun" in shown.err
+    assert "refused by the policy of the fleet; nothing was started" in shown.err
     assert "protectedModels: org/two" in shown.err
     assert "no flag lifts this; --exclude org/two plans the rest" in shown.err
     assert cluster.writes() == []

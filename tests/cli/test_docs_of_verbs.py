@@ -19,12 +19,9 @@ def page(name: str) -> str:
 
 
 def flags_of(command: str) -> set[str]:
-    import typer.main
+    from fleetctl.cli.app import COMMANDS
 
-    from fleetctl.cli.app import build_app
-
-    group = typer.main.get_command(build_app())
-    return {flag for parameter in group.commands[command].params for flag in parameter.opts if flag.startswith("--")}
+    return {flag for parameter in COMMANDS[command].load().params for flag in parameter.opts if flag.startswith("--")}
 
 
 @pytest.mark.parametrize("command", PAGES)

@@ -33,7 +33,7 @@ def test_every_exit_code_of_an_error_is_documented() -> None:
 
 
 def test_every_flag_of_plan_is_on_its_page() -> None:
-    source = (ROOT / "fleetctl" / "cli" / "options.py").read_text(encoding="utf-8")
+    source = (ROOT / "fleetctl" / "cli" / "flags.py").read_text(encoding="utf-8")
     page = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
     flags = set(re.findall(r'"(--[a-z-]+)"', source)) - {
         "--file", "--yes", "--parallelism", "--lock-timeout", "--wait-timeout",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli import app, entry
+from fleetctl.cli.ci import command as ci
 from fleetctl.errors import FleetctlError, LockHeld, PlanStale
 from fleetctl.version import VERSION_LINE
 
@@ -189,6 +191,22 @@ def test_the_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureF
     text = capsys.readouterr().out
     assert [name for name in app.COMMANDS if f"\n  {name} " not in text] == []
     assert "Exit codes:" in text
+
+
+def test_a_command_is_listed_with_the_first_line_of_its_own_help() -> None:
+    listed = {**app.COMMANDS, **{f"ci {name}": one for name, one in ci.COMMANDS.items()}}
+    first_lines = {name: one.load().help.partition("\n")[0] for name, one in listed.items()}
+    assert first_lines == {name: one.summary for name, one in listed.items()}
+
+
+@pytest.mark.parametrize("command", [*app.COMMANDS, *(f"ci {name}" for name in ci.COMMANDS), "history show"])
+def test_the_help_of_every_command_fits_80_columns(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    entry.run([*command.split(), "--help"])
+    too_long = [line for line in capsys.readouterr().out.splitlines() if len(line) > 80]
+    assert [line for line in too_long if not re.search(r"<\S+\|\S+>$", line)] == []  # typer keeps choices whole
 
 
 def test_the_help_of_every_command_begins_with_a_line_that_fits_a_list(capsys: pytest.CaptureFixture[str]) -> None:

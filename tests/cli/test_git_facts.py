@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.cli.git import git_facts
 from fleetctl.fleetfile.sources import STDIN_NAME
+from fleetctl.workflow.git_facts import git_facts
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def test_nothing_to_import_is_an_error_that_says_what_there_was(run_cli, tmp_pat
     assert (done.returncode, done.stdout) == (1, "")
     assert f"{path}:1:1: lost: Service of v1 is not imported" in done.stderr
     assert done.stderr.endswith("error: no model could be read\n"
-                                "hint: what was found instead stands above, with its lines\n")
+                                "hint: the losses above list what was found instead, with its lines\n")
 
 
 def test_an_empty_input_is_told_what_can_be_imported(run_cli, tmp_path):
@@ -130,7 +130,7 @@ def test_an_empty_input_is_told_what_can_be_imported(run_cli, tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     assert "above" not in done.stderr
     assert done.stderr.endswith("error: no model could be read\n"
-                                "hint: there is no document in what was named: known are ModelDeployments, "
+                                "hint: there is no document in the named files: known are ModelDeployments, "
                                 "LeaderWorkerSets, Serve's applications and NDIF's models\n")
 
 
@@ -221,7 +221,7 @@ def test_files_and_a_cluster_do_not_go_together(run_cli, lws, flags):
 def test_flags_about_files_need_files(run_cli, flags):
     done = run_cli("import", *flags)
     assert done.returncode == 64
-    assert "about files" in done.stderr
+    assert "for files" in done.stderr
 
 
 def test_a_terminal_never_obeys_what_stands_in_a_file(run_cli, lws):

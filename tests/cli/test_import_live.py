@@ -88,7 +88,7 @@ def test_where_the_list_of_applies_cannot_be_read_the_file_says_so(
     cluster.refusals["GET", "/api/jobs/"] = [(404, "a proxy lets nothing else pass")] * 2
     done = cli("import")
     assert done.code == 3
-    assert "list of applies, which knows the commands, could not be read" in " ".join(done.out.split())
+    assert "list of applies, which has the commands, could not be read" in " ".join(done.out.split())
 
 
 def test_an_inventory_document_is_imported_without_commands(
@@ -101,7 +101,7 @@ def test_an_inventory_document_is_imported_without_commands(
     done = cli("import", "--inventory", snapshot)
     assert (done.code, cluster.requests) == (3, [])
     assert "FILL-IN-THE-ENGINE-COMMAND" in done.out
-    assert "An inventory document knows no commands" in done.out
+    assert "An inventory document has no commands" in done.out
 
 
 @pytest.mark.parametrize("arguments", [(), ("--fleet", "lab")])

@@ -82,14 +82,14 @@ def test_where_not_all_could_be_read_nobody_knows_whether_there_is_a_log(cli, ru
     running.refusals["GET", "/api/version"] = [(500, "")] * 10
     shown = cli("logs", "nobody/0")
     assert shown.code == 1
-    assert "that is not all: " in shown.err
+    assert "that could be read: " in shown.err
     assert "version and session" in shown.err
 
 
 def test_a_replica_that_was_given_to_the_file_flag_is_pointed_at(cli, running: ClusterStandIn) -> None:
     shown = cli("logs", "-f", f"{MODEL}/3")
     assert shown.code == 64
-    assert f"-f takes a fleet file; what it was given may be the argument: fleetctl logs {MODEL}/3" in shown.err
+    assert f"-f takes a fleet file; the value it was given may be the argument: fleetctl logs {MODEL}/3" in shown.err
     assert "-f takes" not in cli("logs").err
 
 

@@ -121,7 +121,7 @@ def test_a_masked_value_that_changed_is_told_without_it(cli, cluster: ClusterSta
     running(cluster, hash_of(secret))
     recorded(cluster, secret)
     out = cli("plan", "-f", file).out
-    assert "engine.env: a value is another one (values are not recorded)" in out
+    assert "engine.env: a value is different (values are not recorded)" in out
     assert "hush" not in out
 
 

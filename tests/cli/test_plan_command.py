@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from fleetctl.cli.entry import run
-from fleetctl.cli.planning import expiry
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.loading import load_plan
 from fleetctl.errors import DocumentError
+from fleetctl.workflow.planning import expiry
 
 
 @pytest.fixture(autouse=True)

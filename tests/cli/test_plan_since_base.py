@@ -141,7 +141,7 @@ def test_a_base_that_cannot_be_read_gives_no_plan(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...],
     code: int, words: str,
 ) -> None:
-    monkeypatch.setattr("fleetctl.cli.connect.read_stdin", ANOTHER.encode)
+    monkeypatch.setattr("fleetctl.cli.process.read_stdin", ANOTHER.encode)
     found, out, err = plan(capsys, *arguments)
     assert (found, out) == (code, "")
     assert words in err
@@ -160,7 +160,7 @@ def test_a_change_that_mends_a_broken_base_is_planned(folder: Path, capsys: pyte
     assert code == 2
     assert json.loads(out)["change"] is None
     assert " ".join(err.split()) == (f"warning: the fleet at main ({commit}) cannot be read (1 problem), so what the "
-                                     "change causes alone is not told")
+                                     "change causes alone is unknown")
 
 
 def test_no_format_tells_a_secret_of_either_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,8 +65,8 @@ def test_a_report_of_the_table_has_no_colour(
 
 
 @pytest.mark.parametrize(("values", "words"), [
-    (["pdf=plan.pdf"], "--report pdf=plan.pdf: pdf is no format"),
-    (["=plan.md"], "is no format"),
+    (["pdf=plan.pdf"], "--report pdf=plan.pdf: pdf is not a format"),
+    (["=plan.md"], "is not a format"),
     (["markdown"], "it names no file"),
     (["markdown="], "it names no file"),
     (["markdown=-"], "standard output is what --format writes"),
@@ -137,7 +137,7 @@ def test_a_new_file_beside_those_of_a_folder_may_be_written(
 
 def test_everything_that_is_wrong_is_told_at_once(cli, fleet_file: Path) -> None:
     err = cli("plan", "-f", fleet_file, "--report", "pdf=x", "--report", "html=nowhere/x").err
-    assert "pdf is no format" in err
+    assert "pdf is not a format" in err
     assert "there is no folder nowhere" in err
 
 

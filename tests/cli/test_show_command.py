@@ -51,7 +51,7 @@ def test_a_masked_plan_is_shown_and_stays_masked(
     masked = cli("plan", "-f", fleet_file, "--format", "json").out
     path = saved.with_name("masked.json")
     path.write_text(masked)
-    monkeypatch.setattr("fleetctl.cli.connect.read_stdin", masked.encode)
+    monkeypatch.setattr("fleetctl.cli.process.read_stdin", masked.encode)
     shown = cli("show", path if source == "file" else "-", "--format", "json")
     assert (shown.code, shown.out) == (0, masked)
     assert "note: env values are masked in this document" in shown.err

@@ -132,4 +132,4 @@ def test_a_model_is_not_called_absent_where_not_all_could_be_read(cli, busy: Clu
     busy.refusals["GET", "/api/version"] = [(500, "")] * 10
     shown = cli("status", "org/onee")
     assert shown.code == 1
-    assert "that is not all: " in shown.err
+    assert "that could be read: " in shown.err

@@ -125,7 +125,7 @@ def test_it_fails_as_told_and_says_so_last(start: Start) -> None:
     engine = start("--fail-after", "0.2", "--exit-code", "7")
     output, _ = engine.process.communicate(timeout=20)
     assert engine.process.returncode == 7
-    assert output.splitlines()[-1] == "stub-engine: failing as told, with exit code 7"
+    assert output.splitlines()[-1] == "stub-engine: failing as --fail-after asks, with exit code 7"
 
 
 def test_a_polite_signal_ends_it_with_zero(start: Start) -> None:

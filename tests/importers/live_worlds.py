@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from fleetctl.apply.past_shapes import Recorded, SpecOf, recorded_in
 from fleetctl.apply.record import apply_record
-from fleetctl.apply.recorded import Recorded, SpecOf, recorded_in
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.plan import Action, Plan
 from fleetctl.fleetfile.load import load_fleet

@@ -11,7 +11,7 @@ import typer
 from fake_dashboard import FakeDashboard, cut_off
 from rich.console import Console
 
-from fleetctl.cli.inventory import register
+from fleetctl.cli.inventory import app
 from fleetctl.documents.inventory import Gpu, Inventory, Node, NodeResources, Replica, ReplicaMember
 from fleetctl.documents.loading import load_document
 from fleetctl.errors import UsageError
@@ -23,8 +23,6 @@ def inventory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "FLEETCTL_ADDRESS", "FLEETCTL_NAMESPACE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    app = typer.Typer()
-    register(app)
     command = typer.main.get_command(app)
     return lambda *arguments: command.main(list(map(str, arguments)), standalone_mode=False)
 

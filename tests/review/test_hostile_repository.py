@@ -9,10 +9,10 @@ import pytest
 from fleet_texts import fleet
 from git_folder import GitFolder
 
-from fleetctl.cli.git import git_facts
 from fleetctl.review.arguments import places_of
 from fleetctl.review.compare import compare
 from fleetctl.review.sides import read_sides
+from fleetctl.workflow.git_facts import git_facts
 
 
 def no_stdin() -> bytes:

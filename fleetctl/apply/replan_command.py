@@ -1,0 +1,41 @@
+"""The command line that makes a saved plan again with its options: the hint when the plan is refused."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from fleetctl.documents.base import as_datetime
+from fleetctl.documents.plan import Plan
+
+FILES_UNKNOWN = ("FLEET",)
+USUAL_EXPIRY_S = 24 * 3600
+
+
+def replan_command(plan: Plan, saved_as: str) -> str:
+    """Return the command line, quoted for a shell; `saved_as` = the file that holds the plan."""
+    options = plan.options
+    parts = [
+        *_each("-f", options.files or FILES_UNKNOWN),
+        *_each("--target", options.targets),
+        *_each("--exclude", options.excludes),
+        *_each("--adopt-from", [options.adopt_from] if options.adopt_from else ()),
+        # always: without it the fleet file or the environment decides, and the plan may be made elsewhere
+        "--namespace", plan.fleet.namespace,
+        *_each("--address", [plan.inventory.address] if plan.inventory.address else ()),
+        *_each("--base", [plan.change.base.name] if plan.change else ()),
+        *_each("--expires", [f"{seconds}s"] if (seconds := valid_for_s(plan)) not in {None, USUAL_EXPIRY_S} else ()),
+        *(["--force"] if options.force else ()),
+    ]
+    return shlex.join(["fleetctl", "plan", *parts, "--out", saved_as])
+
+
+def valid_for_s(plan: Plan) -> int | None:
+    """Return how many seconds the plan is valid, from its inventory on; None = it never expires."""
+    if plan.expires_at is None:
+        return None
+    return int((as_datetime(plan.expires_at) - as_datetime(plan.inventory.observed_at)).total_seconds())
+
+
+def _each(flag: str, values: Iterable[str]) -> list[str]:
+    return [part for value in values for part in (flag, value)]

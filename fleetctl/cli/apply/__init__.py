@@ -1,0 +1,1 @@
+"""`fleetctl apply`: the command, its questions, its output, and following a run."""

@@ -1,0 +1,79 @@
+"""The questions of an apply: show the plan and ask before it; offer a new plan where a saved one is stale.
+
+A script is never asked. --yes does not accept a new plan: it was given for the plan that was saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fleetctl.apply.prepare import ApplyTask
+from fleetctl.cli import console
+from fleetctl.cli.apply.output import ApplyFormat
+from fleetctl.cli.console import confirm, message_console, result_console, say
+from fleetctl.documents.plan import Plan
+from fleetctl.documents.quantity import count_of
+from fleetctl.errors import FleetctlError, PlanStale
+from fleetctl.planner.policy import refusing
+from fleetctl.render.plan_table import render_plan_table
+from fleetctl.workflow.invocation import Invocation
+from fleetctl.workflow.proposal import Proposal, edited_since, plan_again, refuse_by_policy
+from fleetctl.workflow.saved_plan import origin_of
+
+
+def agreed_to(
+    invocation: Invocation, proposal: Proposal, output_format: ApplyFormat, *, force: bool, yes: bool
+) -> bool:
+    """Show the plan, refuse it if policy forbids it, and ask if there is something to create; `yes` answers.
+
+    Raises PolicyRefused, and UsageError without a terminal to ask on.
+    """
+    asks = bool(proposal.task.plan.actions) and not yes and not proposal.agreed
+    if not proposal.agreed and (output_format is ApplyFormat.TABLE or asks):
+        # in a format for programs the plan is not part of the result: only the person who is asked sees it
+        shown_on = result_console() if output_format is ApplyFormat.TABLE else message_console()
+        render_plan_table(proposal.shown, shown_on)
+        shown_on.print()
+    refuse_by_policy(invocation, proposal.task.plan, force=force)
+    return not asks or _confirmed(invocation, proposal.task)
+
+
+def _confirmed(invocation: Invocation, task: ApplyTask) -> bool:
+    if task.single_use:
+        say("plan", origin_of(task.plan, invocation.now()))
+    if confirm(f"Create {count_of(len(task.plan.actions), 'replica')}?", yes=False):
+        return True
+    say("note", "nothing was done")
+    return False
+
+
+def new_plan_offer(
+    invocation: Invocation, address: str | None, *, force: bool, yes: bool
+) -> Callable[[PlanStale, Plan], Plan]:
+    """Return what a stale plan leads to: the plan from the same files and flags is shown, and returned if accepted.
+
+    It raises the PlanStale otherwise, also where no new plan can be made here.
+    """
+
+    def offer(stale: PlanStale, plan: Plan) -> Plan:
+        try:
+            fresh = plan_again(invocation, plan, address, force=force)
+        except FleetctlError as error:
+            say("note", f"no new plan can be made here: {error.message}")
+            raise stale from None
+        asks = console.may_ask() and not yes and bool(fresh.actions) and not refusing(fresh.policy)
+        if asks:
+            say("refused", stale.message)
+            for moved in stale.moved:
+                say("moved", moved)
+        say("note", "the plan as it would be made now:")
+        render_plan_table(fresh, message_console())
+        for path in edited_since(plan, fresh):
+            say("warning", f"{path} has changed since the plan was made")
+        if not asks:
+            raise stale
+        if not confirm("Apply the new plan instead?", yes=False):
+            raise PlanStale("the stale plan was not applied", hint=stale.hint)
+        return fresh
+
+    return offer

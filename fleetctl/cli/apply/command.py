@@ -1,0 +1,105 @@
+"""`fleetctl apply`: carry out a plan, as far as it fits, and report the end of every replica. Removes nothing."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Annotated
+
+import typer
+
+from fleetctl.apply.request import ApplyOptions
+from fleetctl.cli import flags
+from fleetctl.cli.apply.agreement import agreed_to, new_plan_offer
+from fleetctl.cli.apply.follow import attach_to, carry_out
+from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.process import this_invocation
+from fleetctl.errors import UsageError
+from fleetctl.planner.options import PlanOptions
+from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.proposal import Proposal, proposed_by_files, proposed_by_plan
+
+EPILOG = epilog(
+    "fleetctl apply -f fleets/prod.yaml         # plans, asks, applies",
+    "fleetctl apply -f fleets/prod.yaml --yes   # in CI",
+    "fleetctl apply prod.fleetplan              # a plan saved by plan --out",
+    "fleetctl apply --attach                    # follow a running apply",
+    exit_codes="0 every wanted replica is ready, 1 error before any action, 3 partial: something is blocked, "
+               "failed or still starting, 4 refused by policy, 5 another apply holds the lock, 6 the saved plan is "
+               "stale or used, 7 --wait-timeout passed, 64 usage, 130 interrupted, 143 terminated")
+
+
+FormatOption = Annotated[
+    ApplyFormat, typer.Option("--format", help="table, json (the result), or jsonl (every event, then the result).")
+]
+PlanArgument = Annotated[str | None, typer.Argument(
+    metavar="PLAN", show_default=False, help="A plan saved by `plan --out`; with --attach, the job to follow.")]
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def apply(
+    plan_file: PlanArgument = None,
+    files: flags.OptionalFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    yes: flags.Yes = False,
+    attach: Annotated[bool, typer.Option("--attach", help="Follow a running apply.")] = False,
+    output_format: FormatOption = ApplyFormat.TABLE,
+    target: flags.Target = None,
+    exclude: flags.Exclude = None,
+    adopt_from: flags.AdoptFrom = None,
+    force: flags.Force = False,
+    parallelism: flags.Parallelism = 10,
+    lock_timeout: flags.LockTimeout = 0,
+    wait_timeout: flags.WaitTimeout = None,
+    no_wait: Annotated[bool, typer.Option(
+        "--no-wait", help="End when everything is created, without waiting until it is ready; exit 0 unless blocked.",
+    )] = False,
+) -> int:
+    """Start what is missing, as far as it fits, until it is ready.
+
+    Nothing that runs is removed, shrunk, moved or restarted. Closing this command does not stop the apply. Ctrl-C stops
+    it (nothing more is started); a second Ctrl-C within a second detaches and leaves it running.
+    """
+    _check_arguments(plan_file, files, attach)
+    if plan_file is not None or attach:
+        _refuse_choices({"--target": target, "--exclude": exclude, "--adopt-from": adopt_from,
+                         "--namespace": namespace, "--force": force and attach})
+    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files or ()))
+    output, invocation = ApplyOutput(output_format), this_invocation()
+    with output.ends_with_summary():
+        if attach:
+            return attach_to(invocation, plan_file, files, address, output, wait_timeout)
+        with proposed(invocation, plan_file, options, Where(None, address, namespace), yes=yes) as proposal:
+            task = proposal.task
+            output.plan = task.plan
+            if not agreed_to(invocation, proposal, output_format, force=force, yes=yes):
+                return 1
+            options_of_run = ApplyOptions(parallelism, lock_timeout, task.single_use, wait=not no_wait)
+            return carry_out(task, options_of_run, output, wait_timeout)
+
+
+def _check_arguments(plan_file: str | None, files: list[str] | None, attach: bool) -> None:
+    if plan_file and files and not attach:
+        raise UsageError("give a saved plan or fleet files, not both")
+    if not plan_file and not files and not attach:
+        raise UsageError("nothing to apply", hint="give -f FLEET, a saved PLAN, or --attach")
+
+
+def _refuse_choices(choices: dict[str, object]) -> None:
+    """Refuse flags that shape a plan where the plan is already made: they would have no effect."""
+    given = [flag for flag, value in choices.items() if value]
+    if given:
+        raise UsageError(f"{', '.join(given)}: this plan is already made, and applied unchanged",
+                         hint="give them to `fleetctl plan`, or to `fleetctl apply -f FLEET`")
+
+
+def proposed(
+    invocation: Invocation, plan_file: str | None, options: PlanOptions, where: Where, *, yes: bool
+) -> AbstractContextManager[Proposal]:
+    """Return the proposal of the saved plan, or of a plan made now from the files."""
+    if plan_file is None:
+        return proposed_by_files(invocation, options, where)
+    offer = new_plan_offer(invocation, where.address, force=options.force, yes=yes)
+    return proposed_by_plan(invocation, plan_file, where.address, offer)

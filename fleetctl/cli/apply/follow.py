@@ -1,0 +1,96 @@
+"""The second half of `fleetctl apply`: start it (or find a running one), follow it, show how it ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from fleetctl.apply.jobs import Patience
+from fleetctl.apply.outcome import raise_if_refused
+from fleetctl.apply.prepare import ApplyTask
+from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.run import Detached, Interrupts, Started, follow, running, start_apply
+from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
+from fleetctl.cli.console import message_console, say
+from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.documents.events import Event
+from fleetctl.errors import ApplyError, UsageError
+from fleetctl.inventory.jobs import Job
+from fleetctl.render.apply_progress import LiveProgress, PlainProgress
+from fleetctl.workflow.cluster import cluster_of, fleet_of, open_dashboard
+from fleetctl.workflow.invocation import Invocation
+
+SECOND_THOUGHT_S = 1.0
+"""A second Ctrl-C within this time detaches and leaves the apply running."""
+
+
+def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_timeout_s: float | None) -> int:
+    """Apply the plan and return the exit code; without anything to do nothing is submitted."""
+    if not (task.plan.actions if not options.wait else task.has_work):
+        return output.finish(None)
+    job = new_job_id("apply")
+    say("job", f"{job}; closing this command does not stop it, `fleetctl apply --attach {job}` follows it again")
+    started = start_apply(task.client, task.plan, job, starter(os.environ), options, replanner=task.replanner,
+                          patience=Patience(report=lambda line: say("note", line)))
+    return _follow(started, output, wait_timeout_s)
+
+
+def attach_to(
+    invocation: Invocation, job: str | None, files: Sequence[str] | None, address: str | None, output: ApplyOutput,
+    wait_timeout_s: float | None,
+) -> int:
+    """Follow a running apply: `job`, or the only one there is (of the fleet in `files`, where given)."""
+    fleet = fleet_of(invocation, files)
+    with open_dashboard(invocation, address, cluster_of(fleet).address) as client:
+        job = job or _only(running(client, fleet.name if fleet else None))
+        return _follow(Started(client, job), output, wait_timeout_s)
+
+
+def _only(found: Sequence[Job]) -> str:
+    if not found:
+        raise ApplyError("no apply is running", hint="`fleetctl status` shows what runs")
+    if len(found) > 1:
+        listed = ", ".join(f"{one.submission_id} (fleet {one.metadata.get('fleet')})" for one in found)
+        raise UsageError(f"several applies are running: {listed}", hint="name one: fleetctl apply --attach JOB")
+    return found[0].submission_id
+
+
+def _follow(started: Started, output: ApplyOutput, wait_timeout_s: float | None) -> int:
+    job = started.submission_id
+    asks = _at_a_terminal()
+    try:
+        with _display(output) as display:
+            def relay(event: Event) -> None:
+                output.relay(event)
+                if output.format is not ApplyFormat.JSONL:  # its lines on standard output are every event already
+                    display.relay(event)
+
+            interrupts = Interrupts(lambda: display.say("interrupted", _stopping(job, asks=asks)),
+                                    _leave_time_for_a_second if asks else lambda: None)
+            summary = follow(started, relay, wait_timeout_s=wait_timeout_s, interrupts=interrupts)
+    except Detached as detached:
+        state = "which was asked to stop" if detached.stopped else "which continues"
+        return output.detach(f"detached from job {job}, {state}; `fleetctl apply --attach {job}` follows it")
+    raise_if_refused(summary)
+    return output.finish(summary)
+
+
+def _at_a_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+def _leave_time_for_a_second() -> None:
+    time.sleep(SECOND_THOUGHT_S)
+
+
+def _stopping(job: str, *, asks: bool) -> str:
+    text = "stopping the apply: nothing more is started, what was created continues"
+    return f"{text}; Ctrl-C again within a second detaches from job {job} and leaves it running" if asks else text
+
+
+def _display(output: ApplyOutput) -> LiveProgress | PlainProgress:
+    console = message_console()
+    moves = console.is_terminal and output.format is not ApplyFormat.JSONL
+    return LiveProgress(console, output.plan) if moves else PlainProgress(console)

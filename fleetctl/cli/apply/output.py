@@ -1,0 +1,123 @@
+"""What `fleetctl apply` writes on standard output: tables, the result as JSON, or every event as a line.
+
+In the formats for programs the last line is a `runSummary` however the run ended; only usage errors have none.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+from fleetctl.apply.outcome import INTERRUPTED, all_outcomes, final_exit_code
+from fleetctl.cli.console import result_console, say, write_result
+from fleetctl.cli.process import now_text
+from fleetctl.documents.base import FORMAT_VERSION
+from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
+from fleetctl.documents.plan import Plan
+from fleetctl.errors import FleetctlError, PlanStale, PolicyRefused, UsageError
+from fleetctl.render.outcome_table import render_outcomes, totals
+from fleetctl.version import __version__
+
+
+class ApplyFormat(str, Enum):
+    """What apply prints on standard output."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+class ApplyOutput:
+    """Standard output of one apply. `plan` is set as soon as it is known, `outcomes` when it has ended."""
+
+    def __init__(self, chosen: ApplyFormat) -> None:
+        self.format = chosen
+        self.plan: Plan | None = None
+        self.outcomes: list[ReplicaOutcome] = []
+        self._last_seq = -1
+        self._agents: RunSummary | None = None
+
+    @contextmanager
+    def ends_with_summary(self) -> Iterator[None]:
+        """Write the last line for an error too, and let the error go on."""
+        try:
+            yield
+        except UsageError:
+            raise
+        except FleetctlError as error:
+            self._write_last(_in_one_line(error), error.exit_code, level="error")
+            raise
+
+    def relay(self, event: Event) -> None:
+        """Take one event of the agent; its summary waits for `finish` or for an error."""
+        if isinstance(event, RunSummary):
+            self._agents = event
+        elif self.format is ApplyFormat.JSONL:
+            self._write(event)
+
+    def finish(self, summary: RunSummary | None) -> int:
+        """Show the result in the chosen format and return its exit code; without a summary nothing was submitted."""
+        self._agents = summary
+        outcomes = self.outcomes = all_outcomes(self.plan, summary)
+        interrupted = summary is not None and summary.interrupted
+        code = final_exit_code(outcomes, interrupted=interrupted, waited=summary is None or summary.waited)
+        # an interrupted run may have left no report, so that there is nothing to count
+        note = summary.message if summary is not None and interrupted and not outcomes else None
+        if self.format is ApplyFormat.TABLE:
+            _show(outcomes, note, interrupted=interrupted)
+        self._write_last(note or totals(outcomes, interrupted=interrupted), code, outcomes)
+        return code
+
+    def detach(self, note: str) -> int:
+        """Report that the client has detached from the run, and return the exit code."""
+        say("note", note)
+        self._write_last(note, INTERRUPTED)
+        return INTERRUPTED
+
+    def _write_last(
+        self, message: str, code: int, outcomes: Sequence[ReplicaOutcome] = (), *, level: str | None = None
+    ) -> None:
+        """Write the summary of the whole result, with the other fields of the agent's own summary."""
+        if self.format is ApplyFormat.TABLE:
+            return
+        if self.format is ApplyFormat.JSONL and self._last_seq < 0:
+            self._write(_version(self.plan))
+        fields: dict[str, Any] = {"interrupted": code == INTERRUPTED}
+        if self._agents is not None:
+            fields = self._agents.model_dump(by_alias=True)
+        if self.plan is not None:
+            fields["planId"] = self.plan.plan_id
+        self._write(RunSummary.model_validate(fields | {
+            "seq": max(self._last_seq + 1, fields.get("seq", 0)), "time": fields.get("time") or now_text(),
+            "type": "runSummary", "level": level or ("info" if code == 0 else "warning"), "message": message,
+            "exitCode": code, "outcomes": [row.model_dump(by_alias=True, exclude_none=True) for row in outcomes],
+        }))
+
+    def _write(self, event: Event) -> None:
+        write_result(event.model_dump_json(by_alias=True, exclude_none=True) + "\n")
+        self._last_seq = event.seq
+
+
+def _in_one_line(error: FleetctlError) -> str:
+    """Return the message of an error with its list: a program reads one line, a person several."""
+    listed = error.moved if isinstance(error, PlanStale) else error.findings if isinstance(error, PolicyRefused) else ()
+    return "; ".join([error.message, *listed])
+
+
+def _show(outcomes: Sequence[ReplicaOutcome], note: str | None, *, interrupted: bool) -> None:
+    if note:
+        say("note", note)
+    else:
+        render_outcomes(outcomes, result_console(), interrupted=interrupted)
+    sys.stdout.flush()
+
+
+def _version(plan: Plan | None) -> Event:
+    """Return the event that opens a run, for one that needs no agent."""
+    return Event.model_validate({
+        "seq": 0, "time": now_text(), "type": "version", "message": f"fleetctl {__version__}, events {FORMAT_VERSION}",
+        "version": FORMAT_VERSION, "toolVersion": __version__, **({"planId": plan.plan_id} if plan else {}),
+    })

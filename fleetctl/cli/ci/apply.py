@@ -1,0 +1,142 @@
+"""The apply in CI, after a merge: a saved plan exactly, or a new plan from the files; then a report to the forge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from fleetctl.apply.request import ApplyOptions
+from fleetctl.cli import failures, flags
+from fleetctl.cli.apply.agreement import agreed_to
+from fleetctl.cli.apply.command import proposed
+from fleetctl.cli.apply.follow import carry_out
+from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
+from fleetctl.cli.ci.base import fleet_name, trusted_address
+from fleetctl.cli.ci.job import ForceOption, ForgeOption, Job, JobResult, lines_of
+from fleetctl.cli.ci.publish import publish
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.process import this_invocation
+from fleetctl.documents.events import ReplicaOutcome
+from fleetctl.documents.history import HistoryRun
+from fleetctl.documents.plan import Plan
+from fleetctl.errors import DocumentError, FleetctlError, UsageError
+from fleetctl.fleetfile.load import load_fleet
+from fleetctl.forge.change import ForgeName
+from fleetctl.forge.detect import find_forge
+from fleetctl.planner.options import PlanOptions
+from fleetctl.render.outcome_table import totals
+from fleetctl.render.report.model import Report
+from fleetctl.render.report.of_failure import failure_report
+from fleetctl.render.report.of_history import run_report
+from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.saved_plan import read_saved_plan
+
+EPILOG = epilog(
+    "fleetctl ci apply -f fleets/prod.yaml --address http://ray-head:8265",
+    "fleetctl ci apply prod.fleetplan",
+    exit_codes="as for apply: 0 ready, 1 error, 3 partial, 4 refused by policy, 5 locked, 6 stale plan, 64 usage")
+PlanArgument = Annotated[str | None, typer.Argument(
+    metavar="PLAN", envvar="FLEETCTL_PLAN", show_default=False, help="A plan saved by `ci review`.")]
+LockTimeoutOption = Annotated[float, flags.option(
+    "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
+    help="How long to wait while another apply of this fleet runs. [default: 10m]")]
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def apply(
+    plan_file: PlanArgument = None,
+    files: flags.OptionalFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    force: ForceOption = False,
+    lock_timeout: LockTimeoutOption = 600,
+    forge: ForgeOption = ForgeName.AUTO,
+) -> int:
+    """Apply what was merged, and report to the forge.
+
+    Nothing is asked. A saved plan is applied exactly and once; if what it relies on has moved, it is refused with 6.
+    Otherwise the files are planned and applied; they may also come from FLEETCTL_FILES, one a line.
+    """
+    refuse_review_settings(os.environ)
+    job = Job(
+        this_invocation(), () if plan_file else lines_of(files, "FLEETCTL_FILES"), Where(None, address, namespace),
+        force=force, forge=find_forge(os.environ, forge),
+    )
+    return run_apply(job, plan_file, lock_timeout)
+
+
+def run_apply(job: Job, plan_file: str | None, lock_timeout_s: float) -> int:
+    """Apply, report to the forge, and return the exit code of the apply; raises UsageError without anything to do."""
+    if not plan_file and not job.files:
+        raise UsageError("nothing to apply", hint="give a saved PLAN, or -f FLEET, or FLEETCTL_FILES")
+    result = _applied(job, plan_file, lock_timeout_s)
+    publish(job, result, comment=False)
+    return result.code
+
+
+def refuse_review_settings(environ: Mapping[str, str]) -> None:
+    """Raise UsageError for settings that an apply does not use: their lack would be noticed only afterwards."""
+    for name, why in (("FLEETCTL_REPORTS", "an apply writes no reports"),
+                      ("FLEETCTL_INVENTORY", "an apply reads the cluster itself")):
+        if environ.get(name, "").strip():
+            raise UsageError(f"{why}, and {name} is set", hint="give it to the review alone: in the action, inputs "
+                             "`reports` and `inventory`; in GitLab, variables of its job")
+
+
+def _applied(job: Job, plan_file: str | None, lock_timeout_s: float) -> JobResult:
+    output = ApplyOutput(ApplyFormat.TABLE)
+    try:
+        options, where = PlanOptions(force=job.force, files=job.files), job.where if plan_file else _where(job)
+        with proposed(job.invocation, plan_file, options, where, yes=True) as proposal:
+            task = proposal.task
+            output.plan = task.plan
+            agreed_to(job.invocation, proposal, ApplyFormat.TABLE, force=job.force, yes=True)
+            options_of_run = ApplyOptions(lock_timeout_s=lock_timeout_s, single_use=task.single_use)
+            code = carry_out(task, options_of_run, output, None)
+        return JobResult(_report(task.plan, output.outcomes, code), code, task.plan.plan_id, bool(task.plan.actions))
+    except UsageError:
+        raise
+    except FleetctlError as error:
+        failures.explain(error)
+        return _failed(job, output.plan or _saved(job, plan_file), error)
+
+
+def _where(job: Job) -> Where:
+    """Return which cluster: as the job gives it, else as the merged files do."""
+    if job.address() or "-" in job.files or job.forge is None or job.forge.change:
+        return job.where
+    return replace(job.where, address=trusted_address(load_fleet(job.files), None, job.forge))
+
+
+def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
+    """Return the report that the history would show of this run, under the fleet's name."""
+    git = plan.fleet.git
+    run = HistoryRun(
+        id=f"apply:{plan.plan_id}", verb="apply", fleet=plan.fleet.name, state="ok" if code == 0 else "partial",
+        message=totals(outcomes), plan_id=plan.plan_id, commit=git.commit if git else None,
+        branch=git.branch if git else None, tool_version=plan.tool_version, create=len(plan.actions),
+        files=plan.fleet.files, outcomes=outcomes,
+    )
+    report = run_report(run)
+    facts = tuple(fact for fact in report.facts if fact[0] != "run")  # the plan's id is a fact of its own
+    return replace(report, identity=f"apply:{plan.fleet.name}", verdict=totals(outcomes), exit_code=code, facts=facts,
+                   title=f"Apply of fleet {plan.fleet.name}")
+
+
+def _saved(job: Job, plan_file: str | None) -> Plan | None:
+    """Return the plan that was refused, to name its fleet; None where there is none or it cannot be read."""
+    try:
+        return read_saved_plan(job.invocation, plan_file) if plan_file else None
+    except DocumentError:
+        return None
+
+
+def _failed(job: Job, plan: Plan | None, error: FleetctlError) -> JobResult:
+    name = plan.fleet.name if plan else fleet_name(job.invocation, job.files, None) or "unknown"
+    report = failure_report(error, identity=f"apply:{name}", fleet=name, title=f"No apply of fleet {name}")
+    return JobResult(report, error.exit_code, plan.plan_id if plan else "", bool(plan and plan.actions))

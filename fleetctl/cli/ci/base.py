@@ -1,0 +1,111 @@
+"""The base of a change under review, and the cluster it is planned on.
+
+Neither comes from the change itself: the cluster that a pull request names would be sent this job's token. An address
+that is trusted here counts as given, like --address (see `workflow/cluster.py:open_dashboard`); no other address in a
+file does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fleetctl.errors import FleetctlError, RevisionError
+from fleetctl.fleetfile.compose import compose_bytes
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.sources import read_sources
+from fleetctl.forge.change import ChangeRequest, Forge
+from fleetctl.render.report.model import Column, Finding, Report, Table
+from fleetctl.review.base import load_base
+from fleetctl.review.revisions import MissingRevision, NoRepository, repository_of
+from fleetctl.review.sides import Side
+from fleetctl.workflow.base_plan import why_unknown
+from fleetctl.workflow.invocation import Invocation
+
+NOT_FETCHED = ("the checkout lacks the base of the change: in GitHub Actions give actions/checkout fetch-depth: 0, in "
+               "GitLab set GIT_DEPTH: 0")
+
+NOT_CHECKED_OUT = "check the repository out before this step, with its history"
+
+NAME_CLUSTER = "name the cluster to plan on: --address, FLEETCTL_ADDRESS, or the action's input `address`"
+
+
+def base_revision(invocation: Invocation, change: ChangeRequest | None, files: Sequence[str]) -> str | None:
+    """Return the revision the change starts from; None where there is no change, or its base is unknown.
+
+    Forges check out the result of a merge: its first parent is the target branch, its second the change. Raises
+    RevisionError for files outside a repository.
+    """
+    if change is None:
+        return None
+    try:
+        merged = repository_of(files[0], invocation.environ).find("HEAD^2")
+    except NoRepository as error:
+        raise RevisionError(error.message, hint=NOT_CHECKED_OUT) from None
+    if merged and merged.id == change.head:
+        return "HEAD^1"
+    return f"{change.base}...HEAD" if change.base else None
+
+
+def read_base(invocation: Invocation, files: Sequence[str], revision: str) -> Side:
+    """Return the fleet as it was at the revision; raises RevisionError, with how to fetch it, where it is missing."""
+    try:
+        return load_base(files, revision, invocation.environ)
+    except MissingRevision as error:
+        raise RevisionError(error.message, hint=NOT_FETCHED) from None
+
+
+def trusted_address(head: ResolvedFleet, base: Side | None, forge: Forge | None) -> str | None:
+    """Return the cluster of the files where the job may trust it: the base names the same, or the forge says that no
+    change is under review. None = the author of the files may be anyone.
+
+    Raises FleetctlError when a change names another cluster than its base did.
+    """
+    if base is None and (forge is None or forge.change is None):
+        return head.cluster.address if forge else None
+    _refuse_new_address(head, base)
+    return head.cluster.address
+
+
+def _refuse_new_address(head: ResolvedFleet, base: Side | None) -> None:
+    if (base is None or base.problems) and head.cluster.address:
+        raise FleetctlError(
+            "the change sets spec.cluster.address, and the address in its base is unknown; that cluster was not "
+            "contacted", hint=NAME_CLUSTER)
+    known = base.fleet.cluster.address if base and base.fleet else None
+    if head.cluster.address not in (None, known):
+        raise FleetctlError(
+            "the change sets another spec.cluster.address than its base; that cluster was not contacted",
+            hint=NAME_CLUSTER)
+
+
+def add_warning(base: Side | None, report: Report) -> Report:
+    """Return the report; if the base has errors, with why it does not say what the change causes alone."""
+    if base is None or not base.problems:
+        return report
+    text = why_unknown(base)
+    table = Table("base", "This change alone", (Column("message", "what"),), ((text,),), rank=0)
+    return replace(report, tables=(table, *report.tables),
+                   findings=(*report.findings, Finding("warning", "BASE_BROKEN", base.revision.name, text)))
+
+
+def fleet_name(invocation: Invocation, files: Sequence[str], revision: str | None) -> str:
+    """Return the fleet's name, also where its files have errors: from them, from the base, else the files' names."""
+    name = _name_in(files)
+    if name is None and revision is not None:
+        try:
+            base = read_base(invocation, files, revision)
+        except RevisionError:
+            base = None
+        name = base.fleet.name if base and base.fleet else None
+    return name or ", ".join(files)
+
+
+def _name_in(files: Sequence[str]) -> str | None:
+    read, _ = read_sources(files, None)
+    for source in read:
+        for document in compose_bytes(source).documents:
+            node = document.node(("metadata", "name"))
+            if node is not None and isinstance(node.value, str) and node.value:
+                return node.value
+    return None

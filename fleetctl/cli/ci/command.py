@@ -1,0 +1,24 @@
+"""`fleetctl ci validate`, `review` and `apply`: the steps of a job for a pull request, and of a job after its merge.
+
+Each is the command of that name (review is plan) with what a job needs around it.
+"""
+
+from __future__ import annotations
+
+from fleetctl.cli.commands import Listed, command_app, epilog, lazy_group
+
+COMMANDS = {
+    "validate": Listed("ci.validate", "Check fleet files, and report to the forge."),
+    "review": Listed("ci.review", "Plan a change, and report to the forge."),
+    "apply": Listed("ci.apply", "Apply what was merged, and report to the forge."),
+}
+EPILOG = epilog(
+    "fleetctl ci review -f fleets/ --report html=plan.html",
+    "fleetctl ci apply prod.fleetplan",
+    exit_codes="those of validate, plan and apply; see `fleetctl ci review --help`")
+app = command_app()
+
+
+@app.callback(cls=lazy_group(COMMANDS), epilog=EPILOG)
+def ci() -> None:
+    """Validate, review or apply a change in a CI job."""

@@ -1,0 +1,112 @@
+"""What a CI job is to do, from its flags and variables, and how it came out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.reporting import parse_reports
+from fleetctl.errors import UsageError
+from fleetctl.forge.change import ChangeRequest, Forge, ForgeName
+from fleetctl.planner.outcome import CHANGES, NOTHING_TO_DO, PARTIAL
+from fleetctl.render.report.model import Report
+from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation, Where
+from fleetctl.workflow.output_files import check_out
+
+# every flag has a variable, for a template cannot build a command line safely
+ForgeOption = Annotated[ForgeName, typer.Option("--forge", envvar="FLEETCTL_FORGE", help="The forge to report to.")]
+ForceOption = Annotated[bool, typer.Option(
+    "--force", envvar="FLEETCTL_FORCE", help="Lift the thresholds of spec.policy; protected models stay protected.")]
+
+
+class FailOn(str, Enum):
+    """What fails a review, besides errors."""
+
+    POLICY = "policy"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of `fleetctl ci`."""
+
+    invocation: Invocation
+    files: tuple[str, ...]
+    where: Where
+    forge: Forge | None = None
+    base: str | None = None
+    out: Path | None = None
+    reports: tuple[str, ...] = ()
+    fail_on: FailOn = FailOn.POLICY
+    force: bool = False
+    comment: bool = True
+
+    @property
+    def change(self) -> ChangeRequest | None:
+        """The pull or merge request under review; None where there is none."""
+        return self.forge.change if self.forge else None
+
+    def check(self) -> None:
+        """Raise UsageError for what cannot be done, before anything is read or asked."""
+        if not self.files:
+            raise UsageError("no fleet files", hint="give -f FLEET, or FLEETCTL_FILES")
+        if "-" in self.files:
+            raise UsageError("standard input is not a file of the repository", hint="name the fleet files")
+        reading = (*self.files, self.where.inventory)
+        check_out(self.out, reading)
+        parse_reports(self.reports, beside=self.out, reading=reading)
+
+    def address(self) -> str | None:
+        """Return the cluster's address as the job itself gives it."""
+        return self.where.address or self.invocation.environ.get(ADDRESS_VARIABLE)
+
+    def exit_code(self, code: int) -> int:
+        """Return the exit code of a review whose plan has `code`: changes alone do not fail it."""
+        fine = {NOTHING_TO_DO, CHANGES} if self.fail_on is FailOn.BLOCKED else {NOTHING_TO_DO, CHANGES, PARTIAL}
+        return 0 if code in fine else code
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How a job came out. `code` is that of the plan or apply, whatever the process ends with."""
+
+    report: Report
+    code: int
+    plan_id: str = ""
+    has_changes: bool = False
+    plan_file: str = ""
+    reports: tuple[str, ...] = ()
+
+    def outputs(self, root: str) -> dict[str, str]:
+        """Return the values for later steps; paths are relative to `root`, the checkout's, as steps expect.
+
+        `summary` holds no text of a fleet file, a plan or a cluster: people put it into scripts.
+        """
+        counts = ", ".join(f"{total.count} {total.label}" for total in self.report.totals)
+        return {
+            "plan_id": self.plan_id,
+            "has_changes": str(self.has_changes).lower(),
+            "exit_code": str(self.code),
+            "summary": counts if self.report.kind == "problems" else self.report.verdict,
+            "plan_file": _from_root(self.plan_file, root),
+            "reports": "\n".join(_from_root(file, root) for file in self.reports),
+        }
+
+
+def _from_root(file: str, root: str) -> str:
+    """Return a file's path from the root of the checkout on; the whole path of a file outside."""
+    if not file or not root:
+        return file
+    whole = Path(os.path.abspath(file))  # noqa: PTH100  resolve() would follow links
+    return str(whole.relative_to(root)) if whole.is_relative_to(root) else str(whole)
+
+
+def lines_of(given: list[str] | None, variable: str) -> tuple[str, ...]:
+    """Return the values of a flag, else the lines of its variable."""
+    entries = os.environ.get(variable, "").splitlines()
+    return tuple(given or (line.strip() for line in entries if line.strip()))

@@ -1,0 +1,159 @@
+"""The review of a change in CI: validate, plan, show what the change causes alone, and report to the forge.
+
+An error is sent to the forge as well: without it the comment would still show the old plan.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from fleetctl.cli import failures, flags
+from fleetctl.cli.ci.base import add_warning, base_revision, fleet_name, read_base, trusted_address
+from fleetctl.cli.ci.job import FailOn, ForceOption, ForgeOption, Job, JobResult, lines_of
+from fleetctl.cli.ci.publish import publish
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import message_console
+from fleetctl.cli.plan_formats import plan_formats
+from fleetctl.cli.process import this_invocation
+from fleetctl.cli.reporting import Formats, ReportOption, parse_reports, show, write_reports
+from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.forge.change import ForgeName
+from fleetctl.forge.detect import find_forge
+from fleetctl.planner.options import PlanOptions
+from fleetctl.render.problems import render_problems
+from fleetctl.render.report.formats import OWN_FORMATS, ReportFormat
+from fleetctl.render.report.model import Report
+from fleetctl.render.report.of_failure import failure_report
+from fleetctl.render.report.of_problems import problems_report
+from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.planning import plan_fleet
+from fleetctl.workflow.saved_plan import save_plan
+
+EPILOG = epilog(
+    "fleetctl ci review -f fleets/prod.yaml --address http://ray-head:8265",
+    "fleetctl ci review -f fleets/ --inventory snapshot.json --report html=p.html",
+    "fleetctl ci review -f fleets/ --out prod.fleetplan --fail-on blocked",
+    exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage")
+PlanOption = Annotated[Path | None, flags.option(
+    "--out", "-o", metavar="FILE", envvar="FLEETCTL_PLAN", dir_okay=False,
+    help="Also save the plan for `apply FILE`; mode 0600. It holds env values.")]
+InventoryOption = Annotated[str | None, flags.option(
+    "--inventory", metavar="FILE", envvar="FLEETCTL_INVENTORY",
+    help="Read this inventory document instead of the cluster.")]
+BaseOption = Annotated[str | None, flags.option(
+    "--base", metavar="REV", envvar="FLEETCTL_BASE",
+    help="Compare with this git revision. [default: the base of the pull request]")]
+ChangeOption = Annotated[int | None, flags.option(
+    "--pull-request", metavar="N", envvar="FLEETCTL_PULL_REQUEST",
+    help="The pull or merge request to comment on, where the job does not know it.")]
+CommentOption = Annotated[bool, typer.Option(
+    "--comment/--no-comment", envvar="FLEETCTL_COMMENT", help="Keep a comment on the change up to date.")]
+FailOnOption = Annotated[FailOn, typer.Option(
+    "--fail-on", envvar="FLEETCTL_FAIL_ON",
+    help="What fails the job besides errors: a policy that refuses, or also blocked replicas.")]
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def review(
+    files: flags.OptionalFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: InventoryOption = None,
+    base: BaseOption = None,
+    out: PlanOption = None,
+    report: ReportOption = None,
+    fail_on: FailOnOption = FailOn.POLICY,
+    force: ForceOption = False,
+    comment: CommentOption = True,
+    pull_request: ChangeOption = None,
+    forge: ForgeOption = ForgeName.AUTO,
+) -> int:
+    """Plan a change, and report to the forge.
+
+    The forge gets a comment that is kept up to date, a summary page, annotations and outputs. Nothing is changed in the
+    cluster. Files may also come from FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line. Without a forge it
+    prints the plan.
+    """
+    return run_review(Job(
+        this_invocation(), lines_of(files, "FLEETCTL_FILES"), Where(inventory, address, namespace), base=base, out=out,
+        reports=lines_of(report, "FLEETCTL_REPORTS"), fail_on=fail_on, force=force, comment=comment,
+        forge=find_forge(os.environ, forge, number=pull_request),
+    ))
+
+
+def run_review(job: Job) -> int:
+    """Review, report to the forge, and return the exit code; raises UsageError for flags that do not go together."""
+    job.check()
+    try:
+        result = _reviewed(job)
+    except UsageError:
+        raise
+    except FleetctlError as error:
+        failures.explain(error)
+        result = _failed(job, error)
+    publish(job, result, comment=job.comment)
+    return job.exit_code(result.code)
+
+
+def _reviewed(job: Job) -> JobResult:
+    loaded = inspect_fleet(job.files)
+    fleet, revision = loaded.sound(), _revision(job)
+    base = read_base(job.invocation, job.files, revision) if revision is not None else None
+    where = job.where
+    if not where.inventory and not job.address():
+        where = replace(where, address=trusted_address(fleet, base, job.forge))
+    options = PlanOptions(force=job.force, files=job.files)
+    planned = plan_fleet(job.invocation, loaded, options, where, base=base)
+    plan, reports = planned.plan, parse_reports(job.reports, beside=job.out)
+    formats = plan_formats(planned.shown(), planned.map)
+    show(formats, ReportFormat.TABLE)
+    write_reports(formats, reports)
+    if job.out:
+        save_plan(job.invocation, plan, job.out)
+    render_problems(loaded.problems, message_console())
+    report = add_warning(base, formats.report())
+    report = replace(report, findings=(*report.findings, *problems_report(loaded).findings))
+    return JobResult(report, plan.exit_code, plan.plan_id, bool(plan.actions), plan_file=str(job.out or ""),
+                     reports=tuple(str(one.path) for one in reports))
+
+
+def _revision(job: Job) -> str | None:
+    return base_revision(job.invocation, job.change, job.files) if job.base is None else job.base
+
+
+def _failed(job: Job, error: FleetctlError) -> JobResult:
+    try:
+        revision = _revision(job)
+    except FleetctlError:
+        revision = None
+    name = fleet_name(job.invocation, job.files, revision)
+    report = failure_report(error, identity=f"plan:{name}", fleet=name, title=f"No plan for fleet {name}")
+    return JobResult(report, error.exit_code, reports=_write_failure(job, report))
+
+
+def _write_failure(job: Job, report: Report) -> tuple[str, ...]:
+    """Write the reports that can hold the failure, which `table` and `json` cannot; return those written.
+
+    A report that cannot be written, which may be the failure itself, does not keep the others from being written.
+    """
+
+    def no_plan(*_: object) -> NoReturn:
+        raise AssertionError("there is no plan to show")
+
+    formats, written = Formats(table=no_plan, json=no_plan, report=lambda: report), []
+    for one in parse_reports(job.reports, beside=job.out):
+        if one.format not in OWN_FORMATS:
+            try:
+                write_reports(formats, [one])
+            except FleetctlError as error:
+                failures.explain(error)
+            else:
+                written.append(str(one.path))
+    return tuple(written)

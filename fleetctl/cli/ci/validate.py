@@ -1,0 +1,55 @@
+"""The check of fleet files in CI, for jobs that reach no cluster: every branch, and pull requests from forks."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from fleetctl.cli import flags
+from fleetctl.cli.ci.job import ForgeOption, Job, JobResult, lines_of
+from fleetctl.cli.ci.publish import publish
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.process import this_invocation
+from fleetctl.cli.reporting import ReportOption, parse_reports, show
+from fleetctl.cli.validate import problem_formats
+from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.forge.change import ForgeName
+from fleetctl.forge.detect import find_forge
+from fleetctl.render.report.formats import ReportFormat
+from fleetctl.workflow.invocation import Where
+
+EPILOG = epilog(
+    "fleetctl ci validate -f fleets/prod.yaml --report junit=fleet.xml",
+    exit_codes="0 fine (warnings included), 1 errors, 64 usage")
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def validate(
+    files: flags.OptionalFiles = None,
+    report: ReportOption = None,
+    forge: ForgeOption = ForgeName.AUTO,
+) -> int:
+    """Check fleet files, and report to the forge.
+
+    The forge gets annotations, a summary page and outputs; no cluster is contacted. Files may also come from
+    FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line.
+    """
+    return run_validate(Job(
+        this_invocation(), lines_of(files, "FLEETCTL_FILES"), Where(), reports=lines_of(report, "FLEETCTL_REPORTS"),
+        forge=find_forge(os.environ, forge),
+    ))
+
+
+def run_validate(job: Job) -> int:
+    """Validate, report to the forge, on its summary page and at the lines, and return 1 where there are errors."""
+    job.check()
+    loaded = inspect_fleet(job.files)
+    formats, reports = problem_formats(loaded), parse_reports(job.reports)
+    show(formats, ReportFormat.TABLE, reports)
+    report = formats.report()
+    name = f"validate:{loaded.fleet.name}" if loaded.fleet else "validate"
+    result = JobResult(replace(report, identity=name), report.exit_code,
+                       reports=tuple(str(one.path) for one in reports))
+    publish(job, result, comment=False)
+    return result.code

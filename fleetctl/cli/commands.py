@@ -1,0 +1,59 @@
+"""How a command is built: its application, the foot of its help, and groups that import a command when it runs.
+
+`--help` and the completion of command names import no command: the line that lists a command is in the group's table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from textwrap import fill
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+VERBATIM = "\b"  # the help formatter keeps the lines of a paragraph that begins with it
+
+
+class Listed(NamedTuple):
+    """A command as help lists it; it is the `app` of its module below `fleetctl.cli`."""
+
+    module: str
+    summary: str
+
+    def load(self) -> Any:  # noqa: ANN401  Click's Command, of which typer brings its own
+        """Import the module and return the command."""
+        return get_command(import_module(f"fleetctl.cli.{self.module}").app)
+
+
+def lazy_group(commands: Mapping[str, Listed]) -> type[TyperGroup]:
+    """Return the class of a group with these commands, in this order."""
+
+    class LazyGroup(TyperGroup):
+        def __init__(self, **settings: Any) -> None:  # noqa: ANN401  typer's own
+            super().__init__(**settings)
+            self.commands = {name: TyperCommand(name, short_help=one.summary) for name, one in commands.items()}
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:  # noqa: ANN401
+            """Return the command that the arguments begin with, imported, and the arguments after it."""
+            name, listed, rest = super().resolve_command(ctx, args)
+            return name, commands[name].load() if name and listed else None, rest
+
+    return LazyGroup
+
+
+def command_app(**settings: Any) -> typer.Typer:  # noqa: ANN401  typer's own
+    """Return an application for one command, or for a group of commands."""
+    # `completion` prints scripts of ours, which know the signs in model keys
+    return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False, **settings)
+
+
+def epilog(*examples: str, exit_codes: str) -> str:
+    """Return the end of a command's help; `exit_codes` is such as `0 fine, 1 error, 64 usage`."""
+    shown = "\n".join(f"  {example}" for example in examples)
+    kept = re.sub(r"(\d) ", "\\1\xa0", exit_codes)  # a code stays on the line of its meaning
+    codes = fill(kept, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False).replace("\xa0", " ")
+    return f"{VERBATIM}\nExamples:\n{shown}\n\n{VERBATIM}\nExit codes:\n{codes}"

@@ -1,0 +1,98 @@
+"""The flags that several commands share: one spelling, one meaning, one help text.
+
+A command takes one by annotating a parameter; its own signature says whether it is required and its default.
+Durations arrive as seconds.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic_core import PydanticCustomError
+
+from fleetctl.cli.completion import complete_model_keys
+from fleetctl.documents.quantity import DURATION_ALLOWED, parse_duration
+
+
+class OutputFormat(str, Enum):
+    """What a command that shows something prints."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def duration(value: str | float) -> float:
+    """Turn a flag such as `90s` or `1h30m` into seconds; a default that is already a number passes through."""
+    if isinstance(value, (int, float)):
+        return float(value)
+    try:
+        return float(parse_duration(value))
+    except PydanticCustomError as error:
+        longer = error.type == "absurd_quantity"
+        raise typer.BadParameter(f"{value!r} is {'longer than 30d' if longer else f'not {DURATION_ALLOWED}'}") from None
+
+
+def expiry_duration(value: str | float) -> float:
+    """Like `duration`, for a time of validity: at least a second."""
+    seconds = duration(value)
+    if seconds < 1:
+        raise typer.BadParameter(f"{value!r} is too short; at least 1s")
+    return seconds
+
+
+def option(*names: str, metavar: str, help: str, **settings: Any) -> Any:  # noqa: A002, ANN401  typer's own
+    """Return a flag with a value, whose default, if it has one, is in its help text."""
+    return typer.Option(*names, metavar=metavar, help=help, show_default=False, **settings)
+
+
+_FLEET_FILES = option(
+    "--file", "-f", metavar="PATH", help="Fleet file, a folder of them, or - for standard input; repeatable.")
+Files = Annotated[list[str], _FLEET_FILES]
+OptionalFiles = Annotated[list[str] | None, _FLEET_FILES]
+ClusterFiles = Annotated[list[str] | None, option(
+    "--file", "-f", metavar="PATH", help="Fleet file that names the cluster and its namespace; repeatable.")]
+Address = Annotated[str | None, option(
+    "--address", metavar="URL",
+    help="Ray dashboard, as http://ray-head:8265. [env: FLEETCTL_ADDRESS; else spec.cluster.address]")]
+Namespace = Annotated[str | None, option(
+    "--namespace", metavar="NAME",
+    help="Ray namespace of the replicas. [env: FLEETCTL_NAMESPACE; else spec.cluster.namespace, else fleet]")]
+OwnFiles = Annotated[list[str] | None, option(
+    "--file", "-f", metavar="PATH",
+    help="Fleet file that names the cluster and its namespace; show only its replicas. Repeatable.")]
+Inventory = Annotated[str | None, option(
+    "--inventory", metavar="FILE", help="Read this inventory document instead of the cluster; - for standard input.")]
+Format = Annotated[OutputFormat, typer.Option("--format", help="What to print on standard output.")]
+Out = Annotated[Path | None, option(
+    "--out", "-o", metavar="FILE", dir_okay=False,
+    help="Also save the plan for `apply FILE`; mode 0600, replaced atomically.")]
+DetailedExitCode = Annotated[bool, typer.Option(
+    "--detailed-exitcode",
+    help="Exit 0 for nothing to do, 2 for changes, 3 if anything is blocked, 4 if a policy refuses.")]
+Target = Annotated[list[str] | None, option(
+    "--target", metavar="MODEL", autocompletion=complete_model_keys, help="Only this model; repeatable.")]
+Exclude = Annotated[list[str] | None, option(
+    "--exclude", metavar="MODEL", autocompletion=complete_model_keys, help="All but this model; repeatable.")]
+AdoptFrom = Annotated[str | None, option(
+    "--adopt-from", metavar="FLEET",
+    help="The fleet was called FLEET: count its replicas as ours. Needed until all of them have been replaced.")]
+Force = Annotated[bool, typer.Option(
+    "--force", help="Lift the thresholds of spec.policy for this run; protected models stay protected.")]
+Base = Annotated[str | None, option(
+    "--base", metavar="REV",
+    help="Also show what the change since this git revision causes alone; REV... = since this branch left it.")]
+Expires = Annotated[float, option(
+    "--expires", metavar="DURATION", parser=expiry_duration,
+    help="How long a saved plan stays valid, from its inventory on; at most 30d. [default: 24h]")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Parallelism = Annotated[int, typer.Option(
+    "--parallelism", metavar="N", min=1, max=1000, help="How many replicas start at the same time.")]
+LockTimeout = Annotated[float, option(
+    "--lock-timeout", metavar="DURATION", parser=duration,
+    help="How long to wait while another apply of this fleet runs. [default: 0s]")]
+WaitTimeout = Annotated[float | None, option(
+    "--wait-timeout", metavar="DURATION", parser=duration,
+    help="How long to follow; then exit 7, while the apply continues in the cluster. [default: no limit]")]

@@ -1,0 +1,40 @@
+"""Who starts a run, and the id of its job: what the cluster's list of runs shows."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+
+from fleetctl.apply.record import Starter
+
+
+def starter(environ: Mapping[str, str]) -> Starter:
+    """Return who starts a run: `user@host`; in CI the person who triggered the job, and the address of the job."""
+    run = environ.get("GITHUB_RUN_ID") or environ.get("CI_JOB_ID")
+    if not run:
+        return Starter(f"{_user()}@{socket.gethostname()}")
+    person = environ.get("GITHUB_ACTOR") or environ.get("GITLAB_USER_LOGIN") or f"{_user()}@{socket.gethostname()}"
+    return Starter(f"{person} (CI run {run})", ci_address(environ))
+
+
+def ci_address(environ: Mapping[str, str]) -> str | None:
+    """Return the address of the CI job's page; None outside CI."""
+    server, repository = environ.get("GITHUB_SERVER_URL"), environ.get("GITHUB_REPOSITORY")
+    if server and repository and (run := environ.get("GITHUB_RUN_ID")):
+        return f"{server}/{repository}/actions/runs/{run}"
+    return environ.get("CI_JOB_URL") or None
+
+
+def new_job_id(verb: str) -> str:
+    """Return a new submission id for a Ray Job."""
+    return f"fleetctl-{verb}-{secrets.token_hex(6)}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

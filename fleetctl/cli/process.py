@@ -1,0 +1,40 @@
+"""Where environment, home folder, clock and standard input of this process enter the program."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from fleetctl.cli import signals
+from fleetctl.cli.console import say
+from fleetctl.errors import UsageError
+from fleetctl.workflow.invocation import Invocation
+
+
+def this_invocation() -> Invocation:
+    """Return what this process brings along."""
+    return Invocation(os.environ, home_folder(), now_text, read_stdin, say, lambda: signals.received)
+
+
+def read_stdin() -> bytes:
+    """Return all of standard input."""
+    return sys.stdin.buffer.read()
+
+
+def now_text() -> str:
+    """Return the time now: RFC 3339, UTC, whole seconds."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def home_folder() -> Path:
+    """Return the home folder; one that does not exist where the user has none."""
+    return Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home() raises in a container without a passwd entry
+
+
+def refuse_two_readers(files: Sequence[str], inventory: str | None) -> None:
+    """Raise UsageError when standard input is to be read as more than one thing."""
+    if [*files, inventory].count("-") > 1:
+        raise UsageError("standard input can be read only once", hint="give `-` once, to --file or to --inventory")

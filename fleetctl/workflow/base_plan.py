@@ -1,0 +1,71 @@
+"""What a change of the fleet files causes alone, for `plan --base`: the base is planned on the same inventory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fleetctl.documents.difference import Revision
+from fleetctl.documents.plan import Plan
+from fleetctl.documents.quantity import count_of
+from fleetctl.fleetfile.load import LoadedFleet
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.planner.options import PlanOptions
+from fleetctl.render.difference_text import revision_text
+from fleetctl.review.cause import change_caused, with_change
+from fleetctl.review.compare import differences, written
+from fleetctl.review.sides import WORKING_TREE, Side
+from fleetctl.workflow.invocation import Invocation
+from fleetctl.workflow.planned import Planned
+
+
+def add_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planned: Planned) -> Plan:
+    """Return the plan with what the change since the base (see review/base.py) causes alone.
+
+    A base with errors, which the change may be there to fix, gives a warning and the plan as it is.
+    """
+    if base.problems:
+        invocation.say("warning", why_unknown(base))
+        return planned.plan
+    head = Side(Revision(name=WORKING_TREE, files=list(planned.options.files)), planned.fleet, loaded.documents)
+    found = list(differences(written(base), written(head)))
+    # planning takes its time, and most pull requests change no fleet
+    before = planned.plan if not found and _keys(base) == _keys(head) else _plan(base, planned)
+    return with_change(planned.plan, change_caused(before, planned.plan, found, base.revision))
+
+
+def why_unknown(base: Side) -> str:
+    """Return why a plan cannot say what its change causes alone: the base has errors."""
+    return (f"the fleet at {revision_text(base.revision)} cannot be read ({count_of(len(base.problems), 'problem')}), "
+            "so what the change causes alone is unknown")
+
+
+def _keys(side: Side) -> list[str]:
+    return [model.key for model in side.fleet.models] if side.fleet else []
+
+
+def _plan(base: Side, planned: Planned) -> Plan | None:
+    """Return the plan of the base on the same inventory; None where there was no fleet yet."""
+    from fleetctl.planner.plan import make_plan  # NumPy
+
+    if base.fleet is None:
+        return None
+    made = make_plan(base.fleet, planned.inventory, _options(base.fleet, planned.options), planned.facts)
+    return _creating_nothing(made) if _in_another_namespace(base.fleet, planned) else made
+
+
+def _options(fleet: ResolvedFleet, options: PlanOptions) -> PlanOptions:
+    """Return the flags as far as they name models of the base; a model that --target does not name stays unplanned."""
+    excludes = sorted(model.key for model in fleet.models if options.left_out(model.key) is not None)
+    return replace(options, targets=(), excludes=tuple(excludes))
+
+
+def _in_another_namespace(fleet: ResolvedFleet, planned: Planned) -> bool:
+    """Return whether the base keeps its replicas in a namespace that this inventory does not count."""
+    used = planned.facts.namespace
+    return fleet.cluster.namespace != used == planned.fleet.cluster.namespace
+
+
+def _creating_nothing(plan: Plan) -> Plan:
+    """Return the plan of a fleet whose replicas this inventory does not show: it would create none of them again."""
+    rows = [row.model_copy(update={"create": 0, "blocked": 0}) for row in plan.models]
+    return plan.model_copy(update={"models": rows})

@@ -1,0 +1,69 @@
+"""The git state of the fleet files: commit, branch, and whether they have changes that are not committed.
+
+Reads only, runs nothing that the repository configures, and whatever goes wrong means "not known".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fleetctl.documents.plan import GitFacts
+from fleetctl.errors import RevisionError
+from fleetctl.fleetfile.sources import STDIN_NAME
+from fleetctl.review.git_command import Git
+
+TIMEOUT_S = 5.0
+NO_SUCH_KEY = 1
+OF_A_PERSON = frozenset({"system", "global", "command"})
+
+
+def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | None:
+    """Return commit and branch of the first file's repository, or None where there is none or all came from
+    standard input; `dirty` is about the fleet files alone.
+    """
+    paths = [Path(file).absolute() for file in files if file != STDIN_NAME]
+    if not paths:
+        return None
+    git = Git(str(paths[0].parent), environ)
+    try:
+        unfiltered = _without_filters(git)
+        if unfiltered is None:
+            return None
+        answer = git.run(*unfiltered, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--",
+                         *(str(path) for path in paths), timeout_s=TIMEOUT_S)
+    except RevisionError:
+        return None
+    return _parse(os.fsdecode(answer.stdout)) if answer.returncode == 0 else None
+
+
+def _without_filters(git: Git) -> list[str] | None:
+    """Return options for `git` that switch off the filters this repository configures; None where that cannot be done.
+
+    A filter is a program that `git status` runs on a file to see whether it has changed. One that a person has set up
+    for all repositories, such as Git LFS, stays. A file whose filter is off is dirty unless its time proves otherwise.
+    """
+    answer = git.run("config", "-z", "--show-scope", "--name-only", "--get-regexp", r"^filter\.", timeout_s=TIMEOUT_S)
+    if answer.returncode not in (0, NO_SUCH_KEY):
+        return None
+    words = os.fsdecode(answer.stdout).split("\0")
+    names = {name.rpartition(".")[0] for scope, name in zip(words[::2], words[1::2], strict=False)
+             if scope not in OF_A_PERSON}
+    if any("=" in name for name in names):  # git takes what is before the first one for the name
+        return None
+    off = ("clean=", "process=", "required=false")
+    return [word for name in sorted(names) for setting in off for word in ("-c", f"{name}.{setting}")]
+
+
+def _parse(status: str) -> GitFacts | None:
+    lines = status.splitlines()
+    headers = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# ") and " " in line[2:])
+    commit, branch = headers.get("branch.oid", ""), headers.get("branch.head")
+    if not commit or commit == "(initial)":
+        return None
+    return GitFacts(
+        commit=commit,
+        branch=None if branch == "(detached)" else branch,
+        dirty=any(not line.startswith("# ") for line in lines),
+    )

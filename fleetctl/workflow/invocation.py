@@ -1,0 +1,31 @@
+"""What one run of the command line brings along; `cli/` reads it from this process and hands it down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ADDRESS_VARIABLE = "FLEETCTL_ADDRESS"
+NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """Environment, home folder, clock (RFC 3339, UTC), standard input, labelled messages, count of interrupts."""
+
+    environ: Mapping[str, str]
+    home: Path
+    now: Callable[[], str]
+    stdin: Callable[[], bytes]
+    say: Callable[[str, str], None]
+    interrupts: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the inventory comes from: --inventory, --address and --namespace, as given."""
+
+    inventory: str | None = None
+    address: str | None = None
+    namespace: str | None = None

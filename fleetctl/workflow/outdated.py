@@ -1,0 +1,52 @@
+"""What outdated replicas run differently, for `plan` and `status`: looked up in the logs of the applies.
+
+The cluster does not keep what a replica was started with; the apply that created it recorded it. The answer is shown
+and never saved: the bytes of a plan do not depend on which logs are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fleetctl.apply.past_shapes import Recorded, SpecOf, find_recorded
+from fleetctl.documents.plan import Drift
+from fleetctl.errors import ApplyError, InventoryError
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.render.difference_text import change_text
+from fleetctl.review.running import changed_since
+
+NOT_RECORDED = "what it was started with is no longer recorded"
+HIDDEN_ALONE = "engine.env: a value is different (values are not recorded)"
+HIDDEN_BESIDE = "engine.env: values may be different, too (they are not recorded)"
+
+Changes = Mapping[SpecOf, Sequence[str]]
+"""What differs, in words, by model key and the spec hash that its replicas run."""
+
+
+def look_up_changes(client: DashboardClient, fleet: ResolvedFleet, drift: Iterable[Drift]) -> Changes:
+    """Return what differs for each spec that runs and is not the file's; asks the cluster only if there is one."""
+    models = {model.key: model for model in fleet.models}
+    wanted = {(one.model, one.runs): None for one in drift if one.runs is not None and one.model in models}
+    if not wanted:
+        return {}
+    try:
+        recorded = find_recorded(client, fleet.name, wanted)
+    except (ApplyError, InventoryError) as error:
+        return dict.fromkeys(wanted, (f"what it was started with could not be looked up: {error.message}",))
+    return {spec: _words(recorded.get(spec), models[spec[0]]) for spec in wanted}
+
+
+def add_changes(drift: Iterable[Drift], changes: Changes) -> list[Drift]:
+    """Return drift with what differs."""
+    return [one.model_copy(update={"changes": list(changes[one.model, one.runs])})
+            if one.runs is not None and (one.model, one.runs) in changes else one for one in drift]
+
+
+def _words(recorded: Recorded | None, model: ResolvedModel) -> list[str]:
+    since = changed_since(recorded.shape, recorded.model.spec_hash, model) if recorded else None
+    if since is None:
+        return [NOT_RECORDED]
+    words = [change_text(difference) for difference in since.differences]
+    hidden = [HIDDEN_BESIDE if words else HIDDEN_ALONE] if since.hidden else []
+    return [*words, *hidden]

@@ -1,0 +1,76 @@
+"""Files that a run writes: each whole or not at all, and none over a file that the run reads."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.fleetfile.file_tree import DISK
+from fleetctl.fleetfile.sources import fleet_files
+
+
+def write_file(path: Path, text: str, *, mode: int | None) -> None:
+    """Write `text` to `path` in one step: a temporary file beside it, then one move.
+
+    With a `mode` the file is new, whatever had the name before. With None it must exist: its permissions stay, and a
+    link to it stays a link. Raises FleetctlError, `path` untouched, when it cannot be written.
+    """
+    target = path if mode is not None else path.resolve()
+    if not target.is_file() and (mode is None or target.exists()):
+        raise FleetctlError(f"cannot write {path}: it is not a regular file", hint="name a file")
+    try:
+        kept = stat.S_IMODE(target.stat().st_mode) if mode is None else mode
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+                os.fchmod(descriptor, kept)
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise FleetctlError(f"cannot write {path}: {error.strerror}") from None
+
+
+def check_out(out: Path | None, reading: Iterable[str | None] = ()) -> None:
+    """Raise UsageError when the --out of a plan is standard output, as it holds env values, or a file that is read."""
+    if str(out) == "-":
+        raise UsageError("--out needs a file: a saved plan holds env values", hint="--format json prints it, masked")
+    refuse_to_overwrite("--out", out, reading)
+
+
+def refuse_to_overwrite(flag: str, out: Path | None, reading: Iterable[str | None]) -> None:
+    """Raise UsageError when the file that `flag` would write is one that this run reads."""
+    if out is not None and out.resolve() in files_read(reading):
+        raise UsageError(f"{flag} {out}: {already_read(out)}", hint="name another file")
+
+
+def already_read(path: Path) -> str:
+    """Return why a file is not to be written."""
+    return f"{path} is read by this run"
+
+
+def files_read(paths: Iterable[str | None]) -> set[Path]:
+    """Return the real paths of the files that flags and arguments name, those in folders included.
+
+    None and standard input are skipped, and so is a folder that cannot be listed: reading it reports that.
+    """
+    return {file.resolve() for path in paths if path and path != "-" for file in _files(path)}
+
+
+def _files(path: str) -> Iterator[Path]:
+    if not DISK.is_folder(path):
+        yield Path(path)
+        return
+    try:
+        names = fleet_files(path, DISK)
+    except OSError:
+        return
+    yield from (Path(path) / name for name in names)

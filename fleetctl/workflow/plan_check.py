@@ -1,0 +1,93 @@
+"""Whether a saved plan could be applied now, found out without applying it; and the map to draw beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetctl.apply.prepare import refuse_expired, refuse_moved
+from fleetctl.apply.single_use import refuse_used
+from fleetctl.documents.fleet import Cluster
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.placement_map import PlacementMap
+from fleetctl.documents.plan import Plan
+from fleetctl.errors import FleetctlError, PlanStale, PlanUsed
+from fleetctl.fleetfile.load import load_fleet
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.inventory.read import Live, Snapshot, read_inventory
+from fleetctl.planner.complete import require_complete
+from fleetctl.workflow.cluster import open_dashboard
+from fleetctl.workflow.invocation import Invocation, Where
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A plan, the inventory it was checked against (None = none), and why an apply would refuse it."""
+
+    plan: Plan
+    inventory: Inventory | None
+    refusal: PlanStale | PlanUsed | None
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """What the plan relies on and is different now."""
+        return self.refusal.moved if isinstance(self.refusal, PlanStale) else ()
+
+    @property
+    def exit_code(self) -> int:
+        """6 where the plan is stale or used, else 0."""
+        return self.refusal.exit_code if self.refusal else 0
+
+    def map(self) -> PlacementMap | None:
+        """Return the placement map with the plan drawn in; None without an inventory or where it does not fit."""
+        from fleetctl.planner.questions.occupancy import placement_map  # NumPy
+        from fleetctl.planner.questions.world import World
+
+        if self.inventory is None or self.moved:
+            return None
+        world = World(_fleet_of(self.plan), self.inventory, self.plan.options.adopt_from)
+        try:
+            return placement_map(world, self.plan)
+        except ValueError:  # it fits only by a policy of the fleet file, which is not here
+            return None
+
+
+def check_plan(invocation: Invocation, plan: Plan, saved_as: str, where: Where, *, ask: bool) -> Checked:
+    """Find out whether the plan, saved as that file, could be applied now; the cluster is read only with `ask`.
+
+    Raises InventoryError when the inventory to check against could not be read whole.
+    """
+    now, seen, refusal = invocation.now(), None, None
+    try:
+        if ask:
+            seen = _read(invocation, plan, saved_as, now, where)
+            refuse_moved(plan, seen, saved_as)
+        refuse_expired(plan, now, saved_as)
+    except (PlanStale, PlanUsed) as error:
+        refusal = error
+    return Checked(plan, seen, refusal)
+
+
+def _read(invocation: Invocation, plan: Plan, saved_as: str, now: str, where: Where) -> Inventory:
+    """Return the inventory to check against; a cluster is asked first whether it has applied the plan."""
+    if where.inventory:
+        seen = read_inventory(Snapshot(where.inventory, stdin=invocation.stdin))
+    else:
+        with open_dashboard(invocation, where.address, plan.inventory.address, or_inventory=True) as client:
+            refuse_used(client, plan, saved_as)
+            seen = read_inventory(Live(client, now, plan.fleet.namespace))
+    require_complete(seen)
+    return seen
+
+
+def _fleet_of(plan: Plan) -> ResolvedFleet:
+    """Return the fleet the plan was made for if its files are still here unchanged, else one with its name alone."""
+    files = plan.options.files
+    plain = all(Path(file).is_file() or Path(file).is_dir() for file in files)  # plans may come from anywhere
+    try:
+        found = load_fleet(files) if files and plain else None
+    except FleetctlError:
+        found = None
+    if found is not None and list(found.files) == plan.fleet.files:
+        return found
+    return ResolvedFleet(name=plan.fleet.name, cluster=Cluster(), policies=(), models=(), files=())

@@ -1,0 +1,36 @@
+"""A plan with everything it was made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.placement_map import PlacementMap
+from fleetctl.documents.plan import Plan
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.planner.options import PlanFacts, PlanOptions
+from fleetctl.workflow.outdated import Changes, add_changes
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan and its inputs; `changes` = what outdated replicas run differently, to be shown."""
+
+    fleet: ResolvedFleet
+    inventory: Inventory
+    options: PlanOptions
+    facts: PlanFacts
+    plan: Plan
+    changes: Changes = field(default_factory=dict)
+
+    def shown(self) -> Plan:
+        """Return the plan with what each outdated replica runs differently. Its id stays that of the plan itself."""
+        drift = add_changes(self.plan.drift, self.changes)
+        return self.plan.model_copy(update={"drift": drift}) if self.changes else self.plan
+
+    def map(self) -> PlacementMap:
+        """Return the placement map with the plan drawn in."""
+        from fleetctl.planner.questions.occupancy import placement_map  # NumPy
+        from fleetctl.planner.questions.world import World
+
+        return placement_map(World(self.fleet, self.inventory, self.options.adopt_from), self.plan)

@@ -1,0 +1,106 @@
+"""What an apply is to carry out: a plan made now or a saved one, checked against the cluster and the fleet's policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fleetctl.apply.prepare import ApplyTask, prepare_saved
+from fleetctl.documents.plan import Plan
+from fleetctl.errors import FleetctlError, PlanStale, PolicyRefused
+from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.planner.options import PlanOptions
+from fleetctl.planner.policy import refusing
+from fleetctl.workflow.cluster import open_dashboard
+from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.planning import FleetReplanner, plan_fleet
+from fleetctl.workflow.saved_plan import read_saved_plan
+
+FINDINGS_LISTED = 20
+
+OfferNewPlan = Callable[[PlanStale, Plan], Plan]
+"""Offers a new plan for a stale one and returns it if a person takes it; raises the PlanStale otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What is to be applied; `shown` = its plan for the eye, `agreed` = a person has seen this plan and said yes."""
+
+    task: ApplyTask
+    shown: Plan
+    agreed: bool = False
+
+
+@contextmanager
+def proposed_by_files(invocation: Invocation, options: PlanOptions, where: Where) -> Iterator[Proposal]:
+    """Plan now; such an apply is never stale, and plans around what its agent finds. Raises what planning raises."""
+    loaded = inspect_fleet(options.files, stdin=invocation.stdin)
+    with open_dashboard(invocation, where.address, loaded.sound().cluster.address) as client:
+        planned = plan_fleet(invocation, loaded, options, where)
+        replanner = FleetReplanner(invocation, planned, where)
+        yield Proposal(ApplyTask(client, planned.plan, replanner=replanner), planned.shown())
+
+
+@contextmanager
+def proposed_by_plan(
+    invocation: Invocation, plan_file: str, address: str | None, offer_new_plan: OfferNewPlan
+) -> Iterator[Proposal]:
+    """Load a saved plan and check that it still holds; `offer_new_plan` is called where it does not.
+
+    Raises PlanStale, with what has moved, unless a person takes the new plan instead; and PlanUsed.
+    """
+    plan = read_saved_plan(invocation, plan_file)
+    with open_dashboard(invocation, address, plan.inventory.address) as client:
+        try:
+            task, agreed = prepare_saved(client, plan, invocation.now(), plan_file), False
+        except PlanStale as stale:
+            task, agreed = ApplyTask(client, offer_new_plan(stale, plan)), True
+        yield Proposal(task, task.plan, agreed)
+
+
+def plan_again(invocation: Invocation, plan: Plan, address: str | None, *, force: bool) -> Plan:
+    """Plan from the files and flags of a saved plan, on the cluster as it is; raises FleetctlError where it cannot."""
+    said = plan.options
+    options = PlanOptions(tuple(said.targets), tuple(said.excludes), said.adopt_from, force or said.force,
+                          tuple(said.files))
+    if not options.files:
+        raise FleetctlError("the plan does not say which fleet files it was made from")
+    if "-" in options.files:
+        raise FleetctlError("the plan was made from standard input")
+    loaded = inspect_fleet(options.files)
+    fleet = loaded.sound()
+    if fleet.name != plan.fleet.name:  # the same file names in another folder
+        raise FleetctlError(f"the files here are those of fleet {fleet.name}, the plan is of {plan.fleet.name}")
+    # as an address in a file, not as a given one: the plan is a file, too, and may not say where a token goes
+    there = fleet.cluster.model_copy(update={"address": plan.inventory.address})
+    loaded = replace(loaded, fleet=replace(fleet, cluster=there))
+    return plan_fleet(invocation, loaded, options, Where(None, address, plan.fleet.namespace)).plan
+
+
+def edited_since(plan: Plan, fresh: Plan) -> Iterator[str]:
+    """Yield the fleet files whose text has changed since the plan was made; their content may be unreviewed."""
+    then = {source.path: source.sha256 for source in plan.fleet.files}
+    for source in fresh.fleet.files:
+        if then.get(source.path) != source.sha256:
+            yield str(Path(source.path))
+
+
+def refuse_by_policy(invocation: Invocation, plan: Plan, *, force: bool) -> None:
+    """Raise PolicyRefused with every policy that forbids the plan; `force` lifts thresholds."""
+    findings = refusing(plan.policy, force=force)
+    if findings:
+        reasons = "" if len(findings) == 1 else f", for {len(findings)} reasons"
+        raise PolicyRefused(f"refused by the policy of the fleet{reasons}; nothing was started",
+                            findings=_listed([finding.message for finding in findings]),
+                            hint="go in smaller steps, or change spec.policy in a review of its own")
+    for finding in plan.policy:
+        invocation.say("warning", f"lifted by --force: {finding.key}: {finding.limit}; the plan {finding.found}")
+
+
+def _listed(messages: Sequence[str]) -> list[str]:
+    """Return the messages an error lists: a policy may be broken for thousands of models."""
+    left_out = len(messages) - FINDINGS_LISTED
+    more = [f"and {left_out} more; `fleetctl plan --format json` lists them"] if left_out > 0 else []
+    return [*messages[:FINDINGS_LISTED], *more]

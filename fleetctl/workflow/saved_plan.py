@@ -1,0 +1,61 @@
+"""Saved plans: written for `apply` by `plan --out`, read again by `apply` and `show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fleetctl.apply.prepare import has_expired
+from fleetctl.documents.loading import load_plan
+from fleetctl.documents.plan import Plan
+from fleetctl.errors import DocumentError
+from fleetctl.planner.policy import refusing
+from fleetctl.render.plan_json import saved_plan_json
+from fleetctl.version import __version__
+from fleetctl.workflow.invocation import Invocation
+from fleetctl.workflow.output_files import write_file
+
+
+def save_plan(invocation: Invocation, plan: Plan, out: Path) -> None:
+    """Write the plan for its owner alone, and say how it can be applied."""
+    write_file(out, saved_plan_json(plan), mode=0o600)
+    refused = _why_refused(plan, invocation.now())
+    if refused:
+        invocation.say("saved", str(out))
+        invocation.say("warning", f"`fleetctl apply` will refuse it: {refused}")
+        return
+    until = f" until {plan.expires_at}" if plan.expires_at else ""
+    invocation.say("saved", f"{out}; run it with `fleetctl apply {out}`{until}")
+
+
+def read_saved_plan(invocation: Invocation, path: str, *, masked_too: bool = False) -> Plan:
+    """Return the plan in `path`, or on standard input for `-`; raises DocumentError for a file that is not a plan.
+
+    `masked_too` = also take the output of `plan --format json`, which can be shown but not applied.
+    """
+    try:
+        text = (invocation.stdin() if path == "-" else Path(path).read_bytes()).decode("utf-8")
+    except OSError as error:
+        raise DocumentError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DocumentError(f"{path} is not text, so it is not a plan") from None
+    return load_plan(text, path, masked_too=masked_too)
+
+
+def origin_of(plan: Plan, now: str) -> str:
+    """Return where a saved plan comes from, and until when it may be applied. `now` is RFC 3339."""
+    git = plan.fleet.git
+    commit = f"commit {git.commit[:10]}{' with uncommitted changes' if git.dirty else ''}" if git else "no commit known"
+    other = "" if plan.tool_version == __version__ else f" (this is {__version__})"
+    until = (f"{'expired at' if has_expired(plan, now) else 'good until'} {plan.expires_at}" if plan.expires_at
+             else "never expires")
+    return f"{plan.plan_id[:10]}, {commit}, made by fleetctl {plan.tool_version}{other}, {until}"
+
+
+def _why_refused(plan: Plan, now: str) -> str | None:
+    """Return why an apply would refuse the plan as soon as it is made, or None."""
+    if has_expired(plan, now):
+        return f"its inventory is of {plan.inventory.observed_at}, so it expired at {plan.expires_at}"
+    if not refusing(plan.policy):
+        return None
+    return ("a policy of the fleet forbids it" if refusing(plan.policy, force=True)
+            else "it is above a threshold of the fleet's policy; make it with --force, or apply it with --force")

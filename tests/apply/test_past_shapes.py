@@ -1,0 +1,94 @@
+"""Shapes are found again in the logs of applies: the newest first, no log more than needed, nothing that is damaged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cluster_stand_in import ClusterStandIn, event
+from small_plans import FLEET, small_plan
+
+from fleetctl.apply.past_shapes import AT_ONCE, SpecOf, find_recorded, recorded_in
+from fleetctl.apply.record import apply_record
+from fleetctl.documents.plan import Plan
+from fleetctl.inventory.client import DashboardClient
+
+OPEN_FLEET = FLEET.replace(', env: {TOKEN: "hush-hush"}', "")
+
+
+def log_of(plan: Plan, **changes: Any) -> str:
+    record = {**apply_record(plan), **changes}
+    return event(0, "version") + event(1, "lockAcquired") + event(2, "planAccepted", **record)
+
+
+def put(cluster: ClusterStandIn, name: str, log: str, start_time: int, **metadata: str) -> None:
+    job = cluster.add_job(name, verb=metadata.pop("verb", "apply"), fleet="lab", start_time=start_time, **metadata)
+    job.status, job.log, job.steps = "SUCCEEDED", log, []
+
+
+def specs(plan: Plan) -> set[SpecOf]:
+    return {(action.model, action.spec_hash) for action in plan.actions}
+
+
+def logs_read(cluster: ClusterStandIn) -> int:
+    return sum(path.endswith("/logs") for _, path in cluster.requests)
+
+
+def test_the_newest_apply_that_created_a_spec_tells_about_it(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    old, new = small_plan("a", fleet=OPEN_FLEET), small_plan("a", fleet=OPEN_FLEET.replace("90s", "80s"))
+    put(cluster, "old", log_of(old), 1)
+    put(cluster, "new", log_of(new), 2)
+    assert specs(old) == specs(new), "timeouts are not part of a spec"
+    found = find_recorded(client, "lab", specs(old))
+    assert {one.job for one in found.values()} == {"new"}
+    assert {one.model.lifecycle.startup_timeout for one in found.values()} == {80.0}
+
+
+def test_a_shape_without_secrets_proves_itself_by_its_hash(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    put(cluster, "j", log_of(small_plan("a", "b")), 1)
+    whole = {one.model.key: one.whole for one in find_recorded(client, "lab", specs(small_plan("a", "b"))).values()}
+    assert whole == {"org/one:1": False, "org/gang": True}
+
+
+def test_logs_are_read_until_all_is_found_and_no_further(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    plan = small_plan("a", fleet=OPEN_FLEET)
+    for number in range(3 * AT_ONCE):
+        put(cluster, f"j{number}", log_of(plan), number)
+    find_recorded(client, "lab", specs(plan))
+    assert logs_read(cluster) == AT_ONCE
+
+
+def test_runs_that_created_nothing_are_not_opened(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    put(cluster, "waited", "", 3, create="0")
+    put(cluster, "evicted", "", 2, verb="evict")
+    assert find_recorded(client, "lab", {("m", "x")}) == {}
+    assert logs_read(cluster) == 0
+
+
+def test_where_nothing_is_wanted_nothing_is_read(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    put(cluster, "j", log_of(small_plan("a")), 1)
+    assert find_recorded(client, "lab", set()) == {}
+    assert logs_read(cluster) == 0
+
+
+def test_a_log_that_is_gone_is_passed_over(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    plan = small_plan("a", fleet=OPEN_FLEET)
+    put(cluster, "old", log_of(plan), 1)
+    put(cluster, "new", log_of(plan), 2)
+    cluster.refusals["GET", "/api/jobs/new/logs"] = [(500, "the node is dead")]
+    assert {one.job for one in find_recorded(client, "lab", specs(plan)).values()} == {"old"}
+
+
+@pytest.mark.parametrize("changes", [
+    {"shapes": {}}, {"shapes": 3}, {"models": "x"}, {"models": [{"key": "m"}]},
+    {"shapes": {key: {"workers": []} for _, key in specs(small_plan("a", fleet=OPEN_FLEET))}},
+    {"shapes": {key: {"workers": float("nan")} for _, key in specs(small_plan("a", fleet=OPEN_FLEET))}},
+])
+def test_a_record_that_does_not_prove_itself_is_left_out(changes: dict[str, Any]) -> None:
+    assert list(recorded_in(log_of(small_plan("a", fleet=OPEN_FLEET), **changes), "j")) == []
+
+
+def test_a_record_that_is_cut_off_is_left_out() -> None:
+    text = log_of(small_plan("a", fleet=OPEN_FLEET))
+    assert list(recorded_in(text[:-40], "j")) == []
+    assert list(recorded_in("[" * 100_000 + '"type":"planAccepted"', "j")) == []

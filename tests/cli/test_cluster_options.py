@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli.process import refuse_two_readers
+from fleetctl.documents.fleet import Cluster
+from fleetctl.errors import InventoryError, UsageError
+from fleetctl.workflow.cluster import resolve_address, resolve_namespace
+
+CLUSTER = Cluster.model_validate({"address": "http://file:8265", "namespace": "from-file"})
+
+
+@pytest.mark.parametrize(("flag", "environ", "address"), [
+    ("http://flag", {"FLEETCTL_ADDRESS": "http://env"}, "http://flag"),
+    (None, {"FLEETCTL_ADDRESS": "http://env"}, "http://env"),
+    (None, {"FLEETCTL_ADDRESS": ""}, "http://file:8265"),
+    (None, {}, "http://file:8265"),
+])
+def test_the_address_comes_from_flag_then_environment_then_file(
+    flag: str | None, environ: dict[str, str], address: str
+) -> None:
+    assert resolve_address(flag, environ, CLUSTER.address) == address
+
+
+def test_without_an_address_the_error_names_every_way_to_give_one() -> None:
+    with pytest.raises(InventoryError) as caught:
+        resolve_address(None, {}, None)
+    assert all(way in (caught.value.hint or "") for way in ("--address", "FLEETCTL_ADDRESS", "spec.cluster.address"))
+
+
+@pytest.mark.parametrize(("arguments", "has_it"), [
+    (("plan", "-f", "{}"), True), (("inventory",), True), (("map", "-f", "{}"), True),
+    (("history",), False), (("apply", "-f", "{}", "--yes"), False), (("evict", "org/one/0"), False),
+])
+def test_only_a_command_that_has_inventory_is_told_of_it(
+    cli, fleet_file: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], has_it: bool
+) -> None:
+    monkeypatch.delenv("FLEETCTL_ADDRESS")
+    shown = cli(*(argument.format(fleet_file) for argument in arguments))
+    assert shown.code == 1
+    assert "error: no cluster address" in shown.err
+    assert ("--inventory" in shown.err) is has_it
+
+
+@pytest.mark.parametrize(("flag", "environ", "cluster", "namespace"), [
+    ("flag", {"FLEETCTL_NAMESPACE": "env"}, CLUSTER, "flag"),
+    (None, {"FLEETCTL_NAMESPACE": "env"}, CLUSTER, "env"),
+    (None, {}, CLUSTER, "from-file"),
+    (None, {}, Cluster(), "fleet"),
+])
+def test_the_namespace_comes_from_flag_then_environment_then_file(
+    flag: str | None, environ: dict[str, str], cluster: Cluster, namespace: str
+) -> None:
+    assert resolve_namespace(flag, environ, cluster) == namespace
+
+
+@pytest.mark.parametrize(("files", "inventory"), [(["-"], "-"), (["-", "-"], None)])
+def test_standard_input_is_one_thing(files: list[str], inventory: str | None) -> None:
+    with pytest.raises(UsageError):
+        refuse_two_readers(files, inventory)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+
+from fleetctl.cli.completion import complete_model_keys
+from fleetctl.cli.flags import duration
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1h30m", 5400), ("500ms", 0.5), (0.0, 0)])
+def test_a_duration_is_seconds(text: str | float, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "90", "1 h", "soon", "-3s"])
+def test_what_is_no_duration_is_a_usage_error_that_shows_one(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="30s"):
+        duration(text)
+
+
+def test_a_duration_that_is_too_long_is_told_so() -> None:
+    with pytest.raises(typer.BadParameter, match="'31d' is longer than 30d"):
+        duration("31d")
+
+
+def test_model_keys_complete_from_the_files_named_so_far(fleet_file: Path) -> None:
+    context = SimpleNamespace(params={"files": [str(fleet_file)]})
+    assert complete_model_keys(context, "org/") == ["org/one", "org/two"]
+    assert complete_model_keys(context, "org/t") == ["org/two"]
+
+
+@pytest.mark.parametrize("files", [None, [], ["-"], ["/nowhere"], [7]])
+def test_completion_never_raises(files: object) -> None:
+    assert complete_model_keys(SimpleNamespace(params={"files": files}), "") == []
+
+
+def test_completion_of_a_broken_file_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "fleet.yaml").write_text("a: [")
+    assert complete_model_keys(SimpleNamespace(params={"files": [str(tmp_path)]}), "") == []

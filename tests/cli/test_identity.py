@@ -1,0 +1,33 @@
+"""Who starts a run, as the history will tell: a person at a machine, or a person's CI run with its address."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetctl.cli.identity import new_job_id, starter
+
+
+def test_at_a_desk_it_is_user_and_host() -> None:
+    found = starter({})
+    assert found.name.count("@") == 1
+    assert found.ci_run is None
+
+
+@pytest.mark.parametrize(("environ", "name", "address"), [
+    ({"GITHUB_RUN_ID": "7", "GITHUB_ACTOR": "ann", "GITHUB_SERVER_URL": "https://git.example.com",
+      "GITHUB_REPOSITORY": "lab/fleet"}, "ann (CI run 7)", "https://git.example.com/lab/fleet/actions/runs/7"),
+    ({"CI_JOB_ID": "8", "GITLAB_USER_LOGIN": "bob", "CI_JOB_URL": "https://git.example.com/j/8"}, "bob (CI run 8)",
+     "https://git.example.com/j/8"),
+    ({"GITHUB_RUN_ID": "7", "GITHUB_ACTOR": "ann"}, "ann (CI run 7)", None),
+])
+def test_in_ci_it_is_the_person_and_the_run(environ: dict[str, str], name: str, address: str | None) -> None:
+    found = starter(environ)
+    assert (found.name, found.ci_run) == (name, address)
+
+
+def test_a_run_nobody_calls_by_a_name_is_told_by_the_machine() -> None:
+    assert starter({"CI_JOB_ID": "8"}).name.endswith(" (CI run 8)")
+
+
+def test_no_two_runs_have_one_id() -> None:
+    assert len({new_job_id("apply") for _ in range(100)}) == 100
