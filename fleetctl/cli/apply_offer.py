@@ -23,7 +23,8 @@ def take_new_plan(stale: PlanStale, plan: Plan, address: str | None, *, force: b
     """
     from fleetctl.cli.console import confirm, may_ask, message_console, say
     from fleetctl.planner.policy import refusing
-    from fleetctl.render.plan_table import render_plan_table
+    from fleetctl.render.report.of_plan import plan_report
+    from fleetctl.render.report.terminal import print_report
 
     try:
         fresh = _plan_again(plan, address, force=force)
@@ -34,7 +35,7 @@ def take_new_plan(stale: PlanStale, plan: Plan, address: str | None, *, force: b
     if asks:
         _say_why(stale)
     say("note", "the plan as it would be made now:")
-    render_plan_table(fresh, message_console())
+    print_report(plan_report(fresh), message_console())
     for path in _edited(plan, fresh):
         say("warning", f"{path} is not what it was when the plan was made")
     if not asks:

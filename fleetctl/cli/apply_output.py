@@ -58,7 +58,7 @@ class ApplyOutput:
     def finish(self, summary: RunSummary | None) -> int:
         """Show the result in the asked form and return its exit code; without a summary nothing was submitted."""
         from fleetctl.apply.outcome import all_outcomes, final_exit_code
-        from fleetctl.render.outcome_table import totals
+        from fleetctl.render.report.of_outcomes import totals
 
         self._told = summary
         outcomes = all_outcomes(self.plan, summary)
@@ -118,12 +118,13 @@ def _in_one_line(error: FleetctlError) -> str:
 
 def _show(outcomes: Sequence[ReplicaOutcome], note: str | None, *, interrupted: bool) -> None:
     from fleetctl.cli.console import result_console, say
-    from fleetctl.render.outcome_table import render_outcomes
+    from fleetctl.render.report.of_outcomes import outcomes_report
+    from fleetctl.render.report.terminal import print_report
 
     if note:
         say("note", note)
     else:
-        render_outcomes(outcomes, result_console(), interrupted=interrupted)
+        print_report(outcomes_report(outcomes, interrupted=interrupted), result_console())
     sys.stdout.flush()
 
 

@@ -111,11 +111,12 @@ def _listed(messages: Sequence[str]) -> list[str]:
 def _show_plan(plan: Plan, output_format: ApplyFormat, *, asks: bool) -> None:
     """Show the plan as part of the result; in a format for programs only to the person who is asked."""
     from fleetctl.cli.console import message_console, result_console
-    from fleetctl.render.plan_table import render_plan_table
+    from fleetctl.render.report.of_plan import plan_report
+    from fleetctl.render.report.terminal import print_report
 
     if output_format is ApplyFormat.TABLE or asks:
         console = result_console() if output_format is ApplyFormat.TABLE else message_console()
-        render_plan_table(plan, console)
+        print_report(plan_report(plan), console)
         console.print()
 
 

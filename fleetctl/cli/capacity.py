@@ -89,6 +89,7 @@ def _show(answer: Capacity, output_format: OutputFormat) -> None:
 
         write_result(render_answer_json(answer))
     else:
-        from fleetctl.render.capacity_table import render_capacity
+        from fleetctl.render.report.of_capacity import capacity_report
+        from fleetctl.render.report.terminal import print_report
 
-        render_capacity(answer, result_console())
+        print_report(capacity_report(answer), result_console())

@@ -102,8 +102,8 @@ def _where(job: Job) -> Where:
 def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
     """Return the report that the history would show of this run, under the fleet's name."""
     from fleetctl.documents.history import HistoryRun
-    from fleetctl.render.outcome_table import totals
     from fleetctl.render.report.of_history import run_report
+    from fleetctl.render.report.of_outcomes import totals
 
     git = plan.fleet.git
     run = HistoryRun(
@@ -132,7 +132,7 @@ def _saved(plan_file: str | None) -> Plan | None:
 def _failed(job: Job, plan: Plan | None, error: FleetctlError) -> Told:
     from fleetctl.cli.ci_base import fleet_name
     from fleetctl.cli.ci_publish import Told
-    from fleetctl.render.report.of_failure import failure_report
+    from fleetctl.render.report.of_problems import failure_report
 
     name = plan.fleet.name if plan else fleet_name(job.files, None) or "unknown"
     report = failure_report(error, identity=f"apply:{name}", fleet=name, title=f"No apply of fleet {name}")

@@ -107,7 +107,7 @@ def _warnings(loaded: LoadedFleet) -> tuple[Finding, ...]:
 def _failed(job: Job, error: FleetctlError) -> Told:
     from fleetctl.cli.ci_base import fleet_name
     from fleetctl.cli.ci_publish import Told
-    from fleetctl.render.report.of_failure import failure_report
+    from fleetctl.render.report.of_problems import failure_report
 
     name = fleet_name(job.files, _known_revision(job))
     report = failure_report(error, identity=f"plan:{name}", fleet=name, title=f"No plan for fleet {name}")

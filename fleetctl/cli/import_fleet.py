@@ -181,14 +181,14 @@ def _from_cluster(
 def _write_inventory(imported: Imported, path: Path | None) -> None:
     from fleetctl.cli.console import say
     from fleetctl.cli.write_file import write_file
+    from fleetctl.documents.indented import indented_json
     from fleetctl.documents.quantity import count_of
-    from fleetctl.render.inventory_json import render_inventory_json
 
     if path is None:
         return
     if imported.inventory is None:
         raise FleetctlError("no InferenceCluster among the files, so there is no inventory to write")
-    write_file(path, render_inventory_json(imported.inventory), mode=MODE)
+    write_file(path, indented_json(imported.inventory), mode=MODE)
     say("inventory", f"{count_of(len(imported.inventory.nodes), 'node')} in {path}")
     for warning in imported.inventory.warnings:
         say("warning", warning)

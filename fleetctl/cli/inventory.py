@@ -67,13 +67,14 @@ def _show(seen: Inventory, output_format: OutputFormat) -> None:
     from fleetctl.cli.console import result_console, say, write_result
 
     if output_format is OutputFormat.JSON:
-        from fleetctl.render.inventory_json import render_inventory_json
+        from fleetctl.documents.indented import indented_json
 
-        write_result(render_inventory_json(seen))
+        write_result(indented_json(seen))
     else:
-        from fleetctl.render.inventory_table import render_inventory_table
+        from fleetctl.render.report.of_inventory import inventory_report
+        from fleetctl.render.report.terminal import print_report
 
-        render_inventory_table(seen, result_console())
+        print_report(inventory_report(seen), result_console())
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def plan_faces(plan: Plan, picture: Callable[[], PlacementMap | None]) -> Faces:
     """Return the plan in every format; `picture` is the placement map of the page, drawn only where one is written."""
     from fleetctl.render.plan_json import render_plan_json
-    from fleetctl.render.plan_table import render_plan_table
+    from fleetctl.render.report.terminal import print_report
 
     def report() -> Report:
         from fleetctl.render.report.of_plan import plan_report
@@ -29,6 +29,6 @@ def plan_faces(plan: Plan, picture: Callable[[], PlacementMap | None]) -> Faces:
         return render_plan_page(plan, picture())
 
     return Faces(
-        table=lambda console: render_plan_table(plan, console), json=lambda: render_plan_json(plan), report=report,
+        table=lambda console: print_report(report(), console), json=lambda: render_plan_json(plan), report=report,
         page=page,
     )

@@ -102,20 +102,21 @@ def _show(
     from fleetctl.cli.console import result_console, say, write_result
 
     if output_format is OutputFormat.JSON:
-        from fleetctl.render.inventory_json import render_inventory_json
+        from fleetctl.documents.indented import indented_json
 
-        write_result(render_inventory_json(seen.model_copy(update={"replicas": chosen})))
+        write_result(indented_json(seen.model_copy(update={"replicas": chosen})))
     else:
         from collections import Counter
 
         from fleetctl.documents.inventory import dead_node_ids, is_live
-        from fleetctl.render.status_table import render_status
+        from fleetctl.render.report.of_status import status_report
+        from fleetctl.render.report.terminal import print_report
 
         names = {node.id: node.name for node in seen.nodes}
         dead = dead_node_ids(seen)
         live = Counter(replica.model for replica in chosen if is_live(replica, dead))
         surplus = [one.key for one in fleet.models if live[one.key] > one.replicas] if fleet else []
-        render_status(chosen, names, dead, result_console(), outdated, surplus)
+        print_report(status_report(chosen, names, dead, outdated, surplus), result_console())
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:

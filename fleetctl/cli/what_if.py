@@ -102,6 +102,7 @@ def _show(answer: WhatIf, output_format: OutputFormat) -> None:
 
         write_result(render_answer_json(answer))
     else:
-        from fleetctl.render.what_if_table import render_what_if
+        from fleetctl.render.report.of_what_if import what_if_report
+        from fleetctl.render.report.terminal import print_report
 
-        render_what_if(answer, result_console())
+        print_report(what_if_report(answer), result_console())

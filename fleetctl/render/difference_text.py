@@ -65,7 +65,7 @@ def change_text(difference: Difference) -> str:
     return f"{difference.path}: {old} -> {new}{' (only the order)' if difference.message == REORDERED else ''}"
 
 
-def place_text(place: Position | None) -> str:
+def position_text(place: Position | None) -> str:
     """Return a place the way editors open it; empty where there is none."""
     return f"{place.file}:{place.line}:{place.column}" if place else ""
 

@@ -27,7 +27,7 @@ def render_placement_map(answer: PlacementMap, console: Console, *, rows: int | 
     """
     from rich.text import Text
 
-    print_trimmed(Text(f"Map: {asked_of(answer.fleet, answer.inventory)}"), console)
+    print_trimmed(Text(visible(f"Map: {asked_of(answer.fleet, answer.inventory)}")), console)
     console.print()
     pen = Pen(letters(answer.legend), blocks="utf" in console.encoding.lower())
     alike = _alike(answer.nodes, folded=rows is not None and len(answer.nodes) > rows)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.indented import indented_json
+from fleetctl.documents.mask import masked
 from fleetctl.documents.plan import MaskedPlan, Plan
-from fleetctl.render.mask import mask_env
 
 
 def render_plan_json(plan: Plan) -> str:
     """Return the plan document with env values masked; `"masked": true` says so, and `apply` refuses such a document.
 
-    It says so too where the plan tells what was looked up for its reader alone. Otherwise the bytes are those of the
+    It says so too where the plan has what was looked up for its reader alone. Otherwise the bytes are those of the
     saved document.
     """
-    shown, masked = mask_env({"specs": plan.specs})
-    if not masked and all(drift.changes is None for drift in plan.drift):
+    specs = masked(plan.specs)
+    if specs == plan.specs and all(drift.changes is None for drift in plan.drift):
         return saved_plan_json(plan)
-    return saved_plan_json(MaskedPlan.model_construct(**{**dict(plan), **shown}))
+    return saved_plan_json(MaskedPlan.model_construct(**{**dict(plan), "specs": specs}))
 
 
 def saved_plan_json(plan: Plan) -> str:

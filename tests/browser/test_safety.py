@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.render.page.plan_page import render_plan_page
-from fleetctl.render.report.html import render_html
+from fleetctl.render.page.report_page import report_page
 from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.visible import visible
 from tests.browser.conftest import OpenPage
@@ -61,7 +61,7 @@ def test_the_filter_takes_hostile_names(open_page: OpenPage) -> None:
 
 
 def test_hostile_text_in_any_report_stays_text(open_page: OpenPage) -> None:
-    page = open_page(render_html(plan_report(hostile().plan)))
+    page = open_page(report_page(plan_report(hostile().plan)))
     assert visible(EVIL) in page.locator("main").inner_text()
     assert page.locator("img").count() == 0
 

@@ -6,7 +6,7 @@ title says in words, so that no script is needed to read it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from fleetctl.documents.placement_map import Beside, MapCard, MapNode
 from fleetctl.documents.quantity import SHARE, count_of
@@ -15,7 +15,7 @@ from fleetctl.render.map_words import card_words, node_title
 from fleetctl.render.page.map_ink import Ink, share_class
 from fleetctl.render.page.markup import Markup, el
 from fleetctl.render.page.picture import before
-from fleetctl.render.place_text import ids_text
+from fleetctl.render.place_text import replica_ranges
 
 GONE = "x"
 SHORT = 2
@@ -78,25 +78,12 @@ def _beside(sitters: Iterable[Beside], ink: Ink) -> Markup | None:
 
 def _coming(node: MapNode) -> Markup:
     """Name the new replicas of a node, those of one model together: `+ org/a/2-5`."""
-    new = {(piece.model, piece.replica) for card in node.cards for piece in card.pieces if piece.holder == "new"}
-    new |= {(sitter.model, sitter.replica) for sitter in node.beside if sitter.holder == "new"}
-    lines = sorted(_together(new))
+    new = [piece.replica for card in node.cards for piece in card.pieces if piece.holder == "new"]
+    new += [one.replica for one in node.beside if one.holder == "new"]
+    lines = sorted(replica_ranges(replica for replica in new if replica))
     more = len(lines) - NAMED
     return el("div", (el("div", f"+ {line}", class_="key") for line in lines[:NAMED]),
               el("div", f"and {count_of(more, 'more model')}") if more > 0 else None, class_="coming")
-
-
-def _together(replicas: Iterable[tuple[str | None, str | None]]) -> Iterator[str]:
-    """Yield the replicas by model, their ids as ranges; one that is not `model/id` by its own name."""
-    ids: dict[str, list[int]] = {}
-    for model, replica in replicas:
-        number = (replica or "").removeprefix(f"{model}/")
-        if model and number.isdecimal():
-            ids.setdefault(model, []).append(int(number))
-        elif replica:
-            yield replica
-    for model, numbers in ids.items():
-        yield f"{model}/{ids_text(numbers)}"
 
 
 def _holds(node: MapNode, ink: Ink) -> str | None:

@@ -8,13 +8,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.planner.outcome import REFUSED
 from fleetctl.render.page.markup import Content, Markup, el
 from fleetctl.render.report.model import Report, Total
-
-TONES = {
-    **dict.fromkeys(("create", "additive", "ready", "ok"), "good"),
-    **dict.fromkeys(("blocked", "failed", "errors", "unknown"), "bad"),
-    **dict.fromkeys(("hold", "held", "restarting", "outdated", "drift", "lost", "partial", "warnings"), "warn"),
-}
-"""The colour of a count that is not zero, by its key; the label says it as well."""
+from fleetctl.render.report.tones import count_tone
 
 STATES = {
     "plan": {0: ("calm", "Nothing to do"), 2: ("good", "Changes"), 3: ("warn", "Partial"), 4: ("bad", "Refused")},
@@ -47,16 +41,11 @@ def totals(report: Report) -> Markup:
 
 
 def _total(one: Total, *, refused: bool) -> Markup:
-    tone = tone_of(one.key, one.count)
+    tone: str = count_tone(one.key, one.count)
     if one.key == "policy" and one.count:
         tone = "bad" if refused else "warn"  # all of it may be lifted
     return el("div", el("dt", one.label), el("dd", str(one.count)), class_=f"total {tone}".strip(),
               data_total=one.key, data_count=one.count)
-
-
-def tone_of(key: str, count: int) -> str:
-    """Return the colour of a count, "" where it is no better or worse than any other."""
-    return TONES.get(key, "") if count else "zero"
 
 
 def fold(summary: str, *content: Content, anchor: str | None = None, same: bool = False) -> Markup:

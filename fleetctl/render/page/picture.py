@@ -6,8 +6,7 @@ from collections import Counter
 
 from fleetctl.documents.placement_map import Beside, LegendEntry, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.plan import Action, ActionMember, Plan
-from fleetctl.documents.quantity import SHARE
-from fleetctl.render.place_text import gpus_text
+from fleetctl.documents.quantity import SHARE, amount_of
 
 
 def is_touched(node: MapNode) -> bool:
@@ -57,7 +56,7 @@ def _planned_node(node_id: str, coming: list[tuple[Action, ActionMember]]) -> Ma
     beside = [Beside(holder="new", model=action.model, replica=action.id) for action, member in coming
               if not member.gpus]
     return MapNode(
-        id=node_id, name=coming[0][1].node, hardware=f"{gpus_text(sum(m.gpus for _, m in coming))} planned",
+        id=node_id, name=coming[0][1].node, hardware=f"{amount_of(sum(m.gpus for _, m in coming), 'GPU')} planned",
         state="ALIVE", beside=beside,
         cards=[MapCard(index=index, free_share=SHARE - sum(piece.share for piece in pieces), pieces=pieces)
                for index, pieces in enumerate(cards)],

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fleetctl.render.page.markup import Markup, el
-from fleetctl.render.page.parts import fold, left_out, tone_of
-from fleetctl.render.report.model import Cell, Column, Table
+from fleetctl.render.page.parts import fold, left_out
+from fleetctl.render.report.model import UNBROKEN, Cell, Column, Table
+from fleetctl.render.report.tones import count_tone, text_tone
 
 ROWS_SHOWN = 2_000
 """More rows than this make a page slow and are read by nobody; how many are left out is said."""
@@ -18,15 +19,8 @@ OPEN_UP_TO = 20
 SUBJECTS = ("key", "model", "replica", "replicas")
 """The columns that say what a row is about: a model, or replicas of one."""
 
-CODES = ("code", "effect", "verdict", "state", "kind", "outcome", "severity", "level", "verb", "startedAt", "time")
-"""Columns of single words that are not to be broken."""
-
 NAMES = {"policy": "Policy", "effect": "This change", "difference": "Changes", "place": "Places"}
 """What a table is called in the contents, where its title is long."""
-
-TONES = {"+": "good", "!": "bad", "~": "warn", "*": "warn", "=": "soft", "additive": "good", "drift": "warn",
-         "held": "warn", "refused": "bad", "error": "bad", "failed": "bad", "unknown": "bad", "blocked": "bad",
-         "warning": "warn", "partial": "warn", "ready": "good", "ok": "good"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +33,8 @@ class Part:
 
 
 def table_parts(tables: Sequence[Table]) -> Iterator[Part]:
-    """Yield a part of the page for every table."""
+    """Yield a part of the page for every table that is for pages."""
+    tables = [table for table in tables if "page" in table.readers]
     for number, table in enumerate(tables):
         again = any(other.key == table.key for other in tables[:number])
         anchor = f"{table.key}-{number}" if again else table.key
@@ -47,7 +42,7 @@ def table_parts(tables: Sequence[Table]) -> Iterator[Part]:
             yield Part(anchor, "", fold(f"{len(table.rows)} {table.title}", _note(table), _table(table),
                                         anchor=anchor, same=stays(table)))
         else:
-            yield Part(anchor, _short(table), _section(table, anchor))
+            yield Part(anchor, NAMES.get(table.key, table.title), _section(table, anchor))
 
 
 def stays(table: Table) -> bool:
@@ -56,18 +51,13 @@ def stays(table: Table) -> bool:
 
 
 def _section(table: Table, anchor: str) -> Markup:
-    heading = el("h2", table.title)
+    heading = el("h2", table.heading)
     inside = (_note(table), _table(table)) if table.rows else (_note(table),)
     if not table.folded:
         return el("section", heading, *inside, id=anchor)
     count = el("span", str(len(table.rows)), class_="count")
     opened = len(table.rows) <= OPEN_UP_TO
     return el("section", el("details", el("summary", heading, count), *inside, open=opened), id=anchor)
-
-
-def _short(table: Table) -> str:
-    """Return a title as it stands in the contents: `Drift: runs, but not as the file says` is `Drift`."""
-    return NAMES.get(table.key, table.title.partition(":")[0])
 
 
 def _note(table: Table) -> Markup | None:
@@ -98,12 +88,12 @@ def _cell(cell: Cell, column: Column) -> Markup:
     lines = [cell] if isinstance(cell, str) else cell
     content = (el("div", line) for line in lines) if len(lines) > 1 else lines
     first = lines[0] if lines else ""
-    tone = tone_of(column.key, int(first)) if column.numeric and first.isdecimal() else TONES.get(first)
+    tone = count_tone(column.key, int(first)) if column.numeric and first.isdecimal() else text_tone(first)
     look = " ".join(word for word in (_kind(column), tone) if word)
     return el("td", content, class_=look or None, data_label=column.title if first else None)
 
 
 def _kind(column: Column) -> str | None:
-    if column.key in ("sign", *CODES):
+    if column.key == "sign" or column.key in UNBROKEN:
         return "sign" if column.key == "sign" else "code"
     return "number" if column.numeric else "name" if column.name else None

@@ -27,7 +27,8 @@ def _lines(report: Report) -> Iterator[dict[str, Any]]:
     yield from ({"type": "fact", "name": name, "value": value} for name, value in report.facts)
     yield {"type": "totals", "totals": totals}
     for table in report.tables:
-        yield from _rows(table)
+        if "program" in table.readers:
+            yield from _rows(table)
     yield from map(_finding, report.findings)
     yield {"type": "summary", "message": report.verdict, "totals": totals, "exitCode": report.exit_code}
 

@@ -32,7 +32,7 @@ def render_markdown(report: Report, budget: int = BUDGET) -> str:
     head = "\n\n".join([comment(f"fleetctl:{report.identity}"), f"## {prose(report.title, TITLE_LIMIT)}",
                         f"**{prose(report.verdict)}**", _totals_table(report)])
     tail = f"In all: {', '.join(f'{one.count} {prose(one.label, LABEL_LIMIT)}' for one in report.totals)}."
-    parts = [*(_part(table, budget) for table in report.tables), _facts(report, budget)]
+    parts = [*(_part(table, budget) for table in report.tables if "page" in table.readers), _facts(report, budget)]
     shown = fit(parts, budget - length(head) - length(tail) - NOTICE_ROOM)
     blocks = [part.text(rows) for part, rows in zip(parts, shown, strict=True) if rows is not None]
     return "\n\n".join([head, *blocks, *_left_out(parts, shown, budget), tail]) + "\n"
@@ -44,12 +44,12 @@ def _totals_table(report: Report) -> str:
 
 
 def _part(table: Table, budget: int) -> Part:
-    title = prose(table.title, LABEL_LIMIT)
+    title = prose(table.heading, LABEL_LIMIT)
     if table.counted:
         return Part(title, table.folded, table.rank, f"{len(table.rows)} {title}.", (), 0)
     opening = [f"### {title}"]
     if table.folded:
-        opening = [f"<details><summary>{tagged(cut(table.title, LABEL_LIMIT))} ({len(table.rows)})</summary>"]
+        opening = [f"<details><summary>{tagged(cut(table.heading, LABEL_LIMIT))} ({len(table.rows)})</summary>"]
     if table.note:
         opening.append(prose(table.note))
     if table.rows:
