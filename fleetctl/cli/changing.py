@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fleetctl.fleetfile.load import LoadedFleet
     from fleetctl.fleetfile.resolved import ResolvedFleet
     from fleetctl.planner.options import PlanOptions
-    from fleetctl.review.sides import Side
+    from fleetctl.review.inputs import Side
 
 
 def change_since(base: Side, files: Sequence[str], loaded: LoadedFleet, planned: Planned) -> Plan:
@@ -23,7 +23,7 @@ def change_since(base: Side, files: Sequence[str], loaded: LoadedFleet, planned:
     from fleetctl.documents.difference import Revision
     from fleetctl.review.cause import change_caused, with_change
     from fleetctl.review.compare import differences, written
-    from fleetctl.review.sides import WORKING_TREE, Side
+    from fleetctl.review.inputs import WORKING_TREE, Side
 
     if base.problems:
         say("warning", why_untold(base))

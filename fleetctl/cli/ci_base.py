@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.fleetfile.resolved import ResolvedFleet
     from fleetctl.forge.change import ChangeRequest, Forge
     from fleetctl.render.report.model import Report
-    from fleetctl.review.sides import Side
+    from fleetctl.review.inputs import Side
 
 NOT_FETCHED = ("the checkout lacks what the change is measured against: in GitHub Actions give actions/checkout "
                "fetch-depth: 0, in GitLab set GIT_DEPTH: 0")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fleetctl.fleetfile.load import LoadedFleet
     from fleetctl.forge.change import ChangeRequest
     from fleetctl.render.report.model import Finding, Report
-    from fleetctl.review.sides import Side
+    from fleetctl.review.inputs import Side
 
 
 def run_review(job: Job) -> int:

@@ -66,7 +66,7 @@ def diff(
     from fleetctl.cli.reporting import parse_reports, show
     from fleetctl.review.arguments import places_of
     from fleetctl.review.compare import compare
-    from fleetctl.review.sides import read_sides
+    from fleetctl.review.inputs import read_sides
 
     wanted = parse_reports(report, reading=(base, head, *(files or ())))
     old, new = read_sides(*places_of(base, head, files or (), os.environ), read_stdin)

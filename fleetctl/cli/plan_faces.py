@@ -24,9 +24,9 @@ def plan_faces(plan: Plan, picture: Callable[[], PlacementMap | None]) -> Faces:
         return plan_report(plan)
 
     def page() -> str:
-        from fleetctl.render.page.plan_page import render_plan_page
+        from fleetctl.render.page.report_page import plan_page
 
-        return render_plan_page(plan, picture())
+        return plan_page(plan, picture())
 
     return Faces(
         table=lambda console: print_report(report(), console), json=lambda: render_plan_json(plan), report=report,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fleetctl.documents.difference import Revision
 from fleetctl.errors import RevisionError, UsageError
 from fleetctl.fleetfile.file_tree import DISK
+from fleetctl.review.inputs import STDIN, WORKING_TREE, Place, at_commit, refuse_empty
 from fleetctl.review.revisions import MissingRevision, parse_range, repository_of
-from fleetctl.review.sides import STDIN, WORKING_TREE, Place, at_commit, refuse_empty
 
 SURELY_PATHS, SURELY_FILES = ("./", "../", "/"), (".yaml", ".yml")
 

@@ -7,8 +7,8 @@ from shlex import quote
 
 from fleetctl.errors import FleetFileError, UsageError
 from fleetctl.review.arguments import SURELY_FILES, SURELY_PATHS
+from fleetctl.review.inputs import STDIN, Side, at_commit, read_side, refuse_empty
 from fleetctl.review.revisions import Commit, Repository, parse_range, repository_of
-from fleetctl.review.sides import STDIN, Side, at_commit, read_side, refuse_empty
 
 
 def load_base(files: Sequence[str], revision: str, environ: Mapping[str, str]) -> Side:

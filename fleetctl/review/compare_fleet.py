@@ -11,8 +11,8 @@ from fleetctl.fleetfile.problems import Path, path_text
 from fleetctl.inventory.address import without_secret
 from fleetctl.review.compare_nodes import node_differences
 from fleetctl.review.meaning import Keyed, Steps
-from fleetctl.review.structural import changed_ways
-from fleetctl.review.written import WrittenFleet
+from fleetctl.review.nested_diff import changed_ways
+from fleetctl.review.source_view import WrittenFleet
 
 _READING_ORDER = ("metadata", "cluster", "policy")
 _POLICY = "plan and apply check it from now on; nothing that runs is touched"

@@ -12,9 +12,9 @@ from fleetctl.documents.fleet import NodePolicy
 from fleetctl.fleetfile.problems import path_text
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.policies import ONE_EACH, UNCAPPED
+from fleetctl.review.format_value import format_value
 from fleetctl.review.meaning import Steps, selector_meaning
-from fleetctl.review.spelled import spelled
-from fleetctl.review.written import WrittenFleet
+from fleetctl.review.source_view import WrittenFleet
 
 _CAP = "max_replicas_per_model"
 _SETTINGS: dict[str, Steps] = {
@@ -77,7 +77,7 @@ def _value(written: WrittenFleet, entry: _Entry | None, name: str) -> Any:  # no
     if entry is None or entry.settings[name] is None:
         return None
     value = written.policy_value(entry.number, _SETTINGS[name])
-    return spelled(entry.settings[name], _SETTINGS[name]) if value is None else value
+    return format_value(entry.settings[name], _SETTINGS[name]) if value is None else value
 
 
 def _setting(entry: _Entry | None, name: str) -> int | bool | None:

@@ -76,13 +76,13 @@ Fleet lab, from origin/main ({base}) to HEAD ({head})
 Wanted: 1 models, 3 -> 5 replicas, 3 -> 5 GPUs
 
 ~ org/a
-  additive  replicas: 3 -> 5  (fleet.yaml:7:15)
+  additive   replicas: 3 -> 5  (fleet.yaml:7:15)
     up to 2 more replicas may be created
-  drift     workers.main.members[0].engine.args  (fleet.yaml:14:61)
+  drift      workers.main.members[0].engine.args  (fleet.yaml:14:61)
     - … --max-model-len 8192
     + … --max-model-len 16384
     running replicas keep the old spec and are reported as drift; new ones get this
-  drift     workers.main.members[0].engine.env.TOKEN: *** -> *** (another value)  (fleet.yaml:15:24)
+  drift      workers.main.members[0].engine.env.TOKEN: *** -> *** (another value)  (fleet.yaml:15:24)
     the value is another one and is not shown; running replicas keep the old one, new ones get this
 
 additive: more may be created
@@ -184,7 +184,7 @@ def test_two_files_are_compared_without_git(
     (tmp_path / "new.yaml").write_text(FLEET.replace("replicas: 3", "replicas: 0"))
     code, out, _ = diff(capsys, str(tmp_path / "old.yaml"), str(tmp_path / "new.yaml"), "--detailed-exitcode")
     assert code == 2
-    assert "held      replicas: 3 -> 0" in out
+    assert "held       replicas: 3 -> 0" in out
 
 
 def test_nothing_in_a_file_reaches_the_terminal_as_a_command(

@@ -8,7 +8,7 @@ from git_folder import GitFolder
 
 from fleetctl.errors import RevisionError, UsageError
 from fleetctl.review.arguments import places_of
-from fleetctl.review.sides import read_sides
+from fleetctl.review.inputs import read_sides
 
 
 def targets(repository: GitFolder, base: str | None = None, head: str | None = None, files: tuple[str, ...] = (),

@@ -22,7 +22,7 @@ from fleetctl.planner.plan import make_plan
 from fleetctl.render.plan_json import saved_plan_json
 from fleetctl.review.cause import change_caused, with_change
 from fleetctl.review.compare import differences, written
-from fleetctl.review.sides import Side
+from fleetctl.review.inputs import Side
 
 BASE = Revision(name="main", commit="c" * 40)
 

@@ -22,7 +22,7 @@ from fleetctl.render.report.formats import OWN_FORMATS, ReportFormat, render_rep
 from fleetctl.render.report.of_diff import diff_report
 from fleetctl.render.report.terminal import print_report
 from fleetctl.review.compare import compare
-from fleetctl.review.sides import Side
+from fleetctl.review.inputs import Side
 
 
 def side(*texts: str) -> Side:

@@ -12,7 +12,7 @@ from git_folder import GitFolder
 from fleetctl.cli.git import git_facts
 from fleetctl.review.arguments import places_of
 from fleetctl.review.compare import compare
-from fleetctl.review.sides import read_sides
+from fleetctl.review.inputs import read_sides
 
 
 def no_stdin() -> bytes:

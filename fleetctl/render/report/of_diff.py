@@ -29,7 +29,7 @@ CHANGE = (Column("change", "change"), Column("message", "what it does"))
 THE_FLEET, THE_MODEL = "the fleet", "the whole model"
 NOT_IN_A_TERMINAL = EVERYONE - {"terminal"}
 BLOCKS_SHOWN = 100
-_TAG_WIDTH = max(map(len, TAGS.values()))
+_TAG_WIDTH = max(map(len, TAGS.values())) + 1
 
 
 def diff_report(diff: FleetDiff) -> Report:

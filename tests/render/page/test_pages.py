@@ -7,8 +7,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from fleetctl.render.page.plan_page import render_plan_page
-from fleetctl.render.page.report_page import report_page
+from fleetctl.render.page.report_page import plan_page, report_page
 from fleetctl.render.page.shell import SCRIPTS, STYLES
 from fleetctl.render.page.tables import ROWS_SHOWN
 from fleetctl.render.report.model import Column, Report, Table, Total
@@ -32,7 +31,7 @@ def runs(count: int, **more: bool) -> Table:
 
 def test_equal_input_gives_equal_bytes() -> None:
     made = plan(actions=[create("org/a", 1, member("coming", gpus=10_000))], models=[row("org/a", 1, 0, create=1)])
-    assert render_plan_page(made, everything()) == render_plan_page(made, everything())
+    assert plan_page(made, everything()) == plan_page(made, everything())
 
 
 def test_the_policy_names_style_and_script_by_their_hashes() -> None:
@@ -53,7 +52,7 @@ def test_every_asset_is_used_and_none_names_an_address_or_ends_its_element() -> 
 
 
 def test_a_page_has_no_attribute_that_a_policy_without_unsafe_inline_would_refuse() -> None:
-    page = render_plan_page(plan(), everything())
+    page = plan_page(plan(), everything())
     assert not re.search(r"<[^>]+ (style|on[a-z]+)=", page.partition("<body>")[2].partition("<script>")[0])
 
 

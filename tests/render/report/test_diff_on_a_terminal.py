@@ -140,7 +140,7 @@ def test_what_several_differences_do_is_said_once_below_them() -> None:
 
 def test_a_value_that_went_is_told_where_it_was() -> None:
     text = shown(diff(difference(path="", kind="removed", effect="held", old="2 replicas", new=None, new_source=None)))
-    assert "- org/a\n  held      2 replicas  (was f.yaml:3:5)" in text
+    assert "- org/a\n  held       2 replicas  (was f.yaml:3:5)" in text
 
 
 def test_long_lines_stay_in_their_column() -> None:

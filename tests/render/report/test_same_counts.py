@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from fleetctl.documents.plan import Plan
-from fleetctl.render.page.plan_page import render_plan_page
+from fleetctl.render.page.report_page import plan_page
 from fleetctl.render.plan_json import render_plan_json
 from fleetctl.render.report.formats import ReportFormat, render_report
 from fleetctl.render.report.of_plan import plan_report
@@ -100,7 +100,7 @@ def test_markdown(plan: Plan) -> None:
 @each_plan
 def test_html(plan: Plan) -> None:
     page = Totals()
-    page.feed(render_plan_page(plan, None))
+    page.feed(plan_page(plan, None))
     assert page.totals == counted(plan)
     assert page.exit_code == code_of(plan)
 
