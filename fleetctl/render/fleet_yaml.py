@@ -1,7 +1,7 @@
 """A merged fleet as YAML, in the layout of `fmt`, with the file and line each line comes from behind it.
 
-What stood on one line stays on one line. Values of engine environments are masked by a tag that no fleet file may have,
-so that a masked fleet cannot be loaded by mistake.
+A collection that was on one line stays on one line. Values of engine environments are masked by a tag that no fleet
+file may have, so a masked fleet cannot be loaded by mistake.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def render_fleet_yaml(document: Document, *, origins: bool, show_env: bool) -> s
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A value of the fleet: the file and offset where it stands, and the path that leads to it."""
+    """A value of the fleet: its file, its offset there, and the path that leads to it."""
 
     node: Node
     source: SourceText
@@ -56,7 +56,7 @@ class _Placed:
 
     @property
     def is_flow(self) -> bool:
-        """Whether a collection is written in brackets; one that is merged from several is where its last part is."""
+        """Whether a collection is written in brackets; a merged one has the place of its last part."""
         return bool(_BRACKET.match(self.source.text, self.node.at))
 
     def entries(self) -> Iterator[tuple[str | int, int, _Placed]]:
@@ -114,5 +114,5 @@ class _Writer:
         return scalar_text(placed.node)
 
     def hides(self, placed: _Placed) -> bool:
-        """Tell whether a scalar is the value of an environment variable, and not to be shown."""
+        """Return whether a scalar is the value of an environment variable that must not be shown."""
         return not self.show_env and placed.path[-3:-1] == ("engine", "env")

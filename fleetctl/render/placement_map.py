@@ -9,11 +9,11 @@ from rich.text import Text
 
 from fleetctl.documents.placement_map import MapNode, PlacementMap
 from fleetctl.documents.quantity import count_of
+from fleetctl.render.answer_text import asked_about
 from fleetctl.render.map_cells import Cells
 from fleetctl.render.map_legend import MEANINGS, Legend, counts_of, node_state, signs_used, totals
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
-from fleetctl.render.words import asked_of
 
 WIDEST_NAME = 36
 
@@ -23,7 +23,7 @@ def render_placement_map(answer: PlacementMap, console: Console, *, rows: int | 
 
     Where there are more nodes than rows, those that look the same share one.
     """
-    print_trimmed(Text(visible(f"Map: {asked_of(answer.fleet, answer.inventory)}")), console)
+    print_trimmed(Text(visible(f"Map: {asked_about(answer.fleet, answer.inventory)}")), console)
     console.print()
     cells = Cells(Legend.of(answer), blocks="utf" in console.encoding.lower())
     alike = _alike(answer.nodes, folded=rows is not None and len(answer.nodes) > rows)

@@ -11,9 +11,9 @@ from xml.sax.saxutils import escape
 
 from fleetctl.documents.placement_map import MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.quantity import SHARE
+from fleetctl.render.answer_text import asked_about
 from fleetctl.render.map_legend import MEANINGS, Legend, card_title, color_of, counts_of, node_state, node_title, totals
 from fleetctl.render.visible import visible
-from fleetctl.render.words import asked_of
 
 CELL, GAP, LINE, MARGIN = 26, 4, 32, 16
 CARDS_PER_LINE = 16
@@ -82,7 +82,7 @@ def _svg(answer: PlacementMap) -> Iterator[str]:
 
 
 def _about(answer: PlacementMap) -> str:
-    return f"Placement map: {asked_of(answer.fleet, answer.inventory)}"
+    return f"Placement map: {asked_about(answer.fleet, answer.inventory)}"
 
 
 def _description(answer: PlacementMap) -> str:

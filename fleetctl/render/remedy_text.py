@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from fleetctl.documents.plan import Addition, Blocked, InTheWay, Reason
 from fleetctl.documents.quantity import amount_of, count_of
-
-NAMES_SHOWN = 5
+from fleetctl.render.answer_text import some
 
 
 def blocked_details(blocked: Blocked) -> tuple[str, ...]:
@@ -33,11 +32,11 @@ def remedy_lines(blocked: Blocked) -> Iterator[str]:
         added = " and ".join(_addition(one) for one in blocked.would_fit)
         yield f"would fit with {added}{_for_all(blocked)}"
     if blocked.make_room:
-        gone = _some([_replica(one) for one in blocked.make_room])
+        gone = some([_replica(one) for one in blocked.make_room])
         nodes = list(dict.fromkeys(node for one in blocked.make_room for node in one.nodes))
         freed = sum(one.frees for one in blocked.make_room)
         amount = f"{amount_of(freed, 'GPU')} on" if freed else "on"
-        yield f"would fit without {gone}: {amount} {_some(nodes)} (nothing is moved)"
+        yield f"would fit without {gone}: {amount} {some(nodes)} (nothing is moved)"
     if blocked.no_remedy:
         yield blocked.no_remedy
 
@@ -67,9 +66,3 @@ def _replica(one: InTheWay) -> str:
     if one.priority:
         notes.append(f"priority {one.priority}")
     return one.replica + (f" ({', '.join(notes)})" if notes else "")
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = names if len(names) <= NAMES_SHOWN + 1 else names[:NAMES_SHOWN]
-    more = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
-    return ", ".join(shown) + more

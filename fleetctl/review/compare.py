@@ -1,7 +1,7 @@
 """Compares two fleets by meaning: every difference with both values, both places and what it does to what runs.
 
-Order of keys and models, comments, quotes, the spelling of quantities, and how a fleet is cut into files are no
-difference. Reads nothing and writes nothing.
+The order of keys and models, comments, quotes, the spelling of quantities and the split into files make no difference.
+Reads nothing and writes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def compare(base: Side, head: Side) -> FleetDiff:
 
 
 def differences(before: WrittenFleet | None, after: WrittenFleet | None) -> Iterator[Difference]:
-    """Yield what is different: the fleet as a whole, then its models in the newer order, then those taken out."""
+    """Yield the differences: of the fleet as a whole, then of its models in the new order, then those taken out."""
     if before and after:
         yield from fleet_differences(before, after)
     old, new = before.models if before else {}, after.models if after else {}
@@ -49,18 +49,18 @@ def differences(before: WrittenFleet | None, after: WrittenFleet | None) -> Iter
 
 
 def summarise(found: Iterable[Difference]) -> dict[Effect, int]:
-    """Count differences by effect, in the order the effects are always told in."""
+    """Count differences by effect, in the order of the effects."""
     counts = Counter(difference.effect for difference in found)
     return {effect: counts[effect] for effect in get_args(Effect)}
 
 
 def written(side: Side) -> WrittenFleet | None:
-    """Return a side with its places; None where it has no fleet."""
+    """Return the fleet of a side as it is written; None where it has none."""
     return WrittenFleet(side.fleet, side.documents) if side.fleet else None
 
 
 def _renames(removed: Sequence[WrittenModel], added: Sequence[WrittenModel]) -> Iterator[tuple[str, str]]:
-    """Pair models that came with models that went and had the very same spec: (new key, old key)."""
+    """Pair new models with removed ones of the same spec: (new key, old key)."""
     waiting: dict[str, list[str]] = {}
     for one in removed:
         waiting.setdefault(one.model.spec_hash, []).append(one.model.key)

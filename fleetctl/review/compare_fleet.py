@@ -1,4 +1,4 @@
-"""What is different in a fleet beside its models: its name, its cluster, its policy and its node policies."""
+"""The differences of two fleets beside their models: name, cluster, policy and node policies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAME = ("what runs belongs to {old}: it runs on but no longer counts, and its m
 
 
 def fleet_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Difference]:
-    """Yield what is different: name, cluster, policy, then node policies."""
+    """Yield the differences: name, cluster, policy, then node policies."""
     before, after = _settings(old), _settings(new)
     ways = {way[:2] for way in changed_ways(before, after)} if before != after else set()
     for way in sorted(ways, key=lambda way: (_READING_ORDER.index(way[0]), way)):

@@ -1,4 +1,4 @@
-"""What is different in one model that both sides have."""
+"""The differences of one model that both sides have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READING_ORDER = ("replicas", "priority", "startupTimeout", "schedulingTimeout",
 
 
 def model_differences(old: ModelView, new: ModelView) -> Iterator[Difference]:
-    """Yield what is different, in the order a model is read in."""
+    """Yield the differences, in the order a model is read in."""
     if _compared_by(old.model) == _compared_by(new.model):
         return
     pair = _Pair(old, new)

@@ -1,4 +1,4 @@
-"""What is different in the node policies: entries are found by their selector, each setting told by itself."""
+"""The differences of node policies: entries are matched by selector, each setting is a difference of its own."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class _Entry:
 
 
 def node_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Difference]:
-    """Yield what is different, in the order of the newer entries; an entry that sets nothing means nothing."""
+    """Yield the differences, in the order of the new entries; an entry without a setting means nothing."""
     before, after = _entries(old), _entries(new)
-    kinds = {_wants_cards(model) for model in new.fleet.models}
+    kinds = {_claims_cards(model) for model in new.fleet.models}
     for key in {**after, **before}:
         was, now = before.get(key), after.get(key)
         for name in _SETTINGS:
@@ -45,7 +45,7 @@ def node_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Differenc
         yield Difference(
             path="nodes", kind="changed", effect=order, old=[key[0] for key in before], new=[key[0] for key in after],
             old_source=old.place(("spec", "nodes")), new_source=new.place(("spec", "nodes")),
-            message="the last entry that sets a key wins, and another one is last now; nothing that runs is touched")
+            message=f"the last entry that sets a key wins, and another entry is the last one now; {_KEPT}")
 
 
 _Key = tuple[str, int]
@@ -68,7 +68,7 @@ def _settings(policy: NodePolicy) -> dict[str, int | bool | None]:
             "gpu_memory": policy.gpu_memory, "cordon": policy.cordon}
 
 
-def _wants_cards(model: ResolvedModel) -> bool:
+def _claims_cards(model: ResolvedModel) -> bool:
     return any(member.resources.gpus or member.resources.vram for group in model.workers for member in group.members)
 
 
@@ -86,13 +86,14 @@ def _setting(entry: _Entry | None, name: str) -> int | bool | None:
 
 def _order_matters(before: Mapping[_Key, _Entry], after: Mapping[_Key, _Entry]) -> Effect | None:
     """Return the effect of entries in another order; None where they are in the same, or no two set the same."""
-    moved = {name for name in _SETTINGS if _that_set(name, before, after) != _that_set(name, after, before)}
+    moved = {name for name in _SETTINGS
+             if _setting_entries(name, before, after) != _setting_entries(name, after, before)}
     if not moved:
         return None
     return "drift" if _CAP in moved else "additive"
 
 
-def _that_set(name: str, one: Mapping[_Key, _Entry], other: Mapping[_Key, _Entry]) -> list[_Key]:
+def _setting_entries(name: str, one: Mapping[_Key, _Entry], other: Mapping[_Key, _Entry]) -> list[_Key]:
     """Return the entries that set something on both sides, in the order of `one`."""
     return [key for key, entry in one.items()
             if None not in (_setting(entry, name), _setting(other.get(key), name))]
@@ -108,7 +109,7 @@ class _Changed:
     now: _Entry | None
     nodes: str
     kinds: Set[bool]
-    """Whether there are models that claim GPU or VRAM, and models that do not: a cap that is not set differs."""
+    """Whether there are models that claim GPU or VRAM, and models that do not: their default caps differ."""
 
     def difference(self, name: str) -> Difference:
         setting = _SETTINGS[name]

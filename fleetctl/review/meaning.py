@@ -1,6 +1,6 @@
-"""What two models are compared by: nested mappings in which order, quotes and the spelling of quantities are gone.
+"""The meaning of a model: nested mappings without order, quotes or the spelling of quantities.
 
-Groups are found by name, members by role and position in it, and a list (a command, arguments) is one value.
+Groups have their name as key, members their role and number, and a list (a command, arguments) is one value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedModel
 
 Keyed = dict[str, Any]
-"""Nested mappings by key; what is no mapping is one value."""
+"""Nested mappings by key; anything else is one value."""
 
 Steps = tuple[str, ...]
 """A way down a `Keyed`: ("workers", "main", "members", "Leader", "engine", "args")."""
@@ -33,7 +33,7 @@ def meaning(model: ResolvedModel) -> Keyed:
 
 
 def full_meaning(model: ResolvedModel) -> Keyed:
-    """Return a model with our own defaults filled in as well: equal ones do the same, whatever is written out."""
+    """Return a model with our own defaults filled in as well: models with equal full meaning do the same."""
     full = _shape(model, spec_document(model))
     for group in model.workers:
         for name, index in members_by_name(group).items():
@@ -42,8 +42,8 @@ def full_meaning(model: ResolvedModel) -> Keyed:
     return {**_lifecycle(model), **full}
 
 
-def at(keyed: Keyed, steps: Steps) -> Any:  # noqa: ANN401  whatever stands there
-    """Return the value at the end of a way down; ABSENT where it leads nowhere."""
+def at(keyed: Keyed, steps: Steps) -> Any:  # noqa: ANN401  any value
+    """Return the value that `steps` lead to; ABSENT where there is none."""
     value: Any = keyed
     for step in steps:
         value = value.get(step, ABSENT) if isinstance(value, dict) else ABSENT

@@ -1,7 +1,7 @@
-"""What running replicas were started with, against what the file says now, in the differences `diff` would tell.
+"""Compares what running replicas were started with, as an apply recorded it, with the file now, as `diff` does.
 
-What they were started with is an apply's record of it. Values of engine environments are masked there; they are taken
-for the file's, and where the spec hash then says otherwise, that is all that can be told of them.
+A record has no values of engine environments. They are taken from the file; where the spec hash then differs, all that
+is known is that some value of an environment is another one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A fleet as it is written: where each value of it stands, and how a person spelled it there."""
+"""A fleet as it is written: the position of each value, and its spelling there."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class WrittenFleet:
                 for model, (document, index) in zip(self.fleet.models, places, strict=True)}
 
     def place(self, path: Path) -> Position:
-        """Return where a value of the fleet as a whole stands; else the nearest key above, in the first document."""
+        """Return the position of a value of the fleet; else of the nearest key above it, in the first document."""
         document = next((one for one in self._documents if _has(one, path)), self._documents[0])
         return document.place(path)
 
@@ -120,7 +120,7 @@ class WrittenFleet:
         return node.value if node else None
 
     def policy_place(self, number: int, setting: Steps) -> Position:
-        """Return where a setting of a node policy stands; `number` counts over all documents."""
+        """Return the position of a setting of a node policy; `number` counts over all documents."""
         document, index = self._policies[number]
         return document.place(("spec", "nodes", index, *setting))
 

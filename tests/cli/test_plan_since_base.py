@@ -76,7 +76,7 @@ def test_the_table_says_what_the_change_causes_alone(folder: Path, capsys: pytes
     section = out[out.index("This change alone"):].split("\n\n")[0].splitlines()
     assert section[1:] == [
         "  1 to create, 1 no longer to create, 1 more blocked; 1 more would be created without it as well.",
-        "  * org/a: not changed itself, but by what else changes: 1 fewer to create, 1 more blocked",
+        "  * org/a: not changed itself, but by another change: 1 fewer to create, 1 more blocked",
         "  + org/b: new in the file: 1 to create",
     ]
     assert "1 difference in the files since main" in out

@@ -1,7 +1,7 @@
 """A node of the map as HTML: its name, and its cards as small boxes, once or before and after.
 
-A card with one whole holder is a single element: a large fleet has thousands of them. What a box says in letters, its
-title says in words, so that no script is needed to read it.
+A card with one whole holder is a single element, as a large fleet has thousands of them. The title of a box says in
+words what its letters say, so it can be read without a script.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from fleetctl.render.place_text import replica_ranges
 
 GONE, FREE = "x", "·"
 SHORT = 2
-"""Longer labels are set in smaller type."""
+"""Longer labels have smaller letters."""
 
 NAMED = 4
-"""So many models with new replicas are named beside a node."""
+"""At most so many models with new replicas are named beside a node."""
 
 
 def changed_node(node: MapNode, legend: Legend) -> Markup:
@@ -31,13 +31,13 @@ def changed_node(node: MapNode, legend: Legend) -> Markup:
 
 
 def same_node(node: MapNode, legend: Legend) -> Markup:
-    """Return a node that stays as it is."""
+    """Return a node without a change."""
     return el("li", _name(node), _strip(node, "both", legend), class_="node", data_node=node.name,
               data_holds=_holds(node, legend))
 
 
 def planned_node(node: MapNode, legend: Legend) -> Markup:
-    """Return a node of which only what is new is known."""
+    """Return a node of which only the new replicas are known."""
     return el("li", _name(node), _strip(node, "after", legend), _coming(node), class_="node", data_node=node.name,
               data_holds=_holds(node, legend))
 

@@ -1,4 +1,4 @@
-"""The placement map of a page: the nodes a plan changes, before and after; then those that stay as they are."""
+"""The placement map of a page: the nodes a plan changes, before and after; then the others."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fleetctl.render.page.picture import is_touched
 from fleetctl.render.page.tables import Part
 
 NODES_SHOWN = 2_000
-"""More nodes than this are not drawn: those that change come first, and what is left out is said."""
+"""At most so many nodes are drawn, those that change first; the page says how many are left out."""
 
 OPEN_UP_TO = 60
-"""So many nodes that stay as they are can be seen from the start; more are folded."""
+"""Up to so many nodes without a change are open from the start; more are folded."""
 
 LEGEND_SHOWN = 24
 ONLY_THE_PLAN = ("Made from the plan alone: only the nodes it places on, and of those only what is new. "
@@ -26,7 +26,7 @@ ONLY_THE_PLAN = ("Made from the plan alone: only the nodes it places on, and of 
 
 
 def map_part(picture: PlacementMap, *, whole: bool) -> Part:
-    """Return the map; `whole` = it knows every node, and what runs on it now."""
+    """Return the map; `whole` = it has every node, and what runs there now."""
     legend = Legend.of(picture)
     touched = [node for node in picture.nodes if is_touched(node)][:NODES_SHOWN]
     same = [node for node in picture.nodes if not is_touched(node)][:NODES_SHOWN - len(touched)]
@@ -61,7 +61,7 @@ def _same(nodes: Sequence[MapNode], legend: Legend) -> Markup | None:
 
 
 def _legend(picture: PlacementMap, legend: Legend) -> Markup:
-    """Return the letters of the models, and the signs; each model is a link that the script makes a filter of."""
+    """Return the letters of the models, and the signs; each model is a link, which the script turns into a filter."""
     entries = [_entry(entry, legend) for entry in picture.legend]
     rest = entries[LEGEND_SHOWN:]
     more = fold(count_of(len(rest), "more model"), el("ul", rest)) if rest else None

@@ -10,7 +10,7 @@ from fleetctl.render.page.markup import Markup, el
 from fleetctl.render.page.parts import contents, facts, filter_bar, header, totals
 from fleetctl.render.page.picture import planned_alone
 from fleetctl.render.page.shell import whole_page
-from fleetctl.render.page.tables import Part, stays, table_parts
+from fleetctl.render.page.tables import Part, is_unchanged, table_parts
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_plan import plan_report
 
@@ -39,7 +39,7 @@ def report_page(report: Report, own: Part | None = None, rules: str = "") -> str
         place = next((number for number, part in enumerate(parts) if part.anchor in BELOW_THE_MAP), len(parts))
         parts.insert(place, own)
     links = [*((part.anchor, part.title) for part in parts if part.title), ("facts", "Made from")]
-    bar = filter_bar(nodes=bool(own), same=bool(own) or any(map(stays, report.tables)))
+    bar = filter_bar(nodes=bool(own), same=bool(own) or any(map(is_unchanged, report.tables)))
     main = el("main", header(report), totals(report), contents(links), bar, (part.body for part in parts),
               facts(report.facts), data_kind=report.kind, data_exit_code=report.exit_code)
     return whole_page(report.title, Markup(main + INSPECTOR), rules=rules)

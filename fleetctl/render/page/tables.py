@@ -1,4 +1,4 @@
-"""The tables of a report as HTML: rows that the filter knows by what they are about, cells that stack on a phone."""
+"""The tables of a report as HTML: rows the filter can find by subject, cells that stack on a phone."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fleetctl.render.report.model import UNBROKEN, Cell, Column, Table
 from fleetctl.render.report.tones import count_tone, text_tone
 
 ROWS_SHOWN = 2_000
-"""More rows than this make a page slow and are read by nobody; how many are left out is said."""
+"""More rows make a page slow, and no person reads them; the page says how many are left out."""
 
 OPEN_UP_TO = 20
 """A folded table of at most so many rows is open from the start."""
 
 SUBJECTS = ("key", "model", "replica", "replicas")
-"""The columns that say what a row is about: a model, or replicas of one."""
+"""The columns with the subject of a row: a model, or replicas of one."""
 
 NAMES = {"policy": "Policy", "effect": "This change", "difference": "Changes", "place": "Places"}
 """What a table is called in the contents, where its title is long."""
@@ -40,13 +40,13 @@ def table_parts(tables: Sequence[Table]) -> Iterator[Part]:
         anchor = f"{table.key}-{number}" if again else table.key
         if table.counted:
             yield Part(anchor, "", fold(f"{len(table.rows)} {table.title}", _note(table), _table(table),
-                                        anchor=anchor, same=stays(table)))
+                                        anchor=anchor, same=is_unchanged(table)))
         else:
             yield Part(anchor, NAMES.get(table.key, table.title), _section(table, anchor))
 
 
-def stays(table: Table) -> bool:
-    """Tell whether a table is about what does not change: the models with nothing to do."""
+def is_unchanged(table: Table) -> bool:
+    """Return whether a table is about what does not change: the models with nothing to do."""
     return table.counted and table.key == "model"
 
 
@@ -78,7 +78,7 @@ def _head(column: Column) -> Markup:
 
 
 def _row(row: tuple[Cell, ...], columns: Sequence[Column], subject: int | None) -> Markup:
-    """Return one row; `data-about` is the text the filter knows it by."""
+    """Return one row; `data-about` is the text the filter looks for."""
     about = "" if subject is None else row[subject]
     return el("tr", (_cell(cell, column) for cell, column in zip(row, columns, strict=True)),
               data_about=about if isinstance(about, str) else "")
@@ -89,8 +89,8 @@ def _cell(cell: Cell, column: Column) -> Markup:
     content = (el("div", line) for line in lines) if len(lines) > 1 else lines
     first = lines[0] if lines else ""
     tone = count_tone(column.key, int(first)) if column.numeric and first.isdecimal() else text_tone(first)
-    look = " ".join(word for word in (_kind(column), tone) if word)
-    return el("td", content, class_=look or None, data_label=column.title if first else None)
+    classes = " ".join(word for word in (_kind(column), tone) if word)
+    return el("td", content, class_=classes or None, data_label=column.title if first else None)
 
 
 def _kind(column: Column) -> str | None:

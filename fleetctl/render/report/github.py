@@ -1,7 +1,7 @@
-"""A report as GitHub's workflow commands: annotations at the lines of the fleet file, the gravest first.
+"""A report as GitHub's workflow commands: annotations at the lines of the fleet file, errors first.
 
-A step shows at most 10 of each level and a job 50, and drops the rest without a word; here what is dropped is counted
-in the last line, which is one of the ten notices. No text can start a command of its own: it never starts a line.
+A step shows at most 10 of each level and a job 50, and drops the rest silently. Here the last line, one of the ten
+notices, counts what is dropped. No text can start a command of its own: it never begins a line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TEXT_LIMIT = 2_000
 
 
 def render_github(report: Report, checkout: Checkout) -> str:
-    """Return one line per annotation; the last one is a notice with the verdict and the number of those left out."""
+    """Return one line per annotation; the last one is a notice with the verdict and the number of the others."""
     shown: list[Finding] = []
     left_out: Counter[Level] = Counter()
     taken = Counter[Level]({"notice": 1})

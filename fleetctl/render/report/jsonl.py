@@ -1,7 +1,7 @@
 """A report as JSON, one object a line, for programs that read as they go: `version` first, `summary` last.
 
-Between them the facts, the totals, every row of every table under its table's key, and every finding. Readers must
-ignore types and keys they do not know.
+Between them are the facts, the totals, every row of every table under the key of its table, and every finding. Readers
+must ignore types and keys they do not know.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.quantity import count_of
+from fleetctl.render.answer_text import asked_about, some
 from fleetctl.render.report.model import Column, Report, Table
-from fleetctl.render.words import asked_of, some
 
 PLACES_SHOWN = 6
 """Lines of `where` per model where there are several models; one alone is shown whole."""
@@ -24,7 +24,7 @@ def capacity_report(answer: Capacity) -> Report:
     return Report(
         kind="answer",
         title="Capacity",
-        heading=(f"Capacity: {asked_of(answer.fleet, answer.inventory)}",),
+        heading=(f"Capacity: {asked_about(answer.fleet, answer.inventory)}",),
         tables=(_numbers(answer), *([_details(answer)] if len(rows) <= DETAILS_SHOWN else [])) if rows else (),
         notes=tuple(_notes(len(rows))),
         verdict="",

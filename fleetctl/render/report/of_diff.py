@@ -7,7 +7,8 @@ from itertools import groupby
 
 from fleetctl.documents.difference import Difference, FleetDiff
 from fleetctl.documents.quantity import count_of
-from fleetctl.render.difference_blocks import NAMES_SHOWN, Shared, blocks, names_text, shared_differences
+from fleetctl.render.answer_text import some
+from fleetctl.render.difference_blocks import Shared, blocks, shared_differences
 from fleetctl.render.difference_text import (
     EFFECTS,
     TAGS,
@@ -28,7 +29,7 @@ COLUMNS = (
 CHANGE = (Column("change", "change"), Column("message", "what it does"))
 THE_FLEET, THE_MODEL = "the fleet", "the whole model"
 NOT_IN_A_TERMINAL = EVERYONE - {"terminal"}
-BLOCKS_SHOWN = 100
+BLOCKS_SHOWN, NAMES_SHOWN = 100, 3
 _TAG_WIDTH = max(map(len, TAGS.values())) + 1
 
 
@@ -85,7 +86,7 @@ def _terminal_tables(differences: Sequence[Difference]) -> Iterator[Table]:
 
 def _heading(models: Sequence[str], first: Difference) -> str:
     if len(models) > 1:
-        return f"~ {len(models)} models: {names_text(models)}"
+        return f"~ {len(models)} models: {some(models, NAMES_SHOWN)}"
     return f"{'~' if first.path else sign_of(first)} {models[0] if models else 'the fleet as a whole'}"
 
 
@@ -135,7 +136,7 @@ def _finding(shared: Shared) -> Finding:
     difference, others = shared.difference, shared.models[1:]
     level: Level = "warning" if difference.effect in ("drift", "held") else "notice"
     old, new = values_of(difference)
-    details = (f"the same in {count_of(len(others), 'more model')}: {names_text(others)}",) if others else ()
+    details = (f"the same in {count_of(len(others), 'more model')}: {some(others, NAMES_SHOWN)}",) if others else ()
     # a line of the older file would point at another one in the newer
     return Finding(level, difference.effect.upper(), difference.model or THE_FLEET,
                    f"{difference.path or THE_MODEL}: {old} -> {new}; {difference.message}", difference.new_source,

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.what_if import Counts, ModelChange, NodeLoss, WhatIf
+from fleetctl.render.answer_text import asked_about, some
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.plan_tables import COUNTS, blocked_table, place_table
-from fleetctl.render.words import asked_of, some
 
 SIGNS = {"loseNode": "-", "cordon": "x", "addNode": "+", "scale": "~"}
 BESIDE_FROM = 76
@@ -31,7 +31,7 @@ def what_if_report(answer: WhatIf) -> Report:
     return Report(
         kind="answer",
         title="What if",
-        heading=(f"What if: {asked_of(answer.fleet, answer.inventory)}; nothing of this is done", *changes),
+        heading=(f"What if: {asked_about(answer.fleet, answer.inventory)}; nothing of this is done", *changes),
         tables=tuple(table for table in (*(tables if changes else ()), *([_losses(each)] if each else ()))
                      if table.rows),
         notes=tuple(notes[:-1]),
