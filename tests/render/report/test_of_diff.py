@@ -59,7 +59,7 @@ def test_a_finding_points_at_the_newer_file_or_at_nothing() -> None:
 def test_what_many_models_share_is_one_finding_and_one_row_for_people_and_all_rows_for_programs() -> None:
     report = diff_report(diff(*(difference(key, 4) for key in "abcde"), difference("a", 9, path="replicas")))
     shared, own = report.findings
-    assert (shared.subject, shared.details) == ("a", ("the same in 4 more models: b, c, d and 1 more",))
+    assert (shared.subject, shared.details) == ("a", ("the same in 4 more models: b, c, d, e",))
     assert own.details == ()
     people, programs = on_pages(report)
     assert [row[1] for row in people.rows] == [("a", "b", "c", "and 2 more"), ("a",)]
