@@ -53,7 +53,7 @@ def test_text_is_searched_in_every_row(open_page: OpenPage, html: str) -> None:
     page = open_page(html)
     page.fill("#filter", "held for")
     assert shown(page, "#change td.code") == ["held"]
-    assert page.locator("#told").inner_text() == "2 of 6 rows"
+    assert page.locator("#matches").inner_text() == "2 of 6 rows"
 
 
 def test_nothing_is_said_to_stay_where_everything_is_a_change(open_page: OpenPage, html: str) -> None:

@@ -81,4 +81,4 @@ def filter_bar(*, nodes: bool, same: bool) -> Markup:
                aria_autocomplete="list", aria_keyshortcuts="/")
     found = el("ul", id="found", role="listbox", aria_label="Names", hidden=True)
     return el("form", el("div", field, el("kbd", "/", aria_hidden="true"), found, class_="box"), toggle,
-              el("p", id="told", role="status"), id="bar", role="search", aria_label="Filter", hidden=True)
+              el("p", id="matches", role="status"), id="bar", role="search", aria_label="Filter", hidden=True)

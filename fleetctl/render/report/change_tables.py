@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleetctl.documents.difference import CountsThen, Difference, PlanChange
 from fleetctl.documents.quantity import count_of
-from fleetctl.render.difference_text import TAGS, position_text, values_of
+from fleetctl.render.difference_text import TAGS, position_text, revision_text, values_of
 from fleetctl.render.report.model import Cell, Column, Table
 
 EFFECT_COLUMNS = (
@@ -28,8 +28,9 @@ def change_tables(change: PlanChange | None) -> tuple[Table, ...]:
     effects = [(one.key, KINDS[one.kind], _counts(one.before), _counts(one.after), one.message)
                for one in change.models]
     return (
-        Table("effect", "This change alone", EFFECT_COLUMNS, tuple(effects), note=f"{change_sentence(change)}.",
-              line="{model}: {message}", signs=tuple(SIGNS[one.kind] for one in change.models), most=MODELS_SHOWN),
+        Table("effect", f"This change alone, since {revision_text(change.base)}", EFFECT_COLUMNS, tuple(effects),
+              note=f"{change_sentence(change)}.", line="{model}: {message}", most=MODELS_SHOWN,
+              signs=tuple(SIGNS[one.kind] for one in change.models)),
         Table("difference", "What changed in the files", DIFFERENCE_COLUMNS,
               tuple(map(_difference, change.differences)), folded=True, rank=2, readers=frozenset({"page", "program"})),
     )

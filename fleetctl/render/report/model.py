@@ -69,10 +69,9 @@ class Column:
 class Table:
     """Rows of texts; every row has a cell per column. `key` is the type of its rows in jsonl: "model".
 
-    `meaning` explains the title, `note` is a sentence to the rows. Title and meaning are our own words; only the title
-    of a table that is for terminals alone may name a model. `folded` = details that are not shown at once; where space
-    is short they go first, the highest `rank` before all. `counted` = people see only how many rows there are, as "12
-    models with nothing to do", which `title` reads after the number. `readers` = whom it is for.
+    `meaning` explains the title, `note` is a sentence to the rows. `folded` = details that are not shown at once; where
+    space is short they go first, the highest `rank` before all. `counted` = people see only how many rows there are, as
+    "12 models with nothing to do", which `title` reads after the number. `readers` = whom it is for.
 
     In a terminal it is a grid; from a width of `beside_from` on it has room for the columns that go beside the others.
     With a `line` it is a title and a line per row: "{model}: {message}" names columns, `signs` has a sign for each row.
