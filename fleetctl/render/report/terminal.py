@@ -112,28 +112,34 @@ def _grid_of(rows: Sequence[Row], table: Table, *, wide: bool) -> Grid:
     below = [] if wide else [place for place, column in shown if column.terminal == "beside"]
     kept = [(place, column) for place, column in shown if place not in below]
     under = max(place for place, column in kept if not column.numeric)
-    subject = next(place for place, column in kept if column.key != "sign")
     grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for _, column in kept:
         grid.add_column(column.title.upper(), justify="right" if column.numeric else "left", overflow="fold",
                         no_wrap=column.numeric or column.key in UNBROKEN)
     for row in rows:
-        sign = str(row[0]) if table.columns[0].key == "sign" else ""
         note = ", ".join(visible(str(row[place])) for place in below if row[place])
-        is_part = str(row[subject]).startswith("  ")
-        texts = {place: _subject(str(row[place]), sign) if place == subject else _cell(row[place], column)
-                 for place, column in kept}
-        for place, column in kept:
-            if not row[place] and not is_part and (column.numeric or place != kept[-1][0]):
-                texts[place] = Text("-")
-        grid.add_row(*(_with_note(text, note) if place == under else text for place, text in texts.items()))
+        grid.add_row(*(Group(text, _indented(note, 2, "dim")) if note and place == under else text
+                       for place, text in _texts(row, kept)))
     return grid
 
 
-def _subject(name: str, sign: str) -> Text:
-    """Return what a row is about, in the colour of its sign; a name that is indented is a part of the one above it."""
-    style = STYLES.get(text_tone(sign), "bold")
-    return Text(visible(name), "dim" if name.startswith("  ") else style)
+def _texts(row: Row, columns: Sequence[tuple[int, Column]]) -> Iterator[tuple[int, Text]]:
+    """Yield the cells of a row with their places.
+
+    The first name is what the row is about, in the colour of the sign before it; one that is indented is a part of the
+    row above. Where there is nothing to show there is a dash, but not at the end of a row nor in a part.
+    """
+    signed = columns[0][1].key == "sign"
+    name, last = columns[1 if signed else 0][0], columns[-1][0]
+    is_part = str(row[name]).startswith("  ")
+    for place, column in columns:
+        if place == name:
+            style = "dim" if is_part else STYLES.get(text_tone(str(row[0])), "bold") if signed else "bold"
+            yield place, Text(visible(str(row[place])), style)
+        elif row[place] or is_part or (place == last and not column.numeric):
+            yield place, _cell(row[place], column)
+        else:
+            yield place, Text("-")
 
 
 def _cell(cell: Cell, column: Column) -> Text:
@@ -142,10 +148,6 @@ def _cell(cell: Cell, column: Column) -> Text:
         tone = count_tone(column.key, int(text))
         return Text("-" if tone == "zero" and column.key in COUNT_TONES else text, STYLES.get(tone, ""))
     return Text(text, "dim" if column.terminal == "beside" else STYLES.get(text_tone(text), ""))
-
-
-def _with_note(cell: Text, note: str) -> RenderableType:
-    return Group(cell, _indented(note, 2, "dim")) if note else cell
 
 
 def _more(count: int, most: int | None, *, indent: int = 0) -> Iterator[RenderableType]:
