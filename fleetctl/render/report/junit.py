@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.sax.saxutils import escape, quoteattr
 
-from fleetctl.render.report.markdown_text import cut
+from fleetctl.render.report.markdown_text import cut_visible
 from fleetctl.render.report.model import Finding, Report, by_level
 from fleetctl.render.visible import visible
-
-TEXT_LIMIT = 2_000
 
 
 def render_junit(report: Report) -> str:
@@ -61,8 +59,7 @@ def _failure(errors: Sequence[Finding]) -> str:
 
 def _text_of(finding: Finding) -> str:
     place = f"{finding.place.file}:{finding.place.line}:{finding.place.column}: " if finding.place else ""
-    return "\n".join(f"{cut(visible(text), TEXT_LIMIT)}" for text in
-                     (f"{place}{finding.level} {finding.code}: {finding.message}", *finding.details))
+    return "\n".join(map(cut_visible, (f"{place}{finding.level} {finding.code}: {finding.message}", *finding.details)))
 
 
 def _fails(findings: Sequence[Finding]) -> bool:
@@ -74,4 +71,4 @@ def _text(*parts: str) -> str:
 
 
 def _attribute(text: str) -> str:
-    return quoteattr(cut(visible(text), TEXT_LIMIT))
+    return quoteattr(cut_visible(text))

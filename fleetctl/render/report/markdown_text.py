@@ -47,6 +47,11 @@ def comment(text: str) -> str:
     return f"<!-- {quote(visible(text), safe=':/')[:TEXT_LIMIT]} -->"
 
 
+def cut_visible(text: str) -> str:
+    """Return text for a format that shows a few lines of it, without what could be hidden or obeyed."""
+    return cut(visible(text), 2_000)
+
+
 def cut(text: str, limit: int) -> str:
     """Return the text, or as much of it as there is room for and by how much it is longer."""
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text) - limit} more characters)"

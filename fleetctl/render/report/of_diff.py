@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from fleetctl.documents.difference import Difference, FleetDiff
 from fleetctl.documents.quantity import count_of
 from fleetctl.render.answer_text import some
-from fleetctl.render.difference_blocks import Shared, blocks, shared_differences
 from fleetctl.render.difference_text import (
     EFFECTS,
     TAGS,
@@ -33,9 +33,17 @@ BLOCKS_SHOWN, NAMES_SHOWN = 100, 3
 _TAG_WIDTH = max(map(len, TAGS.values())) + 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """One difference in all of `models`; none = it is about the fleet as a whole."""
+
+    difference: Difference
+    models: tuple[str, ...]
+
+
 def diff_report(diff: FleetDiff) -> Report:
     """Return the diff as every generic format shows it."""
-    shared = shared_differences(diff.differences)
+    shared = _shared_differences(diff.differences)
     return Report(
         kind="diff",
         identity=f"diff:{diff.fleet}",
@@ -61,7 +69,7 @@ def _facts(diff: FleetDiff) -> tuple[tuple[str, str], ...]:
             ("files", files), ("wanted", wanted_line(diff)))
 
 
-def _tables(differences: Sequence[Difference], shared: Sequence[Shared]) -> tuple[Table, ...]:
+def _tables(differences: Sequence[Difference], shared: Sequence[_Shared]) -> tuple[Table, ...]:
     """Return a row per difference; people read what many models share only once, programs get every row."""
     if not differences:
         return ()
@@ -77,7 +85,7 @@ def _tables(differences: Sequence[Difference], shared: Sequence[Shared]) -> tupl
 
 def _terminal_tables(differences: Sequence[Difference]) -> Iterator[Table]:
     """Yield a table for the fleet, for what several models share, and for each model: the columns are too many."""
-    together = list(blocks(differences))
+    together = list(_blocks(differences))
     for number, (models, block) in enumerate(together[:BLOCKS_SHOWN]):
         tags = tuple(f"{TAGS[one.effect]:{_TAG_WIDTH}}" for one in block)
         yield Table(f"block{number}", _heading(models, block[0]), CHANGE, tuple(_lines(block)), line="{change}",
@@ -113,7 +121,7 @@ def _change(one: Difference) -> Cell:
 
 def _notes(diff: FleetDiff) -> Iterator[str]:
     """Yield what the effects in the diff mean, and how much of it a terminal does not show."""
-    left_out = sum(1 for _ in blocks(diff.differences)) - BLOCKS_SHOWN
+    left_out = sum(1 for _ in _blocks(diff.differences)) - BLOCKS_SHOWN
     if left_out > 0:
         yield f"and {count_of(left_out, 'more model')} (--format json lists them)"
     yield from (f"{TAGS[effect]}: {words}" for effect, words in EFFECTS.items() if diff.summary.get(effect))
@@ -132,7 +140,7 @@ def _row(difference: Difference, models: Cell) -> tuple[Cell, ...]:
             difference.message)
 
 
-def _finding(shared: Shared) -> Finding:
+def _finding(shared: _Shared) -> Finding:
     difference, others = shared.difference, shared.models[1:]
     level: Level = "warning" if difference.effect in ("drift", "held") else "notice"
     old, new = values_of(difference)
@@ -141,3 +149,32 @@ def _finding(shared: Shared) -> Finding:
     return Finding(level, difference.effect.upper(), difference.model or THE_FLEET,
                    f"{difference.path or THE_MODEL}: {old} -> {new}; {difference.message}", difference.new_source,
                    details)
+
+
+def _shared_differences(differences: Sequence[Difference]) -> list[_Shared]:
+    """Return each difference once, with the models it is in, in the order of its first model."""
+    models: dict[object, list[str]] = {}
+    first: dict[object, Difference] = {}
+    for difference in differences:
+        key = _group_key(difference)
+        first.setdefault(key, difference)
+        models.setdefault(key, []).extend([] if difference.model is None else [difference.model])
+    return [_Shared(difference, tuple(models[key])) for key, difference in first.items()]
+
+
+def _blocks(differences: Sequence[Difference]) -> Iterator[tuple[tuple[str, ...], list[Difference]]]:
+    """Yield the groups: about the fleet, about several models at once, about one model."""
+    shared = _shared_differences(differences)
+    rank = {models: number for number, models in enumerate(dict.fromkeys(one.models for one in shared))}
+    ordered = sorted(shared, key=lambda one: (len(one.models) == 1, rank[one.models]))
+    for models, group in groupby(ordered, key=lambda one: one.models):
+        yield models, [one.difference for one in group]
+
+
+def _group_key(difference: Difference) -> object:
+    """Return a key that differences share when one line of a file makes them; one without a line has its own key."""
+    place = difference.new_source
+    if difference.model is None or not difference.path or place is None:
+        return difference.model, difference.path, difference.kind
+    return (difference.path, difference.effect, difference.message, *values_of(difference),
+            place.file, place.line, place.column)

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fleetctl.render.report.code_texts import code_text, help_page
-from fleetctl.render.report.markdown_text import cut
+from fleetctl.render.report.markdown_text import cut_visible
 from fleetctl.render.report.model import Finding, Report, by_level
 from fleetctl.render.report.places import Checkout
 from fleetctl.render.visible import visible
@@ -24,7 +24,6 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 RESULT_LIMIT = 25_000
 """GitHub refuses a run with more results."""
 
-TEXT_LIMIT = 2_000
 LEVELS = {"error": "error", "warning": "warning", "notice": "note"}
 
 
@@ -53,7 +52,7 @@ def _invocation(report: Report, left_out: int) -> dict[str, Any]:
     left = {"level": "warning", "message": {"text": f"{left_out} findings of lower level are left out: a run may hold "
                                                     f"{RESULT_LIMIT}; the other formats have them all"}}
     return {"executionSuccessful": True, "exitCode": report.exit_code,
-            "toolExecutionNotifications": [{"level": "note", "message": {"text": _shown(report.verdict)}},
+            "toolExecutionNotifications": [{"level": "note", "message": {"text": cut_visible(report.verdict)}},
                                            *([left] if left_out else [])]}
 
 
@@ -73,7 +72,7 @@ def _results(findings: Sequence[Finding], home: str, checkout: Checkout) -> list
 
 def _message(finding: Finding) -> str:
     """Return the message; where it would be read as a link, brackets are escaped as the standard has it."""
-    text = "\n".join(map(_shown, (f"{finding.subject}: {finding.message}", *finding.details)))
+    text = "\n".join(map(cut_visible, (f"{finding.subject}: {finding.message}", *finding.details)))
     return re.sub(r"[\\\[\]]", r"\\\g<0>", text) if "](" in text else text
 
 
@@ -91,6 +90,3 @@ def _locations(finding: Finding, home: str, checkout: Checkout) -> list[dict[str
 def _fingerprint(*parts: str) -> str:
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-
-def _shown(text: str) -> str:
-    return cut(visible(text), TEXT_LIMIT)
