@@ -80,10 +80,5 @@ def _faces(found: FleetDiff) -> Faces:
     from fleetctl.cli.reporting import Faces
     from fleetctl.render.answer_json import render_answer_json
     from fleetctl.render.report.of_diff import diff_report
-    from fleetctl.render.report.terminal import print_report
 
-    return Faces(
-        table=lambda console: print_report(diff_report(found), console),
-        json=lambda: render_answer_json(found),
-        report=lambda: diff_report(found),
-    )
+    return Faces(json=lambda: render_answer_json(found), report=lambda: diff_report(found))

@@ -133,16 +133,12 @@ def _refuse_flags_before(context: typer.Context) -> None:
 def _faces_of_history(found: History) -> Faces:
     from fleetctl.render.answer_json import render_answer_json
     from fleetctl.render.report.of_history import history_report
-    from fleetctl.render.report.terminal import print_report
 
-    return Faces(table=lambda console: print_report(history_report(found), console),
-                 json=lambda: render_answer_json(found), report=lambda: history_report(found))
+    return Faces(json=lambda: render_answer_json(found), report=lambda: history_report(found))
 
 
 def _faces_of_run(found: HistoryRun) -> Faces:
     from fleetctl.render.answer_json import render_answer_json
     from fleetctl.render.report.of_history import run_report
-    from fleetctl.render.report.terminal import print_report
 
-    return Faces(table=lambda console: print_report(run_report(found), console), json=lambda: render_answer_json(found),
-                 report=lambda: run_report(found))
+    return Faces(json=lambda: render_answer_json(found), report=lambda: run_report(found))

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 def plan_faces(plan: Plan, picture: Callable[[], PlacementMap | None]) -> Faces:
     """Return the plan in every format; `picture` is the placement map of the page, drawn only where one is written."""
     from fleetctl.render.plan_json import render_plan_json
-    from fleetctl.render.report.terminal import print_report
 
     def report() -> Report:
         from fleetctl.render.report.of_plan import plan_report
@@ -28,7 +27,4 @@ def plan_faces(plan: Plan, picture: Callable[[], PlacementMap | None]) -> Faces:
 
         return plan_page(plan, picture())
 
-    return Faces(
-        table=lambda console: print_report(report(), console), json=lambda: render_plan_json(plan), report=report,
-        page=page,
-    )
+    return Faces(json=lambda: render_plan_json(plan), report=report, page=page)

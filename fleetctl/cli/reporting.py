@@ -39,12 +39,12 @@ ReportOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Faces:
-    """One document in every form; each is made when it is asked for. `page` None = the page any report has."""
+    """One document in every form; each is made when it is asked for. `page` and `table` None = those any report has."""
 
-    table: Callable[[Console], None]
     json: Callable[[], str]
     report: Callable[[], Report]
     page: Callable[[], str] | None = None
+    table: Callable[[Console], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def show(faces: Faces, chosen: ReportFormat, reports: Sequence[WantedReport] = (
 
     write_reports(faces, reports)
     if chosen is ReportFormat.TABLE:
-        faces.table(result_console())
+        _print_table(faces, result_console())
     else:
         write = write_result if chosen in JSON_FORMATS else write_document
         write(text_of(faces, chosen))
@@ -114,7 +114,7 @@ def text_of(faces: Faces, chosen: ReportFormat) -> str:
     from fleetctl.render.report.formats import render_report
 
     if chosen is ReportFormat.TABLE:
-        return _plain(faces.table)
+        return _plain(faces)
     if chosen is ReportFormat.JSON:
         return faces.json()
     if chosen is ReportFormat.HTML and faces.page is not None:
@@ -129,14 +129,23 @@ def repository_root(environ: Mapping[str, str], cwd: Path) -> str:
     return told or next((str(folder) for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), "")
 
 
-def _plain(table: Callable[[Console], None]) -> str:
+def _print_table(faces: Faces, console: Console) -> None:
+    from fleetctl.render.report.terminal import print_report
+
+    if faces.table is None:
+        print_report(faces.report(), console)
+    else:
+        faces.table(console)
+
+
+def _plain(faces: Faces) -> str:
     import io
 
     from rich.console import Console
 
     out = io.StringIO()
-    table(Console(file=out, width=REPORT_WIDTH, no_color=True, color_system=None, force_terminal=False,
-                  highlight=False, markup=False, emoji=False))
+    _print_table(faces, Console(file=out, width=REPORT_WIDTH, no_color=True, color_system=None, force_terminal=False,
+                                highlight=False, markup=False, emoji=False))
     return out.getvalue()
 
 
