@@ -129,13 +129,13 @@ def _texts(row: Row, columns: Sequence[tuple[int, Column]]) -> Iterator[tuple[in
     The first name is what the row is about, in the colour of the sign before it; one that is indented is a part of the
     row above. Where there is nothing to show there is a dash, but not at the end of a row nor in a part.
     """
-    signed = columns[0][1].key == "sign"
-    name, last = columns[1 if signed else 0][0], columns[-1][0]
-    is_part = str(row[name]).startswith("  ")
+    sign = str(row[0]) if columns[0][1].key == "sign" else ""
+    name = next((place for place, column in columns if column.name and column.key != "sign"), None)
+    is_part = name is not None and str(row[name]).startswith("  ")
+    last = columns[-1][0]
     for place, column in columns:
         if place == name:
-            style = "dim" if is_part else STYLES.get(text_tone(str(row[0])), "bold") if signed else "bold"
-            yield place, Text(visible(str(row[place])), style)
+            yield place, Text(visible(str(row[place])), "dim" if is_part else STYLES.get(text_tone(sign), "bold"))
         elif row[place] or is_part or (place == last and not column.numeric):
             yield place, _cell(row[place], column)
         else:
