@@ -12,10 +12,11 @@ EFFECT_COLUMNS = (
     Column("after", "after"), Column("message", "what it does"),
 )
 DIFFERENCE_COLUMNS = (
-    Column("model", "model", name=True), Column("path", "what", name=True), Column("old", "was", name=True),
-    Column("new", "is", name=True), Column("effect", "effect"), Column("place", "where", name=True),
-    Column("message", "what it does"),
+    Column("effect", "effect"), Column("model", "model", name=True), Column("path", "what", name=True),
+    Column("old", "was", name=True), Column("new", "is", name=True), Column("place", "where", name=True),
+    Column("message", "what it does to what runs"),
 )
+THE_FLEET, THE_MODEL = "the fleet", "the whole model"
 KINDS = {"added": "added", "removed": "taken out", "changed": "changed", "sideEffect": "side effect"}
 SIGNS = {"added": "+", "removed": "-", "changed": "~", "sideEffect": "*"}
 MODELS_SHOWN = 50
@@ -32,7 +33,8 @@ def change_tables(change: PlanChange | None) -> tuple[Table, ...]:
               note=f"{change_sentence(change)}.", line="{model}: {message}", most=MODELS_SHOWN,
               signs=tuple(SIGNS[one.kind] for one in change.models)),
         Table("difference", "What changed in the files", DIFFERENCE_COLUMNS,
-              tuple(map(_difference, change.differences)), folded=True, rank=2, readers=frozenset({"page", "program"})),
+              tuple(map(difference_row, change.differences)), folded=True, rank=2,
+              readers=frozenset({"page", "program"})),
     )
 
 
@@ -57,6 +59,8 @@ def _counts(counts: CountsThen | None) -> str:
     return ", ".join([f"{counts.wanted} wanted", *(f"{count} {word}" for count, word in others if count)])
 
 
-def _difference(one: Difference) -> tuple[Cell, ...]:
+def difference_row(one: Difference, models: Cell | None = None) -> tuple[Cell, ...]:
+    """Return the row of a difference; `models` = those that share it, where it is not about one model."""
     place = position_text(one.new_source or one.old_source)
-    return one.model or "the fleet", one.path or "all of it", *values_of(one), TAGS[one.effect], place, one.message
+    return (TAGS[one.effect], models or one.model or THE_FLEET, one.path or THE_MODEL, *values_of(one), place,
+            one.message)

@@ -19,15 +19,10 @@ from fleetctl.render.difference_text import (
     values_of,
     wanted_line,
 )
+from fleetctl.render.report.change_tables import DIFFERENCE_COLUMNS, THE_FLEET, THE_MODEL, difference_row
 from fleetctl.render.report.model import EVERYONE, Cell, Column, Finding, Level, Report, Table, Total
 
-COLUMNS = (
-    Column("effect", "effect"), Column("model", "model", name=True), Column("path", "what", name=True),
-    Column("old", "was", name=True), Column("new", "is", name=True), Column("place", "where", name=True),
-    Column("message", "what it does to what runs"),
-)
 CHANGE = (Column("change", "change"), Column("message", "what it does"))
-THE_FLEET, THE_MODEL = "the fleet", "the whole model"
 NOT_IN_A_TERMINAL = EVERYONE - {"terminal"}
 BLOCKS_SHOWN, NAMES_SHOWN = 100, 3
 _TAG_WIDTH = max(map(len, TAGS.values())) + 1
@@ -73,13 +68,13 @@ def _tables(differences: Sequence[Difference], shared: Sequence[_Shared]) -> tup
     """Return a row per difference; people read what many models share only once, programs get every row."""
     if not differences:
         return ()
-    every = tuple(_row(one, one.model or THE_FLEET) for one in differences)
+    every = tuple(difference_row(one) for one in differences)
     title = "What changed in meaning"
     if len(shared) == len(differences):
-        return (Table("difference", title, COLUMNS, every, rank=0, readers=NOT_IN_A_TERMINAL),)
-    once = tuple(_row(one.difference, _models(one.models)) for one in shared)
-    return (Table("change", title, COLUMNS, once, rank=0, readers=NOT_IN_A_TERMINAL),
-            Table("difference", "differences, each model counted by itself", COLUMNS, every, counted=True,
+        return (Table("difference", title, DIFFERENCE_COLUMNS, every, rank=0, readers=NOT_IN_A_TERMINAL),)
+    once = tuple(difference_row(one.difference, _models(one.models)) for one in shared)
+    return (Table("change", title, DIFFERENCE_COLUMNS, once, rank=0, readers=NOT_IN_A_TERMINAL),
+            Table("difference", "differences, each model counted by itself", DIFFERENCE_COLUMNS, every, counted=True,
                   readers=NOT_IN_A_TERMINAL))
 
 
@@ -131,13 +126,6 @@ def _models(models: Sequence[str]) -> Cell:
     if len(models) <= NAMES_SHOWN:
         return tuple(models) or THE_FLEET
     return (*models[:NAMES_SHOWN], f"and {len(models) - NAMES_SHOWN} more")
-
-
-def _row(difference: Difference, models: Cell) -> tuple[Cell, ...]:
-    old, new = values_of(difference)
-    place = difference.new_source or difference.old_source
-    return (TAGS[difference.effect], models, difference.path or THE_MODEL, old, new, position_text(place),
-            difference.message)
 
 
 def _finding(shared: _Shared) -> Finding:
