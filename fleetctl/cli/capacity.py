@@ -13,7 +13,7 @@ from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import show_answer
 from fleetctl.errors import UsageError
 from fleetctl.planner.questions.replica_shape import typed_shape
-from fleetctl.render.capacity_table import render_capacity
+from fleetctl.render.report.of_capacity import capacity_report
 from fleetctl.workflow.cluster import read_world
 from fleetctl.workflow.invocation import Where
 
@@ -63,5 +63,5 @@ def capacity(
         typed_shape(text)  # a typing error is reported before the cluster is asked
     refuse_two_readers(files or (), inventory)
     world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from)
-    show_answer(count(world, models=model or (), shapes=shape or (), limit=limit), output_format, render_capacity)
+    show_answer(count(world, models=model or (), shapes=shape or (), limit=limit), output_format, capacity_report)
     return 0

@@ -22,6 +22,8 @@ from fleetctl.render.visible import inert, visible_lines, visible_log
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fleetctl.render.report.model import Report
+
 PLAIN_WIDTH = 120
 READER_GONE = 141  # 128 + SIGPIPE, what any other program in the pipe would have ended with
 _LABEL_STYLES = {"error": "bold red", "warning": "bold yellow", "moved": "yellow", "hint": "cyan"}
@@ -83,6 +85,13 @@ def say(label: str, message: str) -> None:
 
     text = Text.assemble((f"{label}: ", _LABEL_STYLES.get(label, "bold")), visible_lines(message))
     message_console().print(text, soft_wrap=True)
+
+
+def show_report(report: Report, console: Console | None = None) -> None:
+    """Print a report for a person, on standard output if no other console is named."""
+    from fleetctl.render.report.terminal import print_report  # rich, which programs do not need
+
+    print_report(report, console or result_console())
 
 
 def write_result(text: str) -> None:

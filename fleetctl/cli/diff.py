@@ -11,12 +11,11 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import read_stdin
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, formats_of, parse_reports, show
-from fleetctl.render.diff_table import render_diff
 from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_diff import diff_report
 from fleetctl.review.arguments import places_of
 from fleetctl.review.compare import compare
-from fleetctl.review.sides import read_sides
+from fleetctl.review.inputs import read_sides
 
 EPILOG = epilog(
     "fleetctl diff -f fleets/                    # the working tree against HEAD",
@@ -56,5 +55,5 @@ def diff(
     wanted = parse_reports(report, reading=(base, head, *(files or ())))
     old, new = read_sides(*places_of(base, head, files or (), os.environ), read_stdin)
     found = compare(old, new)
-    show(formats_of(found, render_diff, diff_report), output_format, wanted)
+    show(formats_of(found, diff_report), output_format, wanted)
     return found.exit_code if detailed_exitcode else 0

@@ -12,7 +12,6 @@ from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, formats_of, parse_reports, show
 from fleetctl.errors import UsageError
-from fleetctl.render.history_table import render_history, render_run
 from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_history import history_report, run_report
 from fleetctl.workflow.cluster import fleet_of, open_dashboard
@@ -60,7 +59,7 @@ def history(
     name, written = _fleet_and_address(invocation, files, fleet)
     with open_dashboard(invocation, address, written) as client:
         found = read_history(client, name, limit)
-    show(formats_of(found, render_history, history_report), output_format, wanted)
+    show(formats_of(found, history_report), output_format, wanted)
     return 0
 
 
@@ -82,7 +81,7 @@ def show_run(
     name, written = _fleet_and_address(invocation, files, fleet)
     with open_dashboard(invocation, address, written) as client:
         found = read_run(client, wanted_run, name)
-    show(formats_of(found, render_run, run_report), output_format, wanted)
+    show(formats_of(found, run_report), output_format, wanted)
     return 0
 
 

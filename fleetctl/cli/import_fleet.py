@@ -15,6 +15,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import message_console, say, write_document, write_result
 from fleetctl.cli.process import now_text, read_stdin, this_invocation
+from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import ApplyError, FleetctlError, InventoryError, UsageError
 from fleetctl.fleetfile.guess import dns_label_meant
@@ -27,7 +28,6 @@ from fleetctl.importers.sources import EXPECTED
 from fleetctl.importers.write import problems_of, write_draft
 from fleetctl.inventory.read import InventorySource, Live, read_inventory
 from fleetctl.problem import Problem
-from fleetctl.render.inventory_json import render_inventory_json
 from fleetctl.render.losses import render_import_json, render_losses
 from fleetctl.render.problems import render_problems
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, resolve_namespace
@@ -157,7 +157,7 @@ def _documents(paths: Sequence[str]) -> list[Document]:
 def _write_inventory(imported: Imported, path: Path) -> None:
     if imported.inventory is None:
         raise FleetctlError("no InferenceCluster among the files, so there is no inventory to write")
-    write_file(path, render_inventory_json(imported.inventory), mode=MODE)
+    write_file(path, indented_json(imported.inventory), mode=MODE)
     say("inventory", f"{count_of(len(imported.inventory.nodes), 'node')} in {path}")
     for warning in imported.inventory.warnings:
         say("warning", warning)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.console import result_console, say, write_result
+from fleetctl.cli.console import say, show_report, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
+from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.inventory import Inventory
-from fleetctl.render.inventory_json import render_inventory_json
-from fleetctl.render.inventory_table import render_inventory_table
+from fleetctl.render.report.of_inventory import inventory_report
 from fleetctl.workflow.cluster import fleet_of, read_from
 from fleetctl.workflow.invocation import Where
 
@@ -47,9 +47,9 @@ def inventory(
 
 def _show(seen: Inventory, output_format: flags.OutputFormat) -> None:
     if output_format is flags.OutputFormat.JSON:
-        write_result(render_inventory_json(seen))
+        write_result(indented_json(seen))
     else:
-        render_inventory_table(seen, result_console())
+        show_report(inventory_report(seen))
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.console import result_console, write_document, write_result
+from fleetctl.cli.console import result_console, show_report, write_document, write_result
 from fleetctl.cli.flags import OutputFormat
 from fleetctl.documents.base import Stored
 from fleetctl.errors import UsageError
@@ -45,12 +45,12 @@ Document = TypeVar("Document", bound=Stored)
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """One document in every format, each made when it is asked for. `page` None = the page of its report."""
+    """One document in every format, each made when it is asked for; `page` and `table` None = those of its report."""
 
-    table: Callable[[Console], None]
     json: Callable[[], str]
     report: Callable[[], Report]
     page: Callable[[], str] | None = None
+    table: Callable[[Console], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +91,17 @@ def parse_reports(
     return wanted
 
 
-def formats_of(
-    document: Document, table: Callable[[Document, Console], None], report: Callable[[Document], Report]
-) -> Formats:
+def formats_of(document: Document, report: Callable[[Document], Report]) -> Formats:
     """Return the formats of a document whose JSON is the document itself."""
-    return Formats(table=lambda console: table(document, console), json=lambda: render_answer_json(document),
-                   report=lambda: report(document))
+    return Formats(json=lambda: render_answer_json(document), report=lambda: report(document))
 
 
-def show_answer(answer: Document, chosen: OutputFormat, table: Callable[[Document, Console], None]) -> None:
-    """Print an answer without reports: its table, or the document itself."""
+def show_answer(answer: Document, chosen: OutputFormat, report: Callable[[Document], Report]) -> None:
+    """Print an answer for a person, or the document itself."""
     if chosen is OutputFormat.JSON:
         write_result(render_answer_json(answer))
     else:
-        table(answer, result_console())
+        show_report(report(answer))
 
 
 def write_reports(formats: Formats, wanted: Sequence[WantedReport]) -> None:
@@ -117,7 +114,7 @@ def show(formats: Formats, chosen: ReportFormat, reports: Sequence[WantedReport]
     """Write the reports, then print the document on standard output; only the table may have colour."""
     write_reports(formats, reports)
     if chosen is ReportFormat.TABLE:
-        formats.table(result_console())
+        _print_table(formats, result_console())
     else:
         write = write_result if chosen in JSON_FORMATS else write_document
         write(text_of(formats, chosen))
@@ -126,7 +123,7 @@ def show(formats: Formats, chosen: ReportFormat, reports: Sequence[WantedReport]
 def text_of(formats: Formats, chosen: ReportFormat) -> str:
     """Return the document in a format, without colour."""
     if chosen is ReportFormat.TABLE:
-        return _plain(formats.table)
+        return _plain(formats)
     if chosen is ReportFormat.JSON:
         return formats.json()
     if chosen is ReportFormat.HTML and formats.page is not None:
@@ -141,12 +138,19 @@ def repository_root(environ: Mapping[str, str], cwd: Path) -> str:
     return named or next((str(folder) for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), "")
 
 
-def _plain(table: Callable[[Console], None]) -> str:
+def _print_table(formats: Formats, console: Console) -> None:
+    if formats.table is None:
+        show_report(formats.report(), console)
+    else:
+        formats.table(console)
+
+
+def _plain(formats: Formats) -> str:
     from rich.console import Console
 
     out = io.StringIO()
-    table(Console(file=out, width=REPORT_WIDTH, no_color=True, color_system=None, force_terminal=False,
-                  highlight=False, markup=False, emoji=False))
+    _print_table(formats, Console(file=out, width=REPORT_WIDTH, no_color=True, color_system=None, force_terminal=False,
+                                highlight=False, markup=False, emoji=False))
     return out.getvalue()
 
 

@@ -11,9 +11,10 @@ import typer
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.completion import complete_model_keys
-from fleetctl.cli.console import result_console, say, write_result
+from fleetctl.cli.console import say, show_report, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.replica_argument import absent
+from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import Drift
@@ -21,8 +22,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.read import Live, read_inventory
 from fleetctl.planner.drift import spec_drift
 from fleetctl.planner.live import is_outdated
-from fleetctl.render.inventory_json import render_inventory_json
-from fleetctl.render.status_table import render_status
+from fleetctl.render.report.of_status import status_report
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.outdated import add_changes, look_up_changes
@@ -90,13 +90,13 @@ def _show(
     fleet: ResolvedFleet | None,
 ) -> None:
     if output_format is flags.OutputFormat.JSON:
-        write_result(render_inventory_json(seen.model_copy(update={"replicas": chosen})))
+        write_result(indented_json(seen.model_copy(update={"replicas": chosen})))
     else:
         names = {node.id: node.name for node in seen.nodes}
         dead = dead_node_ids(seen)
         live = Counter(replica.model for replica in chosen if is_live(replica, dead))
         surplus = [one.key for one in fleet.models if live[one.key] > one.replicas] if fleet else []
-        render_status(chosen, names, dead, result_console(), outdated, surplus)
+        show_report(status_report(chosen, names, dead, outdated, surplus))
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:

@@ -10,7 +10,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import show_answer
-from fleetctl.render.what_if_table import render_what_if
+from fleetctl.render.report.of_what_if import what_if_report
 from fleetctl.workflow.cluster import read_world
 from fleetctl.workflow.invocation import Where
 
@@ -65,5 +65,5 @@ def what_if(
     refuse_two_readers(files, inventory)
     world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from)
     answer = answer_what_if(world, supposed, each_node=each_node)
-    show_answer(answer, output_format, render_what_if)
+    show_answer(answer, output_format, what_if_report)
     return answer.exit_code if detailed_exitcode else 0

@@ -1,18 +1,20 @@
-"""What a person sees while an apply runs: a live table on a terminal, plain lines elsewhere. On standard error."""
+"""What a person sees while an apply runs, on standard error: a live table on a terminal, else plain lines."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
 
 from fleetctl.documents.events import Event
 from fleetctl.documents.plan import Plan
 from fleetctl.render.visible import visible
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.live import Live
 
 SHOWN_ROWS = 20
 STYLES = {"waiting": "dim", "created": "cyan", "ready": "green", "starting": "cyan"}
@@ -31,9 +33,7 @@ class PlainProgress:
         return None
 
     def relay(self, event: Event) -> None:
-        """Show one event; the summary has its own table, and what is for programs is left out."""
-        from rich.text import Text
-
+        """Show one event, but not the summary, which has its own table, nor events for programs."""
         if event.type in ("runSummary", "version") or event.level == "debug":
             return
         style = {"error": "red", "warning": "yellow"}.get(event.level, "")
@@ -45,13 +45,11 @@ class PlainProgress:
 
 
 def _print_labelled(console: Console, label: str, message: str) -> None:
-    from rich.text import Text
-
     console.print(Text.assemble((f"{label}: ", "bold"), visible(message)), soft_wrap=True)
 
 
 class LiveProgress:
-    """A table that moves: what is being started, for how long, and how many are done."""
+    """A table that updates: which replicas start, for how long, and how many are done."""
 
     def __init__(self, console: Console, plan: Plan | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -65,8 +63,6 @@ class LiveProgress:
         self._live: Live | None = None
 
     def __enter__(self) -> LiveProgress:
-        from rich.live import Live
-
         self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True)
         self._live.start()
         return self
@@ -89,15 +85,10 @@ class LiveProgress:
             self.say("note", event.message)
 
     def say(self, label: str, message: str) -> None:
-        """Write one labelled line above the table, where it stays and is not cut."""
+        """Write one labelled line above the table, where it stays."""
         _print_labelled(self._console, label, message)
 
     def _render(self) -> RenderableType:
-        from rich.console import Group
-        from rich.spinner import Spinner
-        from rich.table import Table
-        from rich.text import Text
-
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
         busy = [key for key, (state, _) in self._states.items() if state not in ("ready", "waiting")]
         waiting = [key for key, (state, _) in self._states.items() if state == "waiting"]

@@ -1,4 +1,4 @@
-"""One difference in words: where it is, what it was and is. Texts are as they came, not yet safe for anything."""
+"""One difference as text: its place, the old value and the new one. Texts are as they came, not yet safe."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ EFFECTS: dict[Effect, str] = {
 TAGS: dict[Effect, str] = {"additive": "additive", "none": "no effect", "drift": "drift", "held": "held"}
 NOTHING = "not set"
 OTHER_MASK = f"{MASK} (another value)"
-"""What a masked value is shown as beside one that it is not equal to."""
+"""Shown for a masked value beside another one that is not equal to it."""
 
 MAX_VALUE = 120
 MAX_MATCHED = 200
-"""Items of a list that are compared with one another; where more differ, not even these would all be shown."""
+"""Items of a list that are compared with each other; of more differences not all would be shown anyway."""
 
 
 def revision_text(revision: Revision) -> str:
-    """Return the name of one side, with its commit where the name does not say it."""
+    """Return the name of one side, with its commit unless that is the name."""
     name, commit = revision.name, revision.commit or ""
     if commit and "..." in name:
         one, _, other = name.partition("...")
@@ -50,7 +50,7 @@ def value_text(value: object) -> str:
 
 
 def values_of(difference: Difference) -> tuple[str, str]:
-    """Return both values for two cells; of two long lists only what differs, with a dash for what is left out."""
+    """Return both values for two cells; of two lists only what differs, with an ellipsis for the rest."""
     old, new = difference.old, difference.new
     if isinstance(old, list) and isinstance(new, list):
         return _parts(list(map(_item_text, old)), list(map(_item_text, new)))
@@ -65,7 +65,7 @@ def change_text(difference: Difference) -> str:
     return f"{difference.path}: {old} -> {new}{' (only the order)' if difference.message == REORDERED else ''}"
 
 
-def place_text(place: Position | None) -> str:
+def position_text(place: Position | None) -> str:
     """Return a place the way editors open it; empty where there is none."""
     return f"{place.file}:{place.line}:{place.column}" if place else ""
 
@@ -97,8 +97,8 @@ def _item_text(item: object) -> str:
 
 
 def _step(before: str, after: str, noun: str) -> str:
-    told = after if before == after else f"{before} -> {after}"
-    return f"{told} {noun}" if after == "1" else f"{told} {noun}s"
+    step = after if before == after else f"{before} -> {after}"
+    return f"{step} {noun}" if after == "1" else f"{step} {noun}s"
 
 
 def _parts(old: list[str], new: list[str]) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""A merged fleet as JSON: the document, and where each of its values stands."""
+"""A merged fleet as JSON: the document, and the file and line of each of its values."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class _Placed:
 
     @property
     def is_flow(self) -> bool:
-        """Whether a collection is written in brackets; one that is merged from several is where its last part is."""
+        """Whether a collection is written in brackets; a merged one has the place of its last part."""
         return bool(_BRACKET.match(self.source.text, self.node.at))
 
     def entries(self) -> Iterator[tuple[str | int, int, _Placed]]:

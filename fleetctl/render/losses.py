@@ -1,25 +1,23 @@
-"""What an import lost, changed or left to do: a line each that an editor can jump to, or one JSON document."""
+"""What an import lost, changed or left to do: a line each that editors can jump to, or one JSON document."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
 
 from fleetctl.importers.draft import Draft, Loss
 from fleetctl.problem import Problem
 from fleetctl.render.visible import visible
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 STYLES = {"lost": "bold red", "todo": "bold yellow", "changed": "cyan"}
 
 
 def render_losses(losses: Sequence[Loss], console: Console) -> None:
     """Print every loss as `file:line:column: kind: field: message`, or without a place as `kind: path: message`."""
-    from rich.text import Text
-
     for loss in losses:
         place = f"{visible(loss.place.file)}:{loss.place.line}:{loss.place.column}: " if loss.place else ""
         subject = loss.field if loss.place else loss.path

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.text import Text
 
 from fleetctl.documents.placement_map import Beside, MapCard, Piece
 from fleetctl.documents.quantity import SHARE
-from fleetctl.render.map_signs import FOREIGN, NEW, OTHER, UNKNOWN, code_of, mark_of
-
-if TYPE_CHECKING:
-    from rich.text import Text
+from fleetctl.render.map_legend import DIRTY, FOREIGN, MARKS, NEW, OTHER, UNKNOWN, Legend
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 PALETTE = (
     "color(75)", "color(215)", "color(114)", "color(211)", "color(222)", "color(147)", "color(80)", "color(180)",
     "color(150)", "color(174)", "color(110)", "color(187)",
 )
-"""Light colours of the 256, told apart best by those next to each other; letters are black on them."""
+"""Light colours of the 256, neighbours as different as possible; letters are black on them."""
 
 GREY = "black on color(250)"
 GONE = "-"
 
 
-class Pen:
+class Cells:
     """Draws cells: the letters of models, their colours, and whether blocks can be shown."""
 
-    def __init__(self, codes: Mapping[str, str], *, blocks: bool) -> None:
-        self.codes = codes
-        self.colors = {model: f"black on {PALETTE[place % len(PALETTE)]}" for place, model in enumerate(codes)}
-        self.code_width = max((len(code) for code in codes.values()), default=1)
+    def __init__(self, legend: Legend, *, blocks: bool) -> None:
+        self.legend = legend
+        self.code_width = max(map(len, legend.codes.values()), default=1)
         self.blocks = blocks
 
     @property
@@ -39,12 +37,10 @@ class Pen:
 
     def cell(self, card: MapCard, *, gone: bool) -> Text:
         """Return one card as `width` columns."""
-        from rich.text import Text
-
         if gone:
             return Text(GONE.center(self.width), "dim")
         pieces = sorted(card.pieces, key=lambda piece: (-piece.share, piece.model or "~"))
-        text = Text(mark_of(card), _mark_style(card))
+        text = _mark(card)
         if not pieces:
             return text.append(("·" if self.blocks else ".").ljust(self.width - 1), "dim")
         for code, style in self._letters(pieces):
@@ -52,24 +48,20 @@ class Pen:
         text.append(" " * (self.width - 1 - len(text)))
         return text.append(self._fill(card))
 
-    def beside(self, sitters: Sequence[Beside]) -> str:
+    def beside(self, members: Sequence[Beside]) -> str:
         """Return the members on a node that hold no card: `A x2 +B`."""
-        counts: dict[str, int] = {}
-        for sitter in sitters:
-            mark = {"new": NEW, "foreign": FOREIGN}.get(sitter.holder, "")
-            name = f"{mark}{code_of(sitter.model, self.codes)}"
-            counts[name] = counts.get(name, 0) + 1
+        counts = Counter(MARKS[one.holder] + self.legend.code(one.model) for one in members)
         return " ".join(name if number == 1 else f"{name} x{number}" for name, number in sorted(counts.items()))
 
     def style_of(self, model: str | None) -> str:
-        """Return the colour of a model; grey for nobody's."""
-        return self.colors.get(model or "", GREY)
+        """Return the colour of a model; grey for what is no model of this fleet."""
+        number = self.legend.numbers.get(model or "")
+        return GREY if number is None else f"black on {PALETTE[number % len(PALETTE)]}"
 
     def _letters(self, pieces: Sequence[Piece]) -> list[tuple[str, str]]:
         """Return the codes to show, with their styles: of the two largest holders, or of one and `*` for the rest."""
         holders = list(dict.fromkeys((piece.model, piece.holder == "unknown") for piece in pieces))
-        shown = [(UNKNOWN if unknown else code_of(model, self.codes), self.style_of(model))
-                 for model, unknown in holders]
+        shown = [(UNKNOWN if unknown else self.legend.code(model), self.style_of(model)) for model, unknown in holders]
         if len(shown) == 1 or (len(shown) == 2 and self.code_width == 1):
             return shown
         return [shown[0], (OTHER, GREY)]
@@ -82,5 +74,9 @@ class Pen:
         return BLOCKS[min(len(BLOCKS), max(1, -(-used * len(BLOCKS) // SHARE))) - 1]
 
 
-def _mark_style(card: MapCard) -> str:
-    return "bold red" if card.dirty else "bold green" if mark_of(card) == NEW else "dim"
+def _mark(card: MapCard) -> Text:
+    """Return the gravest mark of a card: dirty, then new, then foreign; a blank for none."""
+    holders = {piece.holder for piece in card.pieces}
+    if card.dirty:
+        return Text(DIRTY, "bold red")
+    return Text(NEW, "bold green") if "new" in holders else Text(FOREIGN if "foreign" in holders else " ", "dim")

@@ -1,12 +1,12 @@
-"""Where a replica would stand, in words: `8 GPUs on each of node-a, node-b`."""
+"""Which replicas, and where a replica is placed, in words: `m/0-2`, `8 GPUs on each of node-a, node-b`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fleetctl.documents.plan import Action, ActionMember
 from fleetctl.documents.quantity import SHARE, amount_of
-from fleetctl.render.visible import visible
+from fleetctl.documents.what_if import NewReplica
 
 
 def place_text(members: Sequence[ActionMember]) -> str:
@@ -16,7 +16,7 @@ def place_text(members: Sequence[ActionMember]) -> str:
         by_node.setdefault(member.node, []).append(member)
     by_amount: dict[str, list[str]] = {}
     for node, there in by_node.items():
-        by_amount.setdefault(amount_text(there), []).append(visible(node))
+        by_amount.setdefault(amount_text(there), []).append(node)
     return ", ".join(
         f"{amount} on {nodes[0]}" if len(nodes) == 1 else f"{amount} on each of {', '.join(nodes)}"
         for amount, nodes in by_amount.items()
@@ -34,7 +34,7 @@ def amount_text(members: Sequence[ActionMember]) -> str:
     return "a place"
 
 
-def group_alike(actions: Sequence[Action]) -> list[tuple[str, list[int], str]]:
+def group_alike(actions: Iterable[Action | NewReplica]) -> list[tuple[str, list[int], str]]:
     """Fold replicas of one model with the same place into (model, replica ids, place), in order of first appearance."""
     groups: dict[tuple[str, str], list[int]] = {}
     for action in actions:
@@ -53,6 +53,13 @@ def ids_text(replica_ids: Sequence[int]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
-def gpus_text(units: int) -> str:
-    """Show an amount of 1/10000 GPU: `8 GPUs`, `0.25 GPU`."""
-    return amount_of(units, "GPU")
+def replica_ranges(names: Iterable[str]) -> list[str]:
+    """Return replicas with those of one model together: `m/0`, `m/1` is `m/0-1`; a foreign name stays as it is."""
+    ids: dict[str, list[int]] = {}
+    for name in dict.fromkeys(names):
+        model, slash, number = name.rpartition("/")
+        if slash and number.isdecimal():
+            ids.setdefault(model, []).append(int(number))
+        else:
+            ids[name] = []
+    return [f"{model}/{ids_text(numbers)}" if numbers else model for model, numbers in ids.items()]

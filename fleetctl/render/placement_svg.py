@@ -6,18 +6,14 @@ obey is quoted. Every card is one `<g class="card">` with a title that says in w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape
 
 from fleetctl.documents.placement_map import MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.quantity import SHARE
-from fleetctl.render.map_signs import DIRTY, MEANINGS, NEW, code_of, letters, node_words, totals
-from fleetctl.render.map_words import card_words, node_title
-from fleetctl.render.placement_map import counts_of
-from fleetctl.render.svg_style import STYLE, color_of
+from fleetctl.render.answer_text import asked_about
+from fleetctl.render.map_legend import MEANINGS, Legend, card_title, color_of, counts_of, node_state, node_title, totals
 from fleetctl.render.visible import visible
-from fleetctl.render.words import asked_of
 
 CELL, GAP, LINE, MARGIN = 26, 4, 32, 16
 CARDS_PER_LINE = 16
@@ -28,17 +24,27 @@ LONGEST = 48
 """Names longer than this are cut in the picture; the title of the row has all of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ink:
-    """Letters and colours by model."""
+# no CSS variables: programs that are not browsers (Inkscape, librsvg) do not know them and draw everything black
+def _themed(page: str, text: str, soft: str, line: str, grey: str, alarm: str) -> str:
+    """Return the rules that differ between light and dark."""
+    return (
+        f".page{{fill:{page}}}text{{fill:{text}}}.small,.closed .name{{fill:{soft}}}.code{{stroke:{page}}}"
+        f".cell,.cross,.swatch{{stroke:{line}}}.piece{{stroke:{page}}}.stripe{{fill:{page}}}"
+        f".foreign,.unknown{{fill:{grey}}}.dirty{{stroke:{alarm}}}"
+    )
 
-    codes: Mapping[str, str]
-    colors: Mapping[str, str]
 
-    @classmethod
-    def of(cls, answer: PlacementMap) -> _Ink:
-        colors = {entry.model: color_of(number) for number, entry in enumerate(answer.legend)}
-        return cls(letters(answer.legend), colors)
+STYLE = (
+    "text{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px}"
+    ".head{font-size:14px;font-weight:600}"
+    ".code{font-size:11px;font-weight:600;text-anchor:middle;paint-order:stroke;stroke-width:2px}"
+    ".cell,.swatch.dirty{fill:none}.swatch.new{fill:#6ea8fe}.dirty{stroke-width:2.5px}.piece{stroke-width:.5px}"
+    ".stripe{opacity:.55}.hatched{fill:url(#hatch)}.cross{stroke-width:2px;fill:none}.closed .card{opacity:.55}"
+    + _themed("#fff", "#1f2328", "#59636e", "#8c959f", "#c8ced4", "#cf222e")
+    + "@media (prefers-color-scheme:dark){"
+    + _themed("#0d1117", "#e6edf3", "#9198a1", "#6e7681", "#7d8590", "#ff7b72")
+    + "}"
+)
 
 
 def render_placement_svg(answer: PlacementMap) -> str:
@@ -47,7 +53,7 @@ def render_placement_svg(answer: PlacementMap) -> str:
 
 
 def _svg(answer: PlacementMap) -> Iterator[str]:
-    ink = _Ink.of(answer)
+    legend = Legend.of(answer)
     left = MARGIN + round(LETTER * max([len(_label(node)) for node in answer.nodes] + [12])) + 12
     heights = [LINE * max(1, -(-len(node.cards) // CARDS_PER_LINE)) for node in answer.nodes]
     most = max([min(CARDS_PER_LINE, len(node.cards)) for node in answer.nodes] + [8])
@@ -69,14 +75,14 @@ def _svg(answer: PlacementMap) -> Iterator[str]:
     yield f'<text class="small" x="{MARGIN}" y="46">{_safe(totals(answer))}</text>'
     y = top
     for node, row_height in zip(answer.nodes, heights, strict=True):
-        yield from _row(node, y, left, ink)
+        yield from _row(node, y, left, legend)
         y += row_height
     yield from _legend(lines, legend_top)
     yield "</svg>"
 
 
 def _about(answer: PlacementMap) -> str:
-    return f"Placement map: {asked_of(answer.fleet, answer.inventory)}"
+    return f"Placement map: {asked_about(answer.fleet, answer.inventory)}"
 
 
 def _description(answer: PlacementMap) -> str:
@@ -85,23 +91,23 @@ def _description(answer: PlacementMap) -> str:
 
 
 def _label(node: MapNode) -> str:
-    words = node_words(node)
+    words = node_state(node)
     text = f"{visible(node.name)} {visible(node.hardware)}" + (f" ({words})" if words else "")
     return text if len(text) <= LONGEST else f"{text[:LONGEST - 2]}.."
 
 
-def _row(node: MapNode, y: int, left: int, ink: _Ink) -> Iterator[str]:
+def _row(node: MapNode, y: int, left: int, legend: Legend) -> Iterator[str]:
     state = "node" if node.state == "ALIVE" and not node.cordoned_by else "node closed"
     yield f'<g class="{state}"><title>{_safe(node_title(node))}</title>'
     yield f'<text class="name" x="{MARGIN}" y="{y + 18}">{_safe(_label(node))}</text>'
     for number, card in enumerate(node.cards):
         x = left + number % CARDS_PER_LINE * (CELL + GAP)
-        yield from _card(node, card, x, y + number // CARDS_PER_LINE * LINE, ink)
+        yield from _card(node, card, x, y + number // CARDS_PER_LINE * LINE, legend)
     yield "</g>"
 
 
-def _card(node: MapNode, card: MapCard, x: int, y: int, ink: _Ink) -> Iterator[str]:
-    title = f"{node.name} {card_words(node, card)}"
+def _card(node: MapNode, card: MapCard, x: int, y: int, legend: Legend) -> Iterator[str]:
+    title = f"{node.name} {card_title(node, card)}"
     yield f'<g class="card"><title>{_safe(title)}</title>'
     classes = "cell dirty" if card.dirty else "cell"
     yield f'<rect class="{classes}" x="{x}" y="{y}" width="{CELL}" height="{CELL}" rx="2"/>'
@@ -112,33 +118,26 @@ def _card(node: MapNode, card: MapCard, x: int, y: int, ink: _Ink) -> Iterator[s
     for piece in card.pieces:
         tall = CELL * piece.share / SHARE
         bottom -= tall
-        yield from _piece(piece, x, bottom, tall, ink)
-    yield f'<text class="code" x="{x + CELL // 2}" y="{y + 17}">{_safe(_signs(card, ink.codes))}</text></g>'
+        yield from _piece(piece, x, bottom, tall, legend)
+    yield f'<text class="code" x="{x + CELL // 2}" y="{y + 17}">{_safe(legend.label(card))}</text></g>'
 
 
-def _piece(piece: Piece, x: int, y: float, tall: float, ink: _Ink) -> Iterator[str]:
+def _piece(piece: Piece, x: int, y: float, tall: float, legend: Legend) -> Iterator[str]:
     place = f'x="{x}" y="{y:.2f}" width="{CELL}" height="{tall:.2f}"'
     if piece.holder in ("unknown", "foreign") or piece.model is None:
         yield f'<rect class="piece {piece.holder}" {place}/>'
     else:
-        yield f'<rect class="piece {piece.holder}" {place} fill="{ink.colors[piece.model]}"/>'
+        yield f'<rect class="piece {piece.holder}" {place} fill="{color_of(legend.numbers[piece.model])}"/>'
     if piece.holder in ("unknown", "new"):
         yield f'<rect class="hatched" {place}/>'
 
 
-def _signs(card: MapCard, codes: Mapping[str, str]) -> str:
-    """Return the letters on a card: at most two models, and a mark for what is new or dirty."""
-    models = list(dict.fromkeys(code_of(piece.model, codes) for piece in card.pieces))
-    mark = DIRTY if card.dirty else NEW if any(piece.holder == "new" for piece in card.pieces) else ""
-    return mark + "".join(models[:2]) if len(models) <= 2 else f"{mark}{models[0]}*"
-
-
 def _legend_lines(answer: PlacementMap) -> list[tuple[str, str]]:
     """Return (colour, text) pairs; a colour that begins with a dot is a class."""
-    ink = _Ink.of(answer)
-    models = [(ink.colors[entry.model] if entry.live or entry.new else ".foreign",
-               f"{ink.codes[entry.model]}  {visible(entry.model)}: {counts_of(entry)}") for entry in answer.legend]
-    return [*models, (".new", f"+  {MEANINGS['+']}"), (".foreign", f"   {MEANINGS['~']}"),
+    legend = Legend.of(answer)
+    models = [(color_of(legend.numbers[entry.model]) if entry.live or entry.new else ".foreign",
+               f"{legend.codes[entry.model]}  {visible(entry.model)}: {counts_of(entry)}") for entry in answer.legend]
+    return [*models, (".new", f"+  {MEANINGS['+']}"), (".foreign", f"~  {MEANINGS['~']}"),
             (".unknown", f"?  {MEANINGS['?']}"), (".dirty", f"!  {MEANINGS['!']}")]
 
 

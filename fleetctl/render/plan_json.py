@@ -11,7 +11,7 @@ from fleetctl.documents.plan import MaskedPlan, Plan
 def render_plan_json(plan: Plan) -> str:
     """Return the plan document with env values masked; `"masked": true` says so, and `apply` refuses such a document.
 
-    It says so too where the plan tells what was looked up for its reader alone. Otherwise the bytes are those of the
+    It says so too where the plan has what was looked up for its reader alone. Otherwise the bytes are those of the
     saved document.
     """
     specs = masked(plan.specs)

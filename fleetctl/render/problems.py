@@ -1,22 +1,18 @@
-"""Problems of fleet files for a person: a line an editor can jump to, what is allowed, the nearest spelling."""
+"""Problems of fleet files for a person: a line editors can jump to, what is allowed, the nearest spelling."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.text import Text
+
+from fleetctl.problem import Problem
 from fleetctl.render.visible import visible
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fleetctl.problem import Problem
 
 
 def render_problems(problems: Sequence[Problem], console: Console) -> None:
     """Print every problem as `file:line:column: error FL012: message`, with its source line on a terminal."""
-    from rich.text import Text
-
     for problem in problems:
         style = "bold yellow" if problem.severity == "warning" else "bold red"
         console.print(
@@ -35,14 +31,10 @@ def render_problems(problems: Sequence[Problem], console: Console) -> None:
 
 
 def _print_note(label: str, note: str, console: Console) -> None:
-    from rich.text import Text
-
     console.print(Text.assemble("    ", (label, "cyan"), note), soft_wrap=True)
 
 
 def _print_source(line: str, column: int, console: Console) -> None:
-    from rich.text import Text
-
     start = max(0, column - 60)  # a long line is shown from a little before the place
     shown = visible(line.replace("\t", " ")[start : start + console.width - 8])
     console.print(Text.assemble("    ", (shown, "dim")), soft_wrap=True)

@@ -1,15 +1,29 @@
-"""What would help a blocked model, in one line each: nodes to add, replicas in the way. Told, never done."""
+"""Why a model is blocked, node by node, and what would help, a line each. Texts are as they came, not yet safe."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from fleetctl.documents.plan import Addition, Blocked, InTheWay
-from fleetctl.documents.quantity import count_of
-from fleetctl.render.place_text import gpus_text
-from fleetctl.render.visible import visible
+from fleetctl.documents.plan import Addition, Blocked, InTheWay, Reason
+from fleetctl.documents.quantity import amount_of, count_of
+from fleetctl.render.answer_text import some
 
-NAMES_SHOWN = 5
+
+def blocked_details(blocked: Blocked) -> tuple[str, ...]:
+    """Return the reasons of a blocked model node by node, and what would help, a line each."""
+    reasons = (_reason(reason, blocked.message) for reason in blocked.reasons if reason.node_count)
+    return (*reasons, *remedy_lines(blocked))
+
+
+def _reason(reason: Reason, message: str) -> str:
+    """Return the line of one kind of reason; arithmetic that is in the message already is not repeated."""
+    said = bool(reason.need) and reason.need in message and reason.best in message
+    sums = [f"{word} {value}" for word, value in
+            (("need", reason.need), ("best", reason.best), ("short", reason.short)) if value and not said]
+    rest = reason.node_count - len(reason.examples)
+    named = ", ".join(reason.examples) + (f" and {rest} more" if reason.examples and rest > 0 else "")
+    return (f"{count_of(reason.node_count, 'node')}: {', '.join([reason.code, *sums])}"
+            + (f" ({named})" if named else ""))
 
 
 def remedy_lines(blocked: Blocked) -> Iterator[str]:
@@ -18,19 +32,18 @@ def remedy_lines(blocked: Blocked) -> Iterator[str]:
         added = " and ".join(_addition(one) for one in blocked.would_fit)
         yield f"would fit with {added}{_for_all(blocked)}"
     if blocked.make_room:
-        gone = _some([_replica(one) for one in blocked.make_room])
-        nodes = list(dict.fromkeys(visible(node) for one in blocked.make_room for node in one.nodes))
+        gone = some([_replica(one) for one in blocked.make_room])
+        nodes = list(dict.fromkeys(node for one in blocked.make_room for node in one.nodes))
         freed = sum(one.frees for one in blocked.make_room)
-        amount = f"{gpus_text(freed)} on" if freed else "on"
-        yield f"would fit without {gone}: {amount} {_some(nodes)} (nothing is moved)"
+        amount = f"{amount_of(freed, 'GPU')} on" if freed else "on"
+        yield f"would fit without {gone}: {amount} {some(nodes)} (nothing is moved)"
     if blocked.no_remedy:
-        yield visible(blocked.no_remedy)
+        yield blocked.no_remedy
 
 
 def _addition(one: Addition) -> str:
-    labels = ", ".join(f"{visible(key)}={visible(value)}" for key, value in one.labels.items())
-    shape = visible(one.shape)
-    shape = f"at least {shape}" if one.like is None else f"{shape}, like {visible(one.like)}"
+    labels = ", ".join(f"{key}={value}" for key, value in one.labels.items())
+    shape = f"at least {one.shape}" if one.like is None else f"{one.shape}, like {one.like}"
     return f"{count_of(one.nodes, 'more node')} ({shape})" + (f" labelled {labels}" if labels else "")
 
 
@@ -52,10 +65,4 @@ def _replica(one: InTheWay) -> str:
         notes.append("not managed")
     if one.priority:
         notes.append(f"priority {one.priority}")
-    return visible(one.replica + (f" ({', '.join(notes)})" if notes else ""))
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = names if len(names) <= NAMES_SHOWN + 1 else names[:NAMES_SHOWN]
-    more = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
-    return ", ".join(shown) + more
+    return one.replica + (f" ({', '.join(notes)})" if notes else "")

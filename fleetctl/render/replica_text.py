@@ -1,4 +1,4 @@
-"""A replica in words: how it is called, how it is doing, where it stands. One wording for every table and sentence."""
+"""A replica in words: its name, its state, its nodes. One wording for every table and sentence."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ WORDS = {
     "ALIVE": "ready", "PENDING_CREATION": "starting", "DEPENDENCIES_UNREADY": "starting", "RESTARTING": "restarting",
     "DEAD": "dead",
 }
-STYLES = {"ready": "green", "starting": "cyan", "restarting": "yellow", "lost": "bold red", "dead": "red",
-          "never constructed": "bold red"}
 
 
 def replica_name(model: str, replica_id: int | None, foreign_id: str | None = None) -> str:
@@ -28,8 +26,8 @@ def status_word(replica: Replica, dead: Set[str]) -> str:
     return "lost" if is_lost(replica, dead) else WORDS[replica.state]
 
 
-def standing_text(replica: Replica, dead: Set[str]) -> str:
-    """Return the status word with the restarts there were: `ready, 3 restarts`, `restarting (restart 3)`."""
+def state_text(replica: Replica, dead: Set[str]) -> str:
+    """Return the status word with its restarts: `ready, 3 restarts`, `restarting (restart 3)`."""
     word = status_word(replica, dead)
     if word == "restarting":
         return f"{word} (restart {max(1, replica.restarts)})"

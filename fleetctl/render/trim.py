@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.segment import Segment
+from rich.console import Console, RenderableType
+from rich.segment import Segment, Segments
 
 
 def print_trimmed(renderable: RenderableType, console: Console) -> None:
     """Print `renderable` with no blanks at the ends of its lines."""
-    from rich.segment import Segment, Segments
-
     lines = console.render_lines(renderable, pad=False)
     console.print(Segments([part for line in lines for part in (*_trimmed(line), Segment.line())]), end="")
 
 
 def _trimmed(line: Iterable[Segment]) -> list[Segment]:
-    from rich.segment import Segment
-
     parts = list(line)
     while parts and not parts[-1].text.strip(" "):
         parts.pop()

@@ -1,4 +1,4 @@
-"""Text from files, clusters and engines made safe to show: what would move a cursor or hide is written out instead."""
+"""Text from files, clusters and engines made safe to show: terminal commands and hidden characters are written out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ anywhere. It compares text by the rules of a language, so it may overlook what i
 
 
 def visible(text: str) -> str:
-    """Return `text` with what a terminal would obey, or a reader could not see, as an escape such as `\\x1b`.
+    """Return `text` with terminal commands and invisible characters as escapes, such as `\\x1b`.
 
     Newlines too: the result is one line. Right-to-left overrides, zero-width and unpaired surrogates are written out.
     """

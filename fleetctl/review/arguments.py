@@ -1,6 +1,6 @@
 """What `fleetctl diff [BASE [HEAD]] -f FILES` compares: each argument is a git revision or a path, as for `git diff`.
 
-What is both must be told apart by the person; a path is sure with ./ before it, a revision with ~0 behind it.
+An argument that could be both is refused: a path is sure with ./ before it, a revision with ~0 behind it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fleetctl.documents.difference import Revision
 from fleetctl.errors import RevisionError, UsageError
 from fleetctl.fleetfile.file_tree import DISK
+from fleetctl.review.inputs import STDIN, WORKING_TREE, Place, at_commit, refuse_empty
 from fleetctl.review.revisions import MissingRevision, parse_range, repository_of
-from fleetctl.review.sides import STDIN, WORKING_TREE, Place, at_commit, refuse_empty
 
 SURELY_PATHS, SURELY_FILES = ("./", "../", "/"), (".yaml", ".yml")
 
@@ -20,10 +20,10 @@ SURELY_PATHS, SURELY_FILES = ("./", "../", "/"), (".yaml", ".yml")
 def places_of(
     base: str | None, head: str | None, files: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[Place, Place]:
-    """Return where the two sides lie; without BASE it is HEAD, without HEAD it is the working tree.
+    """Return the places of the two sides; BASE defaults to HEAD, HEAD to the working tree.
 
-    A revision is asked for `files`, or, without them, for the path that is the other argument. Raises UsageError where
-    it is not clear what is meant, RevisionError for a revision that is not here.
+    A revision is asked for `files`, or, without them, for the path that is the other argument. Raises UsageError for
+    ambiguous arguments, RevisionError for a revision that is not here.
     """
     return _Arguments(base, head, tuple(files), environ).places()
 
@@ -53,7 +53,7 @@ class _Arguments:
     def _between(self, start: str, dots: str, end: str, files: tuple[str, ...]) -> tuple[Place, Place]:
         if self.head is not None:
             raise UsageError(f"{self.base} names both sides already, and {self.head} is a third",
-                             hint="give BASE HEAD, BASE..HEAD, or BASE...HEAD for HEAD since they parted")
+                             hint="give BASE HEAD, BASE..HEAD, or BASE...HEAD for HEAD since their merge base")
         repository = repository_of(_needed(files)[0], self.environ)
         parted = repository.merge_base(start, end) if dots == "..." else repository.commit(start)
         return at_commit(parted, repository, files), at_commit(repository.commit(end), repository, files)
@@ -69,7 +69,7 @@ class _Arguments:
             raise MissingRevision(error.message, hint=hint) from None
 
     def _path(self, argument: str | None) -> str | None:
-        """Return an argument that is a path, None for a revision; raises UsageError for what is both."""
+        """Return an argument that is a path, None for a revision; raises UsageError for one that is both."""
         if argument is None or argument == STDIN or argument.startswith(SURELY_PATHS):
             return argument
         if not _is_there(argument):
@@ -87,7 +87,7 @@ class _Arguments:
 
 
 def _named(path: str) -> Place:
-    """Return the place of a path that was given by itself, and so must be there."""
+    """Return the place of a path that was given by itself, and so must exist."""
     if path != STDIN and not _is_there(path):
         raise UsageError(f"{path}: no such file or folder", hint="what is only in a revision is named with -f")
     return Place(Revision(name=path, files=[path]), DISK)

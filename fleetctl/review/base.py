@@ -7,15 +7,15 @@ from shlex import quote
 
 from fleetctl.errors import FleetFileError, UsageError
 from fleetctl.review.arguments import SURELY_FILES, SURELY_PATHS
+from fleetctl.review.inputs import STDIN, Side, at_commit, read_side, refuse_empty
 from fleetctl.review.revisions import Commit, Repository, parse_range, repository_of
-from fleetctl.review.sides import STDIN, Side, at_commit, read_side, refuse_empty
 
 
 def load_base(files: Sequence[str], revision: str, environ: Mapping[str, str]) -> Side:
-    """Return the fleet that lay in `files` at `revision`; `REV...` is where REV and HEAD parted.
+    """Return the fleet in `files` at `revision`; `REV...` is the merge base of REV and HEAD.
 
-    A fleet that had errors there is returned as its problems: a change that repairs it is no less a change. Raises
-    RevisionError for a revision that is not here, UsageError for what is no single revision.
+    A fleet with errors at that revision is returned as its problems, as a change may be there to fix them. Raises
+    RevisionError for a revision that is not here, UsageError for text that is not a single revision.
     """
     refuse_empty(revision, "BASE")
     repository = repository_of(next((file for file in files if file != STDIN), "."), environ)

@@ -1,6 +1,6 @@
-"""What a change of the fleet files causes alone: the plan of the base beside the plan of the head. Pure.
+"""What a change of the fleet files causes by itself: the plan of the base beside the plan of the head. Pure.
 
-Both plans are made on the same inventory, so all that is different between them comes from the change.
+Both plans are made on the same inventory, so every difference between them comes from the change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def change_caused(
     base: Plan | None, head: Plan, differences: Sequence[Difference], revision: Revision
 ) -> PlanChange:
     """Return what the change since `revision` causes; `base` None = there was no fleet yet."""
-    before, after = _Told(base), _Told(head)
+    before, after = _Counts(base), _Counts(head)
     both = sum(min(row.create, before.rows[key].create) for key, row in after.rows.items() if key in before.rows)
     return PlanChange(
         base=revision,
@@ -39,8 +39,8 @@ def with_change(plan: Plan, change: PlanChange) -> Plan:
     return whole.model_copy(update={"plan_id": plan_id(whole.model_dump(mode="json", by_alias=True))})
 
 
-class _Told:
-    """What one of the two plans says about its models; nothing where there is no plan."""
+class _Counts:
+    """The counts of one of the two plans by model; empty where there is no plan."""
 
     def __init__(self, plan: Plan | None) -> None:
         self.rows = {row.key: row for row in plan.models} if plan else {}
@@ -56,8 +56,8 @@ class _Told:
                           drift=self._drift[key]) if row else None
 
 
-def _effects(before: _Told, after: _Told, changed: Set[str | None]) -> Iterator[ModelEffect]:
-    """Yield the models that get something else, in the order of the head, those taken out last."""
+def _effects(before: _Counts, after: _Counts, changed: Set[str | None]) -> Iterator[ModelEffect]:
+    """Yield the models with another result, in the order of the head, those taken out last."""
     for key, row in after.rows.items():
         was, now = before.counts(key), after.counts(key)
         if was is None or now is None:
@@ -90,7 +90,7 @@ def _moved(old: CountsThen, new: CountsThen, *, own: bool) -> str:
     parts = [_more(new.create - old.create, "to create"), _more(new.blocked - old.blocked, "blocked"),
              _more(new.hold - old.hold, "kept beyond the target"), _more(new.drift - old.drift, "reported as drift")]
     said = ", ".join(part for part in parts if part) or f"{new.wanted} wanted instead of {old.wanted}"
-    return said if own else f"not changed itself, but by what else changes: {said}"
+    return said if own else f"not changed itself, but by another change: {said}"
 
 
 def _more(difference: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""What is different in a fleet beside its models: its name, its cluster, its policy and its node policies."""
+"""The differences of two fleets beside their models: name, cluster, policy and node policies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.address import without_secret
 from fleetctl.review.compare_nodes import node_differences
 from fleetctl.review.meaning import Keyed, Steps
-from fleetctl.review.structural import changed_ways
-from fleetctl.review.written import WrittenFleet
+from fleetctl.review.nested_diff import changed_ways
+from fleetctl.review.source_view import WrittenFleet
 
 _READING_ORDER = ("metadata", "cluster", "policy")
 _POLICY = "plan and apply check it from now on; nothing that runs is touched"
@@ -26,7 +26,7 @@ _NAME = ("what runs belongs to {old}: it runs on but no longer counts, and its m
 
 
 def fleet_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Difference]:
-    """Yield what is different: name, cluster, policy, then node policies."""
+    """Yield the differences: name, cluster, policy, then node policies."""
     before, after = _settings(old), _settings(new)
     ways = {way[:2] for way in changed_ways(before, after)} if before != after else set()
     for way in sorted(ways, key=lambda way: (_READING_ORDER.index(way[0]), way)):

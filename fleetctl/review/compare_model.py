@@ -1,43 +1,27 @@
-"""What is different in one model that both sides have."""
+"""The differences of one model that both sides have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from fleetctl.documents.difference import Difference
 from fleetctl.documents.mask import MASK, is_env_value, masked
-from fleetctl.documents.position import Path, Position, path_text
+from fleetctl.documents.position import path_text
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.review.meaning import Keyed, Steps, at, full_meaning, meaning, seats
+from fleetctl.review.format_value import format_value
+from fleetctl.review.meaning import Keyed, Steps, at, full_meaning, meaning, members_by_name
 from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, SAME_MEANING, model_effect
-from fleetctl.review.spelled import spelled
-from fleetctl.review.structural import changed_ways
+from fleetctl.review.nested_diff import changed_ways
+from fleetctl.review.source_view import ModelView
 
 _READING_ORDER = ("replicas", "priority", "startupTimeout", "schedulingTimeout", "restart", "placement", "workers")
 
 
-class Spelled(Protocol):
-    """A model, and how and where a person wrote it down; see `WrittenModel`."""
-
-    @property
-    def model(self) -> ResolvedModel:
-        """The model as it is meant."""
-
-    def named(self, steps: Steps) -> Path | None:
-        """Return a way as people write it; None where what it leads to is not in this model."""
-
-    def value(self, steps: Steps) -> Any:  # noqa: ANN401  any YAML value
-        """Return the value as written; None where it is not written."""
-
-    def place(self, steps: Steps, item: int | None = None) -> Position:
-        """Return where the value stands."""
-
-
-def model_differences(old: Spelled, new: Spelled) -> Iterator[Difference]:
-    """Yield what is different, in the order a model is read in."""
+def model_differences(old: ModelView, new: ModelView) -> Iterator[Difference]:
+    """Yield the differences, in the order a model is read in."""
     if _compared_by(old.model) == _compared_by(new.model):
         return
     pair = _Pair(old, new)
@@ -59,8 +43,8 @@ def _whole_env_value(way: Steps) -> Steps:
 class _Pair:
     """One model on both sides."""
 
-    old: Spelled
-    new: Spelled
+    old: ModelView
+    new: ModelView
 
     @cached_property
     def full(self) -> tuple[Keyed, Keyed]:
@@ -76,8 +60,8 @@ class _Pair:
         if before == after:
             effect, message = "drift", SAME_MEANING
         else:
-            old = masked(spelled(before, way), way) if old is None else old
-            new = masked(spelled(after, way), way) if new is None else new
+            old = masked(format_value(before, way), way) if old is None else old
+            new = masked(format_value(after, way), way) if new is None else new
             effect, message = model_effect(way, before, after)
         if old == new == MASK:
             message = HIDDEN_CHANGED
@@ -89,12 +73,13 @@ class _Pair:
         )
 
     def path_text(self, way: Steps) -> str:
-        """Return a way as people write it: groups by name, members by their index where they stand."""
+        """Return steps as people write them: groups by name, members by their index in the file."""
         return path_text(self.new.named(way) or self.old.named(way) or way)
 
     def reordered(self) -> Iterator[Difference]:
-        """Yield what only stands in another order: it is all the spec hash needs to be another one."""
-        old, new = ({group.name: list(seats(group)) for group in side.model.workers} for side in (self.old, self.new))
+        """Yield groups and members that are only in another order: that alone changes the spec hash."""
+        old, new = ({group.name: list(members_by_name(group)) for group in side.model.workers}
+                    for side in (self.old, self.new))
         lists: list[tuple[Steps, list[str], list[str]]] = [(("workers",), list(old), list(new))]
         lists += [(("workers", name, "members"), old[name], new[name]) for name in new if name in old]
         for way, before, after in lists:
@@ -105,7 +90,7 @@ class _Pair:
 
 
 def _first_other_item(old: object, new: object) -> int | None:
-    """Return the index at which two lists part; None where they are no lists."""
+    """Return the index of the first items that differ; None for anything but two lists."""
     if not isinstance(old, list) or not isinstance(new, list):
         return None
     return next((index for index, (one, other) in enumerate(zip(old, new, strict=False)) if one != other),

@@ -1,4 +1,4 @@
-"""What is different in the node policies: entries are found by their selector, each setting told by itself."""
+"""The differences of node policies: entries are matched by selector, each setting is a difference of its own."""
 
 from __future__ import annotations
 
@@ -8,48 +8,70 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.documents.difference import Difference, Effect
-from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.position import path_text
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.policies import ONE_EACH, UNCAPPED
+from fleetctl.review.format_value import format_value
 from fleetctl.review.meaning import Steps, selector_meaning
-from fleetctl.review.spelled import spelled
-from fleetctl.review.written import WrittenFleet
+from fleetctl.review.source_view import WrittenFleet
 
-_CAP = "max_replicas_per_model"
-_SETTINGS: dict[str, Steps] = {
-    _CAP: ("maxReplicasPerModel",), "reserve_vram": ("reserve", "vram"),
-    "gpu_memory": ("gpuMemory",), "cordon": ("cordon",),
-}
+_CAP, _RESERVE, _GPU_MEMORY, _CORDON = _SETTINGS = (
+    ("maxReplicasPerModel",), ("reserve", "vram"), ("gpuMemory",), ("cordon",))
 _KEPT = "nothing that runs is touched"
+
+Setting = int | bool | None
+_Key = tuple[str, int]
+"""A selector in one spelling, and which of the entries with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """One entry of spec.nodes: its number over all documents, and its settings; None = not set."""
 
+    fleet: WrittenFleet
     number: int
-    settings: Mapping[str, int | bool | None]
+    settings: Mapping[Steps, Setting]
+
+    def value(self, setting: Steps) -> Any:  # noqa: ANN401  any YAML value
+        """Return a setting as written; `reserve: {}` sets a default, which is written nowhere."""
+        if self.settings[setting] is None:
+            return None
+        value = self.fleet.policy_value(self.number, setting)
+        return format_value(self.settings[setting], setting) if value is None else value
 
 
 def node_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Difference]:
-    """Yield what is different, in the order of the newer entries; an entry that sets nothing means nothing."""
+    """Yield the differences, in the order of the new entries; an entry without a setting means nothing."""
     before, after = _entries(old), _entries(new)
-    kinds = {_wants_cards(model) for model in new.fleet.models}
+    kinds = {_claims_cards(model) for model in new.fleet.models}
     for key in {**after, **before}:
         was, now = before.get(key), after.get(key)
-        for name in _SETTINGS:
-            if _setting(was, name) != _setting(now, name):
-                yield _Changed(old, new, was, now, key[0], kinds).difference(name)
+        for setting in _SETTINGS:
+            if _setting(was, setting) != _setting(now, setting):
+                yield _difference(key[0], setting, was, now, kinds)
     if (order := _order_matters(before, after)) is not None:
         yield Difference(
             path="nodes", kind="changed", effect=order, old=[key[0] for key in before], new=[key[0] for key in after],
             old_source=old.place(("spec", "nodes")), new_source=new.place(("spec", "nodes")),
-            message="the last entry that sets a key wins, and another one is last now; nothing that runs is touched")
+            message=f"the last entry that sets a key wins, and another entry is the last one now; {_KEPT}")
 
 
-_Key = tuple[str, int]
-"""A selector in one spelling, and which of the entries that have it."""
+def _difference(
+    nodes: str, setting: Steps, was: _Entry | None, now: _Entry | None, kinds: Set[bool]
+) -> Difference:
+    """Return the difference of one setting; an entry is None where a side has none with its selector.
+
+    `kinds` = whether there are models that claim GPU or VRAM, and models that do not: their default caps differ.
+    """
+    old, new = was.value(setting) if was else None, now.value(setting) if now else None
+    effect, message = _effect(setting, _setting(was, setting), _setting(now, setting), kinds)
+    number = next(entry.number for entry in (now, was) if entry)
+    return Difference(
+        path=path_text(("nodes", number, *setting)), effect=effect, message=f"{nodes}: {message}",
+        kind="added" if old is None else "removed" if new is None else "changed", old=old, new=new,
+        old_source=was.fleet.policy_place(was.number, setting) if was else None,
+        new_source=now.fleet.policy_place(now.number, setting) if now else None,
+    )
 
 
 def _entries(written: WrittenFleet) -> dict[_Key, _Entry]:
@@ -57,71 +79,46 @@ def _entries(written: WrittenFleet) -> dict[_Key, _Entry]:
     found = {}
     for number, policy in enumerate(written.fleet.policies):
         selector = ", ".join(f"{key}={text}" for key, text in selector_meaning(policy.selector).items())
-        found[selector or "every node", seen[selector]] = _Entry(number, _settings(policy))
+        settings: dict[Steps, Setting] = {
+            _CAP: policy.max_replicas_per_model, _RESERVE: policy.reserve.vram if policy.reserve else None,
+            _GPU_MEMORY: policy.gpu_memory, _CORDON: policy.cordon}
+        found[selector or "every node", seen[selector]] = _Entry(written, number, settings)
         seen[selector] += 1
     return found
 
 
-def _settings(policy: NodePolicy) -> dict[str, int | bool | None]:
-    return {_CAP: policy.max_replicas_per_model,
-            "reserve_vram": policy.reserve.vram if policy.reserve else None,
-            "gpu_memory": policy.gpu_memory, "cordon": policy.cordon}
-
-
-def _wants_cards(model: ResolvedModel) -> bool:
+def _claims_cards(model: ResolvedModel) -> bool:
     return any(member.resources.gpus or member.resources.vram for group in model.workers for member in group.members)
 
 
-def _value(written: WrittenFleet, entry: _Entry | None, name: str) -> Any:  # noqa: ANN401  any YAML value
-    """Return a setting as written; `reserve: {}` sets a default, which is written nowhere."""
-    if entry is None or entry.settings[name] is None:
-        return None
-    value = written.policy_value(entry.number, _SETTINGS[name])
-    return spelled(entry.settings[name], _SETTINGS[name]) if value is None else value
-
-
-def _setting(entry: _Entry | None, name: str) -> int | bool | None:
-    return entry.settings[name] if entry else None
+def _setting(entry: _Entry | None, setting: Steps) -> Setting:
+    return entry.settings[setting] if entry else None
 
 
 def _order_matters(before: Mapping[_Key, _Entry], after: Mapping[_Key, _Entry]) -> Effect | None:
-    """Return the effect of entries in another order; None where they are in the same, or no two set the same."""
-    moved = {name for name in _SETTINGS if _that_set(name, before, after) != _that_set(name, after, before)}
-    if not moved:
-        return None
-    return "drift" if _CAP in moved else "additive"
+    """Return the effect of entries in another order; None where no two that set the same have changed places."""
+    moved = [setting for setting in _SETTINGS
+             if _setting_entries(setting, before, after) != _setting_entries(setting, after, before)]
+    return None if not moved else "drift" if _CAP in moved else "additive"
 
 
-def _that_set(name: str, one: Mapping[_Key, _Entry], other: Mapping[_Key, _Entry]) -> list[_Key]:
-    """Return the entries that set something on both sides, in the order of `one`."""
+def _setting_entries(setting: Steps, one: Mapping[_Key, _Entry], other: Mapping[_Key, _Entry]) -> list[_Key]:
+    """Return the entries that have a setting on both sides, in the order of `one`."""
     return [key for key, entry in one.items()
-            if None not in (_setting(entry, name), _setting(other.get(key), name))]
+            if None not in (_setting(entry, setting), _setting(other.get(key), setting))]
 
 
-@dataclass(frozen=True, slots=True)
-class _Changed:
-    """One entry on both sides; None where a side has none with its selector."""
-
-    before: WrittenFleet
-    after: WrittenFleet
-    was: _Entry | None
-    now: _Entry | None
-    nodes: str
-    kinds: Set[bool]
-    """Whether there are models that claim GPU or VRAM, and models that do not: a cap that is not set differs."""
-
-    def difference(self, name: str) -> Difference:
-        setting = _SETTINGS[name]
-        old, new = _value(self.before, self.was, name), _value(self.after, self.now, name)
-        number = self.now.number if self.now else self.was.number if self.was else 0
-        was, now = _setting(self.was, name), _setting(self.now, name)
-        effect, message = _cap_effect(was, now, self.kinds) if name == _CAP else _effect(name, was, now)
-        return Difference(
-            path=path_text(("nodes", number, *setting)), effect=effect, message=f"{self.nodes}: {message}",
-            kind="added" if old is None else "removed" if new is None else "changed", old=old, new=new,
-            old_source=self.before.policy_place(self.was.number, setting) if self.was else None,
-            new_source=self.after.policy_place(self.now.number, setting) if self.now else None,
-        )
+def _effect(setting: Steps, old: Setting, new: Setting, kinds: Set[bool]) -> tuple[Effect, str]:
+    more = (new or 0) > (old or 0)
+    if setting == _CAP:
+        return _cap_effect(old, new, kinds)
+    if setting == _CORDON:
+        return ("none", f"nothing new goes there; {_KEPT}") if new else ("additive", "new replicas may go there again")
+    if setting == _RESERVE:
+        return ("none", f"less of each card is on offer to new replicas; {_KEPT}") if more else (
+            "additive", "more of each card is on offer to new replicas")
+    return ("additive", "cards that do not report their memory are known to have more of it") if more else (
+        "none", f"cards that do not report their memory count as smaller, or not at all; {_KEPT}")
 
 
 def _cap_effect(old: int | None, new: int | None, kinds: Set[bool]) -> tuple[Effect, str]:
@@ -129,13 +126,3 @@ def _cap_effect(old: int | None, new: int | None, kinds: Set[bool]) -> tuple[Eff
     if any(after < before for before, after in caps):
         return "drift", "running replicas beyond the cap are kept and reported as drift (ABOVE_SLOT_CAP)"
     return "additive", "a model may have more replicas on one node"
-
-
-def _effect(name: str, old: int | bool | None, new: int | bool | None) -> tuple[Effect, str]:
-    if name == "cordon":
-        return ("none", f"nothing new goes there; {_KEPT}") if new else ("additive", "new replicas may go there again")
-    if name == "reserve_vram":
-        return ("none", f"less of each card is on offer to new replicas; {_KEPT}") if (new or 0) > (old or 0) else (
-            "additive", "more of each card is on offer to new replicas")
-    return ("additive", "cards that do not report their memory are known to have more of it") if (new or 0) > (
-        old or 0) else ("none", f"cards that do not report their memory count as smaller, or not at all; {_KEPT}")

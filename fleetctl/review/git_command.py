@@ -14,7 +14,7 @@ TIMEOUT_S = 30.0
 # a hook and a file system monitor are programs that the repository's own configuration may name; the commands used
 # here know no others: they neither diff nor check anything out. `git status` does, and has its own way: cli/git.py
 _NOTHING_OF_THE_REPOSITORY = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-replace-objects")
-# a hook is told of one repository by these; here it is the one a file lies in
+# these name a repository to a hook; here it is the repository of a file
 _OF_ANOTHER = frozenset({
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_CONFIG"})
@@ -53,7 +53,7 @@ class Git:
         return os.fsdecode(done.stdout).removesuffix("\n") if done.returncode == 0 else None
 
 
-def last_words(done: subprocess.CompletedProcess[bytes]) -> str:
-    """Return why a command failed, in git's words."""
+def error_line(done: subprocess.CompletedProcess[bytes]) -> str:
+    """Return the first line git printed about a failure."""
     lines = [line for line in os.fsdecode(done.stderr).splitlines() if line.strip()]
     return lines[0].removeprefix("fatal: ") if lines else f"git ended with {done.returncode}"

@@ -1,4 +1,4 @@
-"""The files of one git commit, read as if they lay on the disk. Paths are as a person gave them, from this folder."""
+"""The files of one git commit, read as if they were on the disk. Paths are as a person gave them, from this folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.fleetfile.file_tree import Link
-from fleetctl.review.git_command import last_words
+from fleetctl.review.git_command import error_line
 from fleetctl.review.revisions import Commit, Repository
 
 MAX_LINKS = 40
@@ -18,7 +18,7 @@ _FOLDER, _LINK, _SUBMODULE = "040000", "120000", "160000"
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One name in a tree: how git calls its mode, and the object it stands for."""
+    """One name in a tree: its mode and its object, as git has them."""
 
     mode: str
     id: str
@@ -33,11 +33,11 @@ class GitTree:
     _folders: dict[str, Mapping[str, _Entry]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def holds(self, path: str) -> bool:
-        """Tell whether `path` lies in the repository at all, whether or not the commit has it."""
+        """Return whether `path` is inside the repository, whether or not the commit has it."""
         return self._inside(path) is not None
 
     def in_checkout(self, path: str, given: str) -> bool:  # noqa: ARG002  a commit is one checkout
-        """Tell whether `path` lies in the repository."""
+        """Return whether `path` is inside the repository."""
         return self.holds(path)
 
     def link_out(self, path: str, *, listed: bool = False) -> Link | None:  # noqa: ARG002
@@ -45,11 +45,11 @@ class GitTree:
         return None
 
     def is_folder(self, path: str) -> bool:
-        """Tell whether `path` is a folder in this commit."""
+        """Return whether `path` is a folder in this commit."""
         return self._mode(path) == _FOLDER
 
     def is_file(self, path: str) -> bool:
-        """Tell whether `path` is a file in this commit; a link out of the repository counts, and fails when read."""
+        """Return whether `path` is a file in this commit; a link out of the repository counts, and fails when read."""
         return self._mode(path) not in (None, _FOLDER, _SUBMODULE)
 
     def names(self, folder: str) -> Sequence[str]:
@@ -75,7 +75,7 @@ class GitTree:
             return inside
 
     def _inside(self, path: str) -> str | None:
-        """Return `path` from the repository's top, or None where it lies outside."""
+        """Return `path` from the repository's top, or None where it is outside."""
         top = self.repository.top
         if "\0" in path:  # no file is called so, and no system call takes it
             return None
@@ -83,7 +83,7 @@ class GitTree:
             inside = posixpath.normpath(path)
             return None if inside.startswith(("..", "/")) else _plain(inside)
         given = posixpath.normpath(posixpath.join(posixpath.realpath("."), path))
-        # an absolute path may lead here through a link that lies outside, such as /tmp on a Mac
+        # an absolute path may lead here through a link outside of it, such as /tmp on a Mac
         for way in (given, posixpath.join(posixpath.realpath(posixpath.dirname(given)), posixpath.basename(given))):
             inside = posixpath.relpath(way, top)
             if inside != ".." and not inside.startswith("../"):
@@ -93,7 +93,7 @@ class GitTree:
     def _required(self, path: str) -> str:
         inside = self._inside(path)
         if inside is None:
-            raise FileNotFoundError(errno.ENOENT, "it lies outside of the repository", path)
+            raise FileNotFoundError(errno.ENOENT, "it is outside of the repository", path)
         return inside
 
     def _mode(self, path: str) -> str | None:
@@ -127,7 +127,7 @@ class GitTree:
         return done, entry
 
     def _target(self, link: str, entry: _Entry) -> str:
-        """Return where a link leads, from the top; raises OSError where that is not in the tree."""
+        """Return the target of a link, from the top; raises OSError where that is not in the tree."""
         target = os.fsdecode(self._content(entry))
         inside = posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
         if posixpath.isabs(target) or inside == ".." or inside.startswith("../"):
@@ -135,7 +135,7 @@ class GitTree:
         return _plain(inside)
 
     def _listing(self, folder: str) -> Mapping[str, _Entry]:
-        """Return what lies in a folder that is there, by name."""
+        """Return the entries of a folder by name."""
         if folder not in self._folders:
             printed = self._git("ls-tree", "-z", "--full-tree", f"{self.commit.id}:{folder}")
             lines = (os.fsdecode(line).partition("\t") for line in printed.split(b"\0") if line)
@@ -148,7 +148,7 @@ class GitTree:
     def _git(self, *arguments: str) -> bytes:
         done = self.repository.git.run(*arguments)
         if done.returncode:
-            raise OSError(errno.EIO, f"git has no content for it here: {last_words(done)}", arguments[-1])
+            raise OSError(errno.EIO, f"git has no content for it here: {error_line(done)}", arguments[-1])
         return done.stdout
 
 

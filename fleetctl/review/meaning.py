@@ -1,13 +1,13 @@
-"""What two models are compared by: nested mappings in which order, quotes and the spelling of quantities are gone.
+"""The meaning of a model: nested mappings without order, quotes or the spelling of quantities.
 
-Groups are found by name, members by role and position in it, and a list (a command, arguments) is one value.
+Groups have their name as key, members their role and number, and a list (a command, arguments) is one value.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fleetctl.documents.fleet import WorkerGroup
@@ -16,7 +16,7 @@ from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedModel
 
 Keyed = dict[str, Any]
-"""Nested mappings by key; what is no mapping is one value."""
+"""Nested mappings by key; anything else is one value."""
 
 Steps = tuple[str, ...]
 """A way down a `Keyed`: ("workers", "main", "members", "Leader", "engine", "args")."""
@@ -33,17 +33,17 @@ def meaning(model: ResolvedModel) -> Keyed:
 
 
 def full_meaning(model: ResolvedModel) -> Keyed:
-    """Return a model with our own defaults filled in as well: equal ones do the same, whatever is written out."""
+    """Return a model with our own defaults filled in as well: models with equal full meaning do the same."""
     full = _shape(model, spec_document(model))
     for group in model.workers:
-        for seat, index in seats(group).items():
+        for name, index in members_by_name(group).items():
             selector = selector_meaning(group.members[index].node_selector)
-            full["workers"][group.name]["members"][seat]["nodeSelector"] = selector
+            full["workers"][group.name]["members"][name]["nodeSelector"] = selector
     return {**_lifecycle(model), **full}
 
 
-def at(keyed: Keyed, steps: Steps) -> Any:  # noqa: ANN401  whatever stands there
-    """Return the value at the end of a way down; ABSENT where it leads nowhere."""
+def at(keyed: Keyed, steps: Steps) -> Any:  # noqa: ANN401  any value
+    """Return the value that `steps` lead to; ABSENT where there is none."""
     value: Any = keyed
     for step in steps:
         value = value.get(step, ABSENT) if isinstance(value, dict) else ABSENT
@@ -55,14 +55,17 @@ def selector_meaning(selector: Mapping[str, str]) -> dict[str, str]:
     return {key: _requirement(text) for key, text in sorted(selector.items())}
 
 
-def seats(group: WorkerGroup) -> dict[str, int]:
-    """Name the members of a group by role and position in it, each with its index: Leader, Worker, Worker 2."""
+def members_by_name(group: WorkerGroup) -> dict[str, int]:
+    """Return the index of each member of a group by its name: Leader, Worker, Worker 2."""
+    return {name: index for index, name in enumerate(member_names(member.role for member in group.members))}
+
+
+def member_names(roles: Iterable[str]) -> Iterator[str]:
+    """Yield a name for each member: its role, and from the second of a role on its number."""
     seen: Counter[str] = Counter()
-    named = {}
-    for index, member in enumerate(group.members):
-        seen[member.role] += 1
-        named[member.role if seen[member.role] == 1 else f"{member.role} {seen[member.role]}"] = index
-    return named
+    for role in roles:
+        seen[role] += 1
+        yield role if seen[role] == 1 else f"{role} {seen[role]}"
 
 
 def _requirement(text: str) -> str:
@@ -79,8 +82,8 @@ def _lifecycle(model: ResolvedModel) -> Keyed:
 
 
 def _shape(model: ResolvedModel, document: Mapping[str, Any]) -> Keyed:
-    groups = {group.name: {**written, "members": {seat: written["members"][index]
-                                                  for seat, index in seats(group).items()}}
+    groups = {group.name: {**written, "members": {name: written["members"][index]
+                                                  for name, index in members_by_name(group).items()}}
               for group, written in zip(model.workers, document["workers"], strict=True)}
     return _keyed({"placement": document["placement"], "workers": groups})
 

@@ -11,7 +11,7 @@ from shlex import quote
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.errors import RevisionError
-from fleetctl.review.git_command import Git, last_words
+from fleetctl.review.git_command import Git, error_line
 
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _NO_BRANCH = re.compile(r"HEAD.*|@|[0-9a-f]{7,39}|.*([~^:]|@\{).*", re.DOTALL)
@@ -23,11 +23,11 @@ _RANGE = re.compile(r"(?P<from>.*?)(?P<dots>\.\.\.?)(?P<to>.*)", re.DOTALL)
 
 
 class MissingRevision(RevisionError):
-    """A revision, or where two of them parted, that this clone does not hold: more of it can be fetched."""
+    """A revision or merge base that this clone does not have: more of it can be fetched."""
 
 
 class NoRepository(RevisionError):
-    """A folder that lies in no git repository."""
+    """A folder outside of any git repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A git repository; `top` is the folder its files lie in, and None where it has no working tree (a bare one)."""
+    """A git repository; `top` is the folder of its working tree, None for a bare one."""
 
     git: Git
     top: str | None
@@ -50,7 +50,7 @@ class Repository:
         if name.startswith("-"):  # an option to git, whatever it is to a person
             return None
         found = self._object(name)
-        # in two steps, as `:/text` takes all that stands behind it for text
+        # in two steps, as `:/text` takes everything behind it for text
         commit = found and self._object(f"{found}^{{commit}}")
         return Commit(name, commit) if commit else None
 
@@ -65,8 +65,7 @@ class Repository:
         return found
 
     def merge_base(self, one: str, other: str) -> Commit:
-        """Return where two revisions parted, named as git writes it; raises RevisionError where nothing is known of it.
-        """
+        """Return the merge base of two revisions, named as git writes it; raises RevisionError where there is none."""
         first, second = self.commit(one), self.commit(other)
         found = self.git.ask("merge-base", first.id, second.id)
         if not found:
@@ -98,7 +97,7 @@ class Repository:
 
 
 def repository_of(path: str, environ: Mapping[str, str]) -> Repository:
-    """Return the repository a file or folder lies in, also where it is not there any more.
+    """Return the repository of a file or folder, also of one that no longer exists.
 
     Raises RevisionError where there is none, in git's own words.
     """
@@ -106,7 +105,7 @@ def repository_of(path: str, environ: Mapping[str, str]) -> Repository:
     inside = git.run("rev-parse", "--is-inside-work-tree")
     if inside.returncode:
         advice = [line.strip() for line in inside.stderr.decode(errors="replace").splitlines() if _TRUST in line]
-        refused = f"no git repository at {git.folder}: {last_words(inside)}"
+        refused = f"no git repository at {git.folder}: {error_line(inside)}"
         if advice:
             raise RevisionError(refused, hint=f"if you trust it: {advice[0]}")
         raise NoRepository(refused, hint="without git, compare two files: fleetctl diff OLD.yaml NEW.yaml")
@@ -115,7 +114,7 @@ def repository_of(path: str, environ: Mapping[str, str]) -> Repository:
 
 
 def parse_range(name: str) -> tuple[str, str, str] | None:
-    """Split `a..b` and `a...b` into both ends and the dots; an end that is left out is HEAD. None where it is none."""
+    """Split `a..b` and `a...b` into both ends and the dots; a missing end is HEAD. None for any other name."""
     match = _RANGE.fullmatch(name)
     if match is None or name.startswith(("../", "./", "/")) or name in (".", "..", "..."):
         return None
@@ -123,7 +122,7 @@ def parse_range(name: str) -> tuple[str, str, str] | None:
 
 
 def _nearest_folder(path: str) -> str:
-    # the file itself may be a link to somewhere else: what counts is where it lies
+    # the file itself may be a link to another folder: the folder it is in counts
     folder = Path(posixpath.realpath(path if Path(path).is_dir() else posixpath.dirname(posixpath.abspath(path))))
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent

@@ -1,25 +1,24 @@
-"""What running replicas were started with, against what the file says now, in the differences `diff` would tell.
+"""Compares what running replicas were started with, as an apply recorded it, with the file now, as `diff` does.
 
-What they were started with is an apply's record of it. Values of engine environments are masked there; they are taken
-for the file's, and where the spec hash then says otherwise, that is all that can be told of them.
+A record has no values of engine environments. They are taken from the file; where the spec hash then differs, all that
+is known is that some value of an environment is another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fleetctl.documents.difference import Difference
 from fleetctl.documents.fleet import Placement, WorkerGroup
 from fleetctl.documents.mask import MASK
-from fleetctl.documents.position import Path, Position
 from fleetctl.fleetfile.resolve import hash_of_shape, shape_as_set
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.importers.authored import authored_workers
 from fleetctl.review.compare_model import model_differences
-from fleetctl.review.meaning import Steps, seats
-from fleetctl.review.written import way_in
+from fleetctl.review.meaning import member_names, members_by_name
+from fleetctl.review.source_view import ModelView
 
 
 class Since(NamedTuple):
@@ -41,7 +40,7 @@ def changed_since(shape: Mapping[str, Any], spec_hash: str, model: ResolvedModel
         return None
     was = hash_of_shape(shape_as_set(workers, placement))
     old = replace(model, workers=workers, placement=placement, spec_hash=was)
-    return Since(list(model_differences(_Unwritten(old), _Unwritten(model))), hidden=was != spec_hash)
+    return Since(list(model_differences(ModelView(old), ModelView(model))), hidden=was != spec_hash)
 
 
 def _unmasked(group: dict[str, Any], model: ResolvedModel) -> dict[str, Any]:
@@ -49,38 +48,12 @@ def _unmasked(group: dict[str, Any], model: ResolvedModel) -> dict[str, Any]:
     there = next((one for one in model.workers if one.name == group["name"]), None)
     if there is None:
         return group
-    mine = seats(there)
+    mine = members_by_name(there)
+    names = member_names(str(member.get("role", "Standalone")) for member in group["members"])
     members = []
-    for seat, member in _seated(group):
-        engine, env = member["engine"], there.members[mine[seat]].engine.env if seat in mine else {}
-        filled = {name: env[name] if value == MASK and isinstance(env.get(name), str) else value
-                  for name, value in engine.get("env", {}).items()}
+    for name, member in zip(names, group["members"], strict=True):
+        engine, env = member["engine"], there.members[mine[name]].engine.env if name in mine else {}
+        filled = {key: env[key] if value == MASK and isinstance(env.get(key), str) else value
+                  for key, value in engine.get("env", {}).items()}
         members.append({**member, "engine": {**engine, **({"env": filled} if "env" in engine else {})}})
     return {**group, "members": members}
-
-
-def _seated(group: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Name the members of a group as `seats` does."""
-    named = []
-    seen: dict[str, int] = {}
-    for member in group["members"]:
-        role = str(member.get("role", "Standalone"))
-        seen[role] = seen.get(role, 0) + 1
-        named.append((role if seen[role] == 1 else f"{role} {seen[role]}", member))
-    return named
-
-
-@dataclass(frozen=True, slots=True)
-class _Unwritten:
-    """A model of which only the meaning is at hand: each value is spelled the way a person would."""
-
-    model: ResolvedModel
-
-    def named(self, steps: Steps) -> Path | None:
-        return way_in(self.model, steps)[1]
-
-    def value(self, steps: Steps) -> Any:  # noqa: ANN401, ARG002  any YAML value; nothing is written
-        return None
-
-    def place(self, steps: Steps, item: int | None = None) -> Position:  # noqa: ARG002
-        return self.model.source

@@ -13,7 +13,7 @@ from fleetctl.planner.options import PlanOptions
 from fleetctl.render.difference_text import revision_text
 from fleetctl.review.cause import change_caused, with_change
 from fleetctl.review.compare import differences, written
-from fleetctl.review.sides import WORKING_TREE, Side
+from fleetctl.review.inputs import WORKING_TREE, Side
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.planned import Planned
 

@@ -16,7 +16,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.catch_up import sums_caught_up
 from fleetctl.inventory.read import InventorySource, Live, read_inventory
 from fleetctl.planner.options import PlanFacts, PlanOptions
-from fleetctl.review.sides import Side
+from fleetctl.review.inputs import Side
 from fleetctl.version import __version__
 from fleetctl.workflow.base_plan import add_change
 from fleetctl.workflow.cluster import inventory_source, live_source, resolve_namespace

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.render.page.plan_page import render_plan_page
+from fleetctl.render.page.report_page import plan_page
 from fleetctl.version import __version__
 from tests.browser.chromium import ABSENT, find_chromium, launch_options
 from tests.browser.page_worlds import large
@@ -48,7 +48,7 @@ def main() -> None:
     flags = _flags()
     made = large(flags.nodes, flags.models)
     began = time.perf_counter()
-    html = render_plan_page(made.plan, made.picture)
+    html = plan_page(made.plan, made.picture)
     results: dict[str, Any] = {
         "benchmark": "page", "nodes": flags.nodes, "models": flags.models, "cards": 8 * flags.nodes,
         "render_ms": round((time.perf_counter() - began) * 1000), "bytes": len(html.encode()), "rounds": flags.rounds,

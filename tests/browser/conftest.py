@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fleetctl.render.page.plan_page import render_plan_page
+from fleetctl.render.page.report_page import plan_page
 from tests.browser.chromium import ABSENT, find_chromium, launch_options, must_not_be_skipped
 from tests.browser.page_worlds import Drawn, lab, large
 
@@ -121,7 +121,7 @@ def small() -> Drawn:
 @pytest.fixture(scope="session")
 def small_html(small: Drawn) -> str:
     """Its page."""
-    return render_plan_page(small.plan, small.picture)
+    return plan_page(small.plan, small.picture)
 
 
 @pytest.fixture(scope="session")
@@ -133,4 +133,4 @@ def thousand() -> Drawn:
 @pytest.fixture(scope="session")
 def thousand_html(thousand: Drawn) -> str:
     """Its page."""
-    return render_plan_page(thousand.plan, thousand.picture)
+    return plan_page(thousand.plan, thousand.picture)

@@ -18,7 +18,7 @@ def test_typing_part_of_a_model_shows_its_rows_and_its_nodes(open_page: OpenPage
     page.fill(FIELD, "LLAMA")
     assert shown_models(page) == ["meta-llama/Llama-3.1-70B"]
     assert shown_nodes(page) == ["h100-5"]
-    assert page.locator("#told").inner_text() == "1 of 7 models, 1 of 10 nodes"
+    assert page.locator("#matches").inner_text() == "1 of 7 models, 1 of 10 nodes"
 
 
 def test_typing_part_of_a_node_shows_it_and_the_models_on_it(open_page: OpenPage, small_html: str) -> None:
@@ -34,7 +34,7 @@ def test_what_matches_nothing_shows_nothing_and_says_so(open_page: OpenPage, sma
     page.fill(FIELD, "no such thing")
     assert shown_models(page) == []
     assert shown_nodes(page) == []
-    assert page.locator("#told").inner_text() == "0 of 7 models, 0 of 10 nodes"
+    assert page.locator("#matches").inner_text() == "0 of 7 models, 0 of 10 nodes"
 
 
 def test_slash_arrows_enter_and_escape_are_all_it_takes(open_page: OpenPage, small_html: str) -> None:
@@ -128,7 +128,7 @@ def test_parts_without_anything_that_was_asked_for_are_hidden(open_page: OpenPag
     page = open_page(small_html)
     page.locator(".legend").get_by_text("google/gemma-3-27b-it").click()
     assert shown(page, "h2") == [
-        "What changed in the files", "Models", "Placement map", "Drift: runs, but not as the file says",
+        "What changed in the files", "Models", "Placement map", "Drift: reported, never acted on",
         "Held: more runs than wanted, all of it is kept", "Made from"]
     assert page.get_by_text("4 nodes with new replicas").is_hidden()
 
@@ -138,7 +138,7 @@ def test_only_what_changes_leaves_out_the_rest(open_page: OpenPage, small_html: 
     page.get_by_label("only what changes").check()
     assert shown_nodes(page) == ["h100-3", "h100-4", "l4-1", "l4-2"]
     assert page.get_by_text("model with nothing to do").is_hidden()
-    assert page.locator("#told").inner_text() == "6 of 7 models, 4 of 10 nodes"
+    assert page.locator("#matches").inner_text() == "6 of 7 models, 4 of 10 nodes"
 
 
 def test_the_address_keeps_the_filter(open_page: OpenPage, small_html: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.render.page.plan_page import render_plan_page
+from fleetctl.render.page.report_page import plan_page
 from tests.browser.conftest import OpenPage
 from tests.browser.page_worlds import Drawn
 from tests.browser.reading import replicas, shown_nodes, totals
@@ -52,5 +52,5 @@ def test_a_filter_leaves_what_was_asked_for(open_page: OpenPage, thousand: Drawn
 def test_a_page_without_a_picture_of_400_new_replicas_shows_them_all(
     open_page: OpenPage, thousand: Drawn
 ) -> None:
-    page = open_page(render_plan_page(thousand.plan, None))
+    page = open_page(plan_page(thousand.plan, None))
     assert len(replicas(page, "new")) == thousand.plan.summary.create

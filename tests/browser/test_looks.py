@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fleetctl.render.page.plan_page import render_plan_page
-from fleetctl.render.report.html import render_html
+from fleetctl.render.page.report_page import plan_page, report_page
 from fleetctl.render.report.model import Column, Table
 from fleetctl.render.report.of_plan import plan_report
 from tests.browser.conftest import OpenPage
@@ -47,12 +46,12 @@ def test_axe_finds_nothing_while_a_name_is_being_chosen(open_page: OpenPage, sma
 
 
 def test_axe_finds_nothing_on_a_phone_and_on_the_page_of_any_report(open_page: OpenPage, small: Drawn) -> None:
-    assert violations(open_page(render_html(plan_report(small.plan)), width=360)) == []
+    assert violations(open_page(report_page(plan_report(small.plan)), width=360)) == []
 
 
 def test_letters_are_read_on_the_colour_of_every_model(open_page: OpenPage, small_html: str) -> None:
     """By the formula of WCAG 2, on what the browser makes of the colour: 4.5 is AA for small text."""
-    from fleetctl.render.svg_style import color_of
+    from fleetctl.render.map_legend import color_of
 
     page = open_page(small_html)
     ratios = page.evaluate("""colors => colors.map(color => {
@@ -83,7 +82,7 @@ def test_neither_hostile_names_nor_many_columns_make_a_page_scroll_sideways(open
     words = [Column(f"column{number}", f"column {number}", name=number % 2 == 0) for number in range(10)]
     crowded = Table("run", "Runs", tuple(words), (("a-rather-long-word",) * 10, ("x" * 300, *("y",) * 9)))
     report = replace(plan_report(made.plan), tables=(crowded,))
-    for html in (render_plan_page(made.plan, made.picture), render_html(report)):
+    for html in (plan_page(made.plan, made.picture), report_page(report)):
         page = open_page(html)
         for width in (1000, 700, 320):
             page.set_viewport_size({"width": width, "height": 900})

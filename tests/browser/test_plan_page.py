@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.documents.plan import Plan
-from fleetctl.render.page.plan_page import render_plan_page
+from fleetctl.render.page.report_page import plan_page
 from tests.browser.conftest import OpenPage
 from tests.browser.page_worlds import Drawn
 from tests.browser.reading import cells, replicas, shown, shown_models, shown_nodes, totals
@@ -105,7 +105,7 @@ def test_every_entry_of_the_contents_leads_somewhere(open_page: OpenPage, small_
 
 
 def test_without_a_picture_only_what_is_new_is_drawn_and_the_page_says_so(open_page: OpenPage, small: Drawn) -> None:
-    page = open_page(render_plan_page(small.plan, None))
+    page = open_page(plan_page(small.plan, None))
     assert "Made from the plan alone" in page.locator("#map").inner_text()
     assert replicas(page, "new") == {action.id for action in small.plan.actions}
     targets = {member.node for action in small.plan.actions for member in action.members}
@@ -115,7 +115,7 @@ def test_without_a_picture_only_what_is_new_is_drawn_and_the_page_says_so(open_p
 
 
 def test_a_plan_with_nothing_to_do_says_so(open_page: OpenPage, small: Drawn) -> None:
-    page = open_page(render_plan_page(nothing_to_do(small.plan), None))
+    page = open_page(plan_page(nothing_to_do(small.plan), None))
     assert page.locator("header .state").inner_text() == "Nothing to do"
     assert page.locator("#map").inner_text().endswith("No node changes.")
 
@@ -130,7 +130,7 @@ def test_nodes_beyond_the_limit_are_counted_and_those_that_change_stay(
     open_page: OpenPage, small: Drawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetctl.render.page.map_section.NODES_SHOWN", 5)
-    page = open_page(render_plan_page(small.plan, small.picture))
+    page = open_page(plan_page(small.plan, small.picture))
     assert len(shown_nodes(page)) == 5
     assert replicas(page, "new") == {action.id for action in small.plan.actions}
     assert f"and {len(small.picture.nodes) - 5} more nodes" in page.locator("#map").inner_text()

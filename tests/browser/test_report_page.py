@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.render.report.html import render_html
+from fleetctl.render.page.report_page import report_page
 from fleetctl.render.report.model import Column, Report, Table, Total
 from tests.browser.conftest import OpenPage
 from tests.browser.reading import shown, totals
@@ -23,7 +23,7 @@ def html() -> str:
     once = (row("drift", "org/a", "org/b", "org/b-2"), row("held", "org/c"))
     every = tuple(row(one, key) for one, key in (("drift", "org/a"), ("drift", "org/b"), ("drift", "org/b-2"),
                                                  ("held", "org/c")))
-    return render_html(Report(
+    return report_page(Report(
         kind="diff", identity="diff:lab", fleet="lab", title="Changes of fleet lab", verdict="4 differences",
         facts=(("from", "main"), ("to", "work")), subjects=("org/a", "org/b", "org/b-2", "org/c"), findings=(),
         totals=(Total("drift", "drift", 3), Total("held", "held", 1), Total("additive", "additive", 0)), exit_code=2,
@@ -53,7 +53,7 @@ def test_text_is_searched_in_every_row(open_page: OpenPage, html: str) -> None:
     page = open_page(html)
     page.fill("#filter", "held for")
     assert shown(page, "#change td.code") == ["held"]
-    assert page.locator("#told").inner_text() == "2 of 6 rows"
+    assert page.locator("#matches").inner_text() == "2 of 6 rows"
 
 
 def test_nothing_is_said_to_stay_where_everything_is_a_change(open_page: OpenPage, html: str) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.render.page.plan_page import render_plan_page
-from fleetctl.render.report.html import render_html
+from fleetctl.render.page.report_page import plan_page, report_page
 from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.visible import visible
 from tests.browser.conftest import OpenPage
@@ -30,7 +29,7 @@ def names_made_plain() -> Drawn:
 
 def test_hostile_names_stay_text(open_page: OpenPage) -> None:
     made = hostile()
-    page = open_page(render_plan_page(made.plan, made.picture))
+    page = open_page(plan_page(made.plan, made.picture))
     assert page.locator("h1").inner_text() == f"Plan for fleet {visible(EVIL)}"
     assert shown_models(page)[0] == visible(EVIL)
     assert shown_nodes(page) == [visible(EVIL)]
@@ -41,7 +40,7 @@ def test_hostile_names_stay_text(open_page: OpenPage) -> None:
 
 def test_hostile_names_add_no_element(open_page: OpenPage) -> None:
     def elements(made: Drawn) -> list[str]:
-        page = open_page(render_plan_page(made.plan, made.picture))
+        page = open_page(plan_page(made.plan, made.picture))
         found: list[str] = page.evaluate("() => [...document.querySelectorAll('*')].map(one => one.tagName)")
         return found
 
@@ -50,18 +49,18 @@ def test_hostile_names_add_no_element(open_page: OpenPage) -> None:
 
 def test_the_filter_takes_hostile_names(open_page: OpenPage) -> None:
     made = hostile()
-    page = open_page(render_plan_page(made.plan, made.picture))
+    page = open_page(plan_page(made.plan, made.picture))
     page.locator(".legend a").first.click()
     assert shown_nodes(page) == [visible(EVIL)]
     assert page.locator("#filter").input_value() == visible(EVIL)
-    again = open_page(render_plan_page(made.plan, made.picture), fragment=page.evaluate("() => location.hash"))
+    again = open_page(plan_page(made.plan, made.picture), fragment=page.evaluate("() => location.hash"))
     assert shown_nodes(again) == [visible(EVIL)]
     page.locator(".node .cell").first.hover()
     assert visible(EVIL) in page.locator("#inspector").inner_text()
 
 
 def test_hostile_text_in_any_report_stays_text(open_page: OpenPage) -> None:
-    page = open_page(render_html(plan_report(hostile().plan)))
+    page = open_page(report_page(plan_report(hostile().plan)))
     assert visible(EVIL) in page.locator("main").inner_text()
     assert page.locator("img").count() == 0
 
@@ -96,4 +95,4 @@ def test_values_of_engine_environments_are_not_on_the_page() -> None:
             "command": ["serve"], "env": {"TOKEN": "hush-hush"}}}]}]}]}}
     made = drawn(world)
     assert "hush-hush" in made.plan.model_dump_json()
-    assert "hush-hush" not in render_plan_page(made.plan, made.picture)
+    assert "hush-hush" not in plan_page(made.plan, made.picture)

@@ -12,7 +12,7 @@ def test_the_essentials_are_in_the_html(open_page: OpenPage, small: Drawn, small
     assert "8 to create, 2 blocked, 1 held, 1 outdated, 0 to remove" in text
     for row in small.plan.models:
         assert row.key in text
-    for part in ("needs 4 free GPUs", "Where the new replicas go", "Placement map", "This change alone", "Made from"):
+    for part in ("needs 4 free GPUs", "Would create", "Placement map", "This change alone", "Made from"):
         assert part in text
     assert page.locator('[data-node="h100-3"] [data-side=after] .cell').all_inner_texts() == ["+A"] * 8
 

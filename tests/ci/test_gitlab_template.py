@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,7 +99,7 @@ def test_the_review_keeps_one_note_and_leaves_its_artifacts(run_job, lab: GitLab
         assert done.returncode == 0, done.stderr
     [note] = lab.of("project_42_bot")
     assert note.startswith("<!-- fleetctl:plan:lab -->")
-    assert "This change alone: 1 " in note
+    assert re.search(r"This change alone, since [^\n]+\n\n1 ", note)
     assert_artifacts(run_job.place, JOBS["fleetctl:plan"])
     values = dict(line.split("=", 1) for line in (run_job.place / "fleetctl.env").read_text().splitlines())
     assert values["FLEETCTL_OUT_HAS_CHANGES"] == "true"

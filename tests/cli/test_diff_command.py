@@ -76,14 +76,14 @@ Fleet lab, from origin/main ({base}) to HEAD ({head})
 Wanted: 1 models, 3 -> 5 replicas, 3 -> 5 GPUs
 
 ~ org/a
-    additive   replicas: 3 -> 5  (fleet.yaml:7:15)
-               up to 2 more replicas may be created
-    drift      workers.main.members[0].engine.args  (fleet.yaml:14:61)
-               - … --max-model-len 8192
-               + … --max-model-len 16384
-               running replicas keep the old spec and are reported as drift; new ones get this
-    drift      workers.main.members[0].engine.env.TOKEN: *** -> *** (another value)  (fleet.yaml:15:24)
-               the value is another one and is not shown; running replicas keep the old one, new ones get this
+  additive   replicas: 3 -> 5  (fleet.yaml:7:15)
+    up to 2 more replicas may be created
+  drift      workers.main.members[0].engine.args  (fleet.yaml:14:61)
+    - … --max-model-len 8192
+    + … --max-model-len 16384
+    running replicas keep the old spec and are reported as drift; new ones get this
+  drift      workers.main.members[0].engine.env.TOKEN: *** -> *** (another value)  (fleet.yaml:15:24)
+    the value is another one and is not shown; running replicas keep the old one, new ones get this
 
 additive: more may be created
 drift: running replicas keep the old spec

@@ -73,13 +73,14 @@ def counts(found: dict[str, Any]) -> tuple[int, int, int, int]:
 def test_the_table_says_what_the_change_causes_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = plan(capsys, "--base", "main")
     assert code == 0
-    section = out[out.index("This change alone, since main"):].split("\n\n")[0].splitlines()
+    section = out[out.index("This change alone"):].split("\n\n")[0].splitlines()
     assert section[1:] == [
-        "  1 to create, 1 no longer to create, 1 more blocked; 1 more would be created without it as well",
-        "  ! org/a: not changed itself, but by what else changes: 1 fewer to create, 1 more blocked",
+        "  1 to create, 1 no longer to create, 1 more blocked; 1 more would be created without it as well.",
+        "  * org/a: not changed itself, but by another change: 1 fewer to create, 1 more blocked",
         "  + org/b: new in the file: 1 to create",
-        "  1 difference in the files: fleetctl diff main -f fleet.yaml",
     ]
+    assert "1 difference in the files since main" in out
+    assert out.splitlines()[-3].endswith(": fleetctl diff main -f fleet.yaml")
     assert run(["diff", "main", "-f", "fleet.yaml", "--detailed-exitcode"]) == 2  # the command it names
 
 

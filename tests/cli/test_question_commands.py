@@ -88,8 +88,8 @@ def test_what_if_compares_and_writes_nothing(world: list[str], tmp_path: Path, c
     assert run(["what-if", *world, "--lose-node", "node-a"]) == 0
     out, err = capsys.readouterr()
     assert "- loses node-a" in out
-    row = next(line for line in out.splitlines() if line.startswith("org/one"))
-    assert row.split("  ")[-1].strip() == "1: 1 without a place"
+    row = next(line for line in out.splitlines() if "  org/one " in line)
+    assert row.split("  ")[-1].strip() == "1 lost: 1 without a place"
     assert "Lost: 1 replica; 0 placed again, 1 without a place" in out
     assert err == ""
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -9,13 +9,13 @@ from typing import Any
 import jsonschema
 import pytest
 from cluster_stand_in import ClusterStandIn, serve
+from fleetctl.documents.indented import indented_json
 from small_plans import small_plan
 
 from fleetctl.agent.events import EventStream
 from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.read import Live, read_inventory
-from fleetctl.render.inventory_json import render_inventory_json
 from fleetctl.render.plan_json import render_plan_json, saved_plan_json
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
@@ -86,7 +86,7 @@ def test_an_inventory_that_was_read_fits_its_schema() -> None:
     with serve(cluster), DashboardClient(cluster.url) as client:
         seen = read_inventory(Live(client, "2026-03-04T12:00:00Z"))
     assert len(seen.replicas) == 3
-    assert problems("inventory", json.loads(render_inventory_json(seen))) == []
+    assert problems("inventory", json.loads(indented_json(seen))) == []
 
 
 def test_the_agents_events_fit_their_schema(capsys: pytest.CaptureFixture[str]) -> None:

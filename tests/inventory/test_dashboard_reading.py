@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fake_dashboard import FakeDashboard, status
+from fleetctl.documents.indented import indented_json
 
 from fleetctl.documents.inventory import Inventory, Node, Replica, dead_node_ids, is_lost
 from fleetctl.documents.loading import load_document
@@ -14,7 +15,6 @@ from fleetctl.inventory.claims import Claim
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import read_dashboard
 from fleetctl.inventory.sums import AgentView
-from fleetctl.render.inventory_json import render_inventory_json
 
 MI = 1 << 20
 P1 = "8184334e3588e8311b4f3d36354966dc0ae0f0d6f4ba180f7e8e426e"
@@ -368,13 +368,13 @@ def test_what_an_agent_has_seen_counts_for_more_than_the_dashboard(dashboard: Fa
 
 
 def test_the_same_cluster_reads_to_the_same_bytes_in_any_order(read, dashboard: FakeDashboard):
-    first = render_inventory_json(read())
+    first = indented_json(read())
     for part in ("nodes", "actors_alive", "placement_groups", "actors_pending_creation"):
         dashboard.rows(part).reverse()
     dashboard.bodies["summary"]["data"]["summary"].reverse()
-    assert render_inventory_json(read()) == first
+    assert indented_json(read()) == first
 
 
 def test_what_is_written_is_read_back_as_it_was(read):
     inventory = read()
-    assert load_document(render_inventory_json(inventory), Inventory, where="x") == inventory
+    assert load_document(indented_json(inventory), Inventory, where="x") == inventory

@@ -15,7 +15,8 @@ from fleetctl.cli.inventory import app
 from fleetctl.documents.inventory import Gpu, Inventory, Node, NodeResources, Replica, ReplicaMember
 from fleetctl.documents.loading import load_document
 from fleetctl.errors import UsageError
-from fleetctl.render.inventory_table import render_inventory_table
+from fleetctl.render.report.of_inventory import inventory_report
+from fleetctl.render.report.terminal import print_report
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def test_standard_input_is_read_once(inventory):
 
 def shown(document: Inventory, width: int = 120) -> str:
     console = Console(file=StringIO(), width=width, markup=False, highlight=False)
-    render_inventory_table(document, console)
+    print_report(inventory_report(document), console)
     return console.file.getvalue()
 
 

@@ -9,7 +9,7 @@ from map_worlds import EVIL, card, drawn, everything, node, piece
 from rich.console import Console
 
 from fleetctl.documents.placement_map import PlacementMap
-from fleetctl.render.map_signs import letters
+from fleetctl.render.map_legend import letters
 from fleetctl.render.placement_map import render_placement_map
 
 
@@ -42,11 +42,12 @@ def test_new_foreign_unknown_and_dirty_cards_have_marks_that_the_foot_explains()
     assert "+C" in row(text, "coming")
     assert "~D?█" in row(text, "strange")
     assert "!·" in row(text, "strange")
-    assert "+ the plan would create it; ~ not this fleet's; ? in use, nobody says by whom; ! used beyond what" in text
+    assert ("+ the plan would create it; ~ not this fleet's; ? in use, the holder is not known; ! used beyond what"
+            in text)
 
 
 def test_signs_that_are_not_used_are_not_explained() -> None:
-    assert "nobody says" not in shown(drawn(node("a", card(0, piece("m")))))
+    assert "the holder is" not in shown(drawn(node("a", card(0, piece("m")))))
 
 
 def test_what_is_unusual_about_a_node_stands_beside_its_kind() -> None:

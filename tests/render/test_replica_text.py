@@ -7,7 +7,8 @@ from typing import Any, get_args
 import pytest
 
 from fleetctl.documents.inventory import Replica, ReplicaState
-from fleetctl.render.replica_text import STYLES, WORDS, node_text, replica_name, standing_text, status_word
+from fleetctl.render.replica_text import WORDS, node_text, replica_name, state_text, status_word
+from fleetctl.render.report.tones import TEXT_TONES
 
 
 def replica(**more: Any) -> Replica:
@@ -16,7 +17,7 @@ def replica(**more: Any) -> Replica:
 
 def test_every_state_of_ray_has_a_word_and_every_word_a_colour() -> None:
     assert set(WORDS) == set(get_args(ReplicaState))
-    assert {*WORDS.values(), "lost", "never constructed"} == set(STYLES)
+    assert {*WORDS.values(), "lost", "never constructed"} <= set(TEXT_TONES)
 
 
 @pytest.mark.parametrize(("state", "word"), [
@@ -33,7 +34,7 @@ def test_states_are_told_in_words(state: str, word: str) -> None:
     ("PENDING_CREATION", 0, "starting"),
 ])
 def test_restarts_are_told_also_once_it_is_up(state: str, restarts: int, text: str) -> None:
-    assert standing_text(replica(state=state, restarts=restarts), frozenset()) == text
+    assert state_text(replica(state=state, restarts=restarts), frozenset()) == text
 
 
 def test_one_dead_node_makes_a_live_replica_lost_whatever_ray_says() -> None:

@@ -12,7 +12,7 @@ from git_folder import GitFolder
 
 from fleetctl.documents.difference import Revision
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.review.sides import Side
+from fleetctl.review.inputs import Side
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from git_folder import GitFolder
 
 from fleetctl.errors import RevisionError, UsageError
 from fleetctl.review.arguments import places_of
-from fleetctl.review.sides import read_sides
+from fleetctl.review.inputs import read_sides
 
 
 def targets(repository: GitFolder, base: str | None = None, head: str | None = None, files: tuple[str, ...] = (),
@@ -108,7 +108,7 @@ def test_a_revision_that_is_not_here_is_an_error(history: GitFolder) -> None:
 
 def test_files_outside_of_the_repository_have_no_revision(history: GitFolder) -> None:
     (history.folder.parent / "elsewhere.yaml").write_text(fleet("org/a"))
-    with pytest.raises(RevisionError, match=r"\.\./elsewhere.yaml lies outside of the git repository"):
+    with pytest.raises(RevisionError, match=r"\.\./elsewhere.yaml is outside of the git repository"):
         targets(history, "main", None, ("fleets", "../elsewhere.yaml"))
 
 

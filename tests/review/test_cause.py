@@ -22,7 +22,7 @@ from fleetctl.planner.plan import make_plan
 from fleetctl.render.plan_json import saved_plan_json
 from fleetctl.review.cause import change_caused, with_change
 from fleetctl.review.compare import differences, written
-from fleetctl.review.sides import Side
+from fleetctl.review.inputs import Side
 
 BASE = Revision(name="main", commit="c" * 40)
 
@@ -81,7 +81,7 @@ def test_what_would_be_created_anyway_is_not_the_changes_doing() -> None:
 def test_a_model_that_is_blocked_because_another_took_the_room_is_a_side_effect() -> None:
     found = change(fleet(big("a", replicas=2)), fleet(big("a", replicas=2), big("b", replicas=1, priority=9)), world())
     assert effects(found) == {
-        "a": ("sideEffect", "not changed itself, but by what else changes: 1 fewer to create, 1 more blocked"),
+        "a": ("sideEffect", "not changed itself, but by another change: 1 fewer to create, 1 more blocked"),
         "b": ("added", "new in the file: 1 to create")}
     assert (found.create, found.also_without, found.no_longer, found.blocked) == (1, 1, 1, 1)
 
@@ -114,7 +114,7 @@ def test_a_policy_that_stops_a_model_is_a_side_effect_of_the_fleet() -> None:
     text = fleet(small("a", replicas=2))
     found = change(text, text.replace("spec:\n", "spec:\n  nodes: [{cordon: true}]\n"), world())
     assert effects(found) == {
-        "a": ("sideEffect", "not changed itself, but by what else changes: 2 fewer to create, 2 more blocked")}
+        "a": ("sideEffect", "not changed itself, but by another change: 2 fewer to create, 2 more blocked")}
 
 
 def test_where_there_was_no_fleet_everything_is_the_changes_doing() -> None:

@@ -10,7 +10,7 @@ from fleet_texts import fleet, model
 
 from fleetctl.documents.difference import Difference
 from fleetctl.review.compare import compare
-from fleetctl.review.sides import Side
+from fleetctl.review.inputs import Side
 
 Sides = Callable[..., Side]
 L4, A100 = "{pool: l4}", "{pool: a100}"

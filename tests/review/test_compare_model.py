@@ -11,7 +11,7 @@ from fleet_texts import SECRET, engine, fleet, group, member, model
 
 from fleetctl.documents.difference import Difference
 from fleetctl.review.compare import compare
-from fleetctl.review.sides import Side
+from fleetctl.review.inputs import Side
 
 Sides = Callable[..., Side]
 

@@ -18,11 +18,11 @@ from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.render.answer_json import render_answer_json
-from fleetctl.render.diff_table import render_diff
 from fleetctl.render.report.formats import OWN_FORMATS, ReportFormat, render_report
 from fleetctl.render.report.of_diff import diff_report
+from fleetctl.render.report.terminal import print_report
 from fleetctl.review.compare import compare
-from fleetctl.review.sides import Side
+from fleetctl.review.inputs import Side
 
 
 def side(*texts: str) -> Side:
@@ -111,7 +111,7 @@ def test_no_format_ever_tells_a_value_of_an_environment(old: Json, new: Json) ->
 
 def every_format(found: FleetDiff) -> list[str]:
     out = io.StringIO()
-    render_diff(found, Console(file=out, width=120))
+    print_report(diff_report(found), Console(file=out, width=120))
     report = diff_report(found)
     return [out.getvalue(), render_answer_json(found),
             *(render_report(report, one) for one in ReportFormat if one not in OWN_FORMATS)]

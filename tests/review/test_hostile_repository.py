@@ -11,7 +11,7 @@ from git_folder import GitFolder
 
 from fleetctl.review.arguments import places_of
 from fleetctl.review.compare import compare
-from fleetctl.review.sides import read_sides
+from fleetctl.review.inputs import read_sides
 from fleetctl.workflow.git_facts import git_facts
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.cli import console
 from fleetctl.cli.apply.output import ApplyFormat
-from fleetctl.cli.console import confirm, message_console, result_console, say
+from fleetctl.cli.console import confirm, message_console, result_console, say, show_report
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, PlanStale
 from fleetctl.planner.policy import refusing
-from fleetctl.render.plan_table import render_plan_table
+from fleetctl.render.report.of_plan import plan_report
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.proposal import Proposal, edited_since, plan_again, refuse_by_policy
 from fleetctl.workflow.saved_plan import origin_of
@@ -32,7 +32,7 @@ def agreed_to(
     if not proposal.agreed and (output_format is ApplyFormat.TABLE or asks):
         # in a format for programs the plan is not part of the result: only the person who is asked sees it
         shown_on = result_console() if output_format is ApplyFormat.TABLE else message_console()
-        render_plan_table(proposal.shown, shown_on)
+        show_report(plan_report(proposal.shown), shown_on)
         shown_on.print()
     refuse_by_policy(invocation, proposal.task.plan, force=force)
     return not asks or _confirmed(invocation, proposal.task)
@@ -67,7 +67,7 @@ def new_plan_offer(
             for moved in stale.moved:
                 say("moved", moved)
         say("note", "the plan as it would be made now:")
-        render_plan_table(fresh, message_console())
+        show_report(plan_report(fresh), message_console())
         for path in edited_since(plan, fresh):
             say("warning", f"{path} has changed since the plan was made")
         if not asks:

@@ -12,13 +12,13 @@ from enum import Enum
 from typing import Any
 
 from fleetctl.apply.outcome import INTERRUPTED, all_outcomes, final_exit_code
-from fleetctl.cli.console import result_console, say, write_result
+from fleetctl.cli.console import say, show_report, write_result
 from fleetctl.cli.process import now_text
 from fleetctl.documents.base import FORMAT_VERSION
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError, PlanStale, PolicyRefused, UsageError
-from fleetctl.render.outcome_table import render_outcomes, totals
+from fleetctl.render.report.of_outcomes import outcomes_report, totals
 from fleetctl.version import __version__
 
 
@@ -111,7 +111,7 @@ def _show(outcomes: Sequence[ReplicaOutcome], note: str | None, *, interrupted: 
     if note:
         say("note", note)
     else:
-        render_outcomes(outcomes, result_console(), interrupted=interrupted)
+        show_report(outcomes_report(outcomes, interrupted=interrupted))
     sys.stdout.flush()
 
 

@@ -28,10 +28,10 @@ from fleetctl.fleetfile.load import load_fleet
 from fleetctl.forge.change import ForgeName
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
-from fleetctl.render.outcome_table import totals
 from fleetctl.render.report.model import Report
-from fleetctl.render.report.of_failure import failure_report
 from fleetctl.render.report.of_history import run_report
+from fleetctl.render.report.of_outcomes import totals
+from fleetctl.render.report.of_problems import failure_report
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.saved_plan import read_saved_plan
 

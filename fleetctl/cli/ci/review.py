@@ -29,8 +29,7 @@ from fleetctl.planner.options import PlanOptions
 from fleetctl.render.problems import render_problems
 from fleetctl.render.report.formats import OWN_FORMATS, ReportFormat
 from fleetctl.render.report.model import Report
-from fleetctl.render.report.of_failure import failure_report
-from fleetctl.render.report.of_problems import problems_report
+from fleetctl.render.report.of_problems import failure_report, problems_report
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.saved_plan import save_plan
@@ -147,7 +146,7 @@ def _write_failure(job: Job, report: Report) -> tuple[str, ...]:
     def no_plan(*_: object) -> NoReturn:
         raise AssertionError("there is no plan to show")
 
-    formats, written = Formats(table=no_plan, json=no_plan, report=lambda: report), []
+    formats, written = Formats(json=no_plan, report=lambda: report), []
     for one in parse_reports(job.reports, beside=job.out):
         if one.format not in OWN_FORMATS:
             try:

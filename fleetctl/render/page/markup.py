@@ -1,6 +1,6 @@
-"""HTML as values: text is escaped unless it is `Markup`, so that nothing from a fleet or a cluster can be an element.
+"""HTML as values: text is escaped unless it is `Markup`, so that no text from a fleet or a cluster becomes an element.
 
-What a reader could not see (control characters, right-to-left overrides) is written out first, as everywhere.
+Invisible characters (control characters, right-to-left overrides) are written out first, as in every format.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Attribute = str | int | bool | None
 
 
 def text(value: str) -> Markup:
-    """Return `value` as HTML text, also safe between double quotes; what is `Markup` stays as it is."""
+    """Return `value` as HTML text, also safe between double quotes; `Markup` stays as it is."""
     return value if isinstance(value, Markup) else Markup(escape(visible(value)))
 
 
 def el(name: str, /, *content: Content, **attributes: Attribute) -> Markup:
     """Return an element. Content may be text, markup, many of them, or None for nothing.
 
-    `class_` is `class` and `data_total` is `data-total`; True stands bare, None and False do not stand at all.
+    `class_` is `class` and `data_total` is `data-total`; True is a bare name, None and False leave the attribute out.
     """
     opening = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     return Markup(opening if name in _VOID else f"{opening}{many(*content)}</{name}>")

@@ -8,13 +8,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.planner.outcome import REFUSED
 from fleetctl.render.page.markup import Content, Markup, el
 from fleetctl.render.report.model import Report, Total
-
-TONES = {
-    **dict.fromkeys(("create", "additive", "ready", "ok"), "good"),
-    **dict.fromkeys(("blocked", "failed", "errors", "unknown"), "bad"),
-    **dict.fromkeys(("hold", "held", "restarting", "outdated", "drift", "lost", "partial", "warnings"), "warn"),
-}
-"""The colour of a count that is not zero, by its key; the label says it as well."""
+from fleetctl.render.report.tones import count_tone
 
 STATES = {
     "plan": {0: ("calm", "Nothing to do"), 2: ("good", "Changes"), 3: ("warn", "Partial"), 4: ("bad", "Refused")},
@@ -22,14 +16,14 @@ STATES = {
     "apply": {0: ("good", "Done"), 3: ("warn", "Partial")},
     "problems": {0: ("good", "Valid")},
 }
-"""A tone and a word for how a document stands, by its kind and its detailed exit code; any other has failed.
+"""A tone and a word for the state of a document, by its kind and its detailed exit code; any other has failed.
 
 A history has no word: it is neither good nor bad.
 """
 
 
 def header(report: Report) -> Markup:
-    """Return the top of a page: what it is about, a word for how it stands, and the sentence that says it."""
+    """Return the top of a page: what it is about, a word for its state, and the verdict."""
     return el("header", el("p", "fleetctl", class_="kind"), el("h1", report.title),
               el("p", _state(report), " ", report.verdict, class_="verdict"))
 
@@ -42,25 +36,20 @@ def _state(report: Report) -> Markup | None:
 
 
 def totals(report: Report) -> Markup:
-    """Return the counts; each can be read back from `data-total` and `data-count`."""
+    """Return the counts; each is also in `data-total` and `data-count`."""
     return el("dl", (_total(one, refused=report.exit_code == REFUSED) for one in report.totals), class_="totals")
 
 
 def _total(one: Total, *, refused: bool) -> Markup:
-    tone = tone_of(one.key, one.count)
+    tone: str = count_tone(one.key, one.count)
     if one.key == "policy" and one.count:
-        tone = "bad" if refused else "warn"  # all of it may be lifted
+        tone = "bad" if refused else "warn"  # --force may lift all of it
     return el("div", el("dt", one.label), el("dd", str(one.count)), class_=f"total {tone}".strip(),
               data_total=one.key, data_count=one.count)
 
 
-def tone_of(key: str, count: int) -> str:
-    """Return the colour of a count, "" where it is no better or worse than any other."""
-    return TONES.get(key, "") if count else "zero"
-
-
 def fold(summary: str, *content: Content, anchor: str | None = None, same: bool = False) -> Markup:
-    """Return content that is opened on demand; `same` = it is about what does not change."""
+    """Return content that opens on demand; `same` = about what does not change."""
     return el("details", el("summary", summary), *content, id=anchor, class_="fold", data_same=same)
 
 
@@ -71,7 +60,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
 
 
 def left_out(count: int, noun: str, where: str = "--format json has everything") -> Markup | None:
-    """Say how many of something are not shown, and where they are; nothing where all are."""
+    """Say how many are not shown, and where to find them; None where all are shown."""
     return el("p", f"and {count_of(count, f'more {noun}')}; {where}", class_="soft") if count > 0 else None
 
 
@@ -81,9 +70,9 @@ def contents(sections: Sequence[tuple[str, str]]) -> Markup:
 
 
 def filter_bar(*, nodes: bool, same: bool) -> Markup:
-    """Return the bar of the filter; the script shows it, without one it could do nothing.
+    """Return the bar of the filter, which only the script shows: without a script it has no effect.
 
-    `nodes` = the page has a map to be filtered as well; `same` = it has something that does not change.
+    `nodes` = the page has a map; `same` = the page has a part about what does not change.
     """
     words = "Filter by model or node" if nodes else "Filter"
     toggle = el("label", el("input", type="checkbox", id="only"), " only what changes") if same else None
@@ -92,4 +81,4 @@ def filter_bar(*, nodes: bool, same: bool) -> Markup:
                aria_autocomplete="list", aria_keyshortcuts="/")
     found = el("ul", id="found", role="listbox", aria_label="Names", hidden=True)
     return el("form", el("div", field, el("kbd", "/", aria_hidden="true"), found, class_="box"), toggle,
-              el("p", id="told", role="status"), id="bar", role="search", aria_label="Filter", hidden=True)
+              el("p", id="matches", role="status"), id="bar", role="search", aria_label="Filter", hidden=True)

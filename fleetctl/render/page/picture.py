@@ -1,4 +1,4 @@
-"""The two sides of the map: what it shows with the plan's new replicas, and the same without them."""
+"""The map before and after a plan: with its new replicas, and without them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from collections import Counter
 
 from fleetctl.documents.placement_map import Beside, LegendEntry, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.plan import Action, ActionMember, Plan
-from fleetctl.documents.quantity import SHARE
-from fleetctl.render.place_text import gpus_text
+from fleetctl.documents.quantity import SHARE, amount_of
 
 
 def is_touched(node: MapNode) -> bool:
-    """Tell whether the plan would create anything on a node."""
+    """Return whether the plan would create anything on a node."""
     return any(piece.holder == "new" for card in node.cards for piece in card.pieces) or any(
-        sitter.holder == "new" for sitter in node.beside)
+        member.holder == "new" for member in node.beside)
 
 
 def before(node: MapNode) -> MapNode:
     """Return a node as it is now: without what the plan would create."""
     return node.model_copy(update={
         "cards": [_card_before(card) for card in node.cards],
-        "beside": [sitter for sitter in node.beside if sitter.holder != "new"],
+        "beside": [member for member in node.beside if member.holder != "new"],
     })
 
 
@@ -33,9 +32,9 @@ def _card_before(card: MapCard) -> MapCard:
 
 
 def planned_alone(plan: Plan) -> PlacementMap:
-    """Return a map of the nodes that a plan places on, with nothing but what it would create.
+    """Return a map of the nodes that a plan places on, with only what it would create.
 
-    For a saved plan: it does not say what else is on the nodes, or how many cards they have.
+    For a saved plan, which does not hold what else is on the nodes, or how many cards they have.
     """
     there: dict[str, list[tuple[Action, ActionMember]]] = {}
     for action in plan.actions:
@@ -53,11 +52,11 @@ def _planned_node(node_id: str, coming: list[tuple[Action, ActionMember]]) -> Ma
         whole, part = divmod(member.gpus, SHARE)
         cards += [[_piece(action, SHARE)] for _ in range(whole)]
         if part:
-            _lay(cards, _piece(action, part))
+            _add_share(cards, _piece(action, part))
     beside = [Beside(holder="new", model=action.model, replica=action.id) for action, member in coming
               if not member.gpus]
     return MapNode(
-        id=node_id, name=coming[0][1].node, hardware=f"{gpus_text(sum(m.gpus for _, m in coming))} planned",
+        id=node_id, name=coming[0][1].node, hardware=f"{amount_of(sum(m.gpus for _, m in coming), 'GPU')} planned",
         state="ALIVE", beside=beside,
         cards=[MapCard(index=index, free_share=SHARE - sum(piece.share for piece in pieces), pieces=pieces)
                for index, pieces in enumerate(cards)],
@@ -68,8 +67,8 @@ def _piece(action: Action, share: int) -> Piece:
     return Piece(holder="new", share=share, model=action.model, replica=action.id, certain=False)
 
 
-def _lay(cards: list[list[Piece]], piece: Piece) -> None:
-    """Lay a share on the first card with room, as Ray would; a new card where none has."""
+def _add_share(cards: list[list[Piece]], piece: Piece) -> None:
+    """Put a share on the first card with room, as Ray would; else on a new card."""
     for pieces in cards:
         if sum(other.share for other in pieces) + piece.share <= SHARE:
             pieces.append(piece)

@@ -1,32 +1,45 @@
-"""The page of any report: how it stands, its totals, its findings and tables, and what it was made from."""
+"""The page of any report: state, totals, findings, tables, and what it was made from; that of a plan has a map."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from fleetctl.documents.placement_map import PlacementMap
+from fleetctl.documents.plan import Plan
+from fleetctl.render.page.map_rules import map_rules
+from fleetctl.render.page.map_section import map_part
 from fleetctl.render.page.markup import Markup, el
 from fleetctl.render.page.parts import contents, facts, filter_bar, header, totals
+from fleetctl.render.page.picture import planned_alone
 from fleetctl.render.page.shell import whole_page
-from fleetctl.render.page.tables import Part, stays, table_parts
+from fleetctl.render.page.tables import Part, is_unchanged, table_parts
 from fleetctl.render.report.model import Report
+from fleetctl.render.report.of_plan import plan_report
+
+BELOW_THE_MAP = frozenset({"lost", "drift", "hold", "unmanaged", "note"})
+INSPECTOR = el("div", id="inspector", hidden=True, aria_hidden="true")
+"""The line at the foot of the window that says who holds a card; the script fills it.
+
+Hidden from screen readers: the cell that has the focus says the same.
+"""
 
 
-def report_page(report: Report, *, own: Sequence[Part] = (), before: frozenset[str] = frozenset(),
-                rules: str = "") -> str:
-    """Return the page. `own` parts stand before the first table whose key is in `before`, else at the end."""
+def plan_page(plan: Plan, picture: PlacementMap | None) -> str:
+    """Return the page of a plan: its report, and the placement map before and after.
+
+    `picture` = the placement map with this plan's new replicas drawn in; None = only the plan is known, and the map
+    shows no more than the nodes it places on.
+    """
+    drawn = picture or planned_alone(plan)
+    return report_page(plan_report(plan), map_part(drawn, whole=picture is not None), map_rules(drawn))
+
+
+def report_page(report: Report, own: Part | None = None, rules: str = "") -> str:
+    """Return the page of a report, with the map of a plan in the middle and the style rules for it."""
     parts = list(table_parts(report.tables))
-    place = next((number for number, part in enumerate(parts) if part.anchor in before), len(parts))
-    parts[place:place] = own
+    if own:
+        place = next((number for number, part in enumerate(parts) if part.anchor in BELOW_THE_MAP), len(parts))
+        parts.insert(place, own)
     links = [*((part.anchor, part.title) for part in parts if part.title), ("facts", "Made from")]
-    bar = filter_bar(nodes=bool(own), same=bool(own) or any(map(stays, report.tables)))
+    bar = filter_bar(nodes=bool(own), same=bool(own) or any(map(is_unchanged, report.tables)))
     main = el("main", header(report), totals(report), contents(links), bar, (part.body for part in parts),
               facts(report.facts), data_kind=report.kind, data_exit_code=report.exit_code)
-    return whole_page(report.title, Markup(main + _inspector()), rules=rules)
-
-
-def _inspector() -> Markup:
-    """Return the line at the foot of the window that tells who holds a card; the script fills it.
-
-    Hidden from screen readers: the cell that has the focus says the same.
-    """
-    return el("div", id="inspector", hidden=True, aria_hidden="true")
+    return whole_page(report.title, Markup(main + INSPECTOR), rules=rules)

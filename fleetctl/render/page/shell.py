@@ -1,6 +1,6 @@
 """The shell of every page: one HTML file with its own style and script, and a policy that allows nothing else.
 
-The policy names style and script by their hashes: even if a text escaped its place, the browser would not obey it.
+The policy names style and script by their hashes: the browser would not run a text that escaped its place.
 """
 
 from __future__ import annotations

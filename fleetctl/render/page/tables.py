@@ -1,4 +1,4 @@
-"""The tables of a report as HTML: rows that the filter knows by what they are about, cells that stack on a phone."""
+"""The tables of a report as HTML: rows the filter can find by subject, cells that stack on a phone."""
 
 from __future__ import annotations
 
@@ -6,27 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fleetctl.render.page.markup import Markup, el
-from fleetctl.render.page.parts import fold, left_out, tone_of
-from fleetctl.render.report.model import Cell, Column, Table
+from fleetctl.render.page.parts import fold, left_out
+from fleetctl.render.report.model import UNBROKEN, Cell, Column, Table
+from fleetctl.render.report.tones import count_tone, text_tone
 
 ROWS_SHOWN = 2_000
-"""More rows than this make a page slow and are read by nobody; how many are left out is said."""
+"""More rows make a page slow, and no person reads them; the page says how many are left out."""
 
 OPEN_UP_TO = 20
 """A folded table of at most so many rows is open from the start."""
 
 SUBJECTS = ("key", "model", "replica", "replicas")
-"""The columns that say what a row is about: a model, or replicas of one."""
-
-CODES = ("code", "effect", "verdict", "state", "kind", "outcome", "severity", "level", "verb", "startedAt", "time")
-"""Columns of single words that are not to be broken."""
+"""The columns with the subject of a row: a model, or replicas of one."""
 
 NAMES = {"policy": "Policy", "effect": "This change", "difference": "Changes", "place": "Places"}
 """What a table is called in the contents, where its title is long."""
-
-TONES = {"+": "good", "!": "bad", "~": "warn", "*": "warn", "=": "soft", "additive": "good", "drift": "warn",
-         "held": "warn", "refused": "bad", "error": "bad", "failed": "bad", "unknown": "bad", "blocked": "bad",
-         "warning": "warn", "partial": "warn", "ready": "good", "ok": "good"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,35 +33,31 @@ class Part:
 
 
 def table_parts(tables: Sequence[Table]) -> Iterator[Part]:
-    """Yield a part of the page for every table."""
+    """Yield a part of the page for every table that is for pages."""
+    tables = [table for table in tables if "page" in table.readers]
     for number, table in enumerate(tables):
         again = any(other.key == table.key for other in tables[:number])
         anchor = f"{table.key}-{number}" if again else table.key
         if table.counted:
             yield Part(anchor, "", fold(f"{len(table.rows)} {table.title}", _note(table), _table(table),
-                                        anchor=anchor, same=stays(table)))
+                                        anchor=anchor, same=is_unchanged(table)))
         else:
-            yield Part(anchor, _short(table), _section(table, anchor))
+            yield Part(anchor, NAMES.get(table.key, table.title), _section(table, anchor))
 
 
-def stays(table: Table) -> bool:
-    """Tell whether a table is about what does not change: the models with nothing to do."""
+def is_unchanged(table: Table) -> bool:
+    """Return whether a table is about what does not change: the models with nothing to do."""
     return table.counted and table.key == "model"
 
 
 def _section(table: Table, anchor: str) -> Markup:
-    heading = el("h2", table.title)
+    heading = el("h2", table.heading)
     inside = (_note(table), _table(table)) if table.rows else (_note(table),)
     if not table.folded:
         return el("section", heading, *inside, id=anchor)
     count = el("span", str(len(table.rows)), class_="count")
     opened = len(table.rows) <= OPEN_UP_TO
     return el("section", el("details", el("summary", heading, count), *inside, open=opened), id=anchor)
-
-
-def _short(table: Table) -> str:
-    """Return a title as it stands in the contents: `Drift: runs, but not as the file says` is `Drift`."""
-    return NAMES.get(table.key, table.title.partition(":")[0])
 
 
 def _note(table: Table) -> Markup | None:
@@ -88,7 +78,7 @@ def _head(column: Column) -> Markup:
 
 
 def _row(row: tuple[Cell, ...], columns: Sequence[Column], subject: int | None) -> Markup:
-    """Return one row; `data-about` is the text the filter knows it by."""
+    """Return one row; `data-about` is the text the filter looks for."""
     about = "" if subject is None else row[subject]
     return el("tr", (_cell(cell, column) for cell, column in zip(row, columns, strict=True)),
               data_about=about if isinstance(about, str) else "")
@@ -98,12 +88,12 @@ def _cell(cell: Cell, column: Column) -> Markup:
     lines = [cell] if isinstance(cell, str) else cell
     content = (el("div", line) for line in lines) if len(lines) > 1 else lines
     first = lines[0] if lines else ""
-    tone = tone_of(column.key, int(first)) if column.numeric and first.isdecimal() else TONES.get(first)
-    look = " ".join(word for word in (_kind(column), tone) if word)
-    return el("td", content, class_=look or None, data_label=column.title if first else None)
+    tone = count_tone(column.key, int(first)) if column.numeric and first.isdecimal() else text_tone(first)
+    classes = " ".join(word for word in (_kind(column), tone) if word)
+    return el("td", content, class_=classes or None, data_label=column.title if first else None)
 
 
 def _kind(column: Column) -> str | None:
-    if column.key in ("sign", *CODES):
+    if column.key == "sign" or column.key in UNBROKEN:
         return "sign" if column.key == "sign" else "code"
     return "number" if column.numeric else "name" if column.name else None

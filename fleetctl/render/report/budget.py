@@ -12,14 +12,14 @@ from itertools import accumulate, takewhile
 from fleetctl.render.report.markdown_text import length
 
 AROUND = 60
-"""Room for what stands around a part: blank lines, and the line that says how many rows are missing."""
+"""Room around a part: blank lines, and the line that says how many rows are missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part; `title` is what a reader is told when it is not shown. Of folded parts the highest rank goes first.
+    """One part; `title` names it where it is left out. Of folded parts the highest rank goes first.
 
-    `rows` may stop where they are longer than any room there is; `count` is how many there are.
+    `rows` may end where they are longer than any room; `count` is the number of all of them.
     """
 
     title: str
@@ -31,7 +31,7 @@ class Part:
     closing: str = ""
 
     def text(self, shown: int) -> str:
-        """Return the part with its first `shown` rows, and how many there are more."""
+        """Return the part with its first `shown` rows, and the number of the others."""
         more = self.count - shown
         return "\n".join([self.opening, *self.rows[:shown]]) + (f"\n\nand {more} more" if more else "") + self.closing
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fleetctl.documents.difference import CountsThen, Difference, PlanChange
-from fleetctl.render.change_section import change_sentence
-from fleetctl.render.difference_text import TAGS, place_text, values_of
+from fleetctl.documents.quantity import count_of
+from fleetctl.render.difference_text import TAGS, position_text, revision_text, values_of
 from fleetctl.render.report.model import Cell, Column, Table
 
 EFFECT_COLUMNS = (
@@ -12,34 +12,55 @@ EFFECT_COLUMNS = (
     Column("after", "after"), Column("message", "what it does"),
 )
 DIFFERENCE_COLUMNS = (
-    Column("model", "model", name=True), Column("path", "what", name=True), Column("old", "was", name=True),
-    Column("new", "is", name=True), Column("effect", "effect"), Column("place", "where", name=True),
-    Column("message", "what it does"),
+    Column("effect", "effect"), Column("model", "model", name=True), Column("path", "what", name=True),
+    Column("old", "was", name=True), Column("new", "is", name=True), Column("place", "where", name=True),
+    Column("message", "what it does to what runs"),
 )
+THE_FLEET, THE_MODEL = "the fleet", "the whole model"
 KINDS = {"added": "added", "removed": "taken out", "changed": "changed", "sideEffect": "side effect"}
+SIGNS = {"added": "+", "removed": "-", "changed": "~", "sideEffect": "*"}
+MODELS_SHOWN = 50
 
 
 def change_tables(change: PlanChange | None) -> tuple[Table, ...]:
-    """Return both tables; without a base there is none."""
+    """Return both tables; without a base there is none. A terminal names the command that lists the differences."""
     if change is None:
         return ()
-    effects = [(one.key, KINDS[one.kind], _then(one.before), _then(one.after), one.message) for one in change.models]
+    effects = [(one.key, KINDS[one.kind], _counts(one.before), _counts(one.after), one.message)
+               for one in change.models]
     return (
-        Table("effect", "What this change alone causes", EFFECT_COLUMNS, tuple(effects),
-              note=f"This change alone: {change_sentence(change)}."),
+        Table("effect", f"This change alone, since {revision_text(change.base)}", EFFECT_COLUMNS, tuple(effects),
+              note=f"{change_sentence(change)}.", line="{model}: {message}", most=MODELS_SHOWN,
+              signs=tuple(SIGNS[one.kind] for one in change.models)),
         Table("difference", "What changed in the files", DIFFERENCE_COLUMNS,
-              tuple(map(_difference, change.differences)), folded=True, rank=2),
+              tuple(map(difference_row, change.differences)), folded=True, rank=2,
+              readers=frozenset({"page", "program"})),
     )
 
 
-def _then(counts: CountsThen | None) -> str:
+def change_sentence(change: PlanChange) -> str:
+    """Say what the change causes, and what would be done without it as well."""
+    parts = [f"{change.create} to create"]
+    if change.no_longer:
+        parts.append(f"{change.no_longer} no longer to create")
+    if change.blocked:
+        parts.append(f"{abs(change.blocked)} {'more' if change.blocked > 0 else 'fewer'} blocked")
+    if change.drift:
+        parts.append(f"{count_of(change.drift, 'running replica')} to drift")
+    without = f"; {change.also_without} more would be created without it as well" if change.also_without else ""
+    return f"{', '.join(parts)}{without}"
+
+
+def _counts(counts: CountsThen | None) -> str:
     if counts is None:
         return "not in the file"
-    told = ((counts.create, "to create"), (counts.blocked, "blocked"), (counts.hold, "held"),
-            (counts.drift, "drifting"))
-    return ", ".join([f"{counts.wanted} wanted", *(f"{count} {word}" for count, word in told if count)])
+    others = ((counts.create, "to create"), (counts.blocked, "blocked"), (counts.hold, "held"),
+              (counts.drift, "drifting"))
+    return ", ".join([f"{counts.wanted} wanted", *(f"{count} {word}" for count, word in others if count)])
 
 
-def _difference(one: Difference) -> tuple[Cell, ...]:
-    place = place_text(one.new_source or one.old_source)
-    return one.model or "the fleet", one.path or "all of it", *values_of(one), TAGS[one.effect], place, one.message
+def difference_row(one: Difference, models: Cell | None = None) -> tuple[Cell, ...]:
+    """Return the row of a difference; `models` = those that share it, where it is not about one model."""
+    place = position_text(one.new_source or one.old_source)
+    return (TAGS[one.effect], models or one.model or THE_FLEET, one.path or THE_MODEL, *values_of(one), place,
+            one.message)

@@ -7,16 +7,16 @@ from fleetctl.problem import CODES
 BLOCKED = {
     "NO_NODES": "no node is alive",
     "NODE_SELECTOR_MISMATCH": "no node has the labels the selector asks for",
-    "CORDONED": "a node policy of the fleet file keeps new replicas away",
-    "NODE_DRAINING": "the nodes are going away",
-    "SLOTS_FULL": "the nodes hold as many replicas of this model as they may",
-    "SPREAD_FULL": "every value of the spread label holds as many replicas of this model as it may",
+    "CORDONED": "a node policy of the fleet file allows no new replicas",
+    "NODE_DRAINING": "the nodes are draining",
+    "SLOTS_FULL": "the nodes hold the most replicas of this model that their cap allows",
+    "SPREAD_FULL": "every value of the spread label holds the most replicas of this model that it allows",
     "INSUFFICIENT_GPU": "too few free GPUs on one node",
     "INSUFFICIENT_VRAM": "not enough free memory on a card",
-    "INSUFFICIENT_CPU": "too few free CPUs where cards would do",
-    "INSUFFICIENT_MEMORY": "not enough host memory where all else would do",
-    "CARD_IN_USE": "cards are free for Ray, but somebody else uses their memory",
-    "CARD_MEMORY_UNKNOWN": "VRAM is claimed, and the cluster does not tell the card's memory",
+    "INSUFFICIENT_CPU": "too few free CPUs on the nodes with enough cards",
+    "INSUFFICIENT_MEMORY": "not enough host memory on the nodes with enough of everything else",
+    "CARD_IN_USE": "cards are free for Ray, but another process uses their memory",
+    "CARD_MEMORY_UNKNOWN": "VRAM is claimed, and the cluster does not report the memory of the card",
     "GANG_NEEDS_NODES": "fewer nodes fit than the gang has members to place",
     "SAME_LABEL_DOMAIN": "enough nodes fit, but not inside one value of sameLabel",
     "CLAIMED_BY_FLEET": "the model is live under another fleet",
@@ -27,7 +27,7 @@ POLICY = {
     "MAX_CHANGE_PERCENT": "more new replicas per hundred live ones than the policy of the fleet allows",
     "PROTECTED_MODEL": "a model the policy of the fleet protects",
     "SELECTOR_NOT_ALLOWED": "a node selector the policy of the fleet does not allow",
-    "POLICY_CHANGED": "a change alters the policy that it is judged by",
+    "POLICY_CHANGED": "a change alters the policy it is judged by",
 }
 SEEN = {
     "SPEC_CHANGED": "a replica runs with an older spec than the file's",
@@ -38,51 +38,51 @@ SEEN = {
     "BASE_BROKEN": "the files that a change is measured against have errors",
     "HELD": "more runs than wanted, and all of it is kept",
     "CREATE": "replicas would be created",
-    "UNMANAGED": "capacity in use that is not this fleet's",
-    "SLOTS_LABEL_IGNORED": "a node label for the slot cap that is no number",
-    "SLOTS_LABEL_OVERRULED": "a node label for the slot cap where the fleet file sets another",
+    "UNMANAGED": "capacity in use by other than this fleet",
+    "SLOTS_LABEL_IGNORED": "a node label for the slot cap that is not a number",
+    "SLOTS_LABEL_OVERRULED": "a node label for the slot cap that the fleet file overrules",
 }
 DIFFERENCE = {
-    "ADDITIVE": "a change by which more may be created",
+    "ADDITIVE": "a change after which more may be created",
     "NONE": "a change that touches nothing that runs",
     "DRIFT": "a change after which running replicas keep the old spec",
     "HELD": SEEN["HELD"],
 }
 RUN = {
-    "PARTIAL": "a run after which something that was wanted is missing",
-    "DIED": "a run that ended without a word on how it ended",
-    "LOG_GONE": "a run whose log is gone, so that nobody knows how it ended",
-    "LOCK_HELD": "a run that did nothing, because another one was at work",
-    "PLAN_USED": "a run that did nothing, because its saved plan had been applied before",
+    "PARTIAL": "a run after which some wanted replicas are missing",
+    "DIED": "a run that ended without a summary",
+    "LOG_GONE": "a run whose log is gone, so its result is not known",
+    "LOCK_HELD": "a run that did nothing, because another run held the lock",
+    "PLAN_USED": "a run that did nothing, because its saved plan was already applied",
     "NOT_BEGUN": "a run that ended before it did anything",
     "INTERRUPTED": "a run that was stopped",
     "WAITING": "a run that waits for the lock of its fleet",
-    "RUNNING": "a run that is under way",
+    "RUNNING": "a run in progress",
 }
 OUTCOME = {
     "ENGINE_EXITED": "an engine that ended before it was ready",
     "STARTUP_TIMEOUT": "a replica that was not ready in time",
-    "PORT_IN_USE": "a port of a probe that somebody else's server has",
+    "PORT_IN_USE": "a probe port that another server uses",
     "ENV_MISSING": "a variable that the node does not have",
-    "UNRESOLVED_VARIABLE": "a $(FLEETCTL_...) there is none of",
+    "UNRESOLVED_VARIABLE": "an unknown $(FLEETCTL_...) variable",
     "MEMBER_FAILED": "a member of a gang that could not be started",
     "MEMBER_SILENT": "a member of a gang that did not answer the others",
-    "START_ERROR": "something else that went wrong while a replica started",
-    "REPLICA_DIED": "a replica that died without a word of ours",
-    "NODE_TAKEN": "a node with less free than the plan counted on",
+    "START_ERROR": "another error while a replica started",
+    "REPLICA_DIED": "a replica that died without a message from fleetctl",
+    "NODE_TAKEN": "a node with less free than the plan expected",
     "NODE_GONE": "a node that is dead",
     "NEVER_CONSTRUCTED": "an actor that Ray calls ALIVE and whose constructor never returned",
-    "CARDS_UNCHECKED": "a replica that is ready, and nobody looked at its cards before it started",
+    "CARDS_UNCHECKED": "a replica that is ready, and whose cards were not checked before it started",
     "NOT_ANSWERING": "a replica that is ready, and whose process does not answer",
-    "NAME_TAKEN": "a replica's name that belongs to somebody else",
+    "NAME_TAKEN": "a replica name that another actor has",
     "REFUSED_BY_RAY": "a replica that Ray did not take",
     "NO_WORKER": "a replica for which Ray has not started a worker",
     "STILL_STARTING": "a replica that takes longer than the apply waits",
-    "LOCK_LOST": "a replica that was not begun because the lock was gone",
-    "AGENT_ERROR": "a mistake of fleetctl itself",
-    "TARGET_REACHED": "a replica that was not needed any more",
+    "LOCK_LOST": "a replica that was not started because the lock was lost",
+    "AGENT_ERROR": "an error in fleetctl itself",
+    "TARGET_REACHED": "a replica that was no longer needed",
 }
-"""Codes of `ReplicaOutcome` that no plan has."""
+"""Codes of `ReplicaOutcome` that are not in plans."""
 TEXTS = {**OUTCOME, **RUN, **CODES, **BLOCKED, **POLICY, **DIFFERENCE, **SEEN}
 PAGES = {**dict.fromkeys(CODES, "docs/fleet-file.md"), **dict.fromkeys(BLOCKED, "docs/placement.md"),
          **dict.fromkeys(POLICY, "docs/policy.md"), **dict.fromkeys(DIFFERENCE, "docs/diff.md"),
@@ -91,7 +91,7 @@ PAGES = {**dict.fromkeys(CODES, "docs/fleet-file.md"), **dict.fromkeys(BLOCKED, 
 
 
 def code_text(code: str) -> str:
-    """Return what a code means; one that this version does not know is its own text."""
+    """Return what a code means; an unknown code is its own text."""
     return TEXTS.get(code, code)
 
 

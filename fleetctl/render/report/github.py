@@ -1,42 +1,34 @@
-"""A report as GitHub's workflow commands: annotations at the lines of the fleet file, the gravest first.
+"""A report as GitHub's workflow commands: annotations at the lines of the fleet file, errors first.
 
-A step shows at most 10 of each level and a job 50, and drops the rest without a word; here what is dropped is counted
-in the last line, which is one of the ten notices. No text can start a command of its own: it never starts a line.
+A step shows at most 10 of each level and a job 50, and drops the rest silently. Here the last line, one of the ten
+notices, counts what is dropped. No text can start a command of its own: it never begins a line.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-
 from fleetctl.documents.quantity import count_of
-from fleetctl.render.report.markdown_text import cut
-from fleetctl.render.report.model import LEVELS, Finding, Level, Report, by_level
+from fleetctl.render.report.markdown_text import cut_visible
+from fleetctl.render.report.model import LEVELS, Finding, Level, Report
 from fleetctl.render.report.places import Checkout
 from fleetctl.render.visible import visible
 
 PER_LEVEL = 10
-TEXT_LIMIT = 2_000
-"""Characters of one message; the page shows a few lines of it."""
 
 
 def render_github(report: Report, checkout: Checkout) -> str:
-    """Return one line per annotation; the last one is a notice with the verdict and the number of those left out."""
-    shown: list[Finding] = []
-    left_out: Counter[Level] = Counter()
-    taken = Counter[Level]({"notice": 1})
-    for finding in by_level(report.findings):
-        taken[finding.level] += 1
-        if taken[finding.level] <= PER_LEVEL:
-            shown.append(finding)
-        else:
-            left_out[finding.level] += 1
-    lines = [_annotation(finding, checkout) for finding in shown]
+    """Return one line per annotation; the last one is a notice with the verdict and the number of the others."""
+    lines, left_out = [], dict[Level, int]()
+    for level in LEVELS:
+        found = [finding for finding in report.findings if finding.level == level]
+        most = PER_LEVEL - 1 if level == "notice" else PER_LEVEL
+        lines += [_annotation(finding, checkout) for finding in found[:most]]
+        left_out[level] = len(found[most:])
     return "\n".join([*lines, _last(report, left_out)]) + "\n"
 
 
 def _annotation(finding: Finding, checkout: Checkout) -> str:
-    message = "\n- ".join(map(_shown, (finding.message, *finding.details)))
-    properties = [*_place(finding, checkout), ("title", _shown(f"{finding.code}: {finding.subject}"))]
+    message = "\n- ".join(map(cut_visible, (finding.message, *finding.details)))
+    properties = [*_place(finding, checkout), ("title", cut_visible(f"{finding.code}: {finding.subject}"))]
     return _command(finding.level, properties, message)
 
 
@@ -47,20 +39,17 @@ def _place(finding: Finding, checkout: Checkout) -> list[tuple[str, str]]:
     return [("file", visible(path)), ("line", str(finding.place.line)), ("col", str(finding.place.column))]
 
 
-def _last(report: Report, left_out: Counter[Level]) -> str:
+def _last(report: Report, left_out: dict[Level, int]) -> str:
     counts = [count_of(left_out[level], level) for level in LEVELS if left_out[level]]
     dropped = (f"\nnot shown, because a step may show {PER_LEVEL} of each: {', '.join(counts)}; "
                "the other formats have them all") if counts else ""
-    return _command("notice", [("title", _shown(report.title))], _shown(report.verdict) + dropped)
+    return _command("notice", [("title", cut_visible(report.title))], cut_visible(report.verdict) + dropped)
 
 
 def _command(level: Level, properties: list[tuple[str, str]], message: str) -> str:
     named = ",".join(f"{name}={_property(value)}" for name, value in properties)
     return f"::{level} {named}::{_data(message)}"
 
-
-def _shown(text: str) -> str:
-    return cut(visible(text), TEXT_LIMIT)
 
 
 def _data(text: str) -> str:

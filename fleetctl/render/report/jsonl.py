@@ -1,7 +1,7 @@
 """A report as JSON, one object a line, for programs that read as they go: `version` first, `summary` last.
 
-Between them the facts, the totals, every row of every table under its table's key, and every finding. Readers must
-ignore types and keys they do not know.
+Between them are the facts, the totals, every row of every table under the key of its table, and every finding. Readers
+must ignore types and keys they do not know.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def _lines(report: Report) -> Iterator[dict[str, Any]]:
     yield from ({"type": "fact", "name": name, "value": value} for name, value in report.facts)
     yield {"type": "totals", "totals": totals}
     for table in report.tables:
-        yield from _rows(table)
+        if "program" in table.readers:
+            yield from _rows(table)
     yield from map(_finding, report.findings)
     yield {"type": "summary", "message": report.verdict, "totals": totals, "exitCode": report.exit_code}
 

@@ -1,6 +1,6 @@
 """A report as JUnit XML: a test case per model, which fails where the report has an error about it.
 
-What is about no model has a test case of its own, and so has the report. Totals are properties of the suite.
+A finding about no model has a test case of its own. Totals are properties of the suite.
 """
 
 from __future__ import annotations
@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.sax.saxutils import escape, quoteattr
 
-from fleetctl.render.report.markdown_text import cut
+from fleetctl.render.report.markdown_text import cut_visible
 from fleetctl.render.report.model import Finding, Report, by_level
 from fleetctl.render.visible import visible
-
-TEXT_LIMIT = 2_000
 
 
 def render_junit(report: Report) -> str:
@@ -49,20 +47,19 @@ def _case(subject: str, findings: Sequence[Finding], group: str) -> str:
     errors = [finding for finding in findings if finding.level == "error"]
     inside = [_failure(errors)] if errors else []
     if rest := [finding for finding in findings if finding.level != "error"]:
-        inside.append(f"      <system-out>{_text(*map(_told, rest))}</system-out>")
+        inside.append(f"      <system-out>{_text(*map(_text_of, rest))}</system-out>")
     return "\n".join([f"{head}>", *inside, "    </testcase>"])
 
 
 def _failure(errors: Sequence[Finding]) -> str:
     first = errors[0]
     return (f"      <failure type={_attribute(first.code)} message={_attribute(first.message)}>"
-            f"{_text(*map(_told, errors))}</failure>")
+            f"{_text(*map(_text_of, errors))}</failure>")
 
 
-def _told(finding: Finding) -> str:
+def _text_of(finding: Finding) -> str:
     place = f"{finding.place.file}:{finding.place.line}:{finding.place.column}: " if finding.place else ""
-    return "\n".join(f"{cut(visible(text), TEXT_LIMIT)}" for text in
-                     (f"{place}{finding.level} {finding.code}: {finding.message}", *finding.details))
+    return "\n".join(map(cut_visible, (f"{place}{finding.level} {finding.code}: {finding.message}", *finding.details)))
 
 
 def _fails(findings: Sequence[Finding]) -> bool:
@@ -74,4 +71,4 @@ def _text(*parts: str) -> str:
 
 
 def _attribute(text: str) -> str:
-    return quoteattr(cut(visible(text), TEXT_LIMIT))
+    return quoteattr(cut_visible(text))

@@ -1,7 +1,7 @@
 """A report as GitHub-flavoured Markdown for a comment: totals first and last, never longer than a forge takes.
 
-The first line is a hidden marker, by which a later run finds its own comment. What finds no room is left out, details
-first, and the end says what and where it is. No text of the report can become markup: see `markdown_text`.
+The first line is a hidden marker, by which a later run finds its own comment. Where space is short, details are left
+out first, and the end says what is missing. No text of the report can become markup: see `markdown_text`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fleetctl.render.report.markdown_text import code, comment, cut, length, pro
 from fleetctl.render.report.model import Cell, Column, Report, Table
 
 BUDGET = 60_000
-"""GitHub takes 65,536 characters of a comment; the rest is for what a caller may add."""
+"""GitHub takes 65,536 characters of a comment; the rest is for what a caller adds."""
 
 LEAST_BUDGET = 8_000
 NOTICE_ROOM = 2_000
@@ -32,7 +32,7 @@ def render_markdown(report: Report, budget: int = BUDGET) -> str:
     head = "\n\n".join([comment(f"fleetctl:{report.identity}"), f"## {prose(report.title, TITLE_LIMIT)}",
                         f"**{prose(report.verdict)}**", _totals_table(report)])
     tail = f"In all: {', '.join(f'{one.count} {prose(one.label, LABEL_LIMIT)}' for one in report.totals)}."
-    parts = [*(_part(table, budget) for table in report.tables), _facts(report, budget)]
+    parts = [*(_part(table, budget) for table in report.tables if "page" in table.readers), _facts(report, budget)]
     shown = fit(parts, budget - length(head) - length(tail) - NOTICE_ROOM)
     blocks = [part.text(rows) for part, rows in zip(parts, shown, strict=True) if rows is not None]
     return "\n\n".join([head, *blocks, *_left_out(parts, shown, budget), tail]) + "\n"
@@ -44,12 +44,12 @@ def _totals_table(report: Report) -> str:
 
 
 def _part(table: Table, budget: int) -> Part:
-    title = prose(table.title, LABEL_LIMIT)
+    title = prose(table.heading, LABEL_LIMIT)
     if table.counted:
         return Part(title, table.folded, table.rank, f"{len(table.rows)} {title}.", (), 0)
     opening = [f"### {title}"]
     if table.folded:
-        opening = [f"<details><summary>{tagged(cut(table.title, LABEL_LIMIT))} ({len(table.rows)})</summary>"]
+        opening = [f"<details><summary>{tagged(cut(table.heading, LABEL_LIMIT))} ({len(table.rows)})</summary>"]
     if table.note:
         opening.append(prose(table.note))
     if table.rows:
@@ -59,13 +59,13 @@ def _part(table: Table, budget: int) -> Part:
 
 
 def _facts(report: Report, budget: int) -> Part:
-    """Return the facts: folded for the eye, but not for want of room, as they are short and name what was judged."""
+    """Return the facts: folded, but never left out: they are short, and name what was judged."""
     columns = (Column("name", ""), Column("value", ""))
     return replace(_part(Table("fact", "Facts", columns, report.facts, folded=True), budget), folded=False)
 
 
 def _rows(table: Table, budget: int) -> Iterator[str]:
-    """Yield the rows, as long as they could find room."""
+    """Yield the rows as long as there could be room."""
     for row in table.rows:
         text = _row([_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)])
         yield text
@@ -90,7 +90,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _left_out(parts: Sequence[Part], shown: Sequence[int | None], budget: int) -> list[str]:
-    """Say what is missing and where it is; nothing where nothing is."""
+    """Say what is missing and where it is; nothing where all is shown."""
     missing = [f"{part.title}{_how_many(part.count - (rows or 0))}"
                for part, rows in zip(parts, shown, strict=True) if rows is None or rows < part.count]
     if not missing:

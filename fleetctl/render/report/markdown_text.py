@@ -1,8 +1,8 @@
-"""Text from outside as GitHub-flavoured Markdown that stays text, wherever it stands: in a cell, a list, a heading.
+"""Text from outside as GitHub-flavoured Markdown that stays text, in a cell, a list or a heading.
 
 There is one way to be sure: a code span. Nothing in it is markup, a mention, a reference, a link, an emoji or a
 formula, for the parser as for what forges do afterwards. So a name is a code span, and of a sentence every word that is
-more than letters, a number and a full stop. Pipes stand outside as entities, because no two parsers agree on
+more than letters, a number and a full stop. Pipes are entities outside of it, because no two parsers agree on
 backslashes before them.
 """
 
@@ -45,6 +45,11 @@ def tagged(text: str) -> str:
 def comment(text: str) -> str:
     """Return a hidden comment, always the same for the same text and never ended by it."""
     return f"<!-- {quote(visible(text), safe=':/')[:TEXT_LIMIT]} -->"
+
+
+def cut_visible(text: str) -> str:
+    """Return text for a format that shows a few lines of it, without what could be hidden or obeyed."""
+    return cut(visible(text), 2_000)
 
 
 def cut(text: str, limit: int) -> str:

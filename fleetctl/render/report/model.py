@@ -1,8 +1,8 @@
 """The report: what any document says to a reviewer, before a format gives it a look.
 
 Texts are as they came, not yet safe for anything: each format escapes for its own reader. Totals are taken from the
-document once, so that no two formats can count differently. People's formats (markdown, html) show the tables, formats
-that point at lines (github, sarif, junit) the findings, and jsonl both: what matters stands in both.
+document once, so that no two formats can count differently. Formats for people (terminal, markdown, html) show the
+tables, formats that point at lines (github, sarif, junit) the findings, and jsonl both: what matters is in both.
 """
 
 from __future__ import annotations
@@ -15,8 +15,15 @@ from fleetctl.documents.position import Position
 Level = Literal["error", "warning", "notice"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "notice")
 
+Reader = Literal["terminal", "page", "program"]
+EVERYONE: frozenset[Reader] = frozenset(("terminal", "page", "program"))
+
+UNBROKEN = frozenset({"code", "effect", "verdict", "state", "kind", "outcome", "severity", "level", "verb", "startedAt",
+                      "time"})
+"""Keys of columns of single words, which are not to be broken."""
+
 Cell = str | tuple[str, ...]
-"""One text, or several that stand below one another."""
+"""One text, or several, one below the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +52,30 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table. `key` is what jsonl calls it; `numeric` = numbers, `name` = names, such as model keys."""
+    """One column of a table. `key` is what jsonl calls it; `numeric` = numbers, `name` = names, such as model keys.
+
+    `terminal`: a column that goes `beside` the others is below one of them where a terminal is narrow; that and a
+    column that is shown `filled` are left out where all of it is empty.
+    """
 
     key: str
     title: str
     numeric: bool = False
     name: bool = False
+    terminal: Literal["always", "filled", "beside", "never"] = "always"
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of texts; every row has a cell per column. `key` is the type of its rows in jsonl: "model".
 
-    `folded` = details that are not shown at once; where space is short they go first, the highest `rank` before all.
-    `counted` = people are told only how many rows there are, as "12 models with nothing to do", which `title` reads
-    after the number. `note` is a sentence to the rows. Titles and notes are our own words, never text from outside.
+    `meaning` explains the title, `note` is a sentence to the rows. `folded` = details that are not shown at once; where
+    space is short they go first, the highest `rank` before all. `counted` = people see only how many rows there are, as
+    "12 models with nothing to do", which `title` reads after the number. `readers` = whom it is for.
+
+    In a terminal it is a grid; from a width of `beside_from` on it has room for the columns that go beside the others.
+    With a `line` it is a title and a line per row: "{model}: {message}" names columns, `signs` has a sign for each row.
+    At most `most` rows are shown.
     """
 
     key: str
@@ -70,27 +86,41 @@ class Table:
     counted: bool = False
     rank: int = 1
     note: str = ""
+    readers: frozenset[Reader] = EVERYONE
+    line: str = ""
+    signs: tuple[str, ...] = ()
+    most: int | None = None
+    beside_from: int = 110
+    meaning: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The title with what it means: "Lost: cannot serve, not counted"."""
+        return f"{self.title}: {self.meaning}" if self.meaning else self.title
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """A whole report. `identity` names what it is about across runs, as `plan:prod`; `subjects` is every model.
 
-    `verdict` is one sentence, the last line of the document's table. `exit_code` is the detailed one. `file` is the
-    fleet file that a finding without a place is about, for formats that must point at one; "" = none.
+    `verdict` is one sentence, the last line in a terminal, below the `notes`; its first lines are the `heading`.
+    `exit_code` is the detailed one. `file` is the fleet file that a finding without a place is about, for formats that
+    must point at one; "" = none.
     """
 
-    kind: Literal["plan", "diff", "apply", "history", "problems"]
-    identity: str
-    fleet: str
+    kind: Literal["plan", "diff", "apply", "history", "problems", "answer"]
     title: str
     verdict: str
-    facts: tuple[tuple[str, str], ...]
-    totals: tuple[Total, ...]
     tables: tuple[Table, ...]
-    findings: tuple[Finding, ...]
-    subjects: tuple[str, ...]
-    exit_code: int
+    identity: str = ""
+    fleet: str = ""
+    heading: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    totals: tuple[Total, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    subjects: tuple[str, ...] = ()
+    exit_code: int = 0
     file: str = ""
 
 

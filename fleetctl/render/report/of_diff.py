@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
 from fleetctl.documents.difference import Difference, FleetDiff
 from fleetctl.documents.quantity import count_of
-from fleetctl.render.difference_blocks import NAMES_SHOWN, Shared, names_text, shared_differences
+from fleetctl.render.answer_text import some
 from fleetctl.render.difference_text import (
     EFFECTS,
     TAGS,
-    place_text,
+    position_text,
     revision_text,
+    sign_of,
     totals_line,
     values_of,
     wanted_line,
 )
-from fleetctl.render.report.model import Cell, Column, Finding, Level, Report, Table, Total
+from fleetctl.render.report.change_tables import DIFFERENCE_COLUMNS, THE_FLEET, THE_MODEL, difference_row
+from fleetctl.render.report.model import EVERYONE, Cell, Column, Finding, Level, Report, Table, Total
 
-COLUMNS = (
-    Column("effect", "effect"), Column("model", "model", name=True), Column("path", "what", name=True),
-    Column("old", "was", name=True), Column("new", "is", name=True), Column("place", "where", name=True),
-    Column("message", "what it does to what runs"),
-)
-THE_FLEET, THE_MODEL = "the fleet", "the whole model"
+CHANGE = (Column("change", "change"), Column("message", "what it does"))
+NOT_IN_A_TERMINAL = EVERYONE - {"terminal"}
+BLOCKS_SHOWN, NAMES_SHOWN = 100, 3
+_TAG_WIDTH = max(map(len, TAGS.values())) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """One difference in all of `models`; none = it is about the fleet as a whole."""
+
+    difference: Difference
+    models: tuple[str, ...]
 
 
 def diff_report(diff: FleetDiff) -> Report:
     """Return the diff as every generic format shows it."""
-    shared = shared_differences(diff.differences)
+    shared = _shared_differences(diff.differences)
     return Report(
         kind="diff",
         identity=f"diff:{diff.fleet}",
         fleet=diff.fleet,
         title=f"Changes of fleet {diff.fleet}",
         verdict=totals_line(diff),
+        heading=(f"Fleet {diff.fleet}, from {revision_text(diff.base)} to {revision_text(diff.head)}",
+                 f"Wanted: {wanted_line(diff)}"),
         facts=_facts(diff),
         totals=tuple(Total(effect, TAGS[effect], diff.summary.get(effect, 0)) for effect in EFFECTS),
-        tables=_tables(diff.differences, shared),
+        tables=(*_tables(diff.differences, shared), *_terminal_tables(diff.differences)),
+        notes=tuple(_notes(diff)),
         findings=tuple(map(_finding, shared)),
         subjects=tuple(dict.fromkeys(one.model for one in diff.differences if one.model is not None)),
         exit_code=diff.exit_code,
@@ -51,17 +64,62 @@ def _facts(diff: FleetDiff) -> tuple[tuple[str, str], ...]:
             ("files", files), ("wanted", wanted_line(diff)))
 
 
-def _tables(differences: Sequence[Difference], shared: Sequence[Shared]) -> tuple[Table, ...]:
+def _tables(differences: Sequence[Difference], shared: Sequence[_Shared]) -> tuple[Table, ...]:
     """Return a row per difference; people read what many models share only once, programs get every row."""
     if not differences:
         return ()
-    every = tuple(_row(one, one.model or THE_FLEET) for one in differences)
+    every = tuple(difference_row(one) for one in differences)
     title = "What changed in meaning"
     if len(shared) == len(differences):
-        return (Table("difference", title, COLUMNS, every, rank=0),)
-    once = tuple(_row(one.difference, _models(one.models)) for one in shared)
-    return (Table("change", title, COLUMNS, once, rank=0),
-            Table("difference", "differences, each model counted by itself", COLUMNS, every, counted=True))
+        return (Table("difference", title, DIFFERENCE_COLUMNS, every, rank=0, readers=NOT_IN_A_TERMINAL),)
+    once = tuple(difference_row(one.difference, _models(one.models)) for one in shared)
+    return (Table("change", title, DIFFERENCE_COLUMNS, once, rank=0, readers=NOT_IN_A_TERMINAL),
+            Table("difference", "differences, each model counted by itself", DIFFERENCE_COLUMNS, every, counted=True,
+                  readers=NOT_IN_A_TERMINAL))
+
+
+def _terminal_tables(differences: Sequence[Difference]) -> Iterator[Table]:
+    """Yield a table for the fleet, for what several models share, and for each model: the columns are too many."""
+    together = list(_blocks(differences))
+    for number, (models, block) in enumerate(together[:BLOCKS_SHOWN]):
+        tags = tuple(f"{TAGS[one.effect]:{_TAG_WIDTH}}" for one in block)
+        yield Table(f"block{number}", _heading(models, block[0]), CHANGE, tuple(_lines(block)), line="{change}",
+                    signs=tags, readers=frozenset({"terminal"}))
+
+
+def _heading(models: Sequence[str], first: Difference) -> str:
+    if len(models) > 1:
+        return f"~ {len(models)} models: {some(models, NAMES_SHOWN)}"
+    return f"{'~' if first.path else sign_of(first)} {models[0] if models else 'the fleet as a whole'}"
+
+
+def _lines(block: Sequence[Difference]) -> Iterator[tuple[Cell, ...]]:
+    """Yield a row per difference; what several in a row do to what runs is said once, below the last of them."""
+    for message, alike in groupby(block, key=lambda one: one.message):
+        rows = list(alike)
+        for one in rows:
+            yield _change(one), (message,) if one is rows[-1] else ()
+
+
+def _change(one: Difference) -> Cell:
+    """Return a difference on one line; both sides of a list are below it."""
+    (old, new), place = values_of(one), position_text(one.new_source)
+    if not place and one.old_source:
+        place = f"was {position_text(one.old_source)}"
+    where = f"  ({place})" if place else ""
+    if not one.path:
+        return f"{new if one.kind == 'added' else old}{where}"
+    if isinstance(one.old, list) and isinstance(one.new, list):
+        return f"{one.path}{where}", f"- {old}", f"+ {new}"
+    return f"{one.path}: {old} -> {new}{where}"
+
+
+def _notes(diff: FleetDiff) -> Iterator[str]:
+    """Yield what the effects in the diff mean, and how much of it a terminal does not show."""
+    left_out = sum(1 for _ in _blocks(diff.differences)) - BLOCKS_SHOWN
+    if left_out > 0:
+        yield f"and {count_of(left_out, 'more model')} (--format json lists them)"
+    yield from (f"{TAGS[effect]}: {words}" for effect, words in EFFECTS.items() if diff.summary.get(effect))
 
 
 def _models(models: Sequence[str]) -> Cell:
@@ -70,19 +128,41 @@ def _models(models: Sequence[str]) -> Cell:
     return (*models[:NAMES_SHOWN], f"and {len(models) - NAMES_SHOWN} more")
 
 
-def _row(difference: Difference, models: Cell) -> tuple[Cell, ...]:
-    old, new = values_of(difference)
-    place = difference.new_source or difference.old_source
-    return (TAGS[difference.effect], models, difference.path or THE_MODEL, old, new, place_text(place),
-            difference.message)
-
-
-def _finding(shared: Shared) -> Finding:
+def _finding(shared: _Shared) -> Finding:
     difference, others = shared.difference, shared.models[1:]
     level: Level = "warning" if difference.effect in ("drift", "held") else "notice"
     old, new = values_of(difference)
-    details = (f"the same in {count_of(len(others), 'more model')}: {names_text(others)}",) if others else ()
+    details = (f"the same in {count_of(len(others), 'more model')}: {some(others, NAMES_SHOWN)}",) if others else ()
     # a line of the older file would point at another one in the newer
     return Finding(level, difference.effect.upper(), difference.model or THE_FLEET,
                    f"{difference.path or THE_MODEL}: {old} -> {new}; {difference.message}", difference.new_source,
                    details)
+
+
+def _shared_differences(differences: Sequence[Difference]) -> list[_Shared]:
+    """Return each difference once, with the models it is in, in the order of its first model."""
+    models: dict[object, list[str]] = {}
+    first: dict[object, Difference] = {}
+    for difference in differences:
+        key = _group_key(difference)
+        first.setdefault(key, difference)
+        models.setdefault(key, []).extend([] if difference.model is None else [difference.model])
+    return [_Shared(difference, tuple(models[key])) for key, difference in first.items()]
+
+
+def _blocks(differences: Sequence[Difference]) -> Iterator[tuple[tuple[str, ...], list[Difference]]]:
+    """Yield the groups: about the fleet, about several models at once, about one model."""
+    shared = _shared_differences(differences)
+    rank = {models: number for number, models in enumerate(dict.fromkeys(one.models for one in shared))}
+    ordered = sorted(shared, key=lambda one: (len(one.models) == 1, rank[one.models]))
+    for models, group in groupby(ordered, key=lambda one: one.models):
+        yield models, [one.difference for one in group]
+
+
+def _group_key(difference: Difference) -> object:
+    """Return a key that differences share when one line of a file makes them; one without a line has its own key."""
+    place = difference.new_source
+    if difference.model is None or not difference.path or place is None:
+        return difference.model, difference.path, difference.kind
+    return (difference.path, difference.effect, difference.message, *values_of(difference),
+            place.file, place.line, place.column)

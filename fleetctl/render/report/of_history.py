@@ -1,27 +1,18 @@
-"""The history as a report: a row per run; and one run with its replicas and its log."""
+"""The history as a report: a row per run; and one run with its log and its replicas."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
-from fleetctl.documents.events import ReplicaOutcome
-from fleetctl.documents.history import History, HistoryEntry, HistoryRun
-from fleetctl.render.history_text import (
-    PLAN_SHOWN,
-    STATES,
-    commit_text,
-    count_states,
-    history_sentence,
-    result_text,
-    run_facts,
-    run_sentence,
-    short_id,
-    took_text,
-)
-from fleetctl.render.outcome_table import ORDER
+from fleetctl.documents.history import History, HistoryEntry, HistoryRun, RunState
 from fleetctl.render.report.model import Column, Finding, Level, Report, Table, Total
+from fleetctl.render.report.of_outcomes import ORDER, count_outcomes, outcome_tables, replica_text, took_text
 
+STATES: tuple[RunState, ...] = ("ok", "partial", "unknown", "running", "refused")
+UNKNOWN = {"DIED": "died without a summary", "LOG_GONE": "its log is gone"}
+PLAN_SHOWN, COMMIT_SHOWN = 8, 7
 LEVEL_OF_STATE: dict[str, Level] = {"unknown": "error", "partial": "error", "refused": "warning", "running": "notice"}
 LEVEL_OF_OUTCOME: dict[str, Level] = {
     "failed": "error", "blocked": "error", "starting": "warning", "skipped": "warning",
@@ -29,90 +20,133 @@ LEVEL_OF_OUTCOME: dict[str, Level] = {
 EXIT_CODES = {"ok": 0, "running": 0, "unknown": 1, "refused": 1, "partial": 3, "LOCK_HELD": 5, "PLAN_USED": 6}
 """What a run of each state ended with, or of each code where that says more."""
 
-RUN_ROW = (
-    Column("startedAt", "started"), Column("id", "id", name=True), Column("verb", "verb"), Column("fleet", "fleet"),
-    Column("state", "state"), Column("result", "result"), Column("took", "took", numeric=True), Column("who", "who"),
-    Column("commit", "commit", name=True), Column("planId", "plan", name=True),
-)
-OUTCOME_ROW = (
-    Column("replica", "replica", name=True), Column("outcome", "outcome"), Column("code", "code", name=True),
-    Column("nodes", "nodes", name=True), Column("address", "address", name=True), Column("took", "took", numeric=True),
-    Column("message", "why"),
-)
 EVENT_ROW = (Column("time", "time"), Column("level", "level"), Column("message", "event"))
+_JOB = re.compile(r"fleetctl-[a-z]+-([0-9a-f]{12})")
 
 
 def history_report(history: History) -> Report:
-    """Return the list of runs as every generic format shows it."""
-    counts = count_states(history.runs)
-    of_fleet = f" of fleet {history.fleet}" if history.fleet else ""
+    """Return the list of runs as every format shows it, the newest first."""
+    counts = Counter(run.state for run in history.runs)
     return Report(
         kind="history",
         identity=f"history:{history.fleet or 'all'}",
         fleet=history.fleet or "",
-        title=f"History{of_fleet}",
-        verdict=history_sentence(history),
+        title=f"History{f' of fleet {history.fleet}' if history.fleet else ''}",
         facts=(("cluster", history.source), ("runs remembered", str(history.total))),
         totals=tuple(Total(state, state, counts[state]) for state in STATES),
-        tables=(Table("run", "Runs", RUN_ROW, tuple(_run(run) for run in history.runs), rank=0),),
-        findings=tuple(_verdict(run) for run in history.runs if run.state in LEVEL_OF_STATE),
+        tables=(_runs(history),),
+        verdict=_sentence(history, counts),
+        findings=tuple(_finding(run) for run in history.runs if run.state in LEVEL_OF_STATE),
         subjects=tuple(run.id for run in history.runs),
-        exit_code=0,
     )
 
 
 def run_report(run: HistoryRun) -> Report:
-    """Return one run as every generic format shows it; its exit code is the run's own."""
-    counts: Counter[str] = Counter()
-    for row in run.outcomes:
-        counts[row.outcome] += row.replicas
+    """Return one run as every format shows it; its exit code is the run's own."""
+    counts, facts = count_outcomes(run.outcomes), tuple(_facts(run))
+    events = tuple((event.time, event.level, event.message) for event in run.events)
+    log = (Table("event", "Log", EVENT_ROW, events, folded=True, rank=2),) if events else ()
     return Report(
         kind="apply",
         identity=f"run:{run.id}",
         fleet=run.fleet or "",
         title=f"{run.verb.capitalize()} {short_id(run.id)}",
-        verdict=run_sentence(run),
-        facts=run_facts(run, [source.path for source in run.files]),
+        heading=tuple(f"{name:7}  {text}" for name, text in facts),
+        facts=facts,
         totals=tuple(Total(outcome, outcome, counts[outcome]) for outcome in ORDER),
-        tables=tuple(table for table in (_outcomes(run), _events(run)) if table.rows),
+        tables=(*log, *outcome_tables(run.outcomes)),
+        verdict=_run_sentence(run),
         findings=tuple(_findings(run)),
         subjects=tuple(dict.fromkeys(row.model for row in run.outcomes)),
         exit_code=EXIT_CODES.get(run.code or "", EXIT_CODES[run.state]),
     )
 
 
-def _run(run: HistoryEntry) -> tuple[str, ...]:
-    return (run.started_at or "", short_id(run.id), run.verb, run.fleet or "", run.state, result_text(run),
-            took_text(run.seconds), run.who or "", commit_text(run), (run.plan_id or "")[:PLAN_SHOWN])
+def short_id(run_id: str) -> str:
+    """Return what makes a run's id different from others: the last part of an id of ours, any other id as it is."""
+    match = _JOB.fullmatch(run_id)
+    return match[1] if match else run_id
 
 
-def _verdict(run: HistoryEntry) -> Finding:
-    return Finding(LEVEL_OF_STATE[run.state], run.code or run.state.upper(), run.id, run_sentence(run))
+def _runs(history: History) -> Table:
+    several = len({run.fleet for run in history.runs}) > 1
+    columns = (
+        Column("startedAt", "started"), Column("id", "id", name=True),
+        Column("fleet", "fleet", terminal="always" if several else "never"), Column("state", "state"),
+        Column("result", "result"), Column("verb", "verb", terminal="beside"),
+        Column("took", "took", numeric=True, terminal="beside"), Column("who", "who", terminal="beside"),
+        Column("commit", "commit", name=True, terminal="beside"),
+        Column("planId", "plan", name=True, terminal="beside"),
+    )
+    rows = tuple((run.started_at or "", short_id(run.id), run.fleet or "", run.state, _result(run), run.verb,
+                  took_text(run.seconds), run.who or "", _commit(run, COMMIT_SHOWN), (run.plan_id or "")[:PLAN_SHOWN])
+                 for run in history.runs)
+    return Table("run", "Runs", columns, rows, rank=0)
 
 
-def _outcomes(run: HistoryRun) -> Table:
-    rows = tuple((_replica(row), row.outcome, row.code or "", ", ".join(row.nodes), row.address or "",
-                  took_text(row.seconds), row.message) for row in run.outcomes)
-    return Table("replica", "Replicas", OUTCOME_ROW, rows, rank=1)
+def _sentence(history: History, counts: Counter[RunState]) -> str:
+    """Say how many runs there are of each state, and how many more the cluster remembers."""
+    states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "none"
+    shown = len(history.runs)
+    return f"Runs: {states}" + (f"; the newest {shown} of {history.total}" if shown < history.total else "")
 
 
-def _events(run: HistoryRun) -> Table:
-    rows = tuple((event.time, event.level, event.message) for event in run.events)
-    return Table("event", "Log", EVENT_ROW, rows, folded=True, rank=2)
+def _result(run: HistoryEntry) -> str:
+    """Return how the run ended, in the few words a row has room for."""
+    if run.verb == "evict" and run.state == "ok":
+        return f"evicted {run.replica}"
+    counts = _counts(run)
+    if run.state in ("ok", "partial"):
+        return (counts or run.message) + (", interrupted" if run.code == "INTERRUPTED" else "")
+    if run.state == "unknown":
+        return UNKNOWN.get(run.code or "", run.message) + (f"; {counts}" if counts else "")
+    return run.message
+
+
+def _run_sentence(run: HistoryEntry) -> str:
+    """Say how one run ended; where that is not known, all that Ray says of it."""
+    counts = _counts(run)
+    result = f"{run.message}{'; ' if counts else ''}{counts}" if run.state == "unknown" else _result(run)
+    return f"{run.verb.capitalize()} {run.state}: {result}"
+
+
+def _counts(run: HistoryEntry) -> str:
+    return ", ".join(f"{run.counts[kind]} {kind}" for kind in ORDER if run.counts.get(kind))
+
+
+def _commit(run: HistoryEntry, most: int | None = None) -> str:
+    """Return the commit as git itself would describe it, `most` digits of it; empty where there is none."""
+    return f"{run.commit[:most]}{'-dirty' if run.dirty else ''}" if run.commit else ""
+
+
+def _facts(run: HistoryRun) -> Iterator[tuple[str, str]]:
+    """Yield what is known about a run beside its result, each fact with its name."""
+    branch = f" on {run.branch}" if run.branch else ""
+    facts = {
+        "run": run.id,
+        "fleet": f"{run.fleet or ''}{f' in namespace {run.namespace}' if run.namespace else ''}",
+        "started": (run.started_at or "") + (f", took {took_text(run.seconds)}" if run.seconds is not None else ""),
+        "by": run.who or "",
+        "CI run": run.run or "",
+        "replica": run.replica or "",
+        "commit": f"{_commit(run)}{branch}" if run.commit else "",
+        "files": ", ".join(source.path for source in run.files),
+        "plan id": run.plan_id or "",
+        "made by": f"fleetctl {run.tool_version}" if run.tool_version else "",
+    }
+    yield from ((name, text) for name, text in facts.items() if text)
+
+
+def _finding(run: HistoryEntry) -> Finding:
+    return Finding(LEVEL_OF_STATE[run.state], run.code or run.state.upper(), run.id, _run_sentence(run))
 
 
 def _findings(run: HistoryRun) -> Iterator[Finding]:
-    """Yield what is wrong with the run as a whole, where its replicas do not tell, then with each of them."""
+    """Yield what is wrong with the run as a whole, where its replicas do not say it, then with each of them."""
     if run.state in ("unknown", "refused", "running") or (run.state == "partial" and not run.outcomes):
-        yield _verdict(run)
+        yield _finding(run)
     for row in run.outcomes:
         if row.outcome in LEVEL_OF_OUTCOME:
             level = "notice" if row.code == "TARGET_REACHED" else LEVEL_OF_OUTCOME[row.outcome]
-            message = f"{_replica(row)} {row.outcome}{': ' if row.message else ''}{row.message}"
+            message = f"{replica_text(row)} {row.outcome}{': ' if row.message else ''}{row.message}"
             yield Finding(level, row.code or row.outcome.upper(), row.model, message)
-
-
-def _replica(row: ReplicaOutcome) -> str:
-    """Name the replica; several that have no ids yet are the model with their count."""
-    name = row.model if row.replica_id is None else f"{row.model}/{row.replica_id}"
-    return f"{name} (x{row.replicas})" if row.replicas > 1 else name

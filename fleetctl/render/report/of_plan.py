@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from fleetctl.documents.plan import Plan
-from fleetctl.render.plan_table import certificate_sentence, totals_line
+from collections.abc import Iterator
+from shlex import quote
+
+from fleetctl.documents.difference import PlanChange
+from fleetctl.documents.plan import Certificate, GitFacts, Plan, PlanFlags
+from fleetctl.documents.quantity import count_of
+from fleetctl.planner.policy import refusing
+from fleetctl.render.difference_text import revision_text
 from fleetctl.render.report.model import Report, Total
-from fleetctl.render.report.plan_facts import plan_facts
 from fleetctl.render.report.plan_findings import plan_findings
 from fleetctl.render.report.plan_tables import plan_tables
 
+COMMIT_SHOWN = 10
+FLAGS = {"targets": "--target", "excludes": "--exclude", "adopt_from": "--adopt-from", "force": "--force"}
 LABELS = (
     ("wanted", "wanted"), ("live", "live"), ("create", "to create"), ("blocked", "blocked"), ("hold", "held"),
     ("starting", "starting"), ("restarting", "restarting"), ("outdated", "outdated"), ("drift", "drifting"),
@@ -18,19 +25,108 @@ LABELS = (
 
 
 def plan_report(plan: Plan) -> Report:
-    """Return the plan as every generic format shows it."""
+    """Return the plan as every format shows it."""
     totals = [Total(key, label, getattr(plan.summary, key)) for key, label in LABELS]
     return Report(
         kind="plan",
         identity=f"plan:{plan.fleet.name}",
         fleet=plan.fleet.name,
         title=f"Plan for fleet {plan.fleet.name}",
-        verdict=totals_line(plan),
-        facts=plan_facts(plan, certificate_sentence(plan.certificate) if plan.certificate.wanted else ""),
+        heading=_heading(plan),
+        facts=_facts(plan),
         totals=(*totals, Total("policy", "against policy", len(plan.policy))),
         tables=plan_tables(plan),
+        notes=tuple(_notes(plan)),
+        verdict=totals_line(plan),
         findings=plan_findings(plan),
         subjects=tuple(row.key for row in plan.models),
         exit_code=plan.exit_code,
         file=plan.fleet.files[0].path if plan.fleet.files else "",
     )
+
+
+def totals_line(plan: Plan) -> str:
+    """Return the last line: the counts that decide the exit code, what is live but not as wanted, and the promise."""
+    summary = plan.summary
+    counts = [f"{summary.create} to create", f"{summary.blocked} blocked", f"{summary.hold} held"]
+    counts += [f"{count} {word}" for word in ("starting", "restarting", "outdated")
+               if (count := getattr(summary, word))]
+    refused = "; refused by policy" if refusing(plan.policy) else ""
+    return f"Plan: {', '.join(counts)}, 0 to remove (fleetctl never removes){refused}"
+
+
+def certificate_sentence(certificate: Certificate) -> str:
+    """Say how much of what is missing was placed, and how much could have been; "" where nothing is missing."""
+    count, one = certificate.wanted, certificate.wanted == 1
+    if not count:
+        return ""
+    if certificate.placed == count:
+        return "Places the missing replica." if one else f"Places all {count} missing replicas."
+    proven, method = certificate.status == "optimal", certificate.method
+    if one:
+        start = f"The missing replica {'fits nowhere' if proven else 'was not placed'} ({method})"
+        return f"{start}." if certificate.repacked_bound is None else f"{start}; it might if what runs could be moved."
+    start = f"Places {certificate.placed or 'none'} of the {count} missing replicas"
+    most = "proven maximal" if proven else f"at most {certificate.upper_bound} possible"
+    moved = certificate.repacked_bound
+    return f"{start}, {most} ({method})" + (f"; at most {moved} if what runs could be moved." if moved else ".")
+
+
+def _heading(plan: Plan) -> tuple[str, str]:
+    files = ", ".join(source.path for source in plan.fleet.files)
+    revision = f" at {_commit(plan.fleet.git)}" if plan.fleet.git else ""
+    return (f"Fleet {plan.fleet.name} from {files or 'no file'}{revision}",
+            f"Inventory of {_inventory(plan)}, namespace {plan.fleet.namespace}")
+
+
+def _notes(plan: Plan) -> Iterator[str]:
+    if plan.change:
+        yield _compared(plan.change)
+    if plan.certificate.wanted:
+        yield certificate_sentence(plan.certificate)
+
+
+def _compared(change: PlanChange) -> str:
+    """Say what the files are compared with, and the command that lists the differences."""
+    since = f"since {revision_text(change.base)}"
+    if not change.differences:
+        return f"The files mean the same as they did, {since}."
+    files = " ".join(f"-f {quote(file)}" for file in change.base.files)
+    differences = count_of(len(change.differences), "difference")
+    return f"{differences} in the files {since}: fleetctl diff {quote(change.base.name)} {files}"
+
+
+def _facts(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """Return what the plan was made of: every fact that has something to say, with its name."""
+    facts = {
+        "fleet": plan.fleet.name,
+        "files": ", ".join(source.path for source in plan.fleet.files),
+        "commit": _commit(plan.fleet.git, branch=True) if plan.fleet.git else "",
+        "compared with": revision_text(plan.change.base) if plan.change else "",
+        "inventory": _inventory(plan),
+        "namespace": plan.fleet.namespace,
+        "options": " ".join(_flags(plan.options)),
+        "placement": certificate_sentence(plan.certificate),
+        "plan id": plan.plan_id,
+        "expires": plan.expires_at or "",
+        "made by": f"fleetctl {plan.tool_version}",
+    }
+    return tuple((name, text) for name, text in facts.items() if text)
+
+
+def _inventory(plan: Plan) -> str:
+    return f"{plan.inventory.observed_at} from {plan.inventory.source}"
+
+
+def _commit(git: GitFacts, *, branch: bool = False) -> str:
+    on_branch = f" on {git.branch}" if branch and git.branch else ""
+    return f"{git.commit[:COMMIT_SHOWN]}{on_branch}{' with uncommitted changes' if git.dirty else ''}"
+
+
+def _flags(options: PlanFlags) -> Iterator[str]:
+    """Yield the flags that shaped the plan; the files are a fact of their own."""
+    for name, flag in FLAGS.items():
+        value = getattr(options, name)
+        for one in value if isinstance(value, list) else [value]:
+            if one:
+                yield flag if one is True else f"{flag} {one}"

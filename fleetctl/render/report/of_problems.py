@@ -1,19 +1,19 @@
-"""What `validate` found as a report: a row and a finding per problem, each at its line."""
+"""Problems of fleet files, and errors that kept a plan or an apply from being made, as a report."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of, plural
+from fleetctl.errors import FleetctlError, FleetFileError, PlanStale, PolicyRefused
+from fleetctl.fleetfile.load import LoadedFleet
+from fleetctl.problem import Problem
 from fleetctl.render.report.model import Cell, Column, Finding, Report, Table, Total
-
-if TYPE_CHECKING:
-    from fleetctl.fleetfile.load import LoadedFleet
-    from fleetctl.problem import Problem
 
 COLUMNS = (Column("place", "place", name=True), Column("severity", "severity"), Column("code", "code", name=True),
            Column("message", "what"))
+ERROR_COLUMNS = (Column("kind", ""), Column("text", "what"))
 
 
 def problems_report(loaded: LoadedFleet) -> Report:
@@ -35,6 +35,25 @@ def problems_report(loaded: LoadedFleet) -> Report:
         subjects=tuple(subjects),
         exit_code=1 if errors else 0,
         file=next(iter(subjects), ""),
+    )
+
+
+def failure_report(error: FleetctlError, *, identity: str, fleet: str, title: str) -> Report:
+    """Return the error with all it lists; problems of fleet files are a row and a finding each, at their lines.
+
+    `identity`, `fleet` and `title` are what the report would have had that could not be made.
+    """
+    if isinstance(error, FleetFileError):
+        problems = problems_report(LoadedFleet(None, error.problems))
+        return replace(problems, identity=identity, fleet=fleet, title=title)
+    listed = error.moved if isinstance(error, PlanStale) else error.findings if isinstance(error, PolicyRefused) else ()
+    rows = [("error", error.message), *(("", one) for one in listed), *([("hint", error.hint)] if error.hint else [])]
+    return Report(
+        kind="problems", identity=identity, fleet=fleet, title=title, verdict=error.message, facts=(),
+        totals=(Total("errors", "error", 1),),
+        tables=(Table("problem", "What happened", ERROR_COLUMNS, tuple(rows), rank=0),),
+        findings=(Finding("error", type(error).__name__, fleet, error.message, details=tuple(listed)),),
+        subjects=(fleet,), exit_code=error.exit_code,
     )
 
 

@@ -1,4 +1,4 @@
-"""Paths of findings as a forge knows them: from the root of the repository on, with forward slashes."""
+"""Paths of findings as a forge has them: relative to the root of the repository, with forward slashes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """Where the repository lies and what relative paths are relative to; both absolute, "" = not known."""
+    """The folder of the repository, and the one that relative paths are relative to; absolute, "" = not known."""
 
     root: str = ""
     cwd: str = ""
 
     def path(self, file: str) -> str | None:
-        """Return the file's path in the repository, as it came where it lies outside; None for standard input."""
+        """Return the path of a file in the repository, as it came for a file outside of it; None for standard input."""
         if file == "<stdin>":
             return None
         path = posixpath.normpath(file)

@@ -1,4 +1,4 @@
-"""What of a plan points at a line of the fleet file: refusals, blocked models, drift, and the rest as notices."""
+"""What a plan has to say about lines of the fleet file: refusals, blocked models, drift, and the rest as notices."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from fleetctl.documents.difference import Difference
 from fleetctl.documents.plan import Blocked, Plan, PolicyFinding
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of
-from fleetctl.render.drift_text import drift_details, models_with_surplus
-from fleetctl.render.policy_sections import ALTERED, altered_policy, altered_text
-from fleetctl.render.reason_text import reason_text
-from fleetctl.render.remedy_text import remedy_lines
+from fleetctl.render.difference_text import values_of
+from fleetctl.render.remedy_text import blocked_details
 from fleetctl.render.report.model import Finding, Level
+from fleetctl.render.report.plan_tables import ALTERED, altered_policy, is_replaceable, way_to_replace
 
 
 def plan_findings(plan: Plan) -> tuple[Finding, ...]:
@@ -27,20 +26,14 @@ def plan_findings(plan: Plan) -> tuple[Finding, ...]:
     )
 
 
-def blocked_details(blocked: Blocked) -> tuple[str, ...]:
-    """Return the reasons of a blocked model node by node, and what would help, a line each."""
-    reasons = (reason_text(reason, blocked.message) for reason in blocked.reasons if reason.node_count)
-    return (*reasons, *remedy_lines(blocked))
-
-
 def _policy(finding: PolicyFinding) -> Finding:
     level: Level = "warning" if finding.lifted else "error"
     return Finding(level, finding.code, finding.model or finding.key, finding.message, finding.source)
 
 
 def _altered(difference: Difference) -> Finding:
-    return Finding("warning", "POLICY_CHANGED", f"spec.{difference.path}", f"{ALTERED}: {altered_text(difference)}",
-                   difference.new_source)
+    key, (old, new) = f"spec.{difference.path}", values_of(difference)
+    return Finding("warning", "POLICY_CHANGED", key, f"{ALTERED}: {key}: {old} -> {new}", difference.new_source)
 
 
 def _blocked(blocked: Blocked, place: Position | None) -> Finding:
@@ -49,7 +42,7 @@ def _blocked(blocked: Blocked, place: Position | None) -> Finding:
 
 
 def _warnings(plan: Plan, places: dict[str, Position | None]) -> Iterator[Finding]:
-    surplus = models_with_surplus(plan)
+    surplus = {row.key for row in plan.models if row.surplus}
     for lost in plan.lost:
         yield Finding("warning", "LOST", lost.model, f"replica {lost.replica_id}: {lost.message}",
                       places.get(lost.model))
@@ -59,8 +52,10 @@ def _warnings(plan: Plan, places: dict[str, Position | None]) -> Iterator[Findin
             yield Finding("warning", "RESTARTING", row.key,
                           f"{count_of(row.restarting, 'live replica')} {verb} restarting", row.source)
     for drift in plan.drift:
+        way_on = (f"to replace it: {way_to_replace(drift)}",) if is_replaceable(drift, surplus) else ()
         yield Finding("warning", drift.code, drift.model, f"replica {drift.replica_id}: {drift.message}",
-                      places.get(drift.model), tuple(drift_details(drift, surplus)))
+                      places.get(drift.model), (*(drift.changes or ()), *way_on))
+
 
 
 def _notices(plan: Plan, places: dict[str, Position | None]) -> Iterator[Finding]:

@@ -1,110 +1,164 @@
-"""The tables of a plan, in the order a reviewer reads them. What is empty is left out."""
+"""The tables of a plan, in the order a reviewer reads them. Empty ones are left out.
+
+The signs: `+` creates, `!` blocked (something may be created too), `~` held, `*` all are live, but some are not ready
+or outdated, `=` nothing to do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
+from shlex import quote
 
-from fleetctl.documents.plan import ModelRow, Plan
+from fleetctl.documents.difference import Difference
+from fleetctl.documents.plan import Action, Blocked, Drift, ModelRow, Plan
 from fleetctl.documents.quantity import plural
-from fleetctl.render.difference_text import place_text, values_of
-from fleetctl.render.drift_text import drift_details, models_with_surplus
+from fleetctl.documents.what_if import NewReplica
+from fleetctl.planner.policy import refusing
+from fleetctl.render.difference_text import position_text, values_of
 from fleetctl.render.place_text import group_alike, ids_text
-from fleetctl.render.plan_table import short_reasons, symbol
-from fleetctl.render.policy_sections import ALTERED, altered_policy
+from fleetctl.render.remedy_text import blocked_details
 from fleetctl.render.replica_text import replica_name
 from fleetctl.render.report.change_tables import change_tables
 from fleetctl.render.report.model import Cell, Column, Table
-from fleetctl.render.report.plan_findings import blocked_details
 
 MODEL = Column("model", "model", name=True)
 REPLICA = Column("replica", "replica", name=True)
+CODE = Column("code", "code", name=True)
 WHY = Column("message", "why")
 COUNTS = tuple(Column(key, key, numeric=True) for key in ("wanted", "live", "create", "blocked"))
-MODEL_ROW = (Column("sign", "", name=True), Column("key", "model", name=True), *COUNTS, Column("reason", "reason"))
+MODEL_ROW = (Column("sign", "", name=True), Column("key", "model", name=True), *COUNTS,
+             Column("reason", "reason", terminal="beside"))
+LINES_SHOWN, PLACES_SHOWN, BLOCKED_SHOWN = 20, 200, 50
+ALTERED = "This change alters the policy it is judged by"
+OUTDATED = "SPEC_CHANGED"
 
 
 def plan_tables(plan: Plan) -> tuple[Table, ...]:
     """Return what the plan refuses, what a change causes alone, the models, and the details that explain them."""
-    tables = (_policy(plan), _altered_policy(plan), *change_tables(plan.change), *_models(plan), _blocked(plan),
-              _lost(plan), _drift(plan), _places(plan), _holds(plan), _unmanaged(plan), _notes(plan))
+    order = {row.key: number for number, row in enumerate(plan.models)}
+    actions = sorted(plan.actions, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
+    surplus = {row.key for row in plan.models if row.surplus}
+    tables = (_policy(plan), _altered_policy(plan), *change_tables(plan.change), *_models(plan), place_table(actions),
+              blocked_table(plan.blocked), _lost(plan), drift_table(plan.drift, surplus), _holds(plan),
+              _unmanaged(plan), _notes(plan))
     return tuple(table for table in tables if table.rows or table.note)
+
+
+def altered_policy(plan: Plan) -> list[Difference]:
+    """Return what a change alters of the policy that the plan is judged by; nothing for a plan without a base.
+
+    A change is judged by the policy it brings along: one that raises a limit and uses it would else go unseen.
+    """
+    return [one for one in (plan.change.differences if plan.change else ())
+            if one.model is None and one.path.partition(".")[0] == "policy"]
+
+
+def sign_of(row: ModelRow) -> str:
+    """Return the one sign that says what the plan does about a model."""
+    if row.blocked:
+        return "!"
+    if row.create:
+        return "+"
+    if row.surplus:
+        return "~"
+    return "*" if row.starting or row.outdated else "="
+
+
+def place_table(actions: Iterable[Action | NewReplica]) -> Table:
+    """Return where new replicas go; those of one model with the same place share a row."""
+    rows = [(f"{model}/{ids_text(ids)}", f"{place}{' (each)' if len(ids) > 1 else ''}")
+            for model, ids, place in group_alike(actions)]
+    columns = (Column("replicas", "replicas", name=True), Column("place", "where"))
+    return Table("place", "Would create", columns, tuple(rows), folded=True, rank=3, line="{replicas}: {place}",
+                 signs=("+",) * len(rows), most=PLACES_SHOWN)
+
+
+def blocked_table(blocked: Sequence[Blocked], title: str = "Blocked") -> Table:
+    """Return what is blocked: why, node by node, and what would help."""
+    rows = [(one.model, str(one.replicas), one.code, (one.message, *blocked_details(one))) for one in blocked]
+    columns = (MODEL, Column("replicas", "replicas", numeric=True), CODE, WHY)
+    return Table("blocked", title, columns, tuple(rows), rank=2, line="{model}: {replicas}, {code}",
+                 signs=("!",) * len(rows), most=BLOCKED_SHOWN)
+
+
+def drift_table(
+    drift: Sequence[Drift], surplus: Set[str], title: str = "Drift"
+) -> Table:
+    """Return what runs, but not as the file says; `surplus` = models of which more runs than wanted."""
+    rows = [(replica_name(one.model, one.replica_id), one.code, (one.message, *(one.changes or ()))) for one in drift]
+    replaceable = next((one for one in drift if is_replaceable(one, surplus)), None)
+    note = f"to replace an outdated one: {way_to_replace(replaceable)}" if replaceable else ""
+    return Table("drift", title, (REPLICA, CODE, WHY), tuple(rows), folded=True, rank=4,
+                 meaning="reported, never acted on", note=note, line="{replica}: {message}", most=LINES_SHOWN)
+
+
+def is_replaceable(drift: Drift, surplus: Set[str]) -> bool:
+    """Return whether an apply would start another replica in its place, with the file's spec."""
+    return drift.code == OUTDATED and drift.model not in surplus
+
+
+def way_to_replace(drift: Drift) -> str:
+    """Return the commands that replace an outdated replica."""
+    replica = quote(f"{drift.model}/{drift.replica_id}")
+    return f"fleetctl evict {replica}, then fleetctl apply starts one with the file's spec"
 
 
 def _policy(plan: Plan) -> Table:
     rows = [(finding.code, finding.key, "lifted by --force" if finding.lifted else "refused", finding.message)
             for finding in plan.policy]
     columns = (Column("code", "policy", name=True), Column("key", "key", name=True), Column("verdict", "verdict"), WHY)
-    return Table("policy", "Against the policy of the fleet", columns, tuple(rows), rank=0)
+    return Table("policy", "Refused by policy" if refusing(plan.policy) else "Policy: lifted by --force", columns,
+                 tuple(rows), rank=0, line="{message}", most=LINES_SHOWN,
+                 signs=tuple("~" if finding.lifted else "!" for finding in plan.policy))
 
 
 def _altered_policy(plan: Plan) -> Table:
-    rows = [(f"spec.{one.path}", *values_of(one), place_text(one.new_source or one.old_source))
+    rows = [(f"spec.{one.path}", *values_of(one), position_text(one.new_source or one.old_source))
             for one in altered_policy(plan)]
     columns = (Column("key", "key", name=True), Column("old", "was", name=True), Column("new", "is", name=True),
                Column("place", "where", name=True))
-    return Table("alteredPolicy", ALTERED, columns, tuple(rows), rank=0)
+    return Table("alteredPolicy", ALTERED, columns, tuple(rows), rank=0, line="{key}: {old} -> {new} at {place}",
+                 signs=("~",) * len(rows), most=LINES_SHOWN)
 
 
 def _models(plan: Plan) -> tuple[Table, Table]:
-    reasons = short_reasons(plan)
-    rows = {row.key: _model(row, reasons[row.key]) for row in plan.models}
-    busy = [rows[row.key] for row in plan.models if symbol(row) != "="]
-    quiet = [rows[row.key] for row in plan.models if symbol(row) == "="]
+    messages = {one.model: (one.message, f"{one.code}, see below") for one in plan.blocked if one.message}
+    busy, quiet = ([_model(row, messages.get(row.key)) for row in plan.models if (sign_of(row) == "=") == idle]
+                   for idle in (False, True))
     return (Table("model", "Models", MODEL_ROW, tuple(busy), rank=0),
             Table("model", f"{plural(len(quiet), 'model')} with nothing to do", MODEL_ROW, tuple(quiet),
                   counted=True, rank=0))
 
 
-def _model(row: ModelRow, reason: str) -> tuple[Cell, ...]:
-    return symbol(row), row.key, *(str(getattr(row, column.key)) for column in COUNTS), reason
-
-
-def _blocked(plan: Plan) -> Table:
-    rows = [(one.model, str(one.replicas), one.code, (one.message, *blocked_details(one))) for one in plan.blocked]
-    columns = (MODEL, Column("replicas", "replicas", numeric=True), Column("code", "code", name=True), WHY)
-    return Table("blocked", "Blocked", columns, tuple(rows), rank=2)
-
-
-def _places(plan: Plan) -> Table:
-    rank = {row.key: number for number, row in enumerate(plan.models)}
-    ordered = sorted(plan.actions, key=lambda action: (rank.get(action.model, len(rank)), action.replica_id))
-    rows = [(f"{model}/{ids_text(ids)}", f"{place}{' (each)' if len(ids) > 1 else ''}")
-            for model, ids, place in group_alike(ordered)]
-    columns = (Column("replicas", "replicas", name=True), Column("place", "where"))
-    return Table("place", "Where the new replicas go", columns, tuple(rows), folded=True, rank=3)
+def _model(row: ModelRow, blocked: tuple[str, str] | None) -> tuple[Cell, ...]:
+    """Return the row; the arithmetic of what is blocked is in its own table."""
+    reason = row.reason.replace(*blocked) if blocked else row.reason
+    return sign_of(row), row.key, *(str(getattr(row, column.key)) for column in COUNTS), reason
 
 
 def _lost(plan: Plan) -> Table:
     rows = [(replica_name(one.model, one.replica_id), one.message) for one in plan.lost]
-    return Table("lost", "Lost: cannot serve, not counted", (REPLICA, WHY), tuple(rows), rank=3)
-
-
-def _drift(plan: Plan) -> Table:
-    surplus = models_with_surplus(plan)
-    rows = [(replica_name(one.model, one.replica_id), one.code, (one.message, *drift_details(one, surplus)))
-            for one in plan.drift]
-    columns = (REPLICA, Column("code", "code", name=True), WHY)
-    return Table("drift", "Drift: runs, but not as the file says", columns, tuple(rows), folded=True, rank=4)
+    return Table("lost", "Lost", (REPLICA, WHY), tuple(rows), rank=3, meaning="cannot serve, not counted",
+                 line="{replica}: {message}", signs=("~",) * len(rows), most=LINES_SHOWN)
 
 
 def _holds(plan: Plan) -> Table:
     rows = [(hold.model, *map(str, (hold.wanted, hold.live, hold.surplus))) for hold in plan.holds]
-    columns = (MODEL, *_numbers("wanted", "live", "surplus"))
-    return Table("hold", "Held: more runs than wanted, all of it is kept", columns, tuple(rows), folded=True, rank=5)
+    columns = (MODEL, *(Column(key, key, numeric=True) for key in ("wanted", "live", "surplus")))
+    return Table("hold", "Held", columns, tuple(rows), folded=True, rank=5,
+                 meaning="more runs than wanted, all of it is kept", readers=frozenset({"page", "program"}))
 
 
 def _unmanaged(plan: Plan) -> Table:
     rows = [(replica_name(one.model, one.replica_id, one.foreign_id), one.state, one.message)
             for one in plan.unmanaged]
     columns = (REPLICA, Column("state", "state", name=True), WHY)
-    return Table("unmanaged", "Unmanaged: capacity in use, left alone", columns, tuple(rows), folded=True, rank=6)
+    return Table("unmanaged", "Unmanaged", columns, tuple(rows), folded=True, rank=6,
+                 meaning="capacity in use, left alone", line="{replica}: {message}", most=LINES_SHOWN)
 
 
 def _notes(plan: Plan) -> Table:
     rows = [(note.level, note.code, note.message) for note in plan.notes]
-    columns = (Column("level", "level", name=True), Column("code", "code", name=True), WHY)
-    return Table("note", "Notes on nodes", columns, tuple(rows), folded=True, rank=6)
-
-
-def _numbers(*keys: str) -> Sequence[Column]:
-    return [Column(key, key, numeric=True) for key in keys]
+    columns = (Column("level", "level", name=True), CODE, WHY)
+    return Table("note", "Notes on nodes", columns, tuple(rows), folded=True, rank=6, line="{message}",
+                 signs=tuple("~" if note.level == "warning" else "" for note in plan.notes), most=LINES_SHOWN)

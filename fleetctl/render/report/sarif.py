@@ -1,6 +1,6 @@
 """A report as SARIF 2.1.0, for code scanning: one run, a rule per code, a result per finding.
 
-A result's fingerprint does not hold its line, so an alert stays the same one when lines move above it.
+The fingerprint of a result does not hold its line, so an alert stays the same when lines move above it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fleetctl.render.report.code_texts import code_text, help_page
-from fleetctl.render.report.markdown_text import cut
+from fleetctl.render.report.markdown_text import cut_visible
 from fleetctl.render.report.model import Finding, Report, by_level
 from fleetctl.render.report.places import Checkout
 from fleetctl.render.visible import visible
@@ -24,12 +24,11 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 RESULT_LIMIT = 25_000
 """GitHub refuses a run with more results."""
 
-TEXT_LIMIT = 2_000
 LEVELS = {"error": "error", "warning": "warning", "notice": "note"}
 
 
 def render_sarif(report: Report, checkout: Checkout) -> str:
-    """Return the log; of more than 25,000 findings the gravest, and the run says how many are missing."""
+    """Return the log; of more than 25,000 findings those of the highest levels, with the number of the others."""
     ordered = by_level(report.findings)
     shown = ordered[:RESULT_LIMIT]
     codes = list(dict.fromkeys(finding.code for finding in shown))
@@ -50,11 +49,11 @@ def _rule(code: str) -> dict[str, Any]:
 
 
 def _invocation(report: Report, left_out: int) -> dict[str, Any]:
-    said = {"level": "warning", "message": {"text": f"{left_out} findings of lower level are left out: a run may hold "
+    left = {"level": "warning", "message": {"text": f"{left_out} findings of lower level are left out: a run may hold "
                                                     f"{RESULT_LIMIT}; the other formats have them all"}}
     return {"executionSuccessful": True, "exitCode": report.exit_code,
-            "toolExecutionNotifications": [{"level": "note", "message": {"text": _shown(report.verdict)}},
-                                           *([said] if left_out else [])]}
+            "toolExecutionNotifications": [{"level": "note", "message": {"text": cut_visible(report.verdict)}},
+                                           *([left] if left_out else [])]}
 
 
 def _results(findings: Sequence[Finding], home: str, checkout: Checkout) -> list[dict[str, Any]]:
@@ -73,12 +72,12 @@ def _results(findings: Sequence[Finding], home: str, checkout: Checkout) -> list
 
 def _message(finding: Finding) -> str:
     """Return the message; where it would be read as a link, brackets are escaped as the standard has it."""
-    text = "\n".join(map(_shown, (f"{finding.subject}: {finding.message}", *finding.details)))
+    text = "\n".join(map(cut_visible, (f"{finding.subject}: {finding.message}", *finding.details)))
     return re.sub(r"[\\\[\]]", r"\\\g<0>", text) if "](" in text else text
 
 
 def _locations(finding: Finding, home: str, checkout: Checkout) -> list[dict[str, Any]]:
-    """Point at the finding's place, else at the file as a whole: code scanning refuses a result that points nowhere."""
+    """Point at the place of a finding, else at the whole file: code scanning refuses a result without a location."""
     place, file = finding.place, finding.place.file if finding.place else home
     path = checkout.path(file) if file else None
     if path is None:
@@ -91,6 +90,3 @@ def _locations(finding: Finding, home: str, checkout: Checkout) -> list[dict[str
 def _fingerprint(*parts: str) -> str:
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-
-def _shown(text: str) -> str:
-    return cut(visible(text), TEXT_LIMIT)

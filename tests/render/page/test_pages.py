@@ -7,10 +7,9 @@ import hashlib
 import re
 from pathlib import Path
 
-from fleetctl.render.page.plan_page import render_plan_page
+from fleetctl.render.page.report_page import plan_page, report_page
 from fleetctl.render.page.shell import SCRIPTS, STYLES
 from fleetctl.render.page.tables import ROWS_SHOWN
-from fleetctl.render.report.html import render_html
 from fleetctl.render.report.model import Column, Report, Table, Total
 from tests.render.map_worlds import everything
 from tests.render.render_plans import create, member, plan, row
@@ -32,11 +31,11 @@ def runs(count: int, **more: bool) -> Table:
 
 def test_equal_input_gives_equal_bytes() -> None:
     made = plan(actions=[create("org/a", 1, member("coming", gpus=10_000))], models=[row("org/a", 1, 0, create=1)])
-    assert render_plan_page(made, everything()) == render_plan_page(made, everything())
+    assert plan_page(made, everything()) == plan_page(made, everything())
 
 
 def test_the_policy_names_style_and_script_by_their_hashes() -> None:
-    page = render_html(report(runs(1)))
+    page = report_page(report(runs(1)))
     policy = re.search(r'content="(default-src [^"]*)"', page)
     assert policy
     for name in ("style", "script"):
@@ -53,32 +52,32 @@ def test_every_asset_is_used_and_none_names_an_address_or_ends_its_element() -> 
 
 
 def test_a_page_has_no_attribute_that_a_policy_without_unsafe_inline_would_refuse() -> None:
-    page = render_plan_page(plan(), everything())
+    page = plan_page(plan(), everything())
     assert not re.search(r"<[^>]+ (style|on[a-z]+)=", page.partition("<body>")[2].partition("<script>")[0])
 
 
 def test_rows_beyond_the_limit_are_counted() -> None:
-    page = render_html(report(runs(ROWS_SHOWN + 3)))
+    page = report_page(report(runs(ROWS_SHOWN + 3)))
     assert page.count("<tr data-about") == ROWS_SHOWN
     assert "and 3 more rows; --format json has everything" in page
 
 
 def test_details_are_folded_where_there_are_many_of_them() -> None:
-    assert re.search("<details open><summary><h2>Runs", render_html(report(runs(3, folded=True))))
-    assert re.search("<details><summary><h2>Runs", render_html(report(runs(30, folded=True))))
+    assert re.search("<details open><summary><h2>Runs", report_page(report(runs(3, folded=True))))
+    assert re.search("<details><summary><h2>Runs", report_page(report(runs(30, folded=True))))
 
 
 def test_a_counted_table_is_a_line_that_opens() -> None:
-    page = render_html(report(runs(3, counted=True)))
+    page = report_page(report(runs(3, counted=True)))
     assert "<summary>3 Runs</summary>" in page
     assert page.count("<tr data-about") == 3
 
 
 def test_lines_of_one_cell_stand_below_one_another() -> None:
-    assert "<div>first</div><div>second</div>" in render_html(report(runs(1)))
+    assert "<div>first</div><div>second</div>" in report_page(report(runs(1)))
 
 
 def test_a_report_without_tables_is_a_page_too() -> None:
-    page = render_html(report())
+    page = report_page(report())
     assert "History of fleet lab" in page
     assert 'data-total="ok" data-count="2"' in page

@@ -11,7 +11,7 @@ from fleetctl.fleetfile.load import inspect_fleet, load_fleet
 from fleetctl.planner.options import PlanOptions
 from fleetctl.review.cause import change_caused, with_change
 from fleetctl.review.compare import differences, written
-from fleetctl.review.sides import Side
+from fleetctl.review.inputs import Side
 from tests.small_plans import small_plan
 
 MODEL = """\

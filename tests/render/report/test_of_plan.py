@@ -20,8 +20,8 @@ def table(report: Report, key: str) -> Table:
 
 def test_what_is_refused_comes_before_what_changes_before_the_models() -> None:
     assert [one.key for one in of("everything").tables] == [
-        "policy", "model", "model", "blocked", "lost", "drift", "place", "hold", "unmanaged"]
-    assert [one.key for one in of("change").tables] == ["effect", "difference", "model", "blocked", "place"]
+        "policy", "model", "model", "place", "blocked", "lost", "drift", "hold", "unmanaged"]
+    assert [one.key for one in of("change").tables] == ["effect", "difference", "model", "place", "blocked"]
 
 
 def test_models_with_nothing_to_do_are_counted_not_listed() -> None:
@@ -72,7 +72,7 @@ def test_a_policy_that_was_lifted_is_a_warning_and_does_not_refuse() -> None:
 
 def test_what_a_change_causes_is_told_before_and_after() -> None:
     effects = table(of("change"), "effect")
-    assert effects.note.startswith("This change alone: 2 to create, 1 no longer to create, 1 more blocked")
+    assert effects.note.startswith("2 to create, 1 no longer to create, 1 more blocked")
     assert effects.rows[1][:4] == ("org/one", "changed", "1 wanted, 1 to create", "1 wanted, 1 blocked")
     assert effects.rows[0][2] == "not in the file"
 

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from fleetctl.documents.plan import Plan
-from fleetctl.render.page.plan_page import render_plan_page
+from fleetctl.render.page.report_page import plan_page
 from fleetctl.render.plan_json import render_plan_json
-from fleetctl.render.plan_table import render_plan_table
 from fleetctl.render.report.formats import ReportFormat, render_report
 from fleetctl.render.report.of_plan import plan_report
+from fleetctl.render.report.terminal import print_report
 from tests.render.report import gfm
 from tests.render.report.plan_cases import cases
 
@@ -54,7 +54,7 @@ def text(plan: Plan, chosen: ReportFormat) -> str:
 
 def table_of(plan: Plan) -> str:
     out = io.StringIO()
-    render_plan_table(plan, Console(file=out, width=200, color_system=None))
+    print_report(plan_report(plan), Console(file=out, width=200, color_system=None))
     return out.getvalue()
 
 
@@ -100,7 +100,7 @@ def test_markdown(plan: Plan) -> None:
 @each_plan
 def test_html(plan: Plan) -> None:
     page = Totals()
-    page.feed(render_plan_page(plan, None))
+    page.feed(plan_page(plan, None))
     assert page.totals == counted(plan)
     assert page.exit_code == code_of(plan)
 

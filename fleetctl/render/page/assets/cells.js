@@ -40,9 +40,9 @@ function inspect(target) {
   const found = pieces(target, cell);
   const same = found.map((piece) => `[data-r="${CSS.escape(piece.dataset.r)}"]`).join();
   const kin = found.map(tokenOf).filter(Boolean);
-  const rule = (any, look) => `.node .cell:is(${any}), .node .cell:has(${any}) { outline: ${look}; outline-offset: 1px; }`;
+  const rule = (any, outline) => `.node .cell:is(${any}), .node .cell:has(${any}) { outline: ${outline}; outline-offset: 1px; }`;
   lit.replaceSync((kin.length ? rule(withToken(kin), "1px dashed var(--soft)") : "")
-    + (same ? rule(same, "2px solid var(--ink)") : ""));
+    + (same ? rule(same, "2px solid var(--text)") : ""));
 }
 
 function ask(target) {

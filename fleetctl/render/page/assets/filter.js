@@ -72,7 +72,7 @@ function tell(active) {
   if (ofModels.length) parts.push(`${seen(ofModels)} of ${ofModels.length} models`);
   if (nodes.length) parts.push(`${seen(nodes)} of ${nodes.length} nodes`);
   if (!parts.length) parts.push(`${seen(rows)} of ${rows.length} rows`);
-  byId("told").textContent = active || filter.only ? parts.join(", ") : "";
+  byId("matches").textContent = active || filter.only ? parts.join(", ") : "";
 }
 
 function set(change) {

@@ -1,4 +1,4 @@
-"""The two sides of a comparison, read: each a fleet with the places of everything in it, or the lack of one."""
+"""The two inputs of a comparison: each side is a fleet with the positions of everything in it, or no fleet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one side is read from. `shown` stands before the names of its files in problems, as `main:`."""
+    """Where one side is read from. `shown` is put before the names of its files in problems, as `main:`."""
 
     revision: Revision
     tree: FileTree
@@ -30,7 +30,7 @@ class Place:
 
     @property
     def there(self) -> list[str]:
-        """The files that this side has; a folder without a fleet file is as good as none."""
+        """The files that this side has; a folder without a fleet file counts as missing."""
         return [file for file in self.revision.files if self._has(file)]
 
     def _has(self, file: str) -> bool:
@@ -44,7 +44,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side, read; `fleet` None = none of its files is there yet, or any more, or they have `problems`."""
+    """One side, read; `fleet` None = none of its files exists on this side, or they have `problems`."""
 
     revision: Revision
     fleet: ResolvedFleet | None = None
@@ -84,18 +84,18 @@ def read_side(place: Place, stdin: Callable[[], bytes] | None = None) -> Side:
 
 
 def refuse_empty(argument: str | None, name: str) -> None:
-    """Raise UsageError for an argument that was given, and says nothing."""
+    """Raise UsageError for an argument that was given and is empty."""
     if argument is not None and not argument.strip():
         raise UsageError(f"{name} is empty; is a variable unset?", hint="name a revision, such as origin/main, or HEAD")
 
 
 def at_commit(commit: Commit, repository: Repository, files: Sequence[str]) -> Place:
-    """Return the place of `files` in a commit; raises UsageError for what can lie in none."""
+    """Return the place of `files` in a commit; raises UsageError or RevisionError for one that no commit can have."""
     tree = GitTree(repository, commit)
     for file in files:
         if file == STDIN:
             raise UsageError("standard input has no revisions", hint="name the fleet files with -f, or two files")
         if not tree.holds(file):
-            raise RevisionError(f"{file} lies outside of the git repository {repository.top or repository.git.folder}",
-                                hint="a revision can be read only of files in one repository")
+            raise RevisionError(f"{file} is outside of the git repository {repository.top or repository.git.folder}",
+                                hint="only files of one repository can be read at a revision")
     return Place(Revision(name=commit.name, commit=commit.id, files=list(files)), tree, f"{commit.name}:")

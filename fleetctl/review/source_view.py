@@ -1,4 +1,4 @@
-"""A fleet as it is written: where each value of it stands, and how a person spelled it there."""
+"""A fleet as it is written: the position of each value, and its spelling there."""
 
 from __future__ import annotations
 
@@ -11,43 +11,54 @@ from fleetctl.documents.mask import masked
 from fleetctl.documents.position import Path, Position
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.review.meaning import Steps, seats
+from fleetctl.review.meaning import Steps, members_by_name
 
 _INHERITED = frozenset({"priority", "startupTimeout", "schedulingTimeout", "restart", "placement"})
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenModel:
-    """One model in its document; `defaults` = the document whose spec.defaults lies under it."""
+class ModelView:
+    """One model of which only the meaning is known, and where it is; see `WrittenModel`."""
 
     model: ResolvedModel
+
+    def named(self, steps: Steps) -> Path | None:
+        """Return steps as people write them, the group by name; None where its group or member is not in the model."""
+        return path_below(self.model, steps)[1]
+
+    def value(self, steps: Steps) -> Any:  # noqa: ANN401, ARG002  any YAML value
+        """Return the value as written, env values masked; None where it is not written."""
+        return None
+
+    def place(self, steps: Steps, item: int | None = None) -> Position:  # noqa: ARG002
+        """Return the position of the value, or of its `item` of a list; else of the nearest key above it."""
+        return self.model.source
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenModel(ModelView):
+    """One model in its document; `defaults` = the document whose spec.defaults is merged under it."""
+
     document: Document
     index: int
     defaults: Document | None
 
-    def named(self, steps: Steps) -> Path | None:
-        """Return a way as people write it, the group by name; None where its group or member is not in this model."""
-        return self._way(steps)[1]
-
     def value(self, steps: Steps) -> Any:  # noqa: ANN401  any YAML value
-        """Return the value as written, env values masked; None where it is not written."""
-        path, named = self._way(steps)
+        """See `ModelView`."""
+        path, named = path_below(self.model, steps)
         found = self._found(path) if named is not None else None
         node = found[0].node(found[1]) if found else None
         return masked(node.value, steps) if node else None
 
     def place(self, steps: Steps, item: int | None = None) -> Position:
-        """Return where the value stands, or its `item` of a list; else the nearest key above where it would stand."""
-        path, _ = self._way(steps)
+        """See `ModelView`."""
+        path, _ = path_below(self.model, steps)
         found = self._found(path)
         if found is None:
             return self.document.place(self._in_document(path))
         document, there = found
         inner = (*there, item) if item is not None and document.node((*there, item)) is not None else there
         return document.place(inner)
-
-    def _way(self, steps: Steps) -> tuple[Path, Path | None]:
-        return way_in(self.model, steps)
 
     def _in_document(self, path: Path) -> Path:
         return "spec", "models", self.index, *path
@@ -56,13 +67,13 @@ class WrittenModel:
         own = self._in_document(path)
         if _has(self.document, own):
             return self.document, own
-        lying_under: Path = ("spec", "defaults", *path)
-        if self.defaults is not None and path and path[0] in _INHERITED and _has(self.defaults, lying_under):
-            return self.defaults, lying_under
+        inherited: Path = ("spec", "defaults", *path)
+        if self.defaults is not None and path and path[0] in _INHERITED and _has(self.defaults, inherited):
+            return self.defaults, inherited
         return None
 
 
-def way_in(model: ResolvedModel, steps: Steps) -> tuple[Path, Path | None]:
+def path_below(model: ResolvedModel, steps: Steps) -> tuple[Path, Path | None]:
     """Return the path below a model to what `steps` lead to, or the nearest above it; and as people write it.
 
     That names the group, and is None where the group or the member is not in this model.
@@ -74,7 +85,7 @@ def way_in(model: ResolvedModel, steps: Steps) -> tuple[Path, Path | None]:
         return ("workers",), None
     if steps[2:3] != ("members",) or len(steps) == 3:
         return ("workers", group, *steps[2:]), steps
-    member = seats(model.workers[group]).get(steps[3])
+    member = members_by_name(model.workers[group]).get(steps[3])
     if member is None:
         return ("workers", group, "members"), None
     return ("workers", group, "members", member, *steps[4:]), (*steps[:3], member, *steps[4:])
@@ -97,7 +108,7 @@ class WrittenFleet:
                 for model, (document, index) in zip(self.fleet.models, places, strict=True)}
 
     def place(self, path: Path) -> Position:
-        """Return where a value of the fleet as a whole stands; else the nearest key above, in the first document."""
+        """Return the position of a value of the fleet; else of the nearest key above it, in the first document."""
         document = next((one for one in self._documents if _has(one, path)), self._documents[0])
         return document.place(path)
 
@@ -108,7 +119,7 @@ class WrittenFleet:
         return node.value if node else None
 
     def policy_place(self, number: int, setting: Steps) -> Position:
-        """Return where a setting of a node policy stands; `number` counts over all documents."""
+        """Return the position of a setting of a node policy; `number` counts over all documents."""
         document, index = self._policies[number]
         return document.place(("spec", "nodes", index, *setting))
 

@@ -10,7 +10,7 @@ from fleetctl.errors import FleetFileError, UsageError
 from fleetctl.review.arguments import places_of
 from fleetctl.review.base import load_base
 from fleetctl.review.compare import compare
-from fleetctl.review.sides import Side, read_sides
+from fleetctl.review.inputs import Side, read_sides
 
 
 def sides(repository: GitFolder, *files: str, base: str | None = None, head: str | None = None) -> tuple[Side, Side]:

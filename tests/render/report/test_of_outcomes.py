@@ -9,7 +9,9 @@ import pytest
 from rich.console import Console
 
 from fleetctl.documents.events import ReplicaOutcome
-from fleetctl.render.outcome_table import ORDER, STYLES, render_outcomes, totals
+from fleetctl.render.report.of_outcomes import ORDER, outcomes_report, totals
+from fleetctl.render.report.terminal import print_report
+from fleetctl.render.report.tones import TEXT_TONES
 
 
 def row(kind: str = "ready", **more: Any) -> ReplicaOutcome:
@@ -18,7 +20,7 @@ def row(kind: str = "ready", **more: Any) -> ReplicaOutcome:
 
 def shown(*rows: ReplicaOutcome, width: int = 100, **console: Any) -> str:
     out = io.StringIO()
-    render_outcomes(rows, Console(file=out, width=width, **console))
+    print_report(outcomes_report(rows), Console(file=out, width=width, **console))
     return out.getvalue()
 
 
@@ -36,8 +38,8 @@ def test_whatever_is_not_ready_has_its_reason_below() -> None:
                  row("failed", replicaId=1, code="ENGINE_EXITED", message="no\nweights"),
                  row("blocked", replicas=2, code="INSUFFICIENT_GPU", message="needs 8 free GPUs"))
     assert "fine" not in text
-    assert "\norg/m:1/1 failed (ENGINE_EXITED)\n  no\n  weights\n" in text
-    assert "\norg/m:1 (x2) blocked (INSUFFICIENT_GPU)\n  needs 8 free GPUs\n" in text
+    assert ("\n\nWhy\n  org/m:1/1 failed (ENGINE_EXITED)\n    no\n    weights\n"
+            "  org/m:1 (x2) blocked (INSUFFICIENT_GPU)\n    needs 8 free GPUs\n\n") in text
 
 
 @pytest.mark.parametrize(("rows", "line"), [
@@ -56,7 +58,7 @@ def test_every_outcome_there_is_has_its_place_and_colour() -> None:
 
     from fleetctl.documents.events import Outcome
 
-    assert set(ORDER) == set(STYLES) == set(get_args(Outcome))
+    assert set(ORDER) == set(get_args(Outcome)) <= set(TEXT_TONES)
 
 
 @pytest.mark.parametrize("width", [50, 80, 200])

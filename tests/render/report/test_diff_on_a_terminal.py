@@ -11,8 +11,9 @@ from rich.console import Console
 
 from fleetctl.documents.difference import Difference, FleetDiff, FleetSize, Revision
 from fleetctl.documents.position import Position
-from fleetctl.render.diff_table import render_diff
 from fleetctl.render.difference_text import revision_text, value_text, values_of, wanted_line
+from fleetctl.render.report.of_diff import diff_report
+from fleetctl.render.report.terminal import print_report
 
 
 def difference(model: str | None = "org/a", **more: Any) -> Difference:
@@ -31,7 +32,7 @@ def diff(*differences: Difference) -> FleetDiff:
 
 def shown(found: FleetDiff, width: int = 120) -> str:
     out = io.StringIO()
-    render_diff(found, Console(file=out, width=width))
+    print_report(diff_report(found), Console(file=out, width=width))
     return out.getvalue()
 
 
@@ -139,7 +140,7 @@ def test_what_several_differences_do_is_said_once_below_them() -> None:
 
 def test_a_value_that_went_is_told_where_it_was() -> None:
     text = shown(diff(difference(path="", kind="removed", effect="held", old="2 replicas", new=None, new_source=None)))
-    assert "- org/a\n    held       2 replicas  (was f.yaml:3:5)" in text
+    assert "- org/a\n  held       2 replicas  (was f.yaml:3:5)" in text
 
 
 def test_long_lines_stay_in_their_column() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 
 from fleetctl.documents.inventory import Replica
-from fleetctl.render.status_table import render_status
+from fleetctl.render.report.of_status import status_report
+from fleetctl.render.report.terminal import print_report
 
 
 def replica(**more: Any) -> Replica:
@@ -17,7 +18,7 @@ def replica(**more: Any) -> Replica:
 
 def shown(*replicas: Replica, dead: frozenset[str] = frozenset()) -> str:
     out = io.StringIO()
-    render_status(replicas, {"a": "node-a", "b": "node-b"}, dead, Console(file=out, width=120))
+    print_report(status_report(replicas, {"a": "node-a", "b": "node-b"}, dead), Console(file=out, width=120))
     return out.getvalue()
 
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 
 import pytest
-from map_worlds import EVIL
 from rich.console import Console
 
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.plan import Blocked, Certificate, PlanInventory
 from fleetctl.documents.what_if import Change, Counts, LostModel, ModelChange, NodeLoss, WhatIf
-from fleetctl.render.capacity_table import render_capacity
-from fleetctl.render.what_if_table import render_what_if
+from fleetctl.render.report.model import Report
+from fleetctl.render.report.of_capacity import capacity_report
+from fleetctl.render.report.of_what_if import what_if_report
+from fleetctl.render.report.terminal import print_report
+from tests.render.map_worlds import EVIL
 
 ABOUT = PlanInventory(observed_at="2026-03-04T12:00:00Z", source="a test")
 
 
-def shown(render: Callable[[Console], None], width: int = 120) -> str:
+def shown(report: Report, width: int = 120) -> str:
     out = io.StringIO()
-    render(Console(file=out, width=width))
+    print_report(report, Console(file=out, width=width))
     return out.getvalue()
 
 
@@ -58,12 +59,12 @@ def loss(*nodes: str, missing: int = 0, model: str = "m") -> NodeLoss:
 ])
 def test_capacity_is_said_in_one_sentence(found: Room, sentence: str) -> None:
     row = CapacityRow(model="m", need="1 GPU", create=2, blocked=0, now=room(9), after_plan=found)
-    assert f"m: {sentence}" in shown(lambda console: render_capacity(capacity(row), console))
+    assert f"m: {sentence}" in shown(capacity_report(capacity(row)))
 
 
 def test_many_models_are_a_table_alone() -> None:
     rows = [CapacityRow(model=f"m{number}", need="1 GPU", now=room(1), after_plan=room(1)) for number in range(30)]
-    text = shown(lambda console: render_capacity(capacity(*rows), console))
+    text = shown(capacity_report(capacity(*rows)))
     assert "one more does not fit" not in text
     assert "--model MODEL says where" in text
     assert sum(line.startswith("m") for line in text.splitlines()) == 30
@@ -72,33 +73,33 @@ def test_many_models_are_a_table_alone() -> None:
 def test_one_model_is_shown_with_all_its_places_and_several_with_the_first() -> None:
     where = [EqualNodes(hardware=f"{number}xL4", members_each=1, nodes=[f"n{number}"]) for number in range(1, 12)]
     row = CapacityRow(shape="1", need="1 GPU", now=room(11, where=where))
-    assert "n11" in shown(lambda console: render_capacity(capacity(row, fleet=None), console))
-    text = shown(lambda console: render_capacity(capacity(row, row, fleet=None), console))
+    assert "n11" in shown(capacity_report(capacity(row, fleet=None)))
+    text = shown(capacity_report(capacity(row, row, fleet=None)))
     assert "n11" not in text
-    assert "and 5 nodes more" in text
+    assert "and 5 more nodes" in text
 
 
 def test_only_models_that_differ_are_listed() -> None:
     moved = ModelChange(key="moved", before=counts(2, 2, 0, 0), after=counts(2, 1, 0, 1), lost=1, missing=1)
     same = ModelChange(key="same", before=counts(1, 1, 0, 0), after=counts(1, 1, 0, 0))
-    text = shown(lambda console: render_what_if(what_if(moved, same), console))
+    text = shown(what_if_report(what_if(moved, same)))
     assert "2 -> 1" in text
-    assert "1: 1 without a place" in text
-    assert "= 1 model as today" in text
+    assert "1 lost: 1 without a place" in text
+    assert "\n1 model as today" in text
     assert "\nsame" not in text
 
 
 def test_what_has_no_place_comes_with_its_reason_and_long_lists_are_cut() -> None:
-    blocked = [Blocked(model=f"m{number}", replicas=1, code="C", message="why so") for number in range(30)]
-    text = shown(lambda console: render_what_if(what_if(blocked=blocked), console))
+    blocked = [Blocked(model=f"m{number}", replicas=1, code="C", message="why so") for number in range(60)]
+    text = shown(what_if_report(what_if(blocked=blocked)))
     assert "! m0: 1 replica, C" in text
     assert "why so" in text
-    assert "and 10 models more" in text
+    assert "and 10 more (--format json lists them)" in text
 
 
 def test_the_n_1_table_names_nodes_once_and_ends_with_the_count() -> None:
     each = [loss("n1", missing=1), loss(*(f"x{number}" for number in range(9))), NodeLoss(hardware="cpu", nodes=["c"])]
-    text = shown(lambda console: render_what_if(what_if(each_node=each, changes=[]), console))
+    text = shown(what_if_report(what_if(each_node=each, changes=[])))
     assert "x0, x1, x2, x3 and 5 more" in text
     assert "1 of m (INSUFFICIENT_GPU)" in text
     assert "1 node holds nothing of this fleet" in text
@@ -112,9 +113,8 @@ def test_no_line_is_wider_than_the_window_or_ends_in_blanks(width: int) -> None:
     row = CapacityRow(model=long, need="8 GPUs of 70Gi on fleet.io/pool=h100", create=1, blocked=0, now=room(1),
                       after_plan=room(1, where=[EqualNodes(hardware="8xH100", members_each=1, nodes=["n" * 50] * 9)]))
     moved = ModelChange(key=long, before=counts(2, 2, 0, 0), after=counts(2, 1, 0, 1), lost=1, missing=1)
-    texts = [shown(lambda console: render_capacity(capacity(row), console), width),
-             shown(lambda console: render_what_if(what_if(moved, each_node=[loss("n" * 50, missing=1, model=long)]),
-                                                  console), width)]
+    texts = [shown(capacity_report(capacity(row)), width),
+             shown(what_if_report(what_if(moved, each_node=[loss("n" * 50, missing=1, model=long)])), width)]
     for line in (line for text in texts for line in text.splitlines()):
         assert len(line) <= width
         assert line == line.rstrip()
@@ -127,8 +127,8 @@ def test_hostile_names_are_shown_as_text() -> None:
     answer = what_if(moved, fleet=EVIL, unmanaged_lost=[EVIL], each_node=[loss(EVIL, missing=1, model=EVIL)],
                      changes=[Change(op="scale", about=EVIL, message=EVIL)],
                      blocked=[Blocked(model=EVIL, replicas=1, code="C", message=EVIL)])
-    for text in (shown(lambda console: render_capacity(capacity(row, fleet=EVIL), console), 200),
-                 shown(lambda console: render_what_if(answer, console), 200)):
+    for text in (shown(capacity_report(capacity(row, fleet=EVIL)), 200),
+                 shown(what_if_report(answer), 200)):
         assert "\x1b" not in text
         assert "\u202e" not in text
         assert "[red]x[/red]\\x1b[2J\\u202e" in text

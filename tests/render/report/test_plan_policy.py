@@ -5,19 +5,19 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from render_plans import plan, row
 from rich.console import Console
 
 from fleetctl.documents.difference import Difference, PlanChange, Revision
 from fleetctl.documents.plan import Plan, PolicyFinding
 from fleetctl.documents.position import Position
-from fleetctl.render.plan_table import render_plan_table
 from fleetctl.render.report.of_plan import plan_report
+from fleetctl.render.report.terminal import print_report
+from tests.render.render_plans import plan, row
 
 
 def shown(document: Plan, width: int = 120) -> str:
     out = io.StringIO()
-    render_plan_table(document, Console(file=out, width=width))
+    print_report(plan_report(document), Console(file=out, width=width))
     return out.getvalue()
 
 

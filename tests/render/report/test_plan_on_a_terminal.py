@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 
 import pytest
-from render_plans import create, member, plan, row
 from rich.console import Console
 
 from fleetctl.documents.difference import PlanChange, Revision
@@ -20,12 +19,15 @@ from fleetctl.documents.plan import (
     Summary,
     Unmanaged,
 )
-from fleetctl.render.plan_table import UNCHANGED_SHOWN, certificate_sentence, render_plan_table, symbol
+from fleetctl.render.report.of_plan import certificate_sentence, plan_report
+from fleetctl.render.report.plan_tables import sign_of
+from fleetctl.render.report.terminal import COUNTED_SHOWN, print_report
+from tests.render.render_plans import create, member, plan, row
 
 
 def shown(document: Plan, width: int = 80, **console: object) -> str:
     out = io.StringIO()
-    render_plan_table(document, Console(file=out, width=width, **console))
+    print_report(plan_report(document), Console(file=out, width=width, **console))
     return out.getvalue()
 
 
@@ -41,7 +43,7 @@ def test_each_model_has_a_row_with_its_sign_numbers_and_reason() -> None:
     ({"starting": 1, "create": 1}, "+"),
 ])
 def test_the_sign_tells_the_gravest_thing(counts: dict[str, int], sign: str) -> None:
-    assert symbol(row("m", 1, 1, **counts)) == sign
+    assert sign_of(row("m", 1, 1, **counts)) == sign
 
 
 @pytest.mark.parametrize("width", [60, 80, 109, 110, 200])
@@ -74,7 +76,7 @@ def test_every_replica_to_create_names_its_nodes_and_gpus() -> None:
 def test_labels_of_nodes_that_do_not_count_are_told() -> None:
     notes = [Note(code="SLOTS_LABEL_IGNORED", level="warning", message="c: the label is \x1b[31mred", node_count=1)]
     text = shown(plan(notes=notes))
-    assert "Notes on nodes\n  c: the label is" in text
+    assert "Notes on nodes\n  ~ c: the label is" in text
     assert "\x1b" not in text
     assert "Notes on nodes" not in shown(plan())
 
@@ -93,7 +95,7 @@ def test_a_reason_does_not_repeat_the_arithmetic_of_its_message() -> None:
                     examples=["n1"])
     message = "needs 8 free GPUs; best is 6 on n1, short 2"
     blocked = Blocked(model="big", replicas=1, code="INSUFFICIENT_GPU", message=message, reasons=[reason])
-    assert "      1 node: INSUFFICIENT_GPU (n1)\n" in shown(plan(blocked=[blocked]))
+    assert "\n    1 node: INSUFFICIENT_GPU (n1)\n" in shown(plan(blocked=[blocked]))
 
 
 def test_the_arithmetic_of_what_is_blocked_stands_once() -> None:
@@ -129,7 +131,7 @@ def test_drift_unmanaged_and_lost_are_reported_with_what_is_not_done_about_them(
 
 
 def test_many_models_with_nothing_to_do_become_one_line_that_says_so() -> None:
-    quiet = [row(f"quiet-{number}", 1, 1) for number in range(UNCHANGED_SHOWN + 1)]
+    quiet = [row(f"quiet-{number}", 1, 1) for number in range(COUNTED_SHOWN + 1)]
     text = shown(plan(models=[*quiet, row("busy", 2, 1, create=1)]))
     assert "quiet-" not in text
     assert f"{len(quiet)} models with nothing to do" in text
@@ -163,10 +165,12 @@ def test_the_certificate_is_one_sentence(certificate: Certificate, sentence: str
     assert certificate_sentence(certificate) == sentence
 
 
-def test_what_a_change_causes_alone_stands_below_the_models() -> None:
+def test_what_a_change_causes_alone_comes_before_the_models() -> None:
     change = PlanChange(base=Revision(name="origin/main"), create=2, blocked=0, also_without=1)
     text = shown(plan(models=[row("org/a", 1, 0, create=1)], change=change, actions=[create("org/a", 0, member("n"))]))
-    assert text.index("org/a") < text.index("This change alone, since origin/main") < text.index("Would create")
+    assert text.index("This change alone, since origin/main\n  2 to create; 1 more would be") < text.index("org/a")
+    assert text.index("org/a") < text.index("Would create")
+    assert "\nThe files mean the same as they did, since origin/main.\n" in text
 
 
 def test_hostile_names_are_shown_as_text() -> None:

@@ -3,12 +3,13 @@ from __future__ import annotations
 import io
 
 import pytest
-from render_plans import plan
 from rich.console import Console
 
 from fleetctl.documents.plan import Addition, Blocked, InTheWay
-from fleetctl.render.plan_table import render_plan_table
 from fleetctl.render.remedy_text import remedy_lines
+from fleetctl.render.report.of_plan import plan_report
+from fleetctl.render.report.terminal import print_report
+from tests.render.render_plans import plan
 
 
 def blocked(**parts: object) -> Blocked:
@@ -66,7 +67,7 @@ def test_remedies_stand_below_the_model_within_the_width_and_as_plain_text(width
     add = Addition(nodes=1, nodes_for_all=1, shape=evil * 9, like=evil, labels={"k": evil})
     document = plan(blocked=[blocked(would_fit=[add], make_room=[in_the_way(evil, nodes=[evil])])])
     out = io.StringIO()
-    render_plan_table(document, Console(file=out, width=width))
+    print_report(plan_report(document), Console(file=out, width=width))
     text = out.getvalue()
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= width

@@ -1,0 +1,100 @@
+"""Capacity: a row per model or shape, then where the replicas would be placed and what stops one more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
+from fleetctl.documents.quantity import count_of
+from fleetctl.render.answer_text import asked_about, some
+from fleetctl.render.report.model import Column, Report, Table
+
+PLACES_SHOWN = 6
+"""Lines of `where` per model where there are several models; one alone is shown whole."""
+
+DETAILS_SHOWN = 20
+"""With more models than this only the numbers are shown."""
+
+BESIDE_FROM = 76
+
+
+def capacity_report(answer: Capacity) -> Report:
+    """Return the answer."""
+    rows = answer.rows
+    return Report(
+        kind="answer",
+        title="Capacity",
+        heading=(f"Capacity: {asked_about(answer.fleet, answer.inventory)}",),
+        tables=(_numbers(answer), *([_details(answer)] if len(rows) <= DETAILS_SHOWN else [])) if rows else (),
+        notes=tuple(_notes(len(rows))),
+        verdict="",
+    )
+
+
+def _notes(rows: int) -> Iterator[str]:
+    if not rows:
+        yield "The fleet has no models; --shape asks for a shape of your own."
+    if rows > 1:
+        yield "Each row is counted by itself: they share the same room."
+    if rows > DETAILS_SHOWN:
+        yield "--model MODEL says where, and what stops one more; --format json has it all."
+
+
+def _numbers(answer: Capacity) -> Table:
+    planned = answer.fleet is not None
+    name = "model" if any(row.model for row in answer.rows) else "shape"
+    columns = (
+        Column(name, name, name=True), Column("need", "one replica takes", terminal="beside"),
+        Column("now", "fits now", numeric=True),
+        Column("afterPlan", "after plan", numeric=True, terminal="always" if planned else "never"),
+        Column("atMost", "at most", numeric=True),
+    )
+    rows = [(_name(row), row.need, _number(row.now), _number(row.after_plan or row.now),
+             str((row.after_plan or row.now).at_most)) for row in answer.rows]
+    return Table("capacity", "Capacity", columns, tuple(rows), beside_from=BESIDE_FROM)
+
+
+def _details(answer: Capacity) -> Table:
+    columns = (Column("model", "model", name=True), Column("sentence", "how many"), Column("where", "where"))
+    rows = [(_name(row), _sentence(row, row.after_plan or row.now),
+             tuple(_places(row.after_plan or row.now, answer))) for row in answer.rows]
+    return Table("where", "Where, and what stops one more", columns, tuple(rows), line="{model}: {sentence}")
+
+
+def _name(row: CapacityRow) -> str:
+    return row.model or row.shape or ""
+
+
+def _number(room: Room) -> str:
+    return f"{room.fits}+" if room.capped else str(room.fits)
+
+
+def _sentence(row: CapacityRow, room: Room) -> str:
+    planned = row.after_plan is not None
+    beside = "" if not planned else f" beside the plan's {row.create} new" if row.create else " after the plan"
+    if not room.at_most:
+        return f"no more fit{beside} ({room.method})"
+    if room.status == "optimal":
+        proof = "and no placement holds more"
+    elif room.capped:
+        proof = "or more"
+    else:
+        proof = f"and no placement holds more than {room.at_most}"
+    return f"{room.fits} more fit{'s' if room.fits == 1 else ''}{beside}, {proof} ({room.method})"
+
+
+def _places(room: Room, answer: Capacity) -> Iterator[str]:
+    """Yield the nodes that would take replicas, and what stops one more."""
+    whole = len(answer.rows) == 1
+    shown = room.where if whole else room.where[:PLACES_SHOWN]
+    yield from (_place(equal, names=20 if whole else 5) for equal in shown)
+    rest: Sequence[EqualNodes] = room.where[len(shown):]
+    if rest:
+        yield f"and {count_of(sum(len(equal.nodes) for equal in rest), 'more node')} (--format json lists them)"
+    yield (f"counting stopped at {answer.limit}" if room.capped
+           else f"one more does not fit: {room.message} ({room.code})")
+
+
+def _place(equal: EqualNodes, *, names: int) -> str:
+    many = "" if len(equal.nodes) == 1 else f"each of {len(equal.nodes)} x "
+    return f"{equal.members_each} on {many}{equal.hardware}: {some(equal.nodes, names)}"

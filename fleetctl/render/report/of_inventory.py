@@ -1,0 +1,107 @@
+"""The inventory at a glance: every node with its cards and the replicas that hold them, then a row per replica."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica, ReplicaMember, card_indices, dead_node_ids
+from fleetctl.documents.quantity import amount_of, count_of, format_bytes
+from fleetctl.render.replica_text import replica_name, state_text
+from fleetctl.render.report.model import Column, Report, Table
+
+UNKNOWN = "?"
+NODE_ROW = (Column("node", "node", name=True), Column("state", "state"),
+            *(Column(key, key, numeric=True) for key in ("gpu", "cpu", "memory")),
+            Column("heldBy", "held by", name=True))
+REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"), Column("fleet", "fleet", name=True),
+               Column("where", "where"), Column("note", "note", terminal="filled"))
+
+Row = tuple[str, ...]
+Holders = Mapping[tuple[str, int | None], Sequence[str]]
+"""Which replicas hold what: (node id, card index) -> replicas; index None = somewhere on the node."""
+
+
+def inventory_report(inventory: Inventory) -> Report:
+    """Return nodes, cards and replicas."""
+    version, session = inventory.cluster.ray_version, inventory.cluster.session_id
+    about = "".join([f", Ray {version}" if version else "", f", {session}" if session else ""])
+    heading = [f"Inventory of {inventory.observed_at} from {inventory.source}{about}"]
+    if not inventory.complete:
+        heading.append("Not complete: nothing is planned on this.")
+    holders = _holders(inventory.replicas, {node.id: node.gpus for node in inventory.nodes})
+    nodes = [row for node in inventory.nodes for row in _node_rows(node, holders)]
+    tables = (Table("node", "Nodes", NODE_ROW, tuple(nodes)),
+              Table("replica", "Replicas", REPLICA_ROW, tuple(_replica_rows(inventory))))
+    return Report(kind="answer", title="Inventory", heading=tuple(heading), verdict=totals_line(inventory),
+                  tables=tuple(table for table in tables if table.rows))
+
+
+def totals_line(inventory: Inventory) -> str:
+    """Return the last line: how many nodes, GPUs and replicas there are."""
+    usable = [node for node in inventory.nodes if node.state == "ALIVE"]
+    total = sum(node.resources.total.gpu for node in usable)
+    used = sum(node.resources.used.gpu if node.resources.used else 0 for node in usable)
+    up = sum(replica.state == "ALIVE" for replica in inventory.replicas)
+    others = f" ({len(inventory.nodes) - len(usable)} not)" if len(usable) < len(inventory.nodes) else ""
+    return (f"{count_of(len(usable), 'node')} alive{others}, {used:g} of {total:g} GPUs in use, "
+            f"{count_of(len(inventory.replicas), 'replica')} live ({up} up)")
+
+
+def _node_rows(node: Node, holders: Holders) -> Iterator[Row]:
+    """Yield the row of a node, then one per card, indented."""
+    used, total = node.resources.used, node.resources.total
+    yield (node.name, node.state, _of(f"{used.gpu:g}" if used else UNKNOWN, f"{total.gpu:g}"),
+           _of(f"{used.cpu:g}" if used else UNKNOWN, f"{total.cpu:g}"),
+           _of(format_bytes(int(used.memory)) if used else UNKNOWN, format_bytes(int(total.memory))),
+           ", ".join(holders.get((node.id, None), ())))
+    blank = [card for card in node.gpus if not (card.model or card.memory_total or card.share)
+             and not holders.get((node.id, card.index))]
+    if blank:  # all that is known of them is that they are there
+        yield _card_row(f"{len(blank)} cards" if len(blank) > 1 else f"card {blank[0].index}", blank[0], ())
+    for card in node.gpus:
+        if card not in blank:
+            label = f"card {card.index}{f': {card.model}' if card.model else ''}"
+            yield _card_row(label, card, holders.get((node.id, card.index), ()))
+
+
+def _card_row(label: str, card: Gpu, holders: Sequence[str]) -> Row:
+    share = _of(f"{card.share:g}", "1") if card.share is not None else ""
+    used = UNKNOWN if card.memory_used is None else format_bytes(card.memory_used)
+    memory = UNKNOWN if card.memory_total is None else _of(used, format_bytes(card.memory_total))
+    return f"  {label}", "", share, "", memory, ", ".join(holders)
+
+
+def _replica_rows(inventory: Inventory) -> Iterator[tuple[str | tuple[str, ...], ...]]:
+    names, dead = {node.id: node.name for node in inventory.nodes}, dead_node_ids(inventory)
+    for replica in inventory.replicas:
+        where = tuple(_where(member, names, alone=len(replica.members) == 1) for member in replica.members)
+        yield _name(replica), state_text(replica, dead), replica.fleet or "", where, replica.error or ""
+
+
+def _name(replica: Replica) -> str:
+    return replica_name(replica.model, replica.replica_id, replica.foreign_id)
+
+
+def _holders(replicas: Sequence[Replica], cards: Mapping[str, Sequence[Gpu]]) -> Holders:
+    holders: defaultdict[tuple[str, int | None], dict[str, None]] = defaultdict(dict)
+    for replica in replicas:
+        for member in replica.members:
+            if member.node_id is not None:
+                for index in card_indices(member, cards.get(member.node_id, ())) or (None,):
+                    holders[member.node_id, index][_name(replica)] = None
+    return {place: list(names) for place, names in holders.items()}
+
+
+def _where(member: ReplicaMember, names: Mapping[str, str], *, alone: bool) -> str:
+    """Say where one member is: its place in a gang, node, cards or share, and address."""
+    node = names.get(member.node_id, member.node_id) if member.node_id else "no node yet"
+    place = "" if alone else f"{member.group or ''}/{member.copy_index}/{member.rank} "
+    cards = f" GPU {','.join(map(str, member.gpu_indices))}" if member.gpu_indices else ""
+    amount = f" ({amount_of(member.gpus, 'GPU')})" if member.gpus else ""
+    address = f" {member.address}:{member.port}" if member.address and member.port else ""
+    return f"{place}{node}{cards}{amount}{address}"
+
+
+def _of(used: str, total: str) -> str:
+    return f"{used} of {total}"

@@ -1,0 +1,69 @@
+"""How an apply ended, replica by replica: what is ready and its address, what is not and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from fleetctl.documents.events import Outcome, ReplicaOutcome
+from fleetctl.render.report.model import Column, Report, Table
+
+ORDER: tuple[Outcome, ...] = ("ready", "starting", "failed", "blocked", "skipped")
+REPLICA = Column("replica", "replica", name=True)
+OUTCOME_ROW = (
+    REPLICA, Column("outcome", "outcome"), Column("code", "code", name=True, terminal="never"),
+    Column("nodes", "nodes", name=True), Column("address", "address", name=True), Column("took", "time", numeric=True),
+    Column("message", "why", terminal="never"),
+)
+REASON_ROW = (REPLICA, Column("outcome", "outcome"), Column("message", "why"))
+
+
+def outcomes_report(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False) -> Report:
+    """Return what an apply prints when it has ended."""
+    return Report(kind="apply", title="Apply", verdict=totals(outcomes, interrupted=interrupted),
+                  tables=outcome_tables(outcomes))
+
+
+def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
+    """Return a row per replica, and for a terminal the reasons below them; nothing where there are none."""
+    rows = [(replica_text(row), row.outcome, row.code or "", ", ".join(row.nodes), row.address or "",
+             took_text(row.seconds), row.message) for row in outcomes]
+    reasons = [(replica_text(row), f"{row.outcome}{f' ({row.code})' if row.code else ''}",
+                tuple(row.message.split("\n"))) for row in outcomes
+               if row.message and (row.outcome != "ready" or row.code)]
+    tables = (Table("replica", "Replicas", OUTCOME_ROW, tuple(rows)),
+              Table("why", "Why", REASON_ROW, tuple(reasons), line="{replica} {outcome}",
+                    readers=frozenset({"terminal"})))
+    return tuple(table for table in tables if table.rows)
+
+
+def totals(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False) -> str:
+    """Return the counts in one line; it never counts a removal because there is none."""
+    counts = count_outcomes(outcomes)
+    parts = [f"{counts[kind]} {kind}" for kind in ORDER if counts[kind]]
+    head = "Apply, interrupted" if interrupted else "Apply"
+    return f"{head}: {', '.join(parts) if parts else 'nothing to do'}, 0 removed"
+
+
+def count_outcomes(outcomes: Sequence[ReplicaOutcome]) -> Counter[str]:
+    """Return how many replicas ended in which way."""
+    counts: Counter[str] = Counter()
+    for row in outcomes:
+        counts[row.outcome] += row.replicas
+    return counts
+
+
+def replica_text(row: ReplicaOutcome) -> str:
+    """Name the replica; several that have no ids yet are the model with their count."""
+    name = row.model if row.replica_id is None else f"{row.model}/{row.replica_id}"
+    return f"{name} (x{row.replicas})" if row.replicas > 1 else name
+
+
+def took_text(seconds: float | None) -> str:
+    """Return a duration a person can compare: 9.1s, 2m05s, 1h02m."""
+    if seconds is None:
+        return ""
+    if seconds < 100:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m{rest:02}s" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02}m"

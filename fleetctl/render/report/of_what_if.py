@@ -1,0 +1,112 @@
+"""What-if: what was supposed, each model before and after, what goes where or nowhere; and the loss of each node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fleetctl.documents.quantity import count_of
+from fleetctl.documents.what_if import Counts, ModelChange, NodeLoss, WhatIf
+from fleetctl.render.answer_text import asked_about, some
+from fleetctl.render.report.model import Column, Report, Table
+from fleetctl.render.report.plan_tables import COUNTS, blocked_table, place_table
+
+SIGNS = {"loseNode": "-", "cordon": "x", "addNode": "+", "scale": "~"}
+BESIDE_FROM = 76
+LOSSES_SHOWN, NAMES_SHOWN, MODELS_SHOWN = 60, 4, 3
+
+MODEL_ROW = (Column("sign", "", name=True), Column("model", "model", name=True), *COUNTS,
+             Column("lost", "lost", terminal="beside"))
+LOSS_ROW = (Column("node", "node", name=True), Column("hardware", "kind", terminal="beside"),
+            Column("lostReplicas", "lost", numeric=True), Column("replaced", "re-placed", numeric=True),
+            Column("missing", "no place", numeric=True), Column("without", "without a place", terminal="beside"))
+
+
+def what_if_report(answer: WhatIf) -> Report:
+    """Return the answer."""
+    changes = [f"  {SIGNS[change.op]} {change.message}" for change in answer.changes]
+    tables = (_models(answer), place_table(answer.created), blocked_table(answer.blocked, "No place for"))
+    each, notes = answer.each_node, list(_notes(answer)) if answer.changes else []
+    if each is not None:
+        notes += _loss_notes(each)
+    return Report(
+        kind="answer",
+        title="What if",
+        heading=(f"What if: {asked_about(answer.fleet, answer.inventory)}; nothing of this is done", *changes),
+        tables=tuple(table for table in (*(tables if changes else ()), *([_losses(each)] if each else ()))
+                     if table.rows),
+        notes=tuple(notes[:-1]),
+        verdict=notes[-1] if notes else "",
+    )
+
+
+def _models(answer: WhatIf) -> Table:
+    rows = [("!" if row.after.blocked > row.before.blocked else "+", row.key,
+             *(_step(getattr(row.before, name), getattr(row.after, name)) for name in Counts.model_fields),
+             _lost(row)) for row in answer.models if row.before != row.after]
+    return Table("model", "Models", MODEL_ROW, tuple(rows), beside_from=BESIDE_FROM)
+
+
+def _step(before: int, after: int) -> str:
+    return str(after) if before == after else f"{before} -> {after}"
+
+
+def _lost(row: ModelChange) -> str:
+    """Say what becomes of the lost replicas of one model."""
+    parts = [f"{count} {words}" for count, words in ((row.replaced, "placed again"), (row.missing, "without a place"),
+                                                     (row.surplus, "beyond the target")) if count]
+    return f"{row.lost} lost: {', '.join(parts)}" if row.lost else ""
+
+
+def _notes(answer: WhatIf) -> Iterator[str]:
+    same = sum(row.before == row.after for row in answer.models)
+    if same:
+        yield f"{count_of(same, 'model')} as today"
+    if answer.unmanaged_lost:
+        yield f"Not this fleet's, and gone with the nodes: {some(answer.unmanaged_lost)}"
+    lost, replaced, surplus, missing = (sum(getattr(row, name) for row in answer.models)
+                                        for name in ("lost", "replaced", "surplus", "missing"))
+    if lost:
+        beyond = f", {surplus} beyond the target" if surplus else ""
+        yield f"Lost: {count_of(lost, 'replica')}; {replaced} placed again, {missing} without a place{beyond}"
+    yield f"Today: {_counts(answer.before)}. Then: {_counts(answer.after)}"
+
+
+def _counts(counts: Counts) -> str:
+    return f"{counts.live} live, {counts.create} to create, {counts.blocked} blocked"
+
+
+def _losses(losses: Sequence[NodeLoss]) -> Table:
+    """Return what the loss of each node alone would cost; nodes with one answer share a row."""
+    rows = [(some(loss.nodes, NAMES_SHOWN), loss.hardware,
+             *(str(_sum(loss, name)) for name in ("lost", "replaced", "missing")), _without(loss))
+            for loss in losses if loss.models]
+    return Table("loss", "If one node is lost", LOSS_ROW, tuple(rows), beside_from=BESIDE_FROM, most=LOSSES_SHOWN,
+                 note="If one node is lost, with the plan applied")
+
+
+def _without(loss: NodeLoss) -> str:
+    found = [f"{model.missing} of {model.model}{f' ({model.code})' if model.code else ''}"
+             for model in loss.models if model.missing]
+    if not found:
+        surplus = _sum(loss, "surplus")
+        return f"{surplus} beyond the target" if surplus else ""
+    rest = len(found) - MODELS_SHOWN
+    return "; ".join(found[:MODELS_SHOWN]) + (f"; and {count_of(rest, 'more model')}" if rest > 0 else "")
+
+
+def _loss_notes(losses: Sequence[NodeLoss]) -> Iterator[str]:
+    nodes = sum(len(loss.nodes) for loss in losses)
+    grave = sum(len(loss.nodes) for loss in losses if _sum(loss, "missing"))
+    idle = sum(len(loss.nodes) for loss in losses if not loss.models)
+    if idle:
+        yield f"{count_of(idle, 'node')} hold{'s' if idle == 1 else ''} nothing of this fleet"
+    if not nodes:
+        yield "There is no node to lose"
+    elif grave:
+        yield f"{grave} of {count_of(nodes, 'node')} cannot be lost without leaving something without a place"
+    else:
+        yield f"Any one of the {count_of(nodes, 'node')} can be lost, and everything finds a place again"
+
+
+def _sum(loss: NodeLoss, name: str) -> int:
+    return sum(getattr(model, name) for model in loss.models)

@@ -1,0 +1,159 @@
+"""A report on a terminal: its heading, its tables, its notes, and the sentence it comes to.
+
+A table is a grid, or a title with a line per row. Everything from a file or a cluster is shown as plain text, never as
+markup or terminal commands. Colours only repeat what signs and words say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from fleetctl.documents.quantity import count_of
+from fleetctl.render.place_text import replica_ranges
+from fleetctl.render.report.model import UNBROKEN, Cell, Column, Report, Table
+from fleetctl.render.report.tones import COUNT_TONES, count_tone, text_tone
+from fleetctl.render.trim import print_trimmed
+from fleetctl.render.visible import visible
+
+COUNTED_SHOWN = 20
+"""A counted table of at most so many rows is listed all the same."""
+
+STYLES = {"good": "green", "bad": "red", "warn": "yellow", "soft": "dim", "calm": "cyan"}
+SIDES = {"- ": "red", "+ ": "green"}
+"""The colours of what was and what is."""
+
+Row = tuple[Cell, ...]
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print the report for a person, with a blank line between its parts."""
+    parts = [part for part in _parts(report, console.width) if part]
+    for number, part in enumerate(parts):
+        if number:
+            console.print()
+        for line in part:
+            print_trimmed(line, console)
+
+
+def _parts(report: Report, width: int) -> Iterator[list[RenderableType]]:
+    yield [Text(visible(line)) for line in report.heading]
+    shown = (table for table in report.tables if "terminal" in table.readers)
+    for _, alike in groupby(shown, key=lambda table: table.key):
+        tables = list(alike)
+        yield list(_lines(tables[0]) if tables[0].line else _grid(tables, width))
+    verdict = [Text(visible(report.verdict), "bold")] if report.verdict else []
+    yield [*(Text(visible(note)) for note in report.notes), *verdict]
+
+
+def _lines(table: Table) -> Iterator[RenderableType]:
+    """Yield the title and a line per row, the further texts of a row below it."""
+    counted = f": {len(table.rows)} ({table.meaning})" if table.meaning else ""
+    yield Text(visible(table.title) + counted, "bold")
+    if table.note:
+        yield _indented(table.note, 2)
+    rows = _together(table)
+    for sign, row in rows[:table.most]:
+        yield _indented(f"{sign} {_head(table, row)}".lstrip(), 2, STYLES.get(text_tone(sign), ""))
+        yield from (_indented(text, 4, SIDES.get(text[:2], "")) for text in _below(table, row))
+    yield from _more(len(rows), table.most, indent=2)
+
+
+def _together(table: Table) -> list[tuple[str, Row]]:
+    """Return each row with its sign; replicas of which all else is the same share a row, as `m/0-2`."""
+    signs = table.signs or ("",) * len(table.rows)
+    if table.columns[0].key != "replica":
+        return list(zip(signs, table.rows, strict=True))
+    names: dict[tuple[str, Row], list[str]] = {}
+    for sign, (name, *rest) in zip(signs, table.rows, strict=True):
+        names.setdefault((sign, tuple(rest)), []).append(str(name))
+    return [(sign, (", ".join(replica_ranges(alike)), *rest)) for (sign, rest), alike in names.items()]
+
+
+def _head(table: Table, row: Row) -> str:
+    """Return the line of a row; a number in it reads with its title, as `2 replicas`."""
+    texts = {column.key: cell if isinstance(cell, str) else next(iter(cell), "")
+             for column, cell in zip(table.columns, row, strict=True)}
+    counts = {column.key: count_of(int(texts[column.key]), column.title.removesuffix("s"))
+              for column in table.columns if column.numeric}
+    return table.line.format_map(texts | counts)
+
+
+def _below(table: Table, row: Row) -> Iterator[str]:
+    """Yield the texts of cells that have several, but for one that is in the line already."""
+    for column, cell in zip(table.columns, row, strict=True):
+        if isinstance(cell, tuple):
+            yield from cell[1:] if f"{{{column.key}}}" in table.line else cell
+
+
+def _grid(tables: Sequence[Table], width: int) -> Iterator[RenderableType]:
+    """Yield one grid of several tables with the same columns, and how many rows are not in it."""
+    counted = [table for table in tables if table.counted and len(table.rows) > COUNTED_SHOWN]
+    rows = [row for table in tables if table not in counted for row in table.rows]
+    most = tables[0].most
+    if tables[0].note:
+        yield Text(visible(tables[0].note), "bold")
+    if rows:
+        yield _grid_of(rows[:most], tables[0], wide=width >= tables[0].beside_from)
+    yield from _more(len(rows), most)
+    for table in counted:
+        yield Text(f"= {len(table.rows)} {table.title} (--format json lists them)", "dim")
+
+
+def _grid_of(rows: Sequence[Row], table: Table, *, wide: bool) -> Grid:
+    """Return the grid; where it is not wide, columns that go `beside` are below the last one that has no numbers."""
+    shown = [(place, column) for place, column in enumerate(table.columns)
+             if column.terminal == "always" or (column.terminal != "never" and any(row[place] for row in rows))]
+    below = [] if wide else [place for place, column in shown if column.terminal == "beside"]
+    kept = [(place, column) for place, column in shown if place not in below]
+    under = max(place for place, column in kept if not column.numeric)
+    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for _, column in kept:
+        grid.add_column(column.title.upper(), justify="right" if column.numeric else "left", overflow="fold",
+                        no_wrap=column.numeric or column.key in UNBROKEN)
+    for row in rows:
+        note = ", ".join(visible(str(row[place])) for place in below if row[place])
+        grid.add_row(*(Group(text, _indented(note, 2, "dim")) if note and place == under else text
+                       for place, text in _texts(row, kept)))
+    return grid
+
+
+def _texts(row: Row, columns: Sequence[tuple[int, Column]]) -> Iterator[tuple[int, Text]]:
+    """Yield the cells of a row with their places.
+
+    The first name is what the row is about, in the colour of the sign before it; one that is indented is a part of the
+    row above. Where there is nothing to show there is a dash, but not at the end of a row nor in a part.
+    """
+    sign = str(row[0]) if columns[0][1].key == "sign" else ""
+    name = next((place for place, column in columns if column.name and column.key != "sign"), None)
+    is_part = name is not None and str(row[name]).startswith("  ")
+    last = columns[-1][0]
+    for place, column in columns:
+        if place == name:
+            yield place, Text(visible(str(row[place])), "dim" if is_part else STYLES.get(text_tone(sign), "bold"))
+        elif row[place] or is_part or (place == last and not column.numeric):
+            yield place, _cell(row[place], column)
+        else:
+            yield place, Text("-")
+
+
+def _cell(cell: Cell, column: Column) -> Text:
+    text = "\n".join(map(visible, [cell] if isinstance(cell, str) else cell))
+    if column.numeric and text.isdecimal():
+        tone = count_tone(column.key, int(text))
+        return Text("-" if tone == "zero" and column.key in COUNT_TONES else text, STYLES.get(tone, ""))
+    return Text(text, "dim" if column.terminal == "beside" else STYLES.get(text_tone(text), ""))
+
+
+def _more(count: int, most: int | None, *, indent: int = 0) -> Iterator[RenderableType]:
+    if most is not None and count > most:
+        yield _indented(f"and {count - most} more (--format json lists them)", indent, "dim")
+
+
+def _indented(text: str, columns: int, style: str = "") -> RenderableType:
+    return Padding(Text(visible(text), style), (0, 0, 0, columns))

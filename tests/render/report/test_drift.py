@@ -1,0 +1,54 @@
+"""Replicas that drift: in a terminal equal ones share a line; what differs is said, and how to replace one."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from fleetctl.documents.plan import Drift
+from fleetctl.render.report.of_plan import plan_report
+from fleetctl.render.report.terminal import print_report
+from tests.render.render_plans import plan, row
+
+WAY_ON = "to replace an outdated one: fleetctl evict m/0, then fleetctl apply starts one with the file's spec"
+ABOVE = Drift(model="m", replica_id=0, code="ABOVE_SLOT_CAP", message="above")
+
+
+def outdated(model: str, replica_id: int, **more: Any) -> Drift:
+    return Drift(**{"model": model, "replica_id": replica_id, "code": "SPEC_CHANGED", "message": "outdated", **more})
+
+
+def shown(*drift: Drift, **parts: Any) -> str:
+    out = io.StringIO()
+    print_report(plan_report(plan(drift=list(drift), **parts)), Console(file=out, width=120))
+    return out.getvalue()
+
+
+def details(drift: Drift, **parts: Any) -> tuple[str, ...]:
+    [finding] = plan_report(plan(drift=[drift], **parts)).findings
+    return finding.details
+
+
+def test_replicas_with_the_same_drift_share_a_line() -> None:
+    text = shown(outdated("m", 0), outdated("m", 1), outdated("m", 2, changes=["x"]), outdated("n", 0),
+                 outdated("m", 4), ABOVE)
+    assert ("Drift: 6 (reported, never acted on)\n"
+            f"  {WAY_ON}\n  m/0-1,4, n/0: outdated\n  m/2: outdated\n    x\n  m/0: above\n") in text
+
+
+def test_an_outdated_one_says_what_differs_and_how_to_replace_it() -> None:
+    assert details(outdated("a b", 3, changes=["args: x -> y"])) == (
+        "args: x -> y", "to replace it: fleetctl evict 'a b/3', then fleetctl apply starts one with the file's spec")
+
+
+def test_one_beyond_the_target_would_not_be_replaced() -> None:
+    surplus = [row("m", 1, 2, surplus=1)]
+    assert plan_report(plan(drift=[outdated("m", 3)], models=surplus)).findings[0].details == ()
+    assert WAY_ON not in shown(outdated("m", 3), models=surplus)
+
+
+def test_other_drift_is_not_cured_by_another_spec() -> None:
+    assert details(ABOVE) == ()
+    assert WAY_ON not in shown(ABOVE)

@@ -1,0 +1,76 @@
+"""A report on a terminal: grids and lines, in narrow windows and wide ones, and nothing that a terminal obeys."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from rich.console import Console
+
+from fleetctl.render.report.model import Column, Report, Table
+from fleetctl.render.report.terminal import print_report
+from tests.render.report.samples import hostile_texts, report
+
+COLUMNS = (Column("sign", "", name=True), Column("key", "model", name=True), Column("create", "create", numeric=True),
+           Column("why", "why", terminal="beside"), Column("note", "note", terminal="filled"))
+GRID = Table("model", "Models", COLUMNS, (("+", "org/a", "2", "new", ""), ("=", "org/b", "0", "well", "")))
+LINES = Table("blocked", "Blocked", (Column("model", "model"), Column("replicas", "replicas", numeric=True),
+                                     Column("why", "why")),
+              (("a", "1", ("first", "second")), ("b", "2", ())), line="{model}: {replicas}", signs=("!", "~"))
+
+
+def shown(*tables: Table, width: int = 80, **console: Any) -> str:
+    out = io.StringIO()
+    print_report(Report(kind="answer", title="", verdict="All is well", tables=tables),
+                 Console(file=out, width=width, **console))
+    return out.getvalue()
+
+
+def test_a_grid_has_room_for_every_column_where_the_window_is_wide() -> None:
+    assert shown(GRID, width=110) == ("   MODEL  CREATE  WHY\n+  org/a       2  new\n=  org/b       -  well\n\n"
+                                      "All is well\n")
+
+
+def test_a_column_that_goes_beside_the_others_is_below_the_name_where_it_is_narrow() -> None:
+    assert shown(GRID).splitlines()[1:3] == ["+  org/a        2", "     new"]
+
+
+def test_a_column_is_left_out_where_all_of_it_is_empty() -> None:
+    noted = replace(GRID, rows=(*GRID.rows, ("=", "org/c", "0", "", "a note")))
+    assert "NOTE" not in shown(GRID, width=110)
+    assert shown(noted, width=110).splitlines()[3].split() == ["=", "org/c", "-", "-", "a", "note"]
+
+
+def test_a_line_has_its_sign_its_count_and_its_further_texts_below() -> None:
+    assert shown(LINES) == ("Blocked\n  ! a: 1 replica\n    first\n    second\n  ~ b: 2 replicas\n\nAll is well\n")
+
+
+def test_a_title_with_a_meaning_counts_the_rows() -> None:
+    assert shown(replace(LINES, meaning="stops nothing else")).startswith("Blocked: 2 (stops nothing else)\n")
+
+
+def test_long_tables_are_cut_and_the_rest_counted() -> None:
+    assert "and 1 more (--format json lists them)" in shown(replace(LINES, most=1))
+    assert "and 1 more (--format json lists them)" in shown(replace(GRID, most=1))
+
+
+def test_a_table_for_others_is_not_shown() -> None:
+    assert shown(replace(GRID, readers=frozenset({"program"}))) == "All is well\n"
+
+
+def test_colours_repeat_what_signs_say_and_can_be_switched_off() -> None:
+    assert "\x1b" not in shown(GRID, LINES, force_terminal=True, color_system=None)
+    assert "\x1b[31m! a: 1 replica" in shown(GRID, LINES, force_terminal=True, color_system="standard")
+
+
+@given(text=hostile_texts)
+@pytest.mark.parametrize("width", [30, 200])
+def test_no_text_can_command_the_terminal_or_leave_its_line(width: int, text: str) -> None:
+    out = io.StringIO()
+    made = report(text, heading=(text,), notes=(text,))
+    tables = tuple(replace(table, line=line, note=text) for table in made.tables for line in ("", "{name}: {why}"))
+    print_report(replace(made, tables=tables), Console(file=out, width=width))
+    assert all(char.isprintable() for line in out.getvalue().split("\n") for char in line)
