@@ -22,10 +22,10 @@ from fleetctl.planner.placement.exact.exact import bound_replicas, examine
 from fleetctl.planner.placement.exact.holdings import Holdings
 from fleetctl.planner.placement.exact.relaxation import MAX_BY_NODE, relax, relax_by_node
 from fleetctl.planner.placement.exact.solve import layout_at
-from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.objective import Level, placed_levels, priorities
 from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.realize import Layout
 
 
 def nothing_placed(problem: Problem) -> tuple[Level, ...]:

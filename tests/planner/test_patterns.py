@@ -11,13 +11,13 @@ from how_many import cases
 from oracle.tiers import without
 from stated import problem_of, realized
 
-from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import layout_levels
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.placement.patterns.goals import stage_worth
+from fleetctl.planner.placement.patterns.master import stage_worth
 from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
 from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.realize import Layout
 
 STEPS = 4_000
 

@@ -13,10 +13,9 @@ from fleetctl.planner.live import sort_out
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.layout import Layout, Piece
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.problem import Problem, state_problem
-from fleetctl.planner.placement.realize import realize
+from fleetctl.planner.placement.realize import Layout, Piece, realize
 
 
 def problem_of(nodes: list[dict[str, Any]], models: list[dict[str, Any]]) -> Problem:

@@ -15,9 +15,19 @@ from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Card, Offer, take
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import effective_policy
-from fleetctl.planner.placement.reasons.codes import CARD_IN_USE, CARD_UNKNOWN, CPU, FITS, GPU, MEMORY, VRAM
-from fleetctl.planner.placement.reasons.offer_kinds import OfferKinds
-from fleetctl.planner.placement.reasons.verdict import Verdict, judge, refusal
+from fleetctl.planner.placement.reasons.node_table import OfferKinds
+from fleetctl.planner.placement.reasons.verdict import (
+    CARD_IN_USE,
+    CARD_UNKNOWN,
+    CPU,
+    FITS,
+    GPU,
+    MEMORY,
+    VRAM,
+    Verdict,
+    judge,
+    refusal,
+)
 
 GIB = 1 << 30
 many = settings(max_examples=cases(150), deadline=None, derandomize=True)

@@ -28,7 +28,7 @@ from fleetctl.planner.placement.worth.expected import Expected
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.exact.exact import Examined
-    from fleetctl.planner.placement.layout import Layout
+    from fleetctl.planner.placement.realize import Layout
 
 REARRANGE_STEPS = 3_000
 """Placements that each round of remove and reinsert may try."""

@@ -8,14 +8,38 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleetctl.planner.placement.claims import GroupShape
 from fleetctl.planner.placement.deal import GangNodes, Members, deal
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.layout import Layout, Piece
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.placement.problem import DemandClass, Gang, Problem, group_of
+
+ANY = -1
+"""A member that may belong to any replica of its class."""
+
+
+class Piece(NamedTuple):
+    """One member to stand on a node: of which class of demand, which of its gangs, and which kind (numbers)."""
+
+    demand: int
+    gang: int
+    kind: int
+    replica: int = ANY
+    """Which replica of the class it belongs to; ANY where they need not be told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How many replicas each class of demand gets, and which members stand on which node."""
+
+    replicas: tuple[int, ...]
+    """By number of the demand class."""
+    stands: Mapping[int, tuple[Piece, ...]]
+    """By number of the node in the ledger; each in an order in which Ray's choice of cards takes all of them."""
 
 
 def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:

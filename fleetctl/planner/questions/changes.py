@@ -9,16 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import MAX_REPLICAS, NodePolicy
-from fleetctl.documents.inventory import Node
+from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, ReplicaMember, dead_node_ids, is_lost
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.selector import matches
 from fleetctl.documents.what_if import Change
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
-from fleetctl.planner.questions.loss import without_node
-from fleetctl.planner.questions.nearest import find_node
+from fleetctl.planner.placement.occupants import without_members
 from fleetctl.planner.questions.new_node import new_nodes
-from fleetctl.planner.questions.typed import selector_of, split_commas
+from fleetctl.planner.questions.shape_syntax import find_node, selector_of, split_commas
 from fleetctl.planner.questions.world import World
 
 CORDON_LABEL = "fleet.io/what-if-cordon"
@@ -115,3 +114,23 @@ def _scale(world: World, text: str) -> tuple[World, Change]:
 def _some(names: list[str]) -> str:
     shown = ", ".join(names[:_EXAMPLES])
     return shown if len(names) <= _EXAMPLES else f"{len(names)} nodes: {shown} and {len(names) - _EXAMPLES} more"
+
+
+def without_node(inventory: Inventory, node_id: str) -> Inventory:
+    """Return the inventory as it would be had this node died; its replicas stay listed, and are lost."""
+    dead = dead_node_ids(inventory)  # what is lost already has given back whatever Ray says it has
+    freed: dict[str, list[ReplicaMember]] = {}
+    for replica in inventory.replicas:
+        if replica.fleet is None or not is_live_on(replica, node_id) or is_lost(replica, dead):
+            continue
+        for member in replica.members:
+            if member.node_id not in (None, node_id):
+                freed.setdefault(str(member.node_id), []).append(member)
+    nodes = [node.model_copy(update={"state": "DEAD"}) if node.id == node_id
+             else without_members(node, freed.get(node.id, ()), sure=False) for node in inventory.nodes]
+    return inventory.model_copy(update={"nodes": nodes})
+
+
+def is_live_on(replica: Replica, node_id: str) -> bool:
+    """Tell whether a replica is live and has a member on the node."""
+    return replica.state in LIVE_STATES and any(member.node_id == node_id for member in replica.members)

@@ -15,11 +15,11 @@ from fleetctl.documents.quantity import SHARE, format_bytes
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
 from fleetctl.planner.questions.hardware import ACCELERATOR_LABEL, hardware
-from fleetctl.planner.questions.nearest import find_node
-from fleetctl.planner.questions.typed import (
+from fleetctl.planner.questions.shape_syntax import (
     bytes_of,
     count_of,
     cpus_of,
+    find_node,
     gpus_of,
     label_of,
     split_commas,

@@ -10,7 +10,7 @@ import re
 
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector
-from fleetctl.planner.questions.typed import (
+from fleetctl.planner.questions.shape_syntax import (
     Words,
     bytes_of,
     count_of,

@@ -13,9 +13,9 @@ from fleetctl.planner.placement.exact.climb import climb, most_replicas
 from fleetctl.planner.placement.exact.columns import Relaxation
 from fleetctl.planner.placement.exact.relaxation import relax, relax_by_node
 from fleetctl.planner.placement.exact.solve import layout_at
-from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.objective import Levels
 from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.realize import Layout
 
 
 @dataclass(frozen=True, slots=True)

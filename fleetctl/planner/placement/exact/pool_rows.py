@@ -17,9 +17,9 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
+from fleetctl.planner.placement.exact.columns import Pool
 from fleetctl.planner.placement.exact.holdings import Holdings, picks_blindly
 from fleetctl.planner.placement.exact.linear import LinearModel
-from fleetctl.planner.placement.exact.pools import Pool
 from fleetctl.planner.placement.exact.tally import Tally
 
 MAX_STEPS = 12

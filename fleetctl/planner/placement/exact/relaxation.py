@@ -11,9 +11,8 @@ only makes the bound weaker.
 
 from __future__ import annotations
 
-from fleetctl.planner.placement.exact.columns import Relaxation, limits_values, needs_replicas
+from fleetctl.planner.placement.exact.columns import Grain, Pool, Relaxation, limits_values, needs_replicas, pool_nodes
 from fleetctl.planner.placement.exact.model_rows import ModelRows
-from fleetctl.planner.placement.exact.pools import Grain, Pool, pool_nodes
 from fleetctl.planner.placement.exact.tally import Tally, count_up
 from fleetctl.planner.placement.problem import Problem
 

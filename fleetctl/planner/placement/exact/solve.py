@@ -11,9 +11,9 @@ import numpy as np
 from fleetctl.planner.placement.arrays import Floats
 from fleetctl.planner.placement.creation_order import creation_order
 from fleetctl.planner.placement.exact.columns import EVERYBODY, Owner, Relaxation
-from fleetctl.planner.placement.layout import Layout, Piece
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.realize import Layout, Piece
 
 Spots = list[tuple[int, int]]
 """(node, how many members stand there)."""

@@ -15,13 +15,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from fleetctl.planner.placement.creation_order import creation_order
-from fleetctl.planner.placement.layout import Layout, Piece
 from fleetctl.planner.placement.objective import layout_levels
 from fleetctl.planner.placement.patterns.dive import Dive
-from fleetctl.planner.placement.patterns.goals import stage_worth
-from fleetctl.planner.placement.patterns.master import Master, Pattern
+from fleetctl.planner.placement.patterns.master import Master, Pattern, stage_worth
 from fleetctl.planner.placement.patterns.pricing import Claims, Pricer, node_view
 from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.realize import Layout, Piece
 
 
 def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None = None) -> Layout | None:

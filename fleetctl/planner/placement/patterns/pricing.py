@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Floats, Ints
 from fleetctl.planner.placement.ledger.cards import Offer, share_of
-from fleetctl.planner.placement.patterns.fills import Fills, Frame, joined, merged, nothing, trimmed
-from fleetctl.planner.placement.patterns.limits import state_limits
+from fleetctl.planner.placement.patterns.fills import Fills, Frame, joined, merged, nothing, state_limits, trimmed
 from fleetctl.planner.placement.problem import NodeClass, Problem
 
 KEEP_ON_CARD, KEEP_ON_NODE = 300, 160

@@ -17,8 +17,8 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.occupants import Occupant
-from fleetctl.planner.placement.reasons.codes import CPU, FITS, MEMORY
 from fleetctl.planner.placement.reasons.node_table import NodeTable
+from fleetctl.planner.placement.reasons.verdict import CPU, FITS, MEMORY
 
 MAX_KEPT = 64
 NEVER = 1 << 30

@@ -15,8 +15,7 @@ from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.reasons.addition import find_addition, why_nothing
-from fleetctl.planner.placement.reasons.explain import Explanation, explain
-from fleetctl.planner.placement.reasons.mismatch import DID_YOU_MEAN, UNKNOWN_LABEL
+from fleetctl.planner.placement.reasons.explain import DID_YOU_MEAN, UNKNOWN_LABEL, Explanation, explain
 from fleetctl.planner.placement.reasons.node_shapes import NodeShapes
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.room import Room, RoomSearch

@@ -18,10 +18,10 @@ import numpy as np
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.occupants import Occupant, Occupants
-from fleetctl.planner.placement.reasons.codes import CARD_UNKNOWN, FITS, NO_NODES
 from fleetctl.planner.placement.reasons.pools import NEVER, Pool, Pools
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, count_placed, helpful_places
+from fleetctl.planner.placement.reasons.verdict import CARD_UNKNOWN, FITS, NO_NODES
 
 NODES_TRIED = 4
 """Nodes looked at closely, one after the other, when one is sought."""

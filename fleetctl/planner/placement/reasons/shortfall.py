@@ -11,7 +11,8 @@ from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
-from fleetctl.planner.placement.reasons.codes import (
+from fleetctl.planner.placement.reasons.node_table import NodeTable
+from fleetctl.planner.placement.reasons.verdict import (
     CLOSEST_FIRST,
     CORDONED,
     DRAINING,
@@ -20,9 +21,8 @@ from fleetctl.planner.placement.reasons.codes import (
     NO_NODES,
     SLOTS,
     SPREAD,
+    Verdicts,
 )
-from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.verdict import Verdicts
 from fleetctl.planner.placement.reasons.words import amount, need_text
 
 MAX_EXAMPLES = 5

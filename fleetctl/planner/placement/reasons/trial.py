@@ -11,8 +11,8 @@ from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.reasons.codes import FITS
 from fleetctl.planner.placement.reasons.node_table import NodeTable
+from fleetctl.planner.placement.reasons.verdict import FITS
 
 MAX_MEMBERS = 256
 """Replicas of more members are not tried."""

@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from fleetctl.documents.nearest import nearest
+from fleetctl.documents.inventory import Inventory, Node
+from fleetctl.documents.nearest import did_you_mean, nearest
 from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_gpus
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.errors import UsageError
@@ -97,3 +98,15 @@ def _amount(parse: Callable[[], _Amount], text: str, flag: str, allowed: str, me
     except (ValueError, OverflowError):
         hint = f"did you mean {meant}?" if meant else None
         raise UsageError(f"{flag}: {text!r} is not {allowed}", hint=hint) from None
+
+
+def find_node(name: str, inventory: Inventory, flag: str) -> Node:
+    """Return the node of that name or id; raises UsageError, with the nearest name, when there is none."""
+    found = [node for node in inventory.nodes if name in (node.name, node.id)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        ids = ", ".join(node.id for node in found)
+        raise UsageError(f"{flag} {name}: {len(found)} nodes have this name", hint=f"name one by its id: {ids}")
+    raise UsageError(f"{flag} {name}: the inventory has no such node",
+                     hint=did_you_mean(name, (node.name for node in inventory.nodes)) or "see `fleetctl inventory`")
