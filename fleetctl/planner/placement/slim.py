@@ -19,6 +19,7 @@ import numpy as np
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, MemberShape, ReplicaShape
 from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.exact.tally import Tally, count_up
 from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Stand
@@ -65,88 +66,37 @@ class SlimProblem:
 
 def slim_down(problem: Problem, demands: Sequence[Demand]) -> SlimProblem:
     """Leave out of `problem`, and of its `demands`, what cannot bind. The ledger of `problem` is not changed."""
-    table = _Table.of(problem)
-    kept = _what_binds(problem, table)
+    tally = count_up(problem)
+    possible = np.array([tally.most(kind) > 0 for kind in range(len(problem.kinds))], dtype=bool)
+    kept = _what_binds(problem, tally, possible.reshape(len(problem.kinds), len(problem.nodes)))
     ledger = Ledger.opened(problem.ledger.nodes, [], {})
     _open_slim(ledger, problem.ledger, kept)
-    kinds = _slim_kinds(problem, table, kept, ledger)
+    kinds = _slim_kinds(problem, possible, kept, ledger)
     slim = tuple(replace(demand, shape=_slim_shape(demand.shape, kinds)) for demand in demands)
     return SlimProblem(ledger, slim, {demand.place: demand for demand in demands})
 
 
-@dataclass(frozen=True)
-class _Table:
-    """Kinds (rows) against node classes (columns), as arrays; `possible` = may stand there, as far as sums tell."""
-
-    gpus: Ints
-    cpus: Ints
-    memory: Ints
-    whole: Ints
-    """Clean cards that are free as a whole."""
-    least_vram: Ints
-    """The least memory free on such a card; -1 = unknown on one of them."""
-    shared_vram: Ints
-    shared_share: Ints
-    """Memory and share left on the clean card with least memory per share."""
-    possible: Flags
-
-    @classmethod
-    def of(cls, problem: Problem) -> _Table:
-        rows = _rows([node.offer for node in problem.nodes])
-        columns = np.array(rows, dtype=np.int64).reshape(len(rows), 9).T
-        gpus, cpus, memory, whole, least, fv, fs, most_share, most_vram = columns
-        claims = [claim for claim, _ in problem.kinds]
-        allowed = np.zeros((len(claims), len(problem.nodes)), dtype=bool)
-        for place, node in enumerate(problem.nodes):
-            allowed[list(node.allowed), place] = True
-        for kind, claim in enumerate(claims):
-            row = allowed[kind]
-            row &= (gpus >= claim.gpus) & (cpus >= claim.cpus) & (memory >= claim.memory)
-            row &= whole >= claim.whole_cards if claim.whole_cards else most_share >= claim.gpus
-            if claim.wants_card:
-                row &= (most_share > 0) & (most_vram >= claim.vram)
-        return cls(gpus, cpus, memory, whole, least, fv, fs, allowed)
-
-
-def _rows(offers: Sequence[Offer]) -> list[tuple[int, ...]]:
-    """Return one row per offer; nodes that are full share their cards, which are looked at once."""
-    known: dict[int, tuple[int, ...]] = {}
-    for offer in offers:
-        if id(offer.cards) not in known:
-            known[id(offer.cards)] = _card_columns(offer.cards)
-    return [(offer.free_gpus, offer.free_cpus, offer.free_memory, *known[id(offer.cards)]) for offer in offers]
-
-
-def _card_columns(cards: Sequence[Card]) -> tuple[int, ...]:
-    clean = [card for card in cards if not card.dirty and card.free_share > 0]
-    least = min(clean, key=lambda card: ((card.free_vram or 0) / card.free_share, card.index), default=None)
-    whole = [card for card in clean if card.fully_free]
-    return (
-        len(whole), min((-1 if card.free_vram is None else card.free_vram for card in whole), default=0),
-        0 if least is None else least.free_vram or 0, 1 if least is None else least.free_share,
-        max((card.free_share for card in cards), default=0),
-        max((card.free_vram or 0 for card in clean), default=0),
-    )
-
-
-def _what_binds(problem: Problem, table: _Table) -> Kept:
+def _what_binds(problem: Problem, tally: Tally, possible: Flags) -> Kept:
+    """`possible` = by kind and class of nodes, whether a member may stand there, as far as sums show."""
     claims = [claim for claim, _ in problem.kinds]
-    by_memory_alone = any(claim.vram and not claim.gpus for claim in claims)
-    whole = shares = by_memory_alone
+    cards, nodes = tally.cards, len(problem.nodes)
+    whole = shares = any(claim.vram and not claim.gpus for claim in claims)
     for kind, claim in enumerate(claims):
-        here = table.possible[kind]
+        here = np.flatnonzero(possible[kind])
         if claim.vram and claim.whole_cards:
-            whole = whole or bool((claim.vram > table.least_vram[here]).any())
+            whole = whole or bool((tally.free_cards(claim.vram) < tally.free_cards(0))[here].any())
         elif claim.vram:
-            short = claim.vram * table.shared_share[here] > claim.gpus * table.shared_vram[here]
-            shares = shares or bool(short.any())
+            short = claim.vram * cards.share > claim.gpus * np.maximum(cards.vram, 0)
+            shares = shares or bool(np.bincount(cards.node[short], minlength=nodes)[here].any())
     return Kept(
-        _may_run_out([claim.cpus for claim in claims], table.cpus, problem, table),
-        _may_run_out([claim.memory for claim in claims], table.memory, problem, table), whole, shares,
+        _may_run_out([claim.cpus for claim in claims], tally.cpus, problem, tally, possible),
+        _may_run_out([claim.memory for claim in claims], tally.memory, problem, tally, possible), whole, shares,
     )
 
 
-def _may_run_out(amounts: Sequence[int], free: Ints, problem: Problem, table: _Table) -> bool:
+def _may_run_out(
+    amounts: Sequence[int], free: Ints, problem: Problem, tally: Tally, possible: Flags
+) -> bool:
     """Tell whether some node could run out of a resource before its cards are used up.
 
     Members with a share of cards take at most the dearest one's amount per GPU unit for all the share there is; members
@@ -160,12 +110,12 @@ def _may_run_out(amounts: Sequence[int], free: Ints, problem: Problem, table: _T
         if not amounts[kind]:
             continue
         if claim.gpus:
-            dearest = np.maximum(dearest, np.where(table.possible[kind], amounts[kind] / claim.gpus, 0))
+            dearest = np.maximum(dearest, np.where(possible[kind], amounts[kind] / claim.gpus, 0))
         elif claim.wants_card:
             return True
         else:
-            bare += np.where(table.possible[kind], amounts[kind] * _members_on_a_node(problem, kind), 0)
-    need = np.ceil(dearest * np.maximum(table.gpus, 0) * (1 + 1e-9)) + bare
+            bare += np.where(possible[kind], amounts[kind] * _members_on_a_node(problem, kind), 0)
+    need = np.ceil(dearest * np.maximum(tally.gpus, 0) * (1 + 1e-9)) + bare
     return bool((need > free).any())
 
 
@@ -208,12 +158,12 @@ def _slim_offer(offer: Offer, cards: tuple[Card, ...], kept: Kept) -> Offer:
                  offer.empty)
 
 
-def _slim_kinds(problem: Problem, table: _Table, kept: Kept, ledger: Ledger) -> dict[Kind, Kind]:
+def _slim_kinds(problem: Problem, possible: Flags, kept: Kept, ledger: Ledger) -> dict[Kind, Kind]:
     """Return the slim kind of each kind; its selector stands for the set of nodes on which it is possible at all."""
     selectors: dict[bytes, tuple[tuple[str, str], ...]] = {}
     kinds: dict[Kind, Kind] = {}
     for number, (claim, selector) in enumerate(problem.kinds):
-        row = table.possible[number]
+        row = possible[number]
         sign = np.packbits(row).tobytes()
         if sign not in selectors:
             selectors[sign] = (("", str(len(selectors))),)

@@ -8,7 +8,6 @@ which is small, by nodes.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -59,33 +58,6 @@ def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
     return (taken.risky, stranded, before.empty, memory, share_left, whole_left, left.free_cpus)
 
 
-class Candidates(ABC):
-    """Nodes that can take one claim now."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[int]:
-        """Yield the fitting nodes, good ones first."""
-
-    @abstractmethod
-    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
-        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
-
-    @abstractmethod
-    def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
-        """Return all nodes that `allowed` accepts, best first."""
-
-    @abstractmethod
-    def in_order(self) -> Iterator[tuple[FitKey, int]]:
-        """Yield the fitting nodes as they stand now with how well each fits, best first, then in ledger order."""
-
-    @abstractmethod
-    def fit(self, node: int) -> FitKey | None:
-        """Return how well a node fits as it stands; None = not at all."""
-
-
 @dataclass(slots=True)
 class Fits:
     """How well one claim fits each numbered offer in each area; None = not at all. Worked out once per offer."""
@@ -124,7 +96,7 @@ class Fits:
 
 
 @dataclass(slots=True)
-class FleetCandidates(Candidates):
+class FleetCandidates:
     """Candidates among all open nodes that a selector allows."""
 
     cells: Cells
@@ -183,10 +155,6 @@ class FleetCandidates(Candidates):
             for node in nodes[0] if len(nodes) == 1 else merge(*nodes):
                 yield key, node
 
-    def fit(self, node: int) -> FitKey | None:
-        """Return how well a node fits as it stands; None = not at all."""
-        return self.fits.on(node)
-
     def _follow(self) -> None:
         cells = self.cells
         cells.follow()
@@ -227,7 +195,7 @@ class FleetCandidates(Candidates):
 
 
 @dataclass(slots=True)
-class DomainCandidates(Candidates):
+class DomainCandidates:
     """Candidates among a few nodes: those of one domain that a selector allows, ascending."""
 
     places: Sequence[int]
@@ -253,15 +221,15 @@ class DomainCandidates(Candidates):
         """Yield the fitting nodes as they stand now with how well each fits, best first, then in ledger order."""
         return iter(sorted((key, node) for key, _, node in self._ranked(None, lambda _: 0)))
 
-    def fit(self, node: int) -> FitKey | None:
-        """Return how well a node fits as it stands; None = not at all."""
-        return self.fits.on(node)
-
     def _ranked(self, allowed: Allowed | None, spread: Spread) -> Iterator[tuple[FitKey, int, int]]:
         for node in self.places:
-            key = self.fit(node)
+            key = self.fits.on(node)
             if key is not None and (allowed is None or allowed(node)):
                 yield key, spread(node), node
+
+
+Candidates = FleetCandidates | DomainCandidates
+"""Nodes that can take one claim now."""
 
 
 def _least_crowded(nodes: Iterator[int], allowed: Allowed | None, spread: Spread) -> tuple[int, int] | None:

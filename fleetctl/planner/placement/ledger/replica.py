@@ -137,13 +137,13 @@ class Placer:
         while left:
             node = candidates.best(allowed, crowded)
             while node is not None and left:
-                fit = None if allowed else candidates.fit(node)
+                fit = None if allowed else candidates.fits.on(node)
                 taken = ledger.take(node, seat.claim)
                 if taken is None:
                     return
                 yield (Stand(seat, node, taken.gpus, ledger.take_slots(shape.key, (node,))[node]),)
                 left -= 1
-                again = None if fit is None else candidates.fit(node)
+                again = None if fit is None else candidates.fits.on(node)
                 if fit is None or again is None or again >= fit:
                     break  # another node may be as good now
             if node is None:

@@ -88,7 +88,7 @@ class Spreading:
         """Note that a replica was placed on the node that was the best."""
         value = self.crowding.value_of(node)
         heappop(self._waiting[value])
-        fit = self.candidates.fit(node)
+        fit = self.candidates.fits.on(node)
         if fit is not None:
             heappush(self._waiting[value], (fit, self.count(node), node))
         self._enter(value)
