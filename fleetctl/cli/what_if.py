@@ -84,10 +84,10 @@ def what_if(
     at once. Nothing is changed in the cluster or in any file.
     """
     from fleetctl.cli.asking import read_world
-    from fleetctl.planner.questions.changes import Supposed
+    from fleetctl.planner.questions.changes import Changes
     from fleetctl.planner.questions.what_if import what_if as answer_what_if
 
-    supposed = Supposed(tuple(lose_node or ()), tuple(cordon or ()), tuple(add_node or ()), tuple(scale or ()))
+    supposed = Changes(tuple(lose_node or ()), tuple(cordon or ()), tuple(add_node or ()), tuple(scale or ()))
     world = read_world(files, inventory=inventory, address=address, namespace=namespace, adopt_from=adopt_from)
     answer = answer_what_if(world, supposed, each_node=each_node)
     _show(answer, output_format)

@@ -77,7 +77,7 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
     free = [demand for demand in demands if not state.models[demand.shape.key].claimed_by]
     placer, before = Placer(ledger), ledger.copied()
-    packing = pack(free, placer, expected=expect(fleet, inventory, state, shapes), settle=False)
+    packing = pack(free, placer, expected=expect(fleet, inventory, state, shapes), on_ledger=False)
     placed = packing.placed
     all_placed = len(placed) == sum(demand.missing for demand in free)
     occupants, repacked = Occupants((), ()), None
@@ -101,7 +101,7 @@ def _occupants(
     fleet: ResolvedFleet, inventory: Inventory, state: LiveState, placed: Sequence[Placed], ledger: Ledger
 ) -> Occupants:
     found = look_around(inventory.nodes, ledger.nodes, state.running, {model.key: model for model in fleet.models})
-    found.everybody += planned(placed, fleet.models, lambda key, count: state.models[key].new_ids(count))
+    found.replicas += planned(placed, fleet.models, lambda key, count: state.models[key].new_ids(count))
     return found
 
 

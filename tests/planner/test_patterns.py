@@ -32,7 +32,7 @@ def reaches(problem: Problem, layout: Layout) -> list[tuple[int, int, int]]:
     """Return what a layout reaches, once the ledger has agreed that it stands."""
     promised = [tuple(level) for level in layout_levels(problem, layout.replicas)]
     assert [tuple(level) for level in realized(problem, layout)] == promised
-    held = Counter(piece.demand for pieces in layout.stands.values() for piece in pieces)
+    held = Counter(piece.demand for pieces in layout.assignments.values() for piece in pieces)
     for number, demand in enumerate(problem.demands):
         members = sum(gang.size * gang.copies for gang in demand.gangs)
         assert held[number] == layout.replicas[number] * members

@@ -1,7 +1,7 @@
 """Who holds what on which node: every live replica, ours and others', and every one that a plan would create.
 
 The one view of it: remedies, what moving would gain, the loss of a node and the placement map look here. A ledger knows
-what is left; to say what would be left without somebody, one has to begin at the inventory again.
+what is left; what would be left without some replica is worked out from the inventory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
-from fleetctl.planner.placement.ledger.stock import offer_of
+from fleetctl.planner.placement.ledger.node_offer import offer_of
 
 NOTHING: Mapping[int, tuple[Any, ...]] = {}
 
@@ -81,13 +81,13 @@ class Occupants:
 
     nodes: Sequence[Node]
     facts: Sequence[LedgerNode]
-    everybody: list[Occupant] = field(default_factory=list)
+    replicas: list[Occupant] = field(default_factory=list)
 
     @cached_property
     def by_place(self) -> Mapping[int, Sequence[int]]:
         """The numbers of those on each node, in order."""
         found: dict[int, list[int]] = {}
-        for number, one in enumerate(self.everybody):
+        for number, one in enumerate(self.replicas):
             for place in one.live or one.planned:
                 found.setdefault(place, []).append(number)
         return found
@@ -104,11 +104,11 @@ class Occupants:
         """
         leaving, staying, fits = list[ReplicaMember](), list[ReplicaMember](), True
         for number in self.here(place):
-            (leaving if number in gone else staying).extend(self.everybody[number].live.get(place, ()))
+            (leaving if number in gone else staying).extend(self.replicas[number].live.get(place, ()))
         node = without_members(self.nodes[place], leaving, sure=sure)
         offer = offer_of(node, staying, self.facts[place].policy)
         for number in self.here(place):
-            for new in self.everybody[number].planned.get(place, ()) if number not in gone else ():
+            for new in self.replicas[number].planned.get(place, ()) if number not in gone else ():
                 taken = take(offer, new.claim)
                 offer, fits = (offer, False) if taken is None else (taken.left, fits)
         return offer, fits
@@ -118,7 +118,7 @@ def look_around(
     nodes: Iterable[Node], facts: Sequence[LedgerNode], running: Sequence[tuple[Replica, bool]],
     models: Mapping[str, ResolvedModel],
 ) -> Occupants:
-    """Return everybody who runs; `running` = live replicas in a fixed order, and whether each is ours."""
+    """Return all replicas that run; `running` = live replicas in a fixed order, and whether each is ours."""
     documents = {node.id: node for node in nodes}
     places = {node.id: place for place, node in enumerate(facts)}
     beyond = _beyond_target(running, models)
@@ -150,7 +150,7 @@ def planned(
            for place, count in Counter(one.demand.place for one in placed).items()}
     for one in placed:
         model = models[one.demand.place]
-        members = _by_place((stand.node, Planned(stand.seat.claim, stand.gpus)) for stand in one.stands)
+        members = _by_place((new.node, Planned(new.seat.claim, new.gpus)) for new in one.assignments)
         yield Occupant(model.key, next(ids[one.demand.place]), priority=model.priority, planned=members)
 
 

@@ -116,7 +116,7 @@ class _Counter:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """How many replicas were taken, how many could have been at most, and how many members stand on which node."""
+    """How many replicas were taken, how many could have been at most, and how many members are on which node."""
 
     replicas: int
     at_most: int
@@ -132,7 +132,7 @@ def fill(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
     bound = upper_bound([demand], ledger)
     asked = Demand(shape, min(limit, bound.replicas), 1, 0, 0)
     placed = pack([asked], Placer(ledger)).placed
-    members = Counter(stand.node for one in placed for stand in one.stands)
+    members = Counter(assigned.node for one in placed for assigned in one.assignments)
     return Filled(len(placed), min(limit, bound.replicas), bound.method, dict(members))
 
 
@@ -150,7 +150,7 @@ def _fill_singly(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
         count = 0
         while count < left and (allowed is None or allowed(node)) and ledger.take(node, seat.claim) is not None:
             count += 1
-            if allowed is not None:  # where there is no cap, nobody asks for slots
+            if allowed is not None:  # where there is no cap, slots are not asked for
                 ledger.take_slots(shape.key, (node,))
         if count:
             members[node] = count

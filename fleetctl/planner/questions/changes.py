@@ -1,4 +1,4 @@
-"""Changes made in thought: lose a node, cordon some, add some, scale a model. Each gives another world.
+"""Supposed changes: lose a node, cordon some, add some, scale a model. Each gives another world.
 
 Nothing is done. They are applied in one fixed order (add, lose, cordon, scale), not in that of the command line.
 """
@@ -21,14 +21,14 @@ from fleetctl.planner.questions.shape_syntax import find_node, selector_of, spli
 from fleetctl.planner.questions.world import World
 
 CORDON_LABEL = "fleet.io/what-if-cordon"
-"""Carried by nodes that are cordoned in thought, so that a name as well as a selector becomes one policy."""
+"""Carried by nodes that are supposed to be cordoned, so that a name as well as a selector becomes one policy."""
 
 _EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Supposed:
-    """What a person supposes, as typed: each list holds the values of one flag."""
+class Changes:
+    """Changes to try, as typed: each list holds the values of one flag."""
 
     lose: tuple[str, ...] = ()
     cordon: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Supposed:
 Step = Callable[[World, str], tuple[World, Change]]
 
 
-def changed(world: World, supposed: Supposed) -> tuple[World, list[Change]]:
+def changed(world: World, supposed: Changes) -> tuple[World, list[Change]]:
     """Return the world after everything that is supposed, and each change in words.
 
     Raises UsageError for names, shapes and numbers that mean nothing here.
@@ -132,5 +132,5 @@ def without_node(inventory: Inventory, node_id: str) -> Inventory:
 
 
 def is_live_on(replica: Replica, node_id: str) -> bool:
-    """Tell whether a replica is live and has a member on the node."""
+    """Return whether a replica is live and has a member on the node."""
     return replica.state in LIVE_STATES and any(member.node_id == node_id for member in replica.members)

@@ -1,6 +1,6 @@
-"""The shape of a replica that nobody has written into a fleet file yet: what `capacity --shape` takes.
+"""The shape of a replica that is not in a fleet file yet: what `capacity --shape` takes.
 
-`0.5`, `8` and `2x8` (a gang of 2 members with 8 GPUs each) stand for GPUs alone; `gpus=8,vram=120Gi,cpus=16 x2` says
+`0.5`, `8` and `2x8` (a gang of 2 members with 8 GPUs each) mean GPUs alone; `gpus=8,vram=120Gi,cpus=16 x2` says
 more. `selector=KEY=EXPRESSION` may be given several times.
 """
 

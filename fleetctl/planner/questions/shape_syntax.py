@@ -27,7 +27,7 @@ _Amount = TypeVar("_Amount")
 
 
 def split_times(text: str) -> tuple[str, int]:
-    """Return what was typed and how often: `gpus=8 x2` is (`gpus=8`, 2); without a count it is 1."""
+    """Return what was typed and how many times: `gpus=8 x2` is (`gpus=8`, 2); without a count it is 1."""
     match = _TIMES.fullmatch(text.strip())
     return (match[1].strip(), int(match[2])) if match else (text.strip(), 1)
 
@@ -43,7 +43,7 @@ def words(parts: Sequence[str], known: Sequence[str], flag: str, example: str) -
     for part in parts:
         key, equals, value = part.partition("=")
         if not equals or not value.strip():
-            raise UsageError(f"{flag}: {part!r} is no shape", hint=f"write {example}; keys are {', '.join(known)}")
+            raise UsageError(f"{flag}: {part!r} is not a shape", hint=f"write {example}; keys are {', '.join(known)}")
         if key.strip() not in known:
             near = nearest(key.strip(), known)
             hint = f"did you mean {near}={value}?" if near else f"KEY is one of {', '.join(known)}"
@@ -83,7 +83,7 @@ def label_of(text: str, flag: str) -> tuple[str, str]:
 
 
 def selector_of(text: str, flag: str) -> tuple[str, str]:
-    """Return key and expression of `KEY=EXPRESSION`; raises UsageError for what is no label selector."""
+    """Return key and expression of `KEY=EXPRESSION`; raises UsageError for text that is not a label selector."""
     key, expression = label_of(text, flag)
     try:
         parse_requirement(expression)

@@ -30,7 +30,7 @@ class Bound(NamedTuple):
 
 
 def upper_bound(demands: Sequence[Demand], ledger: Ledger) -> Bound:
-    """Bound the new replicas all `demands` together can get on the ledger as it stands now (before packing)."""
+    """Bound the new replicas all `demands` together can get on the ledger in its present state (before packing)."""
     return count_bound(count_up(state_problem(demands, ledger)))
 
 

@@ -19,7 +19,7 @@ Domains = tuple[tuple[str, str | None], ...]
 
 
 class Grain(IntEnum):
-    """How finely a model tells nodes apart: the finer, the nearer to the truth, and the larger."""
+    """How finely a model distinguishes nodes: the finer, the nearer to the truth, and the larger."""
 
     NODES = 0
     """Every node by itself: what fits is then exactly what the rows allow."""
@@ -31,7 +31,7 @@ class Grain(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Nodes that a model does not tell apart, by node class (row of the tally)."""
+    """Nodes that a model does not distinguish, by node class (row of the tally)."""
 
     rows: Ints
     nodes: tuple[tuple[int, ...], ...]
@@ -52,7 +52,7 @@ class Pool:
 
 
 def pool_nodes(tally: Tally, grain: Grain) -> tuple[Pool, ...]:
-    """Put the nodes together that a model of this grain does not tell apart."""
+    """Put the nodes together that a model of this grain does not distinguish."""
     flags = np.array([tally.usable(kind) for kind in range(len(tally.problem.kinds))], dtype=bool)
     flags = flags.reshape(len(tally.problem.kinds), len(tally.nodes))
     packed = np.packbits(flags, axis=0).T
@@ -76,15 +76,15 @@ def _pool(parts: Sequence[tuple[int, tuple[int, ...]]], flags: Flags, tally: Tal
 
 
 class Owner(NamedTuple):
-    """Whose members a column counts: one gang of one class of demand (numbers), or -1, -1 for everybody's."""
+    """Whose members a column counts: one gang of one class of demand (numbers), or -1, -1 for all classes together."""
 
     demand: int
     gang: int
     replica: int = ANY
-    """Which replica, where they are told apart."""
+    """Which replica, where they are distinguished."""
 
 
-EVERYBODY = Owner(-1, -1)
+SHARED = Owner(-1, -1)
 
 
 class Made(NamedTuple):
@@ -111,7 +111,7 @@ class Relaxation:
     tally: Tally
     pools: tuple[Pool, ...]
     by_replica: bool = False
-    """Replicas of several members are told apart where slots or a spread's limit may bind."""
+    """Replicas of several members are distinguished where slots or a spread's limit may bind."""
     model: LinearModel = field(default_factory=LinearModel)
     replicas: list[int] = field(default_factory=list)
     """Column of the new replicas, by class of demand."""
@@ -122,14 +122,14 @@ class Relaxation:
 
     @property
     def is_by_node(self) -> bool:
-        """Whether every node is told apart."""
+        """Whether every node is distinguished."""
         return all(pool.node is not None for pool in self.pools)
 
 
 def needs_replicas(demand: DemandClass, tally: Tally) -> bool:
-    """Tell whether slots or a spread's limit may bind for replicas that touch a node, or a value, with several members.
+    """Return whether slots or a spread's limit may bind for replicas with several members on a node or a value.
 
-    A gang whose ranks stand apart takes as many slots of a node as members.
+    A gang whose ranks are on different nodes takes as many slots of a node as members.
     """
     slots = tally.slots(demand)
     if demand.shape.size == 1 or slots is None or int(slots.min(initial=demand.missing)) >= demand.missing:
@@ -139,5 +139,5 @@ def needs_replicas(demand: DemandClass, tally: Tally) -> bool:
 
 
 def limits_values(demand: DemandClass) -> bool:
-    """Tell whether the spread of a class has a limit that several nodes share."""
+    """Return whether the spread of a class has a limit that several nodes share."""
     return demand.limit is not None and not demand.limit.per_node

@@ -40,7 +40,7 @@ class CardClass(NamedTuple):
 
     whole: bool
     vram: int
-    """Only told apart on whole cards, where members that take whole cards compete for it."""
+    """Only distinguished on whole cards, where members that take whole cards compete for it."""
     packings: tuple[tuple[int, ...], ...]
 
 

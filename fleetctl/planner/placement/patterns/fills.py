@@ -94,7 +94,7 @@ class Fills:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a filling may use, and how promising ones are told: `room` (resources,), `price` (resources,) value per
+    """What a filling may use, and what makes one promising: `room` (resources,), `price` (resources,) value per
     unit, `cells` (resources,) of the grid, `keep` the number of fillings kept, `counters` those that must not
     overflow."""
 

@@ -102,7 +102,7 @@ EXCHANGED = 2
 
 def stage_worth(problem: Problem, priority: int, reached: Sequence[int]) -> Worth:
     """Return the worth of replicas while one priority is maximised; `reached` = replicas placed of those above it."""
-    yard = float(max((node.offer.free_gpus for node in problem.nodes), default=0)) / SHARE + 1
+    most_cards = float(max((node.offer.free_gpus for node in problem.nodes), default=0)) / SHARE + 1
     ranks = problem.priorities
     first, further, most_first, most_further = [], [], [], []
     scale = 0.0
@@ -113,14 +113,14 @@ def stage_worth(problem: Problem, priority: int, reached: Sequence[int]) -> Wort
         top = demand.missing
         if above and (have == top or above > EXCHANGED or not demand.gpu_units):
             top = have
-            values = (2 * yard) ** min(above, EXCHANGED) * size, (2 * yard) ** min(above, EXCHANGED) * size
+            values = (2 * most_cards) ** min(above, EXCHANGED) * size, (2 * most_cards) ** min(above, EXCHANGED) * size
         elif above:
-            values = (2 * yard) ** above * (own + yard * size), (2 * yard) ** above * own
+            values = (2 * most_cards) ** above * (own + most_cards * size), (2 * most_cards) ** above * own
         elif demand.priority == priority:
-            values = own + yard * size, own
+            values = own + most_cards * size, own
             scale += own * demand.missing
         else:
-            values = BELOW * (own + yard * size), BELOW * own
+            values = BELOW * (own + most_cards * size), BELOW * own
         served = min(top, demand.unserved)
         first.append(values[0])
         further.append(values[1])

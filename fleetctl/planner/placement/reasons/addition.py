@@ -1,4 +1,4 @@
-"""The smallest addition that would make a replica fit: how many empty nodes of which shape, tried before it is told.
+"""The smallest addition that would make a replica fit: how many empty nodes of which shape; each is tried first.
 
 Shapes that exist in the inventory and match the selector come first, the smallest that does; where none does, a shape
 is derived from the claim. Counted for the model alone, on what this plan leaves.

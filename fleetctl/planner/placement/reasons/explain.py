@@ -1,6 +1,6 @@
 """Why a model got fewer replicas than it asked for: a code, a sentence with the arithmetic, and the nodes behind it.
 
-Reads the ledger as it stands after packing, so it speaks of what is really left. `docs/placement.md` lists the codes.
+Reads the ledger as packing left it, so it speaks of what is really left. `docs/placement.md` lists the codes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import GroupShape, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.reasons.check import IN_WORDS
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import MAX_EXAMPLES, Shortfall, hardest_member
-from fleetctl.planner.placement.reasons.verdict import IN_WORDS
 from fleetctl.planner.placement.reasons.words import node_kind, nodes, spread_text, with_claim
 
 NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "CORDONED", "NODE_DRAINING")
@@ -48,7 +48,7 @@ class _Part(NamedTuple):
 def explain(shape: ReplicaShape, placer: Placer, table: NodeTable | None = None) -> Explanation:
     """Say why one more replica of `shape` does not fit; whatever is tried on the ledger is thrown away again.
 
-    `table` = the same ledger as a table, where there is one already; it must have been made on the ledger as it stands.
+    `table` = the same ledger as a table, where there is one already, of its present state.
     """
     table = table or NodeTable(placer.ledger)
     if not table.alive.any():

@@ -20,7 +20,8 @@ from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.cards import Card, Offer, count_fits
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
-from fleetctl.planner.placement.reasons.verdict import (
+from fleetctl.planner.placement.reasons.check import (
+    CHECK,
     CORDONED,
     CPU,
     DRAINING,
@@ -30,11 +31,10 @@ from fleetctl.planner.placement.reasons.verdict import (
     NO_NODES,
     SLOTS,
     SPREAD,
-    VERDICT,
-    Verdict,
-    Verdicts,
-    judge,
-    judge_cards,
+    Check,
+    Checks,
+    check_cards,
+    check_offer,
 )
 
 
@@ -43,7 +43,7 @@ class OfferKinds:
     """The offers of all nodes, in ledger order."""
 
     ledger: Ledger
-    _judged: dict[Claim, Verdicts] = field(default_factory=dict)
+    _judged: dict[Claim, Checks] = field(default_factory=dict)
     _free_cards: dict[int, Ints] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,12 +54,12 @@ class OfferKinds:
         kinds, first = _told_apart(self._by_share[1], _whole_cards)
         self._by_whole = kinds[self._by_share[0]], first
 
-    def judge(self, claim: Claim, places: Ints) -> Verdicts:
+    def check_offer(self, claim: Claim, places: Ints) -> Checks:
         """Return what the offers of some nodes say to a claim."""
         cards = claim._replace(cpus=0, memory=0)
         kinds, offers = self._by_whole if claim.whole_cards else self._by_share
         if cards not in self._judged:
-            self._judged[cards] = np.array([judge_cards(offer, cards) for offer in offers], dtype=VERDICT)
+            self._judged[cards] = np.array([check_cards(offer, cards) for offer in offers], dtype=CHECK)
         found = self._judged[cards][kinds[places]]
         for code, need, free in ((CPU, claim.cpus, self.free_cpus[places]),
                                  (MEMORY, claim.memory, self.free_memory[places])):
@@ -76,7 +76,7 @@ class OfferKinds:
         return self._free_cards[vram][kinds[places]]
 
     def free_share(self, places: Ints) -> Ints:
-        """Return for some nodes the share on offer on all clean cards; what lies on different ones does not add up."""
+        """Return for some nodes the share on offer on all clean cards; shares of different cards do not add up."""
         return self._free_share[self._by_share[0][places]]
 
     @cached_property
@@ -115,7 +115,7 @@ class Column(NamedTuple):
 
 @dataclass
 class NodeTable:
-    """Nodes in ledger order. Everything is as the ledger stood when it was first asked for."""
+    """Nodes in ledger order. Everything is as the ledger was when it was first asked for."""
 
     ledger: Ledger
     _columns: dict[str, Column] = field(default_factory=dict)
@@ -182,7 +182,7 @@ class NodeTable:
         return self._candidates[selector]
 
     def capped(self, *, wants_cards: bool) -> bool:
-        """Tell whether any node caps the replicas of such models, so that it matters which model asks."""
+        """Return whether any node caps the replicas of such models, so that it matters which model asks."""
         return bool((self._caps[int(wants_cards)] < NO_CAP).any())
 
     def _slots_full(self, shape: ReplicaShape) -> Flags:
@@ -191,26 +191,26 @@ class NodeTable:
             held[place] = len(slots)
         return held >= self._caps[int(shape.wants_cards)]
 
-    def verdicts(
+    def checks(
         self, claim: Claim, selector: Selector, shape: ReplicaShape, touched: Iterable[int] = ()
-    ) -> Verdicts:
+    ) -> Checks:
         """Return what every node says to one more member of a shape; `touched` = nodes whose offer changed since."""
         places = self.candidates(selector)
-        found = np.full(len(self), np.array(Verdict(MISMATCH), dtype=VERDICT))
-        found[~self.alive] = Verdict(NO_NODES)
-        found[places] = self.offers.judge(claim, places)
+        found = np.full(len(self), np.array(Check(MISMATCH), dtype=CHECK))
+        found[~self.alive] = Check(NO_NODES)
+        found[places] = self.offers.check_offer(claim, places)
         for place in touched:
             if self.selected(selector)[place] and self.alive[place]:
-                found[place] = judge(self.ledger.offer(place), claim)
+                found[place] = check_offer(self.ledger.offer(place), claim)
         if shape.spread is not None and (most := shape.spread.most) is not None:
             crowd = self.ledger.crowd(shape.key)
             full = self.where(shape.spread.label, lambda value: value is None or crowd.get(value, 0) >= most)
-            found[places[full[places]]] = Verdict(SPREAD, need=1)
+            found[places[full[places]]] = Check(SPREAD, need=1)
         if self.capped(wants_cards=shape.wants_cards):
-            found[places[self._slots_full(shape)[places]]] = Verdict(SLOTS, need=1)
+            found[places[self._slots_full(shape)[places]]] = Check(SLOTS, need=1)
         closed = self.closed[places]
         for code in (CORDONED, DRAINING):
-            found[places[closed == code]] = Verdict(code)
+            found[places[closed == code]] = Check(code)
         return found
 
     @cached_property

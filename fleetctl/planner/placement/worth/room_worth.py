@@ -28,7 +28,7 @@ FULLER = 3 * MICRO // 100
 class RoomWorth:
     """The worth of free room, by offer and area, in millionths of a card; `area_of` = the area of each node.
 
-    Prices are set once, on the ledger as it stands. Where nothing runs yet, an area is also how rare a node is; later
+    Prices are set once, on the ledger as it is then. Where nothing runs yet, an area is also how rare a node is; later
     what runs is the better guess: with rarity among it, the openb trace lost two points of its GPUs.
     """
 

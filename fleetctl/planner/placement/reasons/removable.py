@@ -1,4 +1,4 @@
-"""Whom one could think away, step by step: first who matters less than the model that waits, last who is not ours.
+"""Which occupants could go, step by step: first those that matter less than the blocked model, last foreign ones.
 
 For each step it is known, node by node, how much they hold together and the most that one of them holds: from that
 follows how many of them would have to go at least, without looking at any node closely.
@@ -17,8 +17,8 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.occupants import Occupant
+from fleetctl.planner.placement.reasons.check import CPU, FITS, MEMORY
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.verdict import CPU, FITS, MEMORY
 
 MAX_KEPT = 64
 NEVER = 1 << 30
@@ -26,7 +26,7 @@ NEVER = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class Removable:
     """Those one could do without at one step. Per node: what all of them hold, and the most that one of them holds."""
 
     members: Flags
@@ -37,7 +37,7 @@ class Pool:
 
     def least(self, table: NodeTable, claim: Claim, places: Ints) -> Ints:
         """Return for each of `places` how many of them would have to go at least; NEVER = it would not help."""
-        code = table.offers.judge(claim, places)["code"]
+        code = table.offers.check_offer(claim, places)["code"]
         ok = (code == FITS) | (code == CPU) | (code == MEMORY)
         lacking = claim.whole_cards - table.offers.free_cards(places, claim.vram) if claim.whole_cards else 1
         count = np.maximum(_count(np.where(ok, 0, np.maximum(lacking, 1)), self.cards, places), 1)
@@ -54,17 +54,17 @@ def _count(short: Ints, held: tuple[Ints, Ints], places: Ints) -> Ints:
 
 
 @dataclass
-class Pools:
+class Removables:
     """The pools for every priority; made on demand."""
 
     occupants: Sequence[Occupant]
     nodes: int
-    _known: dict[bytes, Pool] = field(default_factory=dict)
+    _known: dict[bytes, Removable] = field(default_factory=dict)
     """By who is in it."""
 
-    def of(self, priority: int) -> Iterator[Pool]:
+    def of(self, priority: int) -> Iterator[Removable]:
         """Yield the pools for a model of this priority, each wider than the one before."""
-        ours, spare, rank = self._standing
+        ours, spare, rank = self._ranks
         before = np.zeros(len(ours), dtype=bool)
         for members in (ours & (spare | (rank < priority)), ours & (spare | (rank <= priority)), ours, ours | True):
             if (members != before).any():
@@ -72,7 +72,7 @@ class Pools:
             before = members
 
     @cached_property
-    def _standing(self) -> tuple[Flags, Flags, Ints]:
+    def _ranks(self) -> tuple[Flags, Flags, Ints]:
         ours = np.array([one.ours for one in self.occupants], dtype=bool)
         spare = np.array([not one.wanted for one in self.occupants], dtype=bool)
         rank = np.array([one.priority or 0 for one in self.occupants], dtype=np.int64)
@@ -90,14 +90,14 @@ class Pools:
         np.add.at(summed[:, 2:], row, found[:, 2:])
         return summed
 
-    def _pool(self, members: Flags) -> Pool:
+    def _pool(self, members: Flags) -> Removable:
         who = members.tobytes()
         if who not in self._known:
             if len(self._known) >= MAX_KEPT:
                 self._known.clear()
             held = self._holdings[members[self._holdings[:, 0]]]
             cards, cpus, memory = (self._per_node(held[:, 1], held[:, column]) for column in (2, 3, 4))
-            self._known[who] = Pool(members, cards, cpus, memory)
+            self._known[who] = Removable(members, cards, cpus, memory)
         return self._known[who]
 
     def _per_node(self, places: Ints, amounts: Ints) -> tuple[Ints, Ints]:

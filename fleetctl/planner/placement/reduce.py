@@ -1,8 +1,8 @@
-"""The slim problem: what cannot run out before the cards do is left out, so that equal things look equal.
+"""The reduced problem: what cannot run out before the cards do is left out, so that equal things look equal.
 
 A thousand models rarely ask for a thousand different things: one wants 11 CPUs, another 12.5, but where every node has
-CPUs for whatever its cards could hold, that makes no difference to what fits. Left out are CPUs, memory and VRAM, each
-only where no node could run short of it, and eligibility is folded into the selector. Packings of the slim problem are
+CPUs for whatever its cards could hold, that makes no difference to what fits. CPUs, memory and VRAM are left out where
+no node could run short of them, and eligibility is folded into the selector. Packings of the reduced problem are
 packings of the true one, and the other way round.
 
 What it saves, in seconds of the processor for a plan (`scale`, seed 1): 10,000 nodes with 50,000 replicas 2.2 instead
@@ -22,7 +22,7 @@ from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact.tally import Tally, count_up
 from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
-from fleetctl.planner.placement.ledger.replica import Stand
+from fleetctl.planner.placement.ledger.replica import Assigned
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.problem import Problem
 
@@ -40,7 +40,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class SlimProblem:
+class ReducedProblem:
     """The same demands, and the ledger, without the dimensions that cannot bind."""
 
     ledger: Ledger
@@ -52,32 +52,27 @@ class SlimProblem:
     def restored(self, placed: Sequence[Placed]) -> list[Placed]:
         """Return placements with the true members in them."""
         result = []
-        for demand, stands in placed:
+        for demand, assignments in placed:
             true = self.true[demand.place]
-            seats = true.shape.seats
-            if len(seats) == 1:
-                _, node, gpus, slot = stands[0]
-                result.append(Placed(true, (Stand(seats[0], node, gpus, slot),)))
-                continue
-            result.append(Placed(true, tuple([
-                Stand(seat, stand.node, stand.gpus, stand.slot) for seat, stand in zip(seats, stands, strict=True)])))
+            result.append(Placed(true, tuple([Assigned(seat, node, gpus, slot) for seat, (_, node, gpus, slot)
+                                              in zip(true.shape.seats, assignments, strict=True)])))
         return result
 
 
-def slim_down(problem: Problem, demands: Sequence[Demand]) -> SlimProblem:
+def reduce_problem(problem: Problem, demands: Sequence[Demand]) -> ReducedProblem:
     """Leave out of `problem`, and of its `demands`, what cannot bind. The ledger of `problem` is not changed."""
     tally = count_up(problem)
     possible = np.array([tally.most(kind) > 0 for kind in range(len(problem.kinds))], dtype=bool)
     kept = _what_binds(problem, tally, possible.reshape(len(problem.kinds), len(problem.nodes)))
     ledger = Ledger.opened(problem.ledger.nodes, [], {})
-    _open_slim(ledger, problem.ledger, kept)
-    kinds = _slim_kinds(problem, possible, kept, ledger)
-    slim = tuple(replace(demand, shape=_slim_shape(demand.shape, kinds)) for demand in demands)
-    return SlimProblem(ledger, slim, {demand.place: demand for demand in demands})
+    _open_reduced(ledger, problem.ledger, kept)
+    kinds = _reduced_kinds(problem, possible, kept, ledger)
+    reduced = tuple(replace(demand, shape=_reduced_shape(demand.shape, kinds)) for demand in demands)
+    return ReducedProblem(ledger, reduced, {demand.place: demand for demand in demands})
 
 
 def _what_binds(problem: Problem, tally: Tally, possible: Flags) -> Kept:
-    """`possible` = by kind and class of nodes, whether a member may stand there, as far as sums show."""
+    """`possible` = by kind and class of nodes, whether a member may be there, as far as sums show."""
     claims = [claim for claim, _ in problem.kinds]
     cards, nodes = tally.cards, len(problem.nodes)
     whole = shares = any(claim.vram and not claim.gpus for claim in claims)
@@ -97,9 +92,9 @@ def _what_binds(problem: Problem, tally: Tally, possible: Flags) -> Kept:
 def _may_run_out(
     amounts: Sequence[int], free: Ints, problem: Problem, tally: Tally, possible: Flags
 ) -> bool:
-    """Tell whether some node could run out of a resource before its cards are used up.
+    """Return whether some node could run out of a resource before its cards are used up.
 
-    Members with a share of cards take at most the dearest one's amount per GPU unit for all the share there is; members
+    Members with a share of cards take at most the largest amount per GPU unit for all the share there is; members
     without take what all of them together would take on one node.
     """
     if not any(amounts):
@@ -120,7 +115,7 @@ def _may_run_out(
 
 
 def _members_on_a_node(problem: Problem, kind: int) -> Ints:
-    """Return, by node class, how many members of a kind could stand on one node: all wanted, within slot caps."""
+    """Return, by node class, how many members of a kind could be on one node: all wanted, within slot caps."""
     most = np.zeros(len(problem.nodes), dtype=np.int64)
     for demand in problem.demands:
         count = demand.members().get(kind, 0)
@@ -131,35 +126,35 @@ def _members_on_a_node(problem: Problem, kind: int) -> Ints:
     return most
 
 
-def _open_slim(slim: Ledger, true: Ledger, kept: Kept) -> None:
-    """Fill a new ledger with the slim offers and the slots of the true one."""
+def _open_reduced(reduced: Ledger, true: Ledger, kept: Kept) -> None:
+    """Fill a new ledger with the reduced offers and the slots of the true one."""
     known: dict[int, Offer] = {}
     cards: dict[int, tuple[Card, ...]] = {}
     offers = []
     for number in true.numbers:
         if number not in known:
             offer = true.numbered(number)
-            slim_cards = cards.get(id(offer.cards))
-            if slim_cards is None:
-                slim_cards = cards[id(offer.cards)] = _slim_cards(offer.cards, kept)
-            known[number] = _slim_offer(offer, slim_cards, kept)
+            reduced_cards = cards.get(id(offer.cards))
+            if reduced_cards is None:
+                reduced_cards = cards[id(offer.cards)] = _reduced_cards(offer.cards, kept)
+            known[number] = _reduced_offer(offer, reduced_cards, kept)
         offers.append(known[number])
-    slim.open_anew(offers, true)
+    reduced.open_again(offers, true)
 
 
-def _slim_cards(cards: tuple[Card, ...], kept: Kept) -> tuple[Card, ...]:
+def _reduced_cards(cards: tuple[Card, ...], kept: Kept) -> tuple[Card, ...]:
     if kept.whole_vram or kept.share_vram:
         return cards
     return tuple([Card(card.index, card.free_share, None, card.memory, card.dirty) for card in cards])
 
 
-def _slim_offer(offer: Offer, cards: tuple[Card, ...], kept: Kept) -> Offer:
+def _reduced_offer(offer: Offer, cards: tuple[Card, ...], kept: Kept) -> Offer:
     return Offer(cards, offer.free_gpus, offer.free_cpus if kept.cpus else 0, offer.free_memory if kept.memory else 0,
                  offer.empty)
 
 
-def _slim_kinds(problem: Problem, possible: Flags, kept: Kept, ledger: Ledger) -> dict[Kind, Kind]:
-    """Return the slim kind of each kind; its selector stands for the set of nodes on which it is possible at all."""
+def _reduced_kinds(problem: Problem, possible: Flags, kept: Kept, ledger: Ledger) -> dict[Kind, Kind]:
+    """Return the reduced kind of each kind; its selector means the set of nodes on which it is possible at all."""
     selectors: dict[bytes, tuple[tuple[str, str], ...]] = {}
     kinds: dict[Kind, Kind] = {}
     for number, (claim, selector) in enumerate(problem.kinds):
@@ -169,17 +164,17 @@ def _slim_kinds(problem: Problem, possible: Flags, kept: Kept, ledger: Ledger) -
             selectors[sign] = (("", str(len(selectors))),)
             places = [place for node in np.flatnonzero(row) for place in problem.nodes[node].nodes]
             ledger.select(selectors[sign], sorted(places))
-        kinds[claim, selector] = _slim_claim(claim, kept), selectors[sign]
+        kinds[claim, selector] = _reduced_claim(claim, kept), selectors[sign]
     return kinds
 
 
-def _slim_claim(claim: Claim, kept: Kept) -> Claim:
+def _reduced_claim(claim: Claim, kept: Kept) -> Claim:
     keep_vram = kept.whole_vram if claim.whole_cards else kept.share_vram
     return Claim(claim.gpus, claim.vram if keep_vram else 0, claim.cpus if kept.cpus else 0,
                  claim.memory if kept.memory else 0)
 
 
-def _slim_shape(shape: ReplicaShape, kinds: Mapping[Kind, Kind]) -> ReplicaShape:
+def _reduced_shape(shape: ReplicaShape, kinds: Mapping[Kind, Kind]) -> ReplicaShape:
     groups = tuple(
         GroupShape(group.name, group.copies, tuple(
             MemberShape(member.role, member.count, *kinds[member.claim, member.selector]) for member in group.members))
