@@ -68,7 +68,7 @@ def capacity(
     from fleetctl.cli.asking import read_world
     from fleetctl.errors import UsageError
     from fleetctl.planner.questions.capacity import capacity as count
-    from fleetctl.planner.questions.replica_shape import typed_shape
+    from fleetctl.planner.questions.shape_syntax import typed_shape
 
     if not files and not shape:
         raise UsageError("capacity of what?", hint="give -f FLEET for its models, or --shape 8 for any shape")

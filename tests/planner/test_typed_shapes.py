@@ -8,7 +8,7 @@ from planner_worlds import short_inventory
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.questions.new_node import new_nodes
-from fleetctl.planner.questions.replica_shape import typed_shape
+from fleetctl.planner.questions.shape_syntax import typed_shape
 
 GIB = 1 << 30
 
@@ -47,7 +47,8 @@ def test_its_key_can_be_no_models() -> None:
     ("gpus=8,colour=red", "colour"), ("gpus=1.5", "1.5"),
     ("gpus=1,vram=16GB", "16G"), ("gpus=nan", "nan"), ("gpus=1e999", "1e999"), ("vram=0", "without end"),
     ("gpus=1,gpus=2", "twice"), ("2000x1", "1024"), ("gpus=1,selector=pool", "label"), ("0x8", "whole number"),
-    ("gpus=1,selector=pool=[x", "selector"), ("gpus=-1", "-1"), ("gpus=1,", "not a shape"), ("gpus=1,ranksPerNode=0", "0"),
+    ("gpus=1,selector=pool=[x", "selector"), ("gpus=-1", "-1"), ("gpus=1,", "not a shape"),
+    ("gpus=1,ranksPerNode=0", "0"),
 ])
 def test_what_is_no_shape_is_a_usage_error_that_says_why(text: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:

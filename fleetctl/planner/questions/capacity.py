@@ -22,7 +22,7 @@ from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.explain import explain
 from fleetctl.planner.questions.hardware import hardware, need_text
-from fleetctl.planner.questions.replica_shape import typed_shape
+from fleetctl.planner.questions.shape_syntax import typed_shape
 from fleetctl.planner.questions.world import World, take_planned
 
 LIMIT = 100_000

@@ -1,7 +1,8 @@
 """Shapes as people type them: what the flags `--shape` and `--add-node` take, down to words and amounts.
 
-`8`, `0.5` and `2x8` are short for amounts of GPUs; everything else is `key=value`, with commas between. A comma inside
-brackets, as in `in(L4, A10G)`, separates nothing.
+`8`, `0.5` and `2x8` (a gang of 2 members with 8 GPUs each) mean GPUs alone; everything else is `key=value`, with commas
+between, and `xN` behind it for several: `gpus=8,vram=120Gi,cpus=16 x2`. A comma inside brackets, as in `in(L4, A10G)`,
+separates nothing. `selector=KEY=EXPRESSION` may be given several times.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_gpus
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.guess import bytes_meant
+from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector
 
 _TIMES = re.compile(r"(.*\S)\s+[x*]\s*([0-9]{1,6})", re.DOTALL)
 _COMMA = re.compile(r",(?![^(]*\))")
@@ -110,3 +112,55 @@ def find_node(name: str, inventory: Inventory, flag: str) -> Node:
         raise UsageError(f"{flag} {name}: {len(found)} nodes have this name", hint=f"name one by its id: {ids}")
     raise UsageError(f"{flag} {name}: the inventory has no such node",
                      hint=did_you_mean(name, (node.name for node in inventory.nodes)) or "see `fleetctl inventory`")
+
+
+FLAG = "--shape"
+KEYS = ("gpus", "vram", "cpus", "memory", "selector", "sameLabel", "ranksPerNode")
+ONCE = frozenset(KEYS) - {"selector"}
+MAX_MEMBERS = 1_024
+_SHORT = re.compile(r"(?:([0-9]{1,6})x)?([0-9]*\.?[0-9]+)")
+
+
+def typed_shape(text: str) -> ReplicaShape:
+    """Return the shape that `text` says; raises UsageError when it says none.
+
+    Its key holds a blank, so it is no model's.
+    """
+    body, members = split_times(text)
+    parts = split_commas(body)
+    short = _SHORT.fullmatch(parts[0])
+    if short:
+        members *= count_of(short[1] or "1", FLAG)
+        parts[0] = f"gpus={short[2]}"
+    found = words(parts, KEYS, FLAG, "8, 2x8 or gpus=1,vram=16Gi")
+    _refuse_repeated(found)
+    if members > MAX_MEMBERS:
+        raise UsageError(f"{FLAG}: a gang has at most {MAX_MEMBERS} members, and this one has {members}")
+    return _shape(f"shape {text.strip()}", found, members)
+
+
+def _refuse_repeated(found: Words) -> None:
+    keys = [key for key, _ in found]
+    repeated = next((key for key in keys if key in ONCE and keys.count(key) > 1), None)
+    if repeated:
+        raise UsageError(f"{FLAG}: {repeated} is given twice")
+
+
+def _shape(key: str, found: Words, members: int) -> ReplicaShape:
+    said = dict(found)
+    claim = Claim(
+        gpus_of(said.get("gpus", "0"), FLAG), bytes_of(said.get("vram", "0"), FLAG),
+        cpus_of(said.get("cpus", "0"), FLAG), bytes_of(said.get("memory", "0"), FLAG),
+    )
+    if claim == Claim():
+        raise UsageError(f"{FLAG}: a shape that takes nothing fits without end", hint="try 8, or gpus=1,vram=16Gi")
+    selector: Selector = tuple(sorted(selector_of(value, FLAG) for name, value in found if name == "selector"))
+    return ReplicaShape(key, (_group(claim, selector, members),), said.get("sameLabel"),
+                        count_of(said.get("ranksPerNode", "1"), FLAG))
+
+
+def _group(claim: Claim, selector: Selector, members: int) -> GroupShape:
+    if members == 1:
+        return GroupShape("main", 1, (MemberShape("Standalone", 1, claim, selector),))
+    leader, workers = MemberShape("Leader", 1, claim, selector), MemberShape("Worker", members - 1, claim, selector)
+    return GroupShape("main", 1, (leader, workers))
