@@ -237,7 +237,9 @@ class _Search:
     def _offer(self, placed: list[Placed]) -> None:
         """Compare a packing that is on the ledger with the best one; the better one is kept."""
         if len(placed) < self.count:
-            top_up(self._by_rank(), placed, self.placer)
+            # largest first: small ones would break the gaps that the large ones fit into
+            ranked = sorted(self._by_rank(), key=lambda demand: (-demand.priority, -demand.shape.gpu_units))
+            top_up(ranked, placed, self.placer)
         crowds = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
         reached = score(placed, priorities(self.wanted), crowds, self._broken(placed))
         if self._score is None or reached > self._score:
