@@ -12,7 +12,7 @@ from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import show_answer
 from fleetctl.errors import UsageError
-from fleetctl.planner.questions.replica_shape import typed_shape
+from fleetctl.planner.questions.shape_syntax import typed_shape
 from fleetctl.render.report.of_capacity import capacity_report
 from fleetctl.workflow.cluster import read_world
 from fleetctl.workflow.invocation import Where

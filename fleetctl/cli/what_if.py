@@ -58,10 +58,10 @@ def what_if(
     Lost replicas are planned again on what is left, and the result is compared with today's plan. All changes apply
     together. Nothing is changed in the cluster or in any file.
     """
-    from fleetctl.planner.questions.changes import Supposed  # NumPy, which --help does not need
+    from fleetctl.planner.questions.changes import Changes  # NumPy, which --help does not need
     from fleetctl.planner.questions.what_if import what_if as answer_what_if
 
-    supposed = Supposed(tuple(lose_node or ()), tuple(cordon or ()), tuple(add_node or ()), tuple(scale or ()))
+    supposed = Changes(tuple(lose_node or ()), tuple(cordon or ()), tuple(add_node or ()), tuple(scale or ()))
     refuse_two_readers(files, inventory)
     world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from)
     answer = answer_what_if(world, supposed, each_node=each_node)

@@ -18,10 +18,10 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
-from fleetctl.planner.placement.ledger.replica import Stand
+from fleetctl.planner.placement.ledger.replica import Assigned
 
 ActionDocument = dict[str, Any]
-"""An action as it stands in the plan's JSON, keys in order."""
+"""An action as it is in the plan's JSON, keys in order."""
 
 
 def actions_for(
@@ -34,7 +34,7 @@ def actions_for(
     documents = []
     for one in placed:
         place = one.demand.place
-        members = [_member(stand, ledger.nodes[stand.node]) for stand in one.stands]
+        members = [_member(assigned, ledger.nodes[assigned.node]) for assigned in one.assignments]
         documents.append(_action(models[place], next(ids[place]), lifecycles[place], members))
     return documents
 
@@ -66,11 +66,11 @@ def _lifecycle(model: ResolvedModel) -> dict[str, float]:
     }
 
 
-def _member(stand: Stand, node: LedgerNode) -> dict[str, Any]:
-    seat = stand.seat
+def _member(assigned: Assigned, node: LedgerNode) -> dict[str, Any]:
+    seat = assigned.seat
     claim = seat.claim
     return {
-        "copy": seat.copy, "cpus": claim.cpus, "gpus": stand.gpus, "group": seat.group, "memory": claim.memory,
-        "node": node.name, "nodeId": node.id, "rank": seat.rank, "role": seat.role, "slot": stand.slot,
+        "copy": seat.copy, "cpus": claim.cpus, "gpus": assigned.gpus, "group": seat.group, "memory": claim.memory,
+        "node": node.name, "nodeId": node.id, "rank": seat.rank, "role": seat.role, "slot": assigned.slot,
         "vram": claim.vram,
     }

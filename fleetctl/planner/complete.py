@@ -10,6 +10,7 @@ def require_complete(inventory: Inventory) -> None:
     """Raise InventoryError, with everything that went wrong, when the inventory is not complete."""
     if inventory.complete:
         return
-    problems = "; ".join(inventory.warnings) or "it says so itself, without a reason"
+    problems = "; ".join(inventory.warnings) or "no reason is given"
     raise InventoryError(f"the inventory from {inventory.source} is not complete: {problems}",
-                         hint="nothing is planned on half a picture; `fleetctl inventory` shows what could be read")
+                         hint="nothing is planned on a partial inventory; "
+                              "`fleetctl inventory` shows what could be read")

@@ -18,7 +18,7 @@ Seats = Mapping[tuple[str | None, str], tuple[Sequence[Mapping[str, str]], dict[
 
 With them, by node id, whether they allow it, as far as that was asked; models with the same selectors share it.
 """
-Verdicts = dict[tuple[tuple[tuple[str, str], ...], ...], dict[str, bool]]
+Allowed = dict[tuple[tuple[tuple[str, str], ...], ...], dict[str, bool]]
 
 
 def find_drift(
@@ -30,20 +30,20 @@ def find_drift(
     capped = {wants_cards: frozenset(node.id for node in nodes if node.policy.cap_for(wants_cards).limit < NO_CAP)
               for wants_cards in (False, True)}
     found: list[Drift] = []
-    verdicts: Verdicts = {}
+    allowed_by: Allowed = {}
     for model in models:
         shape, live = shapes[model.key], states[model.key].live
         above = _above_cap(shape, live, by_id, capped[shape.wants_cards])
         if live:
-            found += _of_model(model, live, above, by_id, verdicts)
+            found += _of_model(model, live, above, by_id, allowed_by)
     return found
 
 
 def _of_model(
     model: ResolvedModel, live: Sequence[Replica], above: Mapping[int, str], nodes: Mapping[str, LedgerNode],
-    verdicts: Verdicts,
+    allowed_by: Allowed,
 ) -> Iterator[Drift]:
-    seats = _seats(model, verdicts)
+    seats = _seats(model, allowed_by)
     for replica in live:
         number = replica.replica_id or 0
         if is_outdated(replica, model.spec_hash):
@@ -63,12 +63,12 @@ def spec_drift(model: ResolvedModel, replica: Replica) -> Drift:
             f"outdated: runs spec {str(replica.spec_hash)[:12]}, the file has {model.spec_hash[:12]}; kept as it is"))
 
 
-def _seats(model: ResolvedModel, verdicts: Verdicts) -> Seats:
+def _seats(model: ResolvedModel, allowed_by: Allowed) -> Seats:
     seats: dict[tuple[str | None, str], list[Mapping[str, str]]] = {}
     for group in model.workers:
         for member in group.members:
             seats.setdefault((group.name, member.role), []).append(member.node_selector)
-    return {seat: (selectors, verdicts.setdefault(tuple(tuple(one.items()) for one in selectors), {}))
+    return {seat: (selectors, allowed_by.setdefault(tuple(tuple(one.items()) for one in selectors), {}))
             for seat, selectors in seats.items()}
 
 

@@ -55,7 +55,7 @@ class ModelState:
                 if replica.replica_id is not None}
 
     def new_ids(self, count: int) -> list[int]:
-        """Return ids for new replicas: counting on from the highest, past names that somebody else holds."""
+        """Return ids for new replicas: counting on from the highest, past names that others hold."""
         ids: list[int] = []
         candidate = self.highest_id + 1
         while len(ids) < count:
@@ -71,11 +71,11 @@ class LiveState:
 
     models: dict[str, ModelState]
     holding: dict[str, list[ReplicaMember]]
-    """By node id: the members of everybody's live replicas, in a fixed order."""
+    """By node id: the members of all live replicas, foreign ones too, in a fixed order."""
     unmanaged: list[Unmanaged]
     lost: list[Lost]
     running: list[tuple[Replica, bool]]
-    """Everybody's live replicas, in a fixed order, and whether each is ours."""
+    """All live replicas, foreign ones too, in a fixed order, and whether each is ours."""
 
 
 def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from: str | None = None) -> LiveState:
@@ -103,7 +103,7 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
 
 
 def is_outdated(replica: Replica, spec_hash: str) -> bool:
-    """Tell whether a replica was started with another spec than the file's; what it was started with may be unknown."""
+    """Return whether a replica is known to have been started with another spec than the file's."""
     return replica.spec_hash is not None and replica.spec_hash != spec_hash
 
 

@@ -37,5 +37,5 @@ def _notes(together: dict[tuple[str, str], list[str]]) -> Iterator[Note]:
                        message=f"{shown}: the label {SLOTS_LABEL} says {text}; the fleet file wins ({instead})")
         else:
             yield Note(code="SLOTS_LABEL_IGNORED", level="warning", nodes=names[:SHOWN], node_count=len(names),
-                       message=f'{shown}: the label {SLOTS_LABEL} is "{text}", which is no whole number from 1 on; '
-                               "it is ignored")
+                       message=f'{shown}: the label {SLOTS_LABEL} is "{text}", which is not a whole number of '
+                               "at least 1; it is ignored")

@@ -11,8 +11,8 @@ from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode, Slots
+from fleetctl.planner.placement.ledger.node_offer import Facts, facts_of, offer_from
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
-from fleetctl.planner.placement.ledger.stock import Facts, facts_of, offer_from
 from fleetctl.planner.placement.policies import SLOTS_LABEL, EffectivePolicy, effective_policy
 
 NO_SHAPES: Mapping[str, ReplicaShape] = {}
@@ -22,7 +22,7 @@ def open_ledger(
     inventory: Inventory, policies: Sequence[NodePolicy], state: LiveState,
     shapes: Mapping[str, ReplicaShape] = NO_SHAPES,
 ) -> Ledger:
-    """Open a ledger over all nodes of `inventory`, in order of name and id; `shapes` tell which models are spread."""
+    """Open a ledger over all nodes of `inventory`, in order of name and id; `shapes` say which models are spread."""
     nodes = sorted(inventory.nodes, key=lambda node: (node.name, node.id))
     facts = _ledger_nodes(nodes, policies)
     places = {node.id: place for place, node in enumerate(nodes)}
@@ -31,29 +31,29 @@ def open_ledger(
         live = state.models[key].live if key in state.models else ()
         return {places[node_id]: held for node_id, held in held_slots(live).items() if node_id in places}
 
-    def standing(key: str) -> Iterator[set[int]]:
+    def live_nodes(key: str) -> Iterator[set[int]]:
         for replica in state.models[key].live if key in state.models else ():
             yield {places[member.node_id] for member in replica.members if member.node_id in places}
 
     labels = {key: shape.spread.label for key, shape in shapes.items() if shape.spread is not None}
-    crowds = Crowds(facts, labels, standing)
+    crowds = Crowds(facts, labels, live_nodes)
     return Ledger.opened(facts, _offers(nodes, facts, state.holding), {}, held_by, crowds)
 
 
 def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
-    """Return the slots each node's replicas of one model hold; one whose slot is not told counts as the lowest free."""
-    told: dict[str, list[int | None]] = {}
+    """Return the slots each node's replicas of one model hold; an unknown slot counts as the lowest free one."""
+    by_node: dict[str, list[int | None]] = {}
     for replica in live:
         for node_id, slot in _slot_by_node(replica.members):
-            if node_id in told:
-                told[node_id].append(slot)
+            if node_id in by_node:
+                by_node[node_id].append(slot)
             elif node_id is not None:
-                told[node_id] = [slot]
-    return {node_id: _settled(slots) for node_id, slots in told.items()}
+                by_node[node_id] = [slot]
+    return {node_id: _slot_numbers(slots) for node_id, slots in by_node.items()}
 
 
 def _slot_by_node(members: Sequence[ReplicaMember]) -> Iterable[tuple[str | None, int | None]]:
-    """Return the nodes a replica touches, each once, with its slot there as the first member that knows tells it."""
+    """Return the nodes a replica touches, each once, with its slot as the first member reports it."""
     if len(members) == 1:
         return ((members[0].node_id, members[0].slot),)
     by_node: dict[str | None, int | None] = {}
@@ -63,7 +63,7 @@ def _slot_by_node(members: Sequence[ReplicaMember]) -> Iterable[tuple[str | None
     return by_node.items()
 
 
-def _settled(slots: list[int | None]) -> Slots:
+def _slot_numbers(slots: list[int | None]) -> Slots:
     if len(slots) == 1:
         return frozenset((slots[0] or 0,))
     held: set[int] = set()
@@ -91,7 +91,7 @@ def _ledger_nodes(nodes: Sequence[Node], policies: Sequence[NodePolicy]) -> list
 def _offers(
     nodes: Sequence[Node], ledger_nodes: Sequence[LedgerNode], holding: Mapping[str, Sequence[ReplicaMember]]
 ) -> list[Offer]:
-    """Equal nodes are laid once."""
+    """Equal nodes are worked out once."""
     known: dict[tuple[Facts, EffectivePolicy], Offer] = {}
     nothing, result = Offer(), list[Offer]()
     for node, ledger_node in zip(nodes, ledger_nodes, strict=True):

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.canonical import canonical_json_of_sorted, plan_id
@@ -35,18 +34,15 @@ from fleetctl.planner.notes import slot_notes
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
 from fleetctl.planner.outcome import detailed_exit_code
-from fleetctl.planner.placement.certificate import certify
 from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import Occupants, look_around, planned
 from fleetctl.planner.placement.pack import pack
+from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.policy import Doing, policy_findings, refusing
 from fleetctl.planner.rows import model_row
-
-if TYPE_CHECKING:
-    from fleetctl.planner.placement.reasons.remedies import Inquiry
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,7 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
     free = [demand for demand in demands if not state.models[demand.shape.key].claimed_by]
     placer, before = Placer(ledger), ledger.copied()
-    packing = pack(free, placer, expected=expect(fleet, inventory, state, shapes), settle=False)
+    packing = pack(free, placer, expected=expect(fleet, inventory, state, shapes), on_ledger=False)
     placed = packing.placed
     all_placed = len(placed) == sum(demand.missing for demand in free)
     occupants, repacked = Occupants((), ()), None
@@ -106,7 +102,7 @@ def _occupants(
     fleet: ResolvedFleet, inventory: Inventory, state: LiveState, placed: Sequence[Placed], ledger: Ledger
 ) -> Occupants:
     found = look_around(inventory.nodes, ledger.nodes, state.running, {model.key: model for model in fleet.models})
-    found.everybody += planned(placed, fleet.models, lambda key, count: state.models[key].new_ids(count))
+    found.replicas += planned(placed, fleet.models, lambda key, count: state.models[key].new_ids(count))
     return found
 
 
@@ -219,3 +215,21 @@ def _rows(decided: _Decided, options: PlanOptions) -> list[ModelRow]:
 def _flags(options: PlanOptions) -> PlanFlags:
     return PlanFlags(files=list(options.files), targets=sorted(set(options.targets)),
                      excludes=sorted(set(options.excludes)), adopt_from=options.adopt_from, force=options.force)
+
+
+def certify(
+    demands: Sequence[Demand], placed: Sequence[Placed], most: int, method: str, repacked: int | None = None
+) -> Certificate:
+    """Write the certificate for all `demands`, those included that were not given to the packer.
+
+    `most` = the bound on new replicas; equal to their number only where the plan is proven best. `repacked` = the bound
+    if what runs could be moved; left out where that is no more.
+    """
+    count, wanted = len(placed), sum(demand.missing for demand in demands)
+    if not wanted or count == wanted:
+        most, method = count, "all that is missing is placed" if wanted else "nothing is missing"
+    upper = min(most, wanted)
+    return Certificate(
+        placed=count, wanted=wanted, upper_bound=upper, status="optimal" if upper == count else "feasible",
+        method=method, repacked_bound=repacked if repacked is not None and upper < repacked <= wanted else None,
+    )

@@ -22,7 +22,7 @@ from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.problem import state_problem
-from fleetctl.planner.placement.slim import slim_down
+from fleetctl.planner.placement.reduce import reduce_problem
 
 
 class _Grant(NamedTuple):
@@ -70,8 +70,8 @@ def _most(demands: Sequence[Demand], lifted: Counter[int], have: Counter[int], l
     """Bound the new replicas, with those that were lifted and those a plan has to be placed in any case."""
     asked = [replace(demand, missing=demand.missing + lifted[demand.place], live=1) for demand in demands]
     asked = [demand for demand in asked if demand.missing]
-    slim = slim_down(state_problem(asked, ledger), asked)
-    relaxation = relax(state_problem(slim.demands, slim.ledger))
+    reduced = reduce_problem(state_problem(asked, ledger), asked)
+    relaxation = relax(state_problem(reduced.demands, reduced.ledger))
     for column, one in zip(relaxation.replicas, relaxation.problem.demands, strict=True):
         kept = sum(lifted[demand.place] + have[demand.place] for demand in one.demands)
         relaxation.model.lows[column] = min(kept, relaxation.model.highs[column])
@@ -83,7 +83,7 @@ def _movable(
 ) -> Iterator[tuple[Demand, Occupant, list[tuple[int, _Grant]]]]:
     """Yield each live replica that could be moved, with the demand of its model and what its members hold by node."""
     demand_of = {demand.shape.key: demand for demand in demands}
-    for one in occupants.everybody:
+    for one in occupants.replicas:
         demand = demand_of.get(one.model) if one.counted and not one.planned else None
         held = None if demand is None else _held(one, demand.shape, occupants, ledger)
         if demand is not None and held is not None:

@@ -18,7 +18,7 @@ from fleetctl.planner.live import LiveState, ModelState, sort_out
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.ledger import Ledger
-from fleetctl.planner.placement.reasons.verdict import refusal
+from fleetctl.planner.placement.reasons.check import refusal
 
 
 def moved_since(plan: Plan, inventory: Inventory) -> list[str]:
@@ -46,12 +46,12 @@ def _models(plan: Plan, state: LiveState) -> Iterator[str]:
 
 
 def _held_by_others(key: str, model: ModelState, planned: Collection[tuple[str, int]]) -> Iterator[str]:
-    """Tell what the plan was free to take: the whole model, or else single names of it."""
+    """Return what the plan was free to take: the whole model, or else single names of it."""
     if model.claimed_by:
         noun = plural(len(model.claimed_by), "fleet")
         yield f"{key}: live under {noun} {', '.join(sorted(model.claimed_by))} now"
         return
-    # one of ours has raised the highest id, which is told already
+    # one of ours has raised the highest id, which is reported already
     for number in sorted(model.taken_ids - model.own_ids):
         if (key, number) in planned:
             yield f"{key}: the name ModelActor:{key}:{number} is taken now"

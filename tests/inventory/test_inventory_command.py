@@ -63,7 +63,7 @@ def test_a_slot_label_that_does_not_count_is_told(inventory, capfd, tmp_path: Pa
     saved = tmp_path / "snapshot.json"
     saved.write_text(Inventory(observed_at="2026-03-04T12:00:00Z", source="a test", nodes=nodes)
                      .model_dump_json(by_alias=True))
-    unreadable = ('warning: b: the label fleet.io/replica-slots is "-1", which is no whole number from 1 on; '
+    unreadable = ('warning: b: the label fleet.io/replica-slots is "-1", which is not a whole number of at least 1; '
                   "it is ignored\n")
     assert inventory("--inventory", saved) == 0
     assert capfd.readouterr().err == unreadable

@@ -12,11 +12,10 @@ from fleetctl.planner.live import sort_out
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.placement.demand import Demand
-from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Level, placed_levels, priorities
 from fleetctl.planner.placement.problem import Problem, state_problem
-from fleetctl.planner.placement.realize import realize
+from fleetctl.planner.placement.realize import Layout, realize
 
 
 def stated(fleet: ResolvedFleet, inventory: Inventory) -> Problem:

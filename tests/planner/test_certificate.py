@@ -7,9 +7,9 @@ from typing import Any
 from planner_worlds import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.plan import Certificate
-from fleetctl.planner.placement.certificate import certify
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.plan import certify
 
 Short = dict[str, Any]
 

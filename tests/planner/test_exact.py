@@ -22,10 +22,10 @@ from fleetctl.planner.placement.exact.exact import bound_replicas, examine
 from fleetctl.planner.placement.exact.holdings import Holdings
 from fleetctl.planner.placement.exact.relaxation import MAX_BY_NODE, relax, relax_by_node
 from fleetctl.planner.placement.exact.solve import layout_at
-from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.objective import Level, placed_levels, priorities
 from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.realize import Layout
 
 
 def nothing_placed(problem: Problem) -> tuple[Level, ...]:
@@ -133,7 +133,7 @@ def test_a_gang_bound_to_a_label_stays_inside_one_value() -> None:
                          nodes)
     layout = solved(problem)
     assert realized(problem, layout) == (Level(served=1, units=180_000, replicas=2),)
-    assert set(layout.stands) == {0, 1, 2}
+    assert set(layout.assignments) == {0, 1, 2}
 
 
 def test_a_slot_cap_holds_on_every_node() -> None:
@@ -142,7 +142,7 @@ def test_a_slot_cap_holds_on_every_node() -> None:
                          policies=[{"maxReplicasPerModel": 2}])
     layout = solved(problem)
     assert realized(problem, layout) == (Level(served=2, units=130_000, replicas=13),)
-    assert all(count <= 2 for pieces in layout.stands.values()
+    assert all(count <= 2 for pieces in layout.assignments.values()
                for count in Counter(piece.demand for piece in pieces).values())
 
 

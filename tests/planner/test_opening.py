@@ -12,7 +12,7 @@ from fleetctl.documents.loading import load_plan
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.opening import held_slots, open_ledger
 from fleetctl.planner.placement.ledger.ledger import Ledger
-from fleetctl.planner.placement.ledger.stock import offer_of
+from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.render.plan_json import saved_plan_json
 
 NODES = [

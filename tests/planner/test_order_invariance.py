@@ -49,11 +49,11 @@ def test_reordering_does_not_change_how_much_is_placed(family: str, size: Size, 
 def documents(fleet: dict[str, Any], parts: int, random: Random) -> tuple[bytes, bytes]:
     """Return one file with all models, and one with the same models dealt out to documents in another order."""
     whole = {**HEAD, "spec": {"nodes": fleet.get("nodes", []), "models": [_written(one) for one in fleet["models"]]}}
-    dealt: list[dict[str, Any]] = [{**HEAD, "spec": {"models": []}} for _ in range(parts)]
+    gangs: list[dict[str, Any]] = [{**HEAD, "spec": {"models": []}} for _ in range(parts)]
     for model in whole["spec"]["models"]:
-        random.choice(dealt)["spec"]["models"].insert(0, model)
-    dealt[-1]["spec"]["nodes"] = whole["spec"]["nodes"]
-    return yaml.safe_dump(whole).encode(), yaml.safe_dump_all(shuffled(dealt, random)).encode()
+        random.choice(gangs)["spec"]["models"].insert(0, model)
+    gangs[-1]["spec"]["nodes"] = whole["spec"]["nodes"]
+    return yaml.safe_dump(whole).encode(), yaml.safe_dump_all(shuffled(gangs, random)).encode()
 
 
 def _written(short: dict[str, Any]) -> dict[str, Any]:

@@ -11,13 +11,13 @@ from how_many import cases
 from oracle.tiers import without
 from stated import problem_of, realized
 
-from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import layout_levels
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.placement.patterns.goals import stage_worth
+from fleetctl.planner.placement.patterns.master import stage_worth
 from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
 from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.realize import Layout
 
 STEPS = 4_000
 
@@ -32,7 +32,7 @@ def reaches(problem: Problem, layout: Layout) -> list[tuple[int, int, int]]:
     """Return what a layout reaches, once the ledger has agreed that it stands."""
     promised = [tuple(level) for level in layout_levels(problem, layout.replicas)]
     assert [tuple(level) for level in realized(problem, layout)] == promised
-    held = Counter(piece.demand for pieces in layout.stands.values() for piece in pieces)
+    held = Counter(piece.demand for pieces in layout.assignments.values() for piece in pieces)
     for number, demand in enumerate(problem.demands):
         members = sum(gang.size * gang.copies for gang in demand.gangs)
         assert held[number] == layout.replicas[number] * members

@@ -31,7 +31,7 @@ def plan(models: list[Short], nodes: list[Short], replicas: list[Short] | None =
     return made
 
 
-def stands(made: Plan) -> dict[str, list[str]]:
+def assignments(made: Plan) -> dict[str, list[str]]:
     return {action.id: [member.node for member in action.members] for action in made.actions}
 
 
@@ -47,11 +47,11 @@ def test_d5_a_gang_that_grew_is_counted_as_it_runs_and_the_new_one_as_it_is_want
     """The gang grows from 2 to 4 nodes and the target from 1 to 2, on 6 nodes: 2 + 4, and not one node twice."""
     made = plan([{"key": "g", "replicas": 2, "gang": {"gpus": 8, "workers": 3}}], eights(*"abcdef"),
                 [live("g", 0, "a", "b", hash="old")])
-    assert stands(made) == {"g/1": ["c", "d", "e", "f"]}
+    assert assignments(made) == {"g/1": ["c", "d", "e", "f"]}
     assert [(one.replica_id, one.code) for one in made.drift] == [(0, "SPEC_CHANGED")]
     smaller = plan([{"key": "g", "replicas": 2, "gang": {"gpus": 8, "workers": 3}}], eights(*"abcde"),
                    [live("g", 0, "a", "b", hash="old")])
-    assert (stands(smaller), smaller.blocked[0].code) == ({}, "GANG_NEEDS_NODES")
+    assert (assignments(smaller), smaller.blocked[0].code) == ({}, "GANG_NEEDS_NODES")
 
 
 def test_d6_a_shape_that_outgrew_the_cluster_keeps_what_runs_and_is_never_assumed_to_fit() -> None:
@@ -83,7 +83,7 @@ def test_d9_a_small_model_takes_the_small_card_whichever_is_listed_first() -> No
     h200 = {"name": "a-h200", "gpus": 8, "vram": "141Gi"}
     l4 = {"name": "z-l4", "gpus": 1, "vram": "24Gi"}
     for nodes in ([h200, l4], [l4, h200]):
-        assert stands(plan([{"key": "m", "replicas": 1, "gpus": 1, "vram": "16Gi"}], nodes)) == {"m/0": ["z-l4"]}
+        assert assignments(plan([{"key": "m", "replicas": 1, "gpus": 1, "vram": "16Gi"}], nodes)) == {"m/0": ["z-l4"]}
 
 
 def test_d10_groups_find_their_nodes_in_either_order() -> None:
@@ -103,7 +103,7 @@ def test_d11_a_model_for_any_card_leaves_the_big_one_to_the_model_that_needs_it(
     for models in ([any_card, big_card], [big_card, any_card]):
         for names in (("a", "b"), ("b", "a")):
             nodes = [{"name": names[0], "gpus": 1, "vram": "200Gi"}, {"name": names[1], "gpus": 1, "vram": "141Gi"}]
-            assert stands(plan(models, nodes)) == {"big/0": [names[0]], "any/0": [names[1]]}
+            assert assignments(plan(models, nodes)) == {"big/0": [names[0]], "any/0": [names[1]]}
         for sizes in ((200, 141), (141, 200)):
             fleet, inventory = short_fleet({"models": models}), _with_cards([size << 30 for size in sizes])
             made = plan_for(fleet, inventory)
@@ -122,7 +122,7 @@ def _with_cards(memory: list[int]) -> Inventory:
 def test_d12_copies_are_independent_and_may_stand_in_different_pools() -> None:
     nodes = [*eights("x1", "x2", labels={"pool": "x"}), *eights("y1", labels={"pool": "y"})]
     made = plan([{"key": "m", "replicas": 1, "gpus": 8, "copies": 3}], nodes)
-    assert sorted(stands(made)["m/0"]) == ["x1", "x2", "y1"]
+    assert sorted(assignments(made)["m/0"]) == ["x1", "x2", "y1"]
 
 
 def test_d13_eight_replicas_of_one_gpu_share_a_node_of_eight() -> None:
@@ -147,7 +147,7 @@ def test_d15_the_order_of_names_does_not_choose_between_a_full_domain_and_an_emp
     gang = {"key": "g", "replicas": 2, "sameLabel": "fabric", "gang": {"gpus": 8, "workers": 3}}
     made = plan([gang], nodes, replicas)
     assert len(made.actions) == 2
-    assert {name[0] for where in stands(made).values() for name in where} == {"b"}
+    assert {name[0] for where in assignments(made).values() for name in where} == {"b"}
 
 
 def test_d15_free_capacity_counts_and_a_tight_node_is_left_to_nobody_who_does_not_fit() -> None:
@@ -185,7 +185,7 @@ def test_d19_eight_whole_cards_may_be_of_two_kinds() -> None:
     fleet = short_fleet({"models": [{"key": "m", "replicas": 1, "gpus": 8, "vram": "70Gi"}]})
     made = plan_for(fleet, inventory)
     check_plan(made, fleet, inventory)
-    assert stands(made) == {"m/0": ["a"]}
+    assert assignments(made) == {"m/0": ["a"]}
 
 
 @contextmanager

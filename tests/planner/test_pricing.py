@@ -16,7 +16,7 @@ from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.creation_order import creation_order
 from fleetctl.planner.placement.exact.holdings import Holdings
 from fleetctl.planner.placement.ledger.cards import Card, Offer, take
-from fleetctl.planner.placement.patterns.limits import state_limits
+from fleetctl.planner.placement.patterns.fills import state_limits
 from fleetctl.planner.placement.patterns.pricing import Claims, Pricer, node_view
 
 

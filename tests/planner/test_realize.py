@@ -13,10 +13,9 @@ from fleetctl.planner.live import sort_out
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.layout import Layout, Piece
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.problem import Problem, state_problem
-from fleetctl.planner.placement.realize import realize
+from fleetctl.planner.placement.realize import Layout, Piece, realize
 
 
 def problem_of(nodes: list[dict[str, Any]], models: list[dict[str, Any]]) -> Problem:
@@ -28,7 +27,7 @@ def problem_of(nodes: list[dict[str, Any]], models: list[dict[str, Any]]) -> Pro
 
 
 def nodes_of(placed: Placed, problem: Problem) -> list[str]:
-    return [problem.ledger.nodes[stand.node].name for stand in placed.stands]
+    return [problem.ledger.nodes[assigned.node].name for assigned in placed.assignments]
 
 
 @given(st.data())
@@ -39,18 +38,18 @@ def test_members_are_dealt_to_gangs_on_distinct_nodes(data: st.DataObject) -> No
              for node in data.draw(st.permutations(range(6)), label=f"gang {gang}")[: workers + 1]]
     problem = problem_of([{"name": f"n{number}", "gpus": 8} for number in range(6)],
                          [{"key": "m", "replicas": gangs, "gang": {"gpus": 1, "workers": workers}}])
-    stands = {node: (Piece(0, 0, 0),) * count for node, count in Counter(ranks).items()}
-    placed = realize(problem, Layout((gangs,), stands), Placer(problem.ledger))
+    assignments = {node: (Piece(0, 0, 0),) * count for node, count in Counter(ranks).items()}
+    placed = realize(problem, Layout((gangs,), assignments), Placer(problem.ledger))
     assert len(placed) == gangs
     assert all(len(set(nodes_of(one, problem))) == workers + 1 for one in placed)
-    assert Counter(stand.node for one in placed for stand in one.stands) == Counter(ranks)
+    assert Counter(assigned.node for one in placed for assigned in one.assignments) == Counter(ranks)
 
 
 def test_gangs_bound_to_a_label_stay_inside_one_value() -> None:
     nodes = [{"name": name, "gpus": 2, "labels": {"rack": name[0]}} for name in ("a1", "a2", "b1", "b2")]
     problem = problem_of(nodes, [{"key": "m", "replicas": 4, "sameLabel": "rack", "gang": {"gpus": 1, "workers": 1}}])
-    stands = {node: (Piece(0, 0, 0),) * 2 for node in range(4)}
-    placed = realize(problem, Layout((4,), stands), Placer(problem.ledger))
+    assignments = {node: (Piece(0, 0, 0),) * 2 for node in range(4)}
+    placed = realize(problem, Layout((4,), assignments), Placer(problem.ledger))
     assert sorted(nodes_of(one, problem) for one in placed) == [["a1", "a2"]] * 2 + [["b1", "b2"]] * 2
 
 

@@ -54,7 +54,7 @@ def test_it_never_gets_worse_and_the_ledger_holds_the_result(asked: list[tuple[f
     assert placed_levels(after, levels) >= before
     again = Placer(fresh)
     for one in after:
-        again.retake(one.demand.shape, one.stands)
+        again.retake(one.demand.shape, one.assignments)
     assert [placer.ledger.offer(node) for node in range(3)] == [fresh.offer(node) for node in range(3)]
     for node in range(3):
         for demand in demands:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from checker import CODES
 
-from fleetctl.planner.placement.reasons.codes import CLOSEST_FIRST
+from fleetctl.planner.placement.reasons.check import CLOSEST_FIRST
 
 DOCS = (Path(__file__).parents[2] / "docs" / "placement.md").read_text(encoding="utf-8")
 

@@ -26,9 +26,10 @@ def gang(*selectors: dict[str, str]) -> dict[str, Any]:
 def test_a_dead_end_of_the_greedy_pass_is_searched() -> None:
     """Ranks want {a, b}, {b, c}, {a, b}: taking a, then b, leaves nothing for the third."""
     placer = placer_over([{"name": name, "gpus": 1, "labels": {"n": name}} for name in "abc"])
-    stands = placer.place(replica_shape(short_model(gang({"n": "in(a, b)"}, {"n": "in(b, c)"}, {"n": "in(a, b)"}))))
-    assert stands is not None
-    assert [placer.ledger.nodes[stand.node].name for stand in stands] == ["a", "c", "b"]
+    shape = replica_shape(short_model(gang({"n": "in(a, b)"}, {"n": "in(b, c)"}, {"n": "in(a, b)"})))
+    assignments = placer.place(shape)
+    assert assignments is not None
+    assert [placer.ledger.nodes[assigned.node].name for assigned in assignments] == ["a", "c", "b"]
 
 
 def test_a_replica_that_does_not_fit_leaves_the_ledger_as_it_was() -> None:

@@ -8,7 +8,7 @@ import pytest
 from planner_worlds import short_node, short_replica
 
 from fleetctl.planner.placement.ledger.cards import Offer
-from fleetctl.planner.placement.ledger.stock import offer_of
+from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.planner.placement.policies import EffectivePolicy
 
 GIB = 1 << 30

@@ -8,7 +8,7 @@ from planner_worlds import short_inventory
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.questions.new_node import new_nodes
-from fleetctl.planner.questions.replica_shape import typed_shape
+from fleetctl.planner.questions.shape_syntax import typed_shape
 
 GIB = 1 << 30
 
@@ -43,10 +43,12 @@ def test_its_key_can_be_no_models() -> None:
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("", "no shape"), ("lots", "no shape"), ("gpu=8", "gpus=8"), ("gpus=8,colour=red", "colour"), ("gpus=1.5", "1.5"),
+    ("", "not a shape"), ("lots", "not a shape"), ("gpu=8", "gpus=8"),
+    ("gpus=8,colour=red", "colour"), ("gpus=1.5", "1.5"),
     ("gpus=1,vram=16GB", "16G"), ("gpus=nan", "nan"), ("gpus=1e999", "1e999"), ("vram=0", "without end"),
     ("gpus=1,gpus=2", "twice"), ("2000x1", "1024"), ("gpus=1,selector=pool", "label"), ("0x8", "whole number"),
-    ("gpus=1,selector=pool=[x", "selector"), ("gpus=-1", "-1"), ("gpus=1,", "no shape"), ("gpus=1,ranksPerNode=0", "0"),
+    ("gpus=1,selector=pool=[x", "selector"), ("gpus=-1", "-1"), ("gpus=1,", "not a shape"),
+    ("gpus=1,ranksPerNode=0", "0"),
 ])
 def test_what_is_no_shape_is_a_usage_error_that_says_why(text: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -96,7 +98,7 @@ def test_a_node_can_be_spelt_out() -> None:
 
 @pytest.mark.parametrize(("text", "said"), [
     ("like:big", "big-1"), ("8xX9", "vram="), ("gpus=0.5", "whole"), ("gpus=8,lable=a=b", "label"), ("gpus=65", "64"),
-    ("8xH200 x99999", "10000"), ("gpus=1,label=pool", "label"), ("", "8xH200"), ("8xH200x99999", "no shape"),
+    ("8xH200 x99999", "10000"), ("gpus=1,label=pool", "label"), ("", "8xH200"), ("8xH200x99999", "not a shape"),
 ])
 def test_what_is_no_node_is_a_usage_error_that_says_why(text: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:

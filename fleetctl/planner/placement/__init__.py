@@ -1,1 +1,1 @@
-"""Placement: which nodes new replicas stand on. Ledger, packer, bound, reasons."""
+"""Placement: which nodes new replicas go to. Ledger, packer, bound, reasons."""

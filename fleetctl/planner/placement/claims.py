@@ -27,7 +27,7 @@ class Claim(NamedTuple):
 
     @property
     def wants_card(self) -> bool:
-        """Tell whether this claim touches any card."""
+        """Return whether this claim touches any card."""
         return bool(self.gpus or self.vram)
 
     @property
@@ -42,13 +42,13 @@ class Claim(NamedTuple):
 
 
 Kind = tuple[Claim, Selector]
-"""What tells two members apart for placing them: the claim, and where it may stand."""
+"""What makes two members different for placing them: the claim, and where it may go."""
 
 
 class Spread(NamedTuple):
     """Over the values of which label the replicas of a model are spread; `most` may touch one value, None = any number.
 
-    A replica touches every value that one of its members stands on.
+    A replica touches every value that one of its members is on.
     """
 
     label: str

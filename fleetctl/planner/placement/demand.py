@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.ledger.replica import Stand
+from fleetctl.planner.placement.ledger.replica import Assigned
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Demand:
 
 
 class Placed(NamedTuple):
-    """One new replica and where its members stand."""
+    """One new replica and where its members are."""
 
     demand: Demand
-    stands: tuple[Stand, ...]
+    assignments: tuple[Assigned, ...]

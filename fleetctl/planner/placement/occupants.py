@@ -1,7 +1,7 @@
 """Who holds what on which node: every live replica, ours and others', and every one that a plan would create.
 
 The one view of it: remedies, what moving would gain, the loss of a node and the placement map look here. A ledger knows
-what is left; to say what would be left without somebody, one has to begin at the inventory again.
+what is left; what would be left without some replica is worked out from the inventory.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from fleetctl.documents.inventory import Node, Replica, ReplicaMember
+from fleetctl.documents.inventory import Amounts, Gpu, Node, Replica, ReplicaMember, card_indices
+from fleetctl.documents.quantity import SHARE
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.ledger.cards import Offer, take
-from fleetctl.planner.placement.ledger.ended import without_members
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
-from fleetctl.planner.placement.ledger.stock import offer_of
+from fleetctl.planner.placement.ledger.node_offer import offer_of
 
 NOTHING: Mapping[int, tuple[Any, ...]] = {}
 
@@ -81,13 +81,13 @@ class Occupants:
 
     nodes: Sequence[Node]
     facts: Sequence[LedgerNode]
-    everybody: list[Occupant] = field(default_factory=list)
+    replicas: list[Occupant] = field(default_factory=list)
 
     @cached_property
     def by_place(self) -> Mapping[int, Sequence[int]]:
         """The numbers of those on each node, in order."""
         found: dict[int, list[int]] = {}
-        for number, one in enumerate(self.everybody):
+        for number, one in enumerate(self.replicas):
             for place in one.live or one.planned:
                 found.setdefault(place, []).append(number)
         return found
@@ -104,11 +104,11 @@ class Occupants:
         """
         leaving, staying, fits = list[ReplicaMember](), list[ReplicaMember](), True
         for number in self.here(place):
-            (leaving if number in gone else staying).extend(self.everybody[number].live.get(place, ()))
+            (leaving if number in gone else staying).extend(self.replicas[number].live.get(place, ()))
         node = without_members(self.nodes[place], leaving, sure=sure)
         offer = offer_of(node, staying, self.facts[place].policy)
         for number in self.here(place):
-            for new in self.everybody[number].planned.get(place, ()) if number not in gone else ():
+            for new in self.replicas[number].planned.get(place, ()) if number not in gone else ():
                 taken = take(offer, new.claim)
                 offer, fits = (offer, False) if taken is None else (taken.left, fits)
         return offer, fits
@@ -118,7 +118,7 @@ def look_around(
     nodes: Iterable[Node], facts: Sequence[LedgerNode], running: Sequence[tuple[Replica, bool]],
     models: Mapping[str, ResolvedModel],
 ) -> Occupants:
-    """Return everybody who runs; `running` = live replicas in a fixed order, and whether each is ours."""
+    """Return all replicas that run; `running` = live replicas in a fixed order, and whether each is ours."""
     documents = {node.id: node for node in nodes}
     places = {node.id: place for place, node in enumerate(facts)}
     beyond = _beyond_target(running, models)
@@ -150,7 +150,7 @@ def planned(
            for place, count in Counter(one.demand.place for one in placed).items()}
     for one in placed:
         model = models[one.demand.place]
-        members = _by_place((stand.node, Planned(stand.seat.claim, stand.gpus)) for stand in one.stands)
+        members = _by_place((new.node, Planned(new.seat.claim, new.gpus)) for new in one.assignments)
         yield Occupant(model.key, next(ids[one.demand.place]), priority=model.priority, planned=members)
 
 
@@ -160,3 +160,40 @@ def _by_place(members: Iterable[tuple[int | None, Any]]) -> dict[int, tuple[Any,
         if place is not None:
             there[place] = (*there.get(place, ()), member)
     return there
+
+
+def without_members(node: Node, members: Iterable[ReplicaMember], *, sure: bool) -> Node:
+    """Return `node` without `members`.
+
+    `sure` = count on no more than they claimed, on cards that are known to be theirs. Else a whole card comes free with
+    all its memory, and a member that names no card had those with the most memory in use.
+    """
+    ended = list(members)
+    cards = {card.index: card for card in node.gpus}
+    for member in ended:
+        known = card_indices(member, node.gpus)
+        for index in known or ([] if sure else _likely(list(cards.values()), member)):
+            cards[index] = _without_member(cards[index], member, sure=sure)
+    used = node.resources.used
+    if used is not None:
+        used = Amounts(
+            gpu=max(0, round(used.gpu * SHARE) - sum(member.gpus for member in ended)) / SHARE,
+            cpu=max(0, round(used.cpu * SHARE) - sum(member.cpus for member in ended)) / SHARE,
+            memory=max(0, used.memory - sum(member.memory for member in ended)),
+        )
+    resources = node.resources.model_copy(update={"used": used})
+    return node.model_copy(update={"gpus": list(cards.values()), "resources": resources})
+
+
+def _likely(cards: Sequence[Gpu], member: ReplicaMember) -> list[int]:
+    by_use = sorted(cards, key=lambda card: (-(card.memory_used or 0), card.index))
+    return [card.index for card in by_use[:-(-member.gpus // SHARE)]]
+
+
+def _without_member(card: Gpu, member: ReplicaMember, *, sure: bool) -> Gpu:
+    share, size = min(SHARE, member.gpus), card.memory_total or 0
+    granted = share * size // SHARE
+    memory = member.vram or granted if sure else max(member.vram, granted) if share < SHARE else size
+    left = None if card.share is None else max(0, round(card.share * SHARE) - share) / SHARE
+    measured = None if card.memory_used is None else max(0, card.memory_used - memory)
+    return card.model_copy(update={"share": left, "memory_used": measured})

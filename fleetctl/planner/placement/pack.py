@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again, top_up
 from fleetctl.planner.placement.greedy.leave_room import leave_room
-from fleetctl.planner.placement.greedy.spread_out import crowding, pack_anew, spread_out
+from fleetctl.planner.placement.greedy.spread_out import crowding, pack_again, spread_out
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Level, Levels, Score, priorities, score, wanted_levels
@@ -28,7 +28,7 @@ from fleetctl.planner.placement.worth.expected import Expected
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.exact.exact import Examined
-    from fleetctl.planner.placement.layout import Layout
+    from fleetctl.planner.placement.realize import Layout
 
 REARRANGE_STEPS = 3_000
 """Placements that each round of remove and reinsert may try."""
@@ -57,34 +57,34 @@ class Packing(NamedTuple):
 
 
 def pack(
-    demands: Sequence[Demand], placer: Placer, *, expected: Sequence[Expected] = (), settle: bool = True
+    demands: Sequence[Demand], placer: Placer, *, expected: Sequence[Expected] = (), on_ledger: bool = True
 ) -> Packing:
     """Place as much as fits, on the placer's ledger, where it leaves most room for what else is `expected`.
 
-    Not to `settle` leaves the ledger as it is when everything is placed: nobody will ask why something does not fit.
+    With `on_ledger=False` the ledger is left unchanged when everything is placed.
     """
     wanted = [demand for demand in demands if demand.missing > 0]
     if not wanted:
         return Packing([], (), 0)
     mark = placer.ledger.mark()
-    packing = _pack_slim(wanted, placer.ledger, settle=settle)
+    packing = _pack_reduced(wanted, placer.ledger, on_ledger=on_ledger)
     if expected and 0 < len(packing.placed) <= FEW:
         placer.ledger.undo(mark)
         return packing._replace(placed=leave_room(packing.placed, placer.ledger, expected))
     return packing
 
 
-def _pack_slim(wanted: Sequence[Demand], ledger: Ledger, *, settle: bool) -> Packing:
-    from fleetctl.planner.placement.slim import slim_down
+def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, *, on_ledger: bool) -> Packing:
+    from fleetctl.planner.placement.reduce import reduce_problem
 
-    slim = slim_down(state_problem(wanted, ledger), wanted)
-    packing = _pack(slim.demands, slim.ledger)
-    placed = slim.restored(packing.placed)
-    if not settle and len(placed) == sum(demand.missing for demand in wanted):
+    reduced = reduce_problem(state_problem(wanted, ledger), wanted)
+    packing = _pack(reduced.demands, reduced.ledger)
+    placed = reduced.restored(packing.placed)
+    if not on_ledger and len(placed) == sum(demand.missing for demand in wanted):
         return packing._replace(placed=placed)
-    if ledger.take_all((stand.node, stand.seat.claim) for one in placed for stand in one.stands):
+    if ledger.take_all((assigned.node, assigned.seat.claim) for one in placed for assigned in one.assignments):
         for one in placed:
-            ledger.take_slots(one.demand.shape.key, (stand.node for stand in one.stands))
+            ledger.take_slots(one.demand.shape.key, (assigned.node for assigned in one.assignments))
         return packing._replace(placed=placed)
     return _pack(wanted, ledger)
 
@@ -102,7 +102,7 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
         if not search.is_good_enough:
             tier()
     search.spread_out()
-    search.stand_best()
+    search.restore_best()
     have = len(search.best)
     most = have if search.is_done else max(have + 1, bound_replicas(examined, search.levels))
     return Packing(search.best, search.ceiling, most, argument_for(most, examined))
@@ -124,7 +124,7 @@ class _Search:
     """Numbers of the nodes' offers at the start."""
     _score: Score | None = None
     _start: int = 0
-    _stands: bool = False
+    _is_on_ledger: bool = False
     """The best packing is what the ledger holds."""
 
     def __post_init__(self) -> None:
@@ -137,12 +137,12 @@ class _Search:
 
     @property
     def is_done(self) -> bool:
-        """Tell whether nothing can be better than the best packing found."""
+        """Return whether nothing can be better than the best packing found."""
         return self.levels == self.ceiling
 
     @property
     def is_good_enough(self) -> bool:
-        """Tell whether to stop: nothing can be better, or a large fleet is within a thousandth of what can be."""
+        """Return whether to stop: nothing can be better, or a large fleet is within a thousandth of what can be."""
         if self.is_done or self.count < FEW:
             return self.is_done
         reached = [value for level in self.levels for value in level]
@@ -181,14 +181,14 @@ class _Search:
     def try_patterns(self) -> None:
         """Pack the replicas of one member again by column generation, beside the gangs of the best packing."""
         singles = [demand for demand in self.wanted if demand.shape.size == 1]
-        alone = [one for one in self.best if len(one.stands) == 1]
+        alone = [one for one in self.best if len(one.assignments) == 1]
         if self.count > MANY or len(alone) == sum(demand.missing for demand in singles):
             return
         from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
         from fleetctl.planner.placement.realize import layout_of, realize
 
         self._clear()
-        gangs = take_again([one for one in self.best if len(one.stands) > 1], self.placer)
+        gangs = take_again([one for one in self.best if len(one.assignments) > 1], self.placer)
         problem = state_problem(singles, self.problem.ledger)
         layout = pack_by_patterns(problem, steps=PATTERN_STEPS, incumbent=layout_of(problem, alone))
         if layout is None:
@@ -202,7 +202,7 @@ class _Search:
 
         for _ in range(ROUNDS):
             before = self._score
-            self.stand_best()
+            self.restore_best()
             self._offer(rearrange(self._by_rank(), self.best, self.placer, opening=self.opening,
                                   steps=REARRANGE_STEPS, enough=self.ceiling))
             if self.is_done or self._score == before:
@@ -213,20 +213,20 @@ class _Search:
         if self.spreading is not None:
             if len(self.best) < self.count:
                 self._clear()
-                self._offer(pack_anew(self.best, self.spreading))
-            self.stand_best()
+                self._offer(pack_again(self.best, self.spreading))
+            self.restore_best()
             steps = min(SPREAD_STEPS, SPREAD_WORK // max(1, len(self.problem.ledger.nodes)))
             self._offer(spread_out(self._by_rank(), self.best, self.spreading, opening=self.opening, steps=steps))
 
-    def stand_best(self) -> None:
+    def restore_best(self) -> None:
         """Put the best packing on the ledger, unless it is there."""
-        if not self._stands:
+        if not self._is_on_ledger:
             take_again(self.best, self.placer)
-            self._stands = True
+            self._is_on_ledger = True
 
     def _clear(self) -> None:
         self.problem.ledger.undo(self._start)
-        self._stands = False
+        self._is_on_ledger = False
 
     def _try_layout(self, layout: Layout) -> None:
         from fleetctl.planner.placement.realize import realize
@@ -235,19 +235,21 @@ class _Search:
         self._offer(realize(self.problem, layout, self.placer))
 
     def _offer(self, placed: list[Placed]) -> None:
-        """Compare a packing that stands on the ledger with the best one; the better one is kept."""
+        """Compare a packing that is on the ledger with the best one; the better one is kept."""
         if len(placed) < self.count:
-            top_up(self._by_rank(), placed, self.placer)
+            # largest first: small ones would break the gaps that the large ones fit into
+            ranked = sorted(self._by_rank(), key=lambda demand: (-demand.priority, -demand.shape.gpu_units))
+            top_up(ranked, placed, self.placer)
         crowds = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
         reached = score(placed, priorities(self.wanted), crowds, self._broken(placed))
         if self._score is None or reached > self._score:
-            self.best, self._score, self.levels, self._stands = placed, reached, reached[0], True
+            self.best, self._score, self.levels, self._is_on_ledger = placed, reached, reached[0], True
         else:
             self._clear()
 
     def _broken(self, placed: Sequence[Placed]) -> int:
         """Return how many nodes a packing breaks that were empty."""
-        nodes = {stand.node for one in placed for stand in one.stands}
+        nodes = {assigned.node for one in placed for assigned in one.assignments}
         return sum(self.problem.ledger.numbered(self.opening[node]).empty for node in nodes)
 
     def _by_rank(self) -> list[Demand]:

@@ -12,7 +12,7 @@ from fleetctl.documents.selector import matches
 NO_CAP = 1 << 30
 
 SLOTS_LABEL = "fleet.io/replica-slots"
-"""The label by which a node tells its own slot cap."""
+"""The label by which a node states its own slot cap."""
 _SLOTS = re.compile("[1-9][0-9]{0,8}")
 
 
@@ -63,7 +63,7 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
 
 
 def labelled_cap(labels: Mapping[str, str]) -> SlotCap | None:
-    """Return the cap a node's own label tells; None where it has none, or one that is no whole number from 1 on."""
+    """Return the cap that a node's own label states; None unless that is a whole number of at least 1."""
     text = labels.get(SLOTS_LABEL)
     if text is None or not _SLOTS.fullmatch(text):
         return None

@@ -1,8 +1,8 @@
-"""The placement problem in small: equal demands and equal nodes stand together as classes.
+"""The placement problem in small: equal demands and equal nodes are classes.
 
 A fleet of 1,000 models and 10,000 nodes is often a few hundred classes of demand over a few dozen classes of nodes. The
 bound, the exact tier and the patterns all work on this; only the ledger knows single nodes. Classes are ordered by what
-they are and never by where they stand in a file, so that reordering a fleet file cannot change how much is placed.
+they are and never by their place in a file, so that reordering a fleet file cannot change how much is placed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Gang:
     parts: tuple[tuple[int, int], ...]
     copies: int
     domain_label: str | None
-    """All members of one gang lie in one value of this label; None = anywhere. Always None for a gang of one."""
+    """All members of one gang are in one value of this label; None = anywhere. Always None for a gang of one."""
     per_node: int
     """Members of one gang that may share a node; no limit that matters for a gang of one."""
 
@@ -49,7 +49,7 @@ class SpreadLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DemandClass:
-    """Models whose replicas are interchangeable: one shape, one priority, no cap that tells them apart."""
+    """Models whose replicas are interchangeable: one shape, one priority, no cap that makes them differ."""
 
     demands: tuple[Demand, ...]
     priority: int
@@ -93,7 +93,7 @@ class NodeClass:
     """Number of their offer in the ledger."""
     offer: Offer
     allowed: frozenset[int]
-    """Kinds whose selector lets them stand here."""
+    """Kinds whose selector allows these nodes."""
     domains: tuple[tuple[str, str | None], ...]
     """(label, value) for every label that some gang is bound to, or some spread is limited by.
 
@@ -122,7 +122,7 @@ class NodeClass:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Classes of demand, highest priority first, over classes of nodes, on a ledger as it stands."""
+    """Classes of demand, highest priority first, over classes of nodes, on a ledger in its present state."""
 
     ledger: Ledger
     kinds: tuple[Kind, ...]
@@ -163,7 +163,7 @@ class _Alike(NamedTuple):
     minus_priority: int
     gangs: tuple[Gang, ...]
     capped_key: str | None
-    """The model, where a cap or the limit of its spread tells it apart."""
+    """The model, where a cap or the limit of its spread makes it differ."""
 
 
 class _Equal(NamedTuple):

@@ -8,14 +8,38 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleetctl.planner.placement.claims import GroupShape
-from fleetctl.planner.placement.deal import GangNodes, Members, deal
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.layout import Layout, Piece
+from fleetctl.planner.placement.gang_split import GangNodes, Members, split_into_gangs
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.placement.problem import DemandClass, Gang, Problem, group_of
+
+ANY = -1
+"""A member that may belong to any replica of its class."""
+
+
+class Piece(NamedTuple):
+    """One member on a node: of which class of demand, which of its gangs, and which kind (numbers)."""
+
+    demand: int
+    gang: int
+    kind: int
+    replica: int = ANY
+    """Which replica of the class it belongs to; ANY where they need not be distinguished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How many replicas each class of demand gets, and which members are on which node."""
+
+    replicas: tuple[int, ...]
+    """By number of the demand class."""
+    assignments: Mapping[int, tuple[Piece, ...]]
+    """By number of the node in the ledger; each in an order in which Ray's choice of cards takes all of them."""
 
 
 def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
@@ -26,17 +50,17 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
     placed: list[Placed] = []
     for number, demand in enumerate(problem.demands):
         if not singles[number]:
-            dealt = [[dealt for members in stand_of.get((number, place), {}).values()
-                      for dealt in _deal(demand, gang, members, problem)] for place, gang in enumerate(demand.gangs)]
-            placed += _place_whole(problem, demand, dealt, demands_of[number], placer)
+            gangs = [[gangs for members in stand_of.get((number, place), {}).values()
+                      for gangs in _split(demand, gang, members, problem)] for place, gang in enumerate(demand.gangs)]
+            placed += _place_whole(problem, demand, gangs, demands_of[number], placer)
     for piece, node in _in_turn(layout, singles):
         model = next(demands_of[piece.demand], None)
         if model is None:
             continue
         seat = model.shape.seats[0]
-        stands = placer.take_at(model.shape, {(seat.group, seat.copy, seat.rank): node})
-        if stands is not None:
-            placed.append(Placed(model, stands))
+        assignments = placer.take_at(model.shape, {(seat.group, seat.copy, seat.rank): node})
+        if assignments is not None:
+            placed.append(Placed(model, assignments))
     return placed
 
 
@@ -44,12 +68,12 @@ def layout_of(problem: Problem, placed: Sequence[Placed]) -> Layout:
     """Return the layout that a packing of replicas of one member is: the way back from `realize`."""
     class_of = {demand.place: number for number, one in enumerate(problem.demands) for demand in one.demands}
     replicas = [0] * len(problem.demands)
-    stands: dict[int, list[Piece]] = defaultdict(list)
-    for demand, (stand,) in placed:
+    assignments: dict[int, list[Piece]] = defaultdict(list)
+    for demand, (assigned,) in placed:
         number = class_of[demand.place]
         replicas[number] += 1
-        stands[stand.node].append(Piece(number, 0, problem.demands[number].gangs[0].parts[0][0]))
-    return Layout(tuple(replicas), {node: tuple(pieces) for node, pieces in stands.items()})
+        assignments[assigned.node].append(Piece(number, 0, problem.demands[number].gangs[0].parts[0][0]))
+    return Layout(tuple(replicas), {node: tuple(pieces) for node, pieces in assignments.items()})
 
 
 def _by_turn(demand: DemandClass, count: int) -> Iterator[Demand]:
@@ -69,7 +93,7 @@ def _by_turn(demand: DemandClass, count: int) -> Iterator[Demand]:
 def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, int]]:
     """Yield the pieces of one-member replicas: on each node in the layout's order, over all by class of demand."""
     queues = {node: [piece for piece in reversed(pieces) if singles[piece.demand]]
-              for node, pieces in sorted(layout.stands.items())}
+              for node, pieces in sorted(layout.assignments.items())}
     heap = [(queue[-1].demand, node) for node, queue in queues.items() if queue]
     heapq.heapify(heap)
     while heap:
@@ -84,7 +108,7 @@ def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, i
 def _index(layout: Layout, singles: Sequence[bool]) -> dict[tuple[int, int], dict[int, Members]]:
     """Count the members of replicas with more than one, by class and gang, and by replica where the layout does."""
     index: dict[tuple[int, int], dict[int, Members]] = defaultdict(lambda: defaultdict(Counter))
-    for node, pieces in layout.stands.items():
+    for node, pieces in layout.assignments.items():
         for piece in pieces:
             if not singles[piece.demand]:
                 index[piece.demand, piece.gang][piece.replica][node, piece.kind] += 1
@@ -92,22 +116,22 @@ def _index(layout: Layout, singles: Sequence[bool]) -> dict[tuple[int, int], dic
 
 
 def _place_whole(
-    problem: Problem, demand: DemandClass, dealt: Sequence[Sequence[GangNodes]], models: Iterator[Demand],
+    problem: Problem, demand: DemandClass, gangs: Sequence[Sequence[GangNodes]], models: Iterator[Demand],
     placer: Placer,
 ) -> Iterator[Placed]:
     """Put the gangs of one class together to replicas and take each, whole or not at all."""
     for turn, model in enumerate(models):
         nodes: SeatNodes = {}
         for place, gang in enumerate(demand.gangs):
-            mine = dealt[place][turn * gang.copies:(turn + 1) * gang.copies]
+            mine = gangs[place][turn * gang.copies:(turn + 1) * gang.copies]
             if len(mine) < gang.copies:
                 return
             group = group_of(model.shape, place, problem)
             for copy, members in enumerate(mine):
                 nodes |= _seat_nodes(group, copy, members, problem)
-        stands = placer.take_at(model.shape, nodes)
-        if stands is not None:
-            yield Placed(model, stands)
+        assignments = placer.take_at(model.shape, nodes)
+        if assignments is not None:
+            yield Placed(model, assignments)
 
 
 def _seat_nodes(group: GroupShape, copy: int, members: GangNodes, problem: Problem) -> SeatNodes:
@@ -116,7 +140,7 @@ def _seat_nodes(group: GroupShape, copy: int, members: GangNodes, problem: Probl
             for seat in group.seats(copy)}
 
 
-def _deal(demand: DemandClass, gang: Gang, members: Members, problem: Problem) -> list[GangNodes]:
+def _split(demand: DemandClass, gang: Gang, members: Members, problem: Problem) -> list[GangNodes]:
     """Deal the members of one gang's class out to gangs: distinct nodes, one domain each.
 
     Where slots are capped, members of one gang share a node if they may.
@@ -124,8 +148,8 @@ def _deal(demand: DemandClass, gang: Gang, members: Members, problem: Problem) -
     together = gang.per_node if demand.capped else 1
     label = gang.domain_label
     if label is None:
-        return deal(gang, members, together)
+        return split_into_gangs(gang, members, together)
     by_domain: dict[str, Members] = defaultdict(Counter)
     for (node, kind), count in members.items():
         by_domain[problem.ledger.nodes[node].labels.get(label, "")][node, kind] += count
-    return [dealt for value in sorted(by_domain) for dealt in deal(gang, by_domain[value], together)]
+    return [gangs for value in sorted(by_domain) for gangs in split_into_gangs(gang, by_domain[value], together)]

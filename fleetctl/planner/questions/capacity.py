@@ -5,6 +5,7 @@ Each subject is asked for by itself, on what is free now and on what the plan wo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,13 +14,15 @@ from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import ModelRow
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.exact.bound import upper_bound
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.explain import explain
-from fleetctl.planner.questions.filling import Filled, fill
 from fleetctl.planner.questions.hardware import hardware, need_text
-from fleetctl.planner.questions.replica_shape import typed_shape
+from fleetctl.planner.questions.shape_syntax import typed_shape
 from fleetctl.planner.questions.world import World, take_planned
 
 LIMIT = 100_000
@@ -109,3 +112,47 @@ class _Counter:
         if not self._hardware:
             self._hardware = {node.id: hardware(node) for node in self.world.inventory.nodes}
         return self._hardware
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """How many replicas were taken, how many could have been at most, and how many members are on which node."""
+
+    replicas: int
+    at_most: int
+    method: str
+    members: dict[int, int]
+
+
+def fill(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
+    """Take as many replicas of `shape` as fit, at most `limit`; they stay taken."""
+    if _is_single(shape):
+        return _fill_singly(shape, ledger, limit)
+    demand = Demand(shape, limit, 1, 0, 0)
+    bound = upper_bound([demand], ledger)
+    asked = Demand(shape, min(limit, bound.replicas), 1, 0, 0)
+    placed = pack([asked], Placer(ledger)).placed
+    members = Counter(assigned.node for one in placed for assigned in one.assignments)
+    return Filled(len(placed), min(limit, bound.replicas), bound.method, dict(members))
+
+
+def _is_single(shape: ReplicaShape) -> bool:
+    claims = [member.claim for group in shape.groups for member in group.members]
+    return shape.size == 1 and bool(claims[0].gpus or not claims[0].vram)
+
+
+def _fill_singly(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
+    (seat,) = shape.seats
+    members: dict[int, int] = {}
+    left = limit
+    allowed = Placer(ledger).allowed(shape)
+    for node in ledger.selected(seat.selector):
+        count = 0
+        while count < left and (allowed is None or allowed(node)) and ledger.take(node, seat.claim) is not None:
+            count += 1
+            if allowed is not None:  # where there is no cap, slots are not asked for
+                ledger.take_slots(shape.key, (node,))
+        if count:
+            members[node] = count
+            left -= count
+    return Filled(limit - left, limit - left, "each node counted by itself", members)

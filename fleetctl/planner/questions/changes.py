@@ -1,4 +1,4 @@
-"""Changes made in thought: lose a node, cordon some, add some, scale a model. Each gives another world.
+"""Supposed changes: lose a node, cordon some, add some, scale a model. Each gives another world.
 
 Nothing is done. They are applied in one fixed order (add, lose, cordon, scale), not in that of the command line.
 """
@@ -9,27 +9,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import MAX_REPLICAS, NodePolicy
-from fleetctl.documents.inventory import Node
+from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, ReplicaMember, dead_node_ids, is_lost
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.selector import matches
 from fleetctl.documents.what_if import Change
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
-from fleetctl.planner.questions.loss import without_node
-from fleetctl.planner.questions.nearest import find_node
+from fleetctl.planner.placement.occupants import without_members
 from fleetctl.planner.questions.new_node import new_nodes
-from fleetctl.planner.questions.typed import selector_of, split_commas
+from fleetctl.planner.questions.shape_syntax import find_node, selector_of, split_commas
 from fleetctl.planner.questions.world import World
 
 CORDON_LABEL = "fleet.io/what-if-cordon"
-"""Carried by nodes that are cordoned in thought, so that a name as well as a selector becomes one policy."""
+"""Carried by nodes that are supposed to be cordoned, so that a name as well as a selector becomes one policy."""
 
 _EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Supposed:
-    """What a person supposes, as typed: each list holds the values of one flag."""
+class Changes:
+    """Changes to try, as typed: each list holds the values of one flag."""
 
     lose: tuple[str, ...] = ()
     cordon: tuple[str, ...] = ()
@@ -43,7 +42,7 @@ class Supposed:
 Step = Callable[[World, str], tuple[World, Change]]
 
 
-def changed(world: World, supposed: Supposed) -> tuple[World, list[Change]]:
+def changed(world: World, supposed: Changes) -> tuple[World, list[Change]]:
     """Return the world after everything that is supposed, and each change in words.
 
     Raises UsageError for names, shapes and numbers that mean nothing here.
@@ -115,3 +114,23 @@ def _scale(world: World, text: str) -> tuple[World, Change]:
 def _some(names: list[str]) -> str:
     shown = ", ".join(names[:_EXAMPLES])
     return shown if len(names) <= _EXAMPLES else f"{len(names)} nodes: {shown} and {len(names) - _EXAMPLES} more"
+
+
+def without_node(inventory: Inventory, node_id: str) -> Inventory:
+    """Return the inventory as it would be had this node died; its replicas stay listed, and are lost."""
+    dead = dead_node_ids(inventory)  # what is lost already has given back whatever Ray says it has
+    freed: dict[str, list[ReplicaMember]] = {}
+    for replica in inventory.replicas:
+        if replica.fleet is None or not is_live_on(replica, node_id) or is_lost(replica, dead):
+            continue
+        for member in replica.members:
+            if member.node_id not in (None, node_id):
+                freed.setdefault(str(member.node_id), []).append(member)
+    nodes = [node.model_copy(update={"state": "DEAD"}) if node.id == node_id
+             else without_members(node, freed.get(node.id, ()), sure=False) for node in inventory.nodes]
+    return inventory.model_copy(update={"nodes": nodes})
+
+
+def is_live_on(replica: Replica, node_id: str) -> bool:
+    """Return whether a replica is live and has a member on the node."""
+    return replica.state in LIVE_STATES and any(member.node_id == node_id for member in replica.members)

@@ -1,6 +1,6 @@
 """N-1: for every node, what its loss would cost, with the plan applied and everything else left where it is.
 
-Nodes that are equal in everything that matters (what they offer, the labels that models ask for, what stands on them,
+Nodes that are equal in everything that matters (what they offer, the labels that models ask for, what runs on them,
 and the same for the other nodes of their gangs) have one answer, so it is worked out once.
 """
 
@@ -61,7 +61,7 @@ class _Losses:
 
     def _on(self, place: int) -> list[Occupant]:
         """Return the replicas on a node that count toward a target."""
-        return [one for one in map(self.occupants.everybody.__getitem__, self.occupants.here(place)) if one.counted]
+        return [one for one in map(self.occupants.replicas.__getitem__, self.occupants.here(place)) if one.counted]
 
     def _strangers(self, place: int) -> int:
         return len(self.occupants.here(place)) - len(self._on(place))
@@ -100,7 +100,7 @@ class _Losses:
         if not self.ledger.nodes[other].open:
             return self.ledger.offer(other)
         gangs = {id(one) for one in self._spanning(place)}
-        gone = [number for number in self.occupants.here(other) if id(self.occupants.everybody[number]) in gangs]
+        gone = [number for number in self.occupants.here(other) if id(self.occupants.replicas[number]) in gangs]
         return self.occupants.offer_without(other, gone, sure=False)[0]
 
     def _models(self, place: int) -> list[LostModel]:
@@ -144,7 +144,7 @@ def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:
 def _opened(world: World, plan: Plan) -> _Losses:
     shapes, ledger = world.shapes(), world.ledger()
     occupants = world.occupants(ledger, plan)
-    return _Losses(world, ledger, occupants, Counter(one.model for one in occupants.everybody if one.counted), shapes,
+    return _Losses(world, ledger, occupants, Counter(one.model for one in occupants.replicas if one.counted), shapes,
                    tuple(sorted(_labels_asked_for(shapes.values()))), tuple(map(hardware, occupants.nodes)))
 
 

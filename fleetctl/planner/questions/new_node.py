@@ -15,11 +15,11 @@ from fleetctl.documents.quantity import SHARE, format_bytes
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
 from fleetctl.planner.questions.hardware import ACCELERATOR_LABEL, hardware
-from fleetctl.planner.questions.nearest import find_node
-from fleetctl.planner.questions.typed import (
+from fleetctl.planner.questions.shape_syntax import (
     bytes_of,
     count_of,
     cpus_of,
+    find_node,
     gpus_of,
     label_of,
     split_commas,
@@ -34,7 +34,7 @@ MAX_NODES = 10_000
 MAX_CARDS = 64
 MIB = 1 << 20
 PLENTY_CPUS, PLENTY_MEMORY = 1_024, 16 << 40
-"""CPUs and host memory of a new node where nobody says how much: enough never to be what is short."""
+"""CPUs and host memory of a new node where the amount is not given: enough never to be what is short."""
 
 CARD_MEMORY = {
     "T4": 15_360 * MIB, "A10G": 23_028 * MIB, "L4": 23_034 * MIB, "L40S": 46_068 * MIB, "A100": 40_960 * MIB,
@@ -89,7 +89,7 @@ def _of_type(cards: int, kind: str, inventory: Inventory) -> tuple[Node, str]:
                 for card in node.gpus if card.memory_total]
     memory = max(memories, default=0) or CARD_MEMORY.get(kind)
     if memory is None:
-        raise UsageError(f"{FLAG} {cards}x{kind}: nobody knows how much memory a {kind} has",
+        raise UsageError(f"{FLAG} {cards}x{kind}: the memory of a {kind} is not known",
                          hint=f"write gpus={cards},type={kind},vram=80Gi, with its memory")
     return _node(cards, memory, {ACCELERATOR_LABEL: kind}), f"of {format_bytes(memory)} each, CPUs and memory plenty"
 

@@ -1,7 +1,7 @@
 """Occupancy: who holds which share of every card, and with a plan also who would. What the placement map is made of.
 
-What is free is read off the ledger, so the map and a plan never disagree. Who has the rest is told by the replicas; the
-cards of one that names none are inferred by Ray's rule, and what nobody claims is drawn as unknown.
+What is free is read off the ledger, so the map and a plan never disagree. The replicas say
+who has the rest; the cards of one that names none are inferred by Ray's rule, and what no replica claims is unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.ledger.cards import Card
 from fleetctl.planner.placement.ledger.ledger import Ledger
-from fleetctl.planner.placement.ledger.stock import offer_of
+from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.questions.hardware import hardware
 from fleetctl.planner.questions.world import World
@@ -52,7 +52,7 @@ def _cards_now(node: Node, place: int, ledger: Ledger, state: LiveState) -> tupl
 
 
 class _Member(NamedTuple):
-    """One member on a node: whose it is, the GPU share it takes, and on which cards; empty = nobody says."""
+    """One member on a node: whose it is, the GPU share it takes, and on which cards; empty = not known."""
 
     holder: Holder
     model: str
@@ -67,9 +67,9 @@ class _Member(NamedTuple):
 
 
 def _members(world: World, found: Occupants, place: int) -> Iterator[_Member]:
-    """Yield everybody on a node: who is there now, then who would come."""
+    """Yield the members on a node: those there now, then the planned ones."""
     for number in found.here(place):
-        one = found.everybody[number]
+        one = found.replicas[number]
         for member in one.live.get(place, ()):
             known = card_indices(member, found.nodes[place].gpus)
             cards = tuple(known) if len(known) * SHARE >= member.gpus else ()
@@ -79,7 +79,7 @@ def _members(world: World, found: Occupants, place: int) -> Iterator[_Member]:
 
 
 def _holder(world: World, one: Occupant) -> Holder:
-    """Tell ours from others'; without a fleet whatever carries any fleet's mark is live, and the rest foreign."""
+    """Return whose a replica is; without a fleet whatever carries any fleet's mark is live, and the rest foreign."""
     if one.planned:
         return "new"
     return "live" if one.fleet is not None and one.fleet in {world.named or one.fleet, world.adopt_from} else "foreign"
@@ -87,14 +87,14 @@ def _holder(world: World, one: Occupant) -> Holder:
 
 @dataclass(slots=True)
 class _Sheet:
-    """One card while pieces are laid on it: `granted` = what is in use of it now and not yet laid; the rest is free."""
+    """One card while pieces are put on it: `granted` = what is in use now and not yet assigned; `free` = the rest."""
 
     granted: int
     free: int
     pieces: list[Piece] = field(default_factory=list)
 
     def lay(self, member: _Member, share: int, *, certain: bool) -> None:
-        """Lay a piece on what is granted, or for a new replica on what is free; never more than there is."""
+        """Put a piece on what is granted, or for a new replica on what is free; never more than there is."""
         room = self.free if member.holder == "new" else self.granted
         share = min(share, room)
         if not share:
@@ -108,7 +108,7 @@ class _Sheet:
 
 
 def _laid(cards: Sequence[Card], here: Sequence[_Member]) -> dict[int, _Sheet]:
-    """Lay everybody on cards: those who name theirs, the others where something is granted, and then the new ones."""
+    """Put all members on cards: those who name theirs, the others where something is granted, and then the new ones."""
     sheets = {card.index: _Sheet(SHARE - card.free_share, card.free_share) for card in cards}
     now = [one for one in here if one.holder != "new"]
     for member in now:
@@ -127,7 +127,7 @@ def _lay_told(member: _Member, sheets: Mapping[int, _Sheet], *, certain: bool) -
 
 
 def _infer(member: _Member, share: int, sheets: Mapping[int, _Sheet]) -> None:
-    """Lay a piece on the card that Ray most likely chose: the fullest on which so much is granted."""
+    """Put a piece on the card that Ray most likely chose: the fullest on which so much is granted."""
     holding = [index for index, sheet in sheets.items() if sheet.granted >= share]
     if holding:
         index = min(holding, key=lambda index: (sheets[index].granted, index))
@@ -146,7 +146,7 @@ def _node(
 
 
 def _card(card: Card, model: str | None, sheet: _Sheet) -> MapCard:
-    """Write one card down; what is granted and nobody claims is unknown."""
+    """Write one card down; what is granted without a known holder is unknown."""
     unknown = [Piece(holder="unknown", share=sheet.granted)] if sheet.granted else []
     return MapCard(index=card.index, hardware=model, memory=card.memory, free_share=sheet.free, dirty=card.dirty,
                    pieces=[*sheet.pieces, *unknown])
@@ -159,7 +159,7 @@ def _legend(world: World, found: Occupants, nodes: Sequence[MapNode]) -> list[Le
         if piece.model is not None:
             held[piece.model] += piece.share
     counts: dict[str, Counter[Holder]] = {}
-    for one in found.everybody:
+    for one in found.replicas:
         counts.setdefault(one.model, Counter())[_holder(world, one)] += 1
     return [LegendEntry(model=model, live=by["live"], new=by["new"], foreign=by["foreign"])
             for model, by in sorted(counts.items(), key=lambda item: (-held[item[0]], item[0]))]

@@ -1,4 +1,4 @@
-"""What if: plan the fleet on the world as it is, and on the one that is supposed, and lay the two side by side.
+"""What if: plan the fleet on the world as it is, and on the one that is supposed, and compare the two.
 
 Both are plans like any other, made by `make_plan`, so what this says is what `plan` would say if it came true.
 """
@@ -10,18 +10,18 @@ from collections.abc import Iterable, Sequence
 from fleetctl.documents.plan import Blocked, ModelRow, Plan, Reason
 from fleetctl.documents.what_if import Change, Counts, ModelChange, NewReplica, WhatIf
 from fleetctl.errors import UsageError
-from fleetctl.planner.questions.changes import CORDON_LABEL, Supposed, changed
+from fleetctl.planner.questions.changes import CORDON_LABEL, Changes, changed
 from fleetctl.planner.questions.each_node import lose_each
 from fleetctl.planner.questions.world import World
 
 
-def what_if(world: World, supposed: Supposed, *, each_node: bool = False) -> WhatIf:
+def what_if(world: World, supposed: Changes, *, each_node: bool = False) -> WhatIf:
     """Compare today's plan with the plan for what is supposed; `each_node` adds what each node's loss would mean.
 
     Raises UsageError when nothing is supposed or a name is unknown, InventoryError for an incomplete inventory.
     """
     if not supposed and not each_node:
-        raise UsageError("nothing is supposed, so nothing would change",
+        raise UsageError("no change is given, so there is nothing to compare",
                          hint="give --lose-node, --cordon, --add-node, --scale or --each-node")
     before = world.plan()
     after_world, changes = changed(world, supposed)
@@ -39,7 +39,7 @@ def what_if(world: World, supposed: Supposed, *, each_node: bool = False) -> Wha
 
 
 def _model(old: ModelRow, new: ModelRow) -> ModelChange:
-    """Tell what becomes of one model's lost replicas; what `--scale` asks for in addition is not held against them."""
+    """Return what becomes of one model's lost replicas; what `--scale` adds does not count as missing."""
     lost = max(0, old.live - new.live)
     needed = min(lost, max(0, new.wanted - new.live))
     more_blocked = new.blocked - old.blocked - max(0, new.wanted - old.wanted)
@@ -68,7 +68,7 @@ def _unmanaged_on(world: World, changes: Sequence[Change]) -> list[str]:
     names = {name for change in changes if change.op == "loseNode" for name in change.nodes}
     found = world.occupants(world.opened())
     lost = {place for place, node in enumerate(found.nodes) if node.name in names}
-    return [one.name for one in found.everybody if not one.counted and lost.intersection(one.places)]
+    return [one.name for one in found.replicas if not one.counted and lost.intersection(one.places)]
 
 
 def _named(blocked: Blocked, world: World) -> Blocked:

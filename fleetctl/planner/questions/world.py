@@ -1,6 +1,6 @@
 """What a question is asked of: a fleet, an inventory, and the ledger of what is free in it.
 
-Every question stands on the same two facts as a plan, so its answers agree with what `plan` says.
+Every question uses the same two facts as a plan, so its answers agree with what `plan` says.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fleetctl.planner.placement.occupants import Occupant, Occupants, Planned, l
 from fleetctl.planner.plan import make_plan
 
 NO_FLEET = ResolvedFleet(name="", cluster=Cluster(), policies=(), models=(), files=())
-"""Stands where no fleet is named: no models, no policies; everything that runs is somebody else's."""
+"""Used where no fleet is named: no models, no policies; everything that runs is foreign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class World:
         """Return who holds what, and who would with `plan` applied, which is taken from the ledger."""
         models = {model.key: model for model in self.fleet.models}
         found = look_around(self.inventory.nodes, ledger.nodes, self.sorted_out().running, models)
-        found.everybody += take_planned(plan, ledger) if plan else ()
+        found.replicas += take_planned(plan, ledger) if plan else ()
         return found
 
     def about(self) -> PlanInventory:

@@ -61,10 +61,10 @@ def merge_by_merge(trace: Trace, arrivals: Sequence[Task], size: int, *, known: 
         stays = Counter[Task]()
         task_of = {shapes[task].key: task for task in asked}
         for placed in pack(demands, Placer(ledger), expected=expected).placed:
-            task, stand = task_of[placed.demand.shape.key], placed.stands[0]
-            taken = laid.take(stand.node, stand.seat.claim)  # in order of creation: the cards Ray would hand out
+            task, assigned = task_of[placed.demand.shape.key], placed.assignments[0]
+            taken = laid.take(assigned.node, assigned.seat.claim)  # in order of creation: the cards Ray would hand out
             if taken is not None:
-                answers.append((task, Stay(task, stand.node, taken.indices)))
+                answers.append((task, Stay(task, assigned.node, taken.indices)))
                 stays[task] += 1
         answers += [(task, None) for task in (asked - stays).elements()]
         live += stays
@@ -95,8 +95,8 @@ def batch(trace: Trace, arrivals: Sequence[Task]) -> list[Stay]:
     stays = []
     expected = [Expected(demand.shape, demand.missing, demand.missing) for demand in demands]
     for placed in pack(demands, Placer(ledger), expected=expected).placed:
-        for stand in placed.stands:
-            taken = laid.take(stand.node, stand.seat.claim)  # in order of creation: the cards Ray would hand out
+        for assigned in placed.assignments:
+            taken = laid.take(assigned.node, assigned.seat.claim)  # in order of creation: the cards Ray would hand out
             if taken is not None:
-                stays.append(Stay(task_of[placed.demand.shape.key], stand.node, taken.indices))
+                stays.append(Stay(task_of[placed.demand.shape.key], assigned.node, taken.indices))
     return stays

@@ -7,14 +7,14 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
-from fleetctl.planner.placement import slim
+from fleetctl.planner.placement import reduce
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact import exact
 from fleetctl.planner.placement.greedy import rearrange
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.patterns import patterns
 from fleetctl.planner.placement.problem import Problem
-from fleetctl.planner.placement.slim import SlimProblem
+from fleetctl.planner.placement.reduce import ReducedProblem
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -25,17 +25,17 @@ def _as_it_was(_demands: Sequence[Demand], placed: Sequence[Placed], *_: Any, **
     return list(placed)
 
 
-def _as_large(problem: Problem, demands: Sequence[Demand]) -> SlimProblem:
+def _as_large(problem: Problem, demands: Sequence[Demand]) -> ReducedProblem:
     ledger = Ledger.opened(problem.ledger.nodes, [], {})
-    ledger.open_anew([problem.ledger.offer(node) for node in range(len(problem.ledger.nodes))], problem.ledger)
-    return SlimProblem(ledger, tuple(demands), {demand.place: demand for demand in demands})
+    ledger.open_again([problem.ledger.offer(node) for node in range(len(problem.ledger.nodes))], problem.ledger)
+    return ReducedProblem(ledger, tuple(demands), {demand.place: demand for demand in demands})
 
 
 TIERS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "solver": (exact, "relax_by_node", _nothing),
     "patterns": (patterns, "pack_by_patterns", _nothing),
     "rearrange": (rearrange, "rearrange", _as_it_was),
-    "slim": (slim, "slim_down", _as_large),
+    "reduce": (reduce, "reduce_problem", _as_large),
 }
 """By name: the module of a tier, its function there, and what is done instead."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.documents.difference import Effect
 from fleetctl.documents.plan import Drift, PolicyFinding
-from fleetctl.planner.placement.reasons.codes import CLOSEST_FIRST
+from fleetctl.planner.placement.reasons.check import CLOSEST_FIRST
 from fleetctl.render.report.code_texts import PAGES, TEXTS, code_text, help_page
 
 ROOT = Path(__file__).parents[3]

@@ -29,7 +29,7 @@ class Climb:
     """How high the stages of a relaxation go."""
 
     levels: Levels
-    """No plan has higher ones. Stages not looked at stand at what each class of demand could get alone."""
+    """No plan has higher ones. Stages not looked at have what each class of demand could get alone."""
     attained: bool
     """The incumbent has exactly these levels."""
     values: Floats | None

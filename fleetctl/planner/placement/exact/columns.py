@@ -2,26 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple
 
+import numpy as np
+
+from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.exact.linear import LinearModel
-from fleetctl.planner.placement.exact.pools import Pool
 from fleetctl.planner.placement.exact.tally import Tally
-from fleetctl.planner.placement.layout import ANY
 from fleetctl.planner.placement.problem import DemandClass, Problem
+from fleetctl.planner.placement.realize import ANY
+
+Domains = tuple[tuple[str, str | None], ...]
+
+
+class Grain(IntEnum):
+    """How finely a model distinguishes nodes: the finer, the nearer to the truth, and the larger."""
+
+    NODES = 0
+    """Every node by itself: what fits is then exactly what the rows allow."""
+    ALIKE = 1
+    """Nodes that allow the same kinds of member in the same domains."""
+    ANYWHERE = 2
+    """Nodes that allow the same kinds; a gang bound to a domain may be split over domains."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Nodes that a model does not distinguish, by node class (row of the tally)."""
+
+    rows: Ints
+    nodes: tuple[tuple[int, ...], ...]
+    """Numbers of the nodes, by row."""
+    counts: Ints
+    """How many nodes, by row."""
+    kinds: frozenset[int]
+    domains: Domains
+
+    @property
+    def node(self) -> int | None:
+        """The number of the node, where it is the only one."""
+        return self.nodes[0][0] if len(self.nodes) == 1 and len(self.nodes[0]) == 1 else None
+
+    def domain(self, label: str) -> str | None:
+        """Return the value of a domain label on these nodes; None = in no domain."""
+        return dict(self.domains).get(label)
+
+
+def pool_nodes(tally: Tally, grain: Grain) -> tuple[Pool, ...]:
+    """Put the nodes together that a model of this grain does not distinguish."""
+    flags = np.array([tally.usable(kind) for kind in range(len(tally.problem.kinds))], dtype=bool)
+    flags = flags.reshape(len(tally.problem.kinds), len(tally.nodes))
+    packed = np.packbits(flags, axis=0).T
+    together: dict[tuple[object, ...], list[tuple[int, tuple[int, ...]]]] = {}
+    for row, node in enumerate(tally.problem.nodes):
+        alike = packed[row].tobytes(), node.domains if grain < Grain.ANYWHERE else ()
+        if grain == Grain.NODES:
+            for place in node.nodes:
+                together[place,] = [(row, (place,))]
+        else:
+            together.setdefault(alike, []).append((row, node.nodes))
+    return tuple(_pool(parts, flags, tally, grain) for parts in together.values())
+
+
+def _pool(parts: Sequence[tuple[int, tuple[int, ...]]], flags: Flags, tally: Tally, grain: Grain) -> Pool:
+    rows, nodes = zip(*parts, strict=True)
+    counts = np.array([len(some) for some in nodes], dtype=np.int64)
+    domains = tally.problem.nodes[rows[0]].domains if grain < Grain.ANYWHERE else ()
+    kinds = frozenset(np.flatnonzero(flags[:, rows[0]]).tolist())
+    return Pool(np.array(rows, dtype=np.int64), nodes, counts, kinds, domains)
 
 
 class Owner(NamedTuple):
-    """Whose members a column counts: one gang of one class of demand (numbers), or -1, -1 for everybody's."""
+    """Whose members a column counts: one gang of one class of demand (numbers), or -1, -1 for all classes together."""
 
     demand: int
     gang: int
     replica: int = ANY
-    """Which replica, where they are told apart."""
+    """Which replica, where they are distinguished."""
 
 
-EVERYBODY = Owner(-1, -1)
+SHARED = Owner(-1, -1)
 
 
 class Made(NamedTuple):
@@ -48,7 +111,7 @@ class Relaxation:
     tally: Tally
     pools: tuple[Pool, ...]
     by_replica: bool = False
-    """Replicas of several members are told apart where slots or a spread's limit may bind."""
+    """Replicas of several members are distinguished where slots or a spread's limit may bind."""
     model: LinearModel = field(default_factory=LinearModel)
     replicas: list[int] = field(default_factory=list)
     """Column of the new replicas, by class of demand."""
@@ -59,14 +122,14 @@ class Relaxation:
 
     @property
     def is_by_node(self) -> bool:
-        """Whether every node is told apart."""
+        """Whether every node is distinguished."""
         return all(pool.node is not None for pool in self.pools)
 
 
 def needs_replicas(demand: DemandClass, tally: Tally) -> bool:
-    """Tell whether slots or a spread's limit may bind for replicas that touch a node, or a value, with several members.
+    """Return whether slots or a spread's limit may bind for replicas with several members on a node or a value.
 
-    A gang whose ranks stand apart takes as many slots of a node as members.
+    A gang whose ranks are on different nodes takes as many slots of a node as members.
     """
     slots = tally.slots(demand)
     if demand.shape.size == 1 or slots is None or int(slots.min(initial=demand.missing)) >= demand.missing:
@@ -76,5 +139,5 @@ def needs_replicas(demand: DemandClass, tally: Tally) -> bool:
 
 
 def limits_values(demand: DemandClass) -> bool:
-    """Tell whether the spread of a class has a limit that several nodes share."""
+    """Return whether the spread of a class has a limit that several nodes share."""
     return demand.limit is not None and not demand.limit.per_node

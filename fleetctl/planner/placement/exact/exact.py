@@ -1,7 +1,7 @@
 """The exact tier: is this packing the best there can be, and if not, which is?
 
 A bound over groups of nodes comes first: it is cheap, and for whole cards of sizes 1, 2, 4, 8 the truth. Where it says
-more than was reached and the fleet is small enough, every node is told apart, and a solver says what fits and how.
+more than was reached and the fleet is small enough, every node is distinguished, and a solver says what fits and how.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from fleetctl.planner.placement.exact.climb import climb, most_replicas
 from fleetctl.planner.placement.exact.columns import Relaxation
 from fleetctl.planner.placement.exact.relaxation import relax, relax_by_node
 from fleetctl.planner.placement.exact.solve import layout_at
-from fleetctl.planner.placement.layout import Layout
 from fleetctl.planner.placement.objective import Levels
 from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.realize import Layout
 
 
 @dataclass(frozen=True, slots=True)

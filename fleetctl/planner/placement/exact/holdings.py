@@ -20,7 +20,7 @@ replicas at the lowest priority where 21 are possible.
 """
 
 Counts = tuple[int, ...]
-"""How many members of each claim stand on a node."""
+"""How many members of each claim are on a node."""
 
 
 class Holdings:
@@ -44,7 +44,7 @@ class Holdings:
 
 
 def picks_blindly(offer: Offer, claims: Sequence[Claim]) -> bool:
-    """Tell whether Ray's choice of card may matter: parts of cards with memory, or beside a card in use."""
+    """Return whether Ray's choice of card may matter: parts of cards with memory, or beside a card in use."""
     parts = any(claim.wants_card and not claim.whole_cards for claim in claims)
     in_use = any(card.dirty and card.free_share for card in offer.cards)
     return parts and (in_use or any(claim.vram for claim in claims))

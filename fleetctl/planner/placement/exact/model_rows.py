@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise
 
 import numpy as np
 
-from fleetctl.planner.placement.exact.alone import gangs_by_domain, replicas_alone
+from fleetctl.planner.placement.exact.bound import gangs_by_domain, replicas_alone
 from fleetctl.planner.placement.exact.columns import (
-    EVERYBODY,
+    SHARED,
     Made,
     Member,
     Owner,
@@ -18,8 +19,8 @@ from fleetctl.planner.placement.exact.columns import (
     needs_replicas,
 )
 from fleetctl.planner.placement.exact.holdings import Holdings
+from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.exact.pool_rows import Term, add_card_rows, add_sum_rows
-from fleetctl.planner.placement.exact.replica_rows import add_replica_rows
 from fleetctl.planner.placement.problem import DemandClass, Gang, SpreadLimit
 
 
@@ -52,7 +53,7 @@ class ModelRows:
             if demand.limit is not None and limits_values(demand):
                 self._limit_rows(number, demand, demand.limit)
         for kind, uses in sorted(self.shared.items()):
-            self._everybody(kind, uses)
+            self._shared_members(kind, uses)
         terms: list[list[Term]] = [[] for _ in self.into.pools]
         for member, column in self.into.members.items():
             terms[member.pool].append(Term(self.into.problem.kinds[member.kind][0], column))
@@ -85,7 +86,7 @@ class ModelRows:
                 uses.append((self.into.replicas[owner.demand], count * gang.copies))
 
     def _is_crowded(self, demand: DemandClass, gang: Gang, gangs: int) -> bool:
-        """Tell whether distinct nodes or slots could limit a gang more than what the nodes can hold."""
+        """Return whether distinct nodes or slots could limit a gang more than what the nodes can hold."""
         parts = dict(gang.parts)
         for number in {pool for kind in parts for pool in self.pools_of[kind]}:
             here = {kind: count for kind, count in parts.items() if number in self.reach[kind]}
@@ -114,14 +115,14 @@ class ModelRows:
         return min(count * gangs, int(self.into.pools[pool].counts @ per_node))
 
     def anywhere(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
-        """Let gangs stand on all nodes, in columns of their own."""
+        """Let gangs use all nodes, in columns of their own."""
         pools = sorted({pool for kind, _ in gang.parts for pool in self.pools_of[kind]})
         self._stand_in(owner, demand, gang, pools, made)
 
     def _stand_in(
         self, owner: Owner, demand: DemandClass, gang: Gang, pools: Sequence[int], made: Made
     ) -> None:
-        """Let a gang's members stand on some pools."""
+        """Let a gang's members use some pools."""
         counter, per_unit, most = made
         by_kind: dict[int, list[int]] = {kind: [] for kind, _ in gang.parts}
         for pool in pools:
@@ -148,7 +149,7 @@ class ModelRows:
         return column
 
     def by_domain(self, owner: Owner, demand: DemandClass, gang: Gang, label: str, made: Made) -> None:
-        """Let each gang stand on nodes of one value of a label."""
+        """Let each gang use nodes of one value of a label."""
         inside: dict[str | None, list[int]] = {}
         for number, pool in enumerate(self.into.pools):
             inside.setdefault(pool.domain(label), []).append(number)
@@ -160,7 +161,7 @@ class ModelRows:
         self.model.row([*((column, 1) for column in in_domains), (made.column, -made.gangs)], 0, 0)
 
     def _limit_rows(self, number: int, demand: DemandClass, limit: SpreadLimit) -> None:
-        """On a value stand no more members of a gang than belong to the replicas that may touch it."""
+        """A value has no more members of a gang than belong to the replicas that may touch it."""
         by_value: dict[tuple[str, int, int], list[int]] = {}
         for member, column in self.into.members.items():
             value = self.into.pools[member.pool].domain(limit.label)
@@ -171,11 +172,68 @@ class ModelRows:
             each = dict(gang.parts)[kind] * gang.copies
             self.model.at_most([(column, 1) for column in columns], each * limit.room[value])
 
-    def _everybody(self, kind: int, uses: list[tuple[int, int]]) -> None:
+    def _shared_members(self, kind: int, uses: list[tuple[int, int]]) -> None:
         wanted = sum(int(self.model.highs[column]) * count for column, count in uses)
         columns = []
         for pool in self.pools_of[kind]:
             column = self.model.column(min(wanted, self.most[pool][kind]))
-            self.into.members[Member(EVERYBODY, kind, pool)] = column
+            self.into.members[Member(SHARED, kind, pool)] = column
             columns.append(column)
         self.model.row([*((column, 1) for column in columns), *((column, -count) for column, count in uses)], 0, 0)
+
+
+def add_replica_rows(rows: ModelRows, number: int, demand: DemandClass) -> None:
+    """Distinguish the replicas of a class: each takes one slot on every node it touches, with however many members.
+
+    The same goes for the values of a spread's label.
+    """
+    most = int(rows.model.highs[rows.into.replicas[number]])
+    exist = [rows.model.column(1) for _ in range(most)]
+    rows.model.row([*((column, 1) for column in exist), (rows.into.replicas[number], -1)], 0, 0)
+    for earlier, later in pairwise(exist):
+        rows.model.at_most([(later, 1), (earlier, -1)], 0)
+    touches: dict[int, list[int]] = {}
+    values: dict[str, list[int]] = {}
+    for replica, column in enumerate(exist):
+        before = len(rows.into.members)
+        for place, gang in enumerate(demand.gangs):
+            made, owner = Made(column, gang.copies, gang.copies), Owner(number, place, replica)
+            if gang.domain_label is not None:
+                rows.by_domain(owner, demand, gang, gang.domain_label, made)
+            else:
+                rows.anywhere(owner, demand, gang, made)
+        _touch_columns(rows, demand, islice(rows.into.members.items(), before, None), touches, values)
+    slots = rows.tally.slots(demand)
+    for pool, columns in touches.items():
+        if slots is not None:
+            rows.model.at_most([(column, 1) for column in columns], int(slots[rows.into.pools[pool].rows[0]]))
+    for value, columns in values.items():
+        room = 0 if demand.limit is None else demand.limit.room[value]
+        rows.model.at_most([(column, 1) for column in columns], room)
+
+
+def _touch_columns(
+    rows: ModelRows, demand: DemandClass, members: Iterable[tuple[Member, int]], touches: dict[int, list[int]],
+    values: dict[str, list[int]],
+) -> None:
+    """Say which nodes and which values of its spread's label one replica touches."""
+    label = demand.limit.label if demand.limit is not None and limits_values(demand) else None
+    by_pool: dict[int, list[int]] = {}
+    by_value: dict[str, list[int]] = {}
+    for member, column in members:
+        by_pool.setdefault(member.pool, []).append(column)
+        value = None if label is None else rows.into.pools[member.pool].domain(label)
+        if value is not None:
+            by_value.setdefault(value, []).append(column)
+    for pool, columns in by_pool.items():
+        touches.setdefault(pool, []).append(_touched(rows.model, columns))
+    for value, columns in by_value.items():
+        values.setdefault(value, []).append(_touched(rows.model, columns))
+
+
+def _touched(model: LinearModel, columns: Sequence[int]) -> int:
+    """Return a column that is 1 where any of some others is more than 0."""
+    touch = model.column(1)
+    for column in columns:
+        model.row([(column, 1), (touch, -model.highs[column])], -np.inf, 0)
+    return touch

@@ -17,9 +17,9 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
+from fleetctl.planner.placement.exact.columns import Pool
 from fleetctl.planner.placement.exact.holdings import Holdings, picks_blindly
 from fleetctl.planner.placement.exact.linear import LinearModel
-from fleetctl.planner.placement.exact.pools import Pool
 from fleetctl.planner.placement.exact.tally import Tally
 
 MAX_STEPS = 12
@@ -40,7 +40,7 @@ class CardClass(NamedTuple):
 
     whole: bool
     vram: int
-    """Only told apart on whole cards, where members that take whole cards compete for it."""
+    """Only distinguished on whole cards, where members that take whole cards compete for it."""
     packings: tuple[tuple[int, ...], ...]
 
 

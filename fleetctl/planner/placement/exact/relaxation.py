@@ -2,24 +2,23 @@
 
 Over pools, rows say how many members all nodes of a pool can hold, never below the truth. For whole cards whose sizes
 divide one another the rows for groups of s cards are exact (Coffman, Garey and Johnson, "Bin packing with divisible
-item sizes", 1987): an item of L cards takes L / s of the groups of s cards, wherever it stands. For all other sizes
+item sizes", 1987): an item of L cards takes L / s of the groups of s cards, wherever it is. For all other sizes
 they are still valid, since floor(a / s) + floor(b / s) <= floor((a + b) / s).
 
-Domains are told apart while the model stays small; in a larger one a domain-bound gang may be split over them, which
+Domains are distinguished while the model stays small; in a larger one a domain-bound gang may be split over them, which
 only makes the bound weaker.
 """
 
 from __future__ import annotations
 
-from fleetctl.planner.placement.exact.columns import Relaxation, limits_values, needs_replicas
+from fleetctl.planner.placement.exact.columns import Grain, Pool, Relaxation, limits_values, needs_replicas, pool_nodes
 from fleetctl.planner.placement.exact.model_rows import ModelRows
-from fleetctl.planner.placement.exact.pools import Grain, Pool, pool_nodes
 from fleetctl.planner.placement.exact.tally import Tally, count_up
 from fleetctl.planner.placement.problem import Problem
 
 MAX_COLUMNS = 40_000
 MAX_BY_NODE = 3_000
-"""Columns of members up to which every node is told apart.
+"""Columns of members up to which every node is distinguished.
 
 Measured on fleets short of CPU: 300 nodes and 6 kinds take 3 s of the processor, 600 nodes 8 to 24 s, where patterns
 find the same plan in 2 s and only the proof is missing.

@@ -1,4 +1,4 @@
-"""From a point of the model of every node to a layout: which member stands where, in an order that Ray follows."""
+"""From a point of the model of every node to a layout: which member is where, in an order that Ray follows."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 
 from fleetctl.planner.placement.arrays import Floats
 from fleetctl.planner.placement.creation_order import creation_order
-from fleetctl.planner.placement.exact.columns import EVERYBODY, Owner, Relaxation
-from fleetctl.planner.placement.layout import Layout, Piece
+from fleetctl.planner.placement.exact.columns import SHARED, Owner, Relaxation
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.realize import Layout, Piece
 
 Spots = list[tuple[int, int]]
-"""(node, how many members stand there)."""
+"""(node, how many members are there)."""
 
 
 def layout_at(model: Relaxation, values: Floats) -> Layout:
-    """Return the layout that a point of a model by node (relaxation.py:relax_by_node) stands for."""
+    """Return the layout that a point of a model by node (relaxation.py:relax_by_node) means."""
     counts = np.rint(values).astype(np.int64).tolist()
     replicas = tuple(counts[column] for column in model.replicas)
     on_node: dict[int, Counter[Piece]] = defaultdict(Counter)
     for (owner, kind, _), spots in _spots(model, counts).items():
-        pieces = (_pieces_of_all(model, kind, replicas) if owner == EVERYBODY
+        pieces = (_shared_pieces(model, kind, replicas) if owner == SHARED
                   else repeat(Piece(owner.demand, owner.gang, kind, owner.replica)))
         for node, piece in zip(_one_by_one(spots), pieces, strict=False):
             on_node[node][piece] += 1
@@ -35,13 +35,13 @@ def layout_at(model: Relaxation, values: Floats) -> Layout:
 
 
 def _spots(model: Relaxation, counts: list[int]) -> dict[tuple[Owner, int, str | None], Spots]:
-    """Return where members stand, by whose they are, kind, and the value of the label that a gang is bound to."""
+    """Return where members are, by whose they are, kind, and the value of the label that a gang is bound to."""
     spots: dict[tuple[Owner, int, str | None], Spots] = defaultdict(list)
     for member, column in model.members.items():
         pool = model.pools[member.pool]
         if counts[column] and pool.node is not None:
             label = None
-            if member.owner != EVERYBODY:
+            if member.owner != SHARED:
                 label = model.problem.demands[member.owner.demand].gangs[member.owner.gang].domain_label
             value = None if label is None else pool.domain(label)
             spots[member.owner, member.kind, value].append((pool.node, counts[column]))
@@ -54,7 +54,7 @@ def _one_by_one(spots: Spots) -> Iterator[int]:
             yield node
 
 
-def _pieces_of_all(model: Relaxation, kind: int, replicas: Iterable[int]) -> Iterator[Piece]:
+def _shared_pieces(model: Relaxation, kind: int, replicas: Iterable[int]) -> Iterator[Piece]:
     """Yield the members of a kind that are counted together: those of gangs without columns of their own."""
     own = {(member.owner.demand, member.owner.gang) for member in model.members}
     for number, (demand, made) in enumerate(zip(model.problem.demands, replicas, strict=True)):

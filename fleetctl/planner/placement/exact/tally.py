@@ -68,7 +68,7 @@ class Tally:
 
     @cached_property
     def _allowed(self) -> Flags:
-        """By kind and class: whether the selector lets a member stand there."""
+        """By kind and class: whether the selector allows a member there."""
         allowed = np.zeros((len(self.problem.kinds), len(self.nodes)), dtype=bool)
         for row, node in enumerate(self.problem.nodes):
             allowed[list(node.allowed), row] = True

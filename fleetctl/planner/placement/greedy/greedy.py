@@ -2,7 +2,7 @@
 
 Priorities from high to low; inside one, models without a live replica get their first before others get more. Scarce
 members go first, and of those the big ones, as in first-fit decreasing (Johnson 1974; with sizes that divide one
-another and equal nodes that is optimal, Coffman, Garey and Johnson 1987). Where a model stands in a file matters only
+another and equal nodes that is optimal, Coffman, Garey and Johnson 1987). The place of a model in a file matters only
 between equals.
 """
 
@@ -20,7 +20,7 @@ Rank = Callable[[DemandClass], tuple[int, ...]]
 def pack_greedily(problem: Problem, placer: Placer) -> list[Placed]:
     """Place as much as goes in one pass, priority by priority, scarce members first; the result stays taken."""
     placer.expect([selector for _, selector in problem.kinds])
-    rank = scarce_first(problem, placer)
+    rank = fewest_nodes_first(problem, placer)
     result: list[Placed] = []
     for priority in problem.priorities:
         result += _fill(sorted((one for one in problem.demands if one.priority == priority), key=rank), placer)
@@ -29,8 +29,8 @@ def pack_greedily(problem: Problem, placer: Placer) -> list[Placed]:
 
 def take_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
     """Take replicas where they were placed before an undo; one that the ledger refuses now is left out."""
-    taken = ((one.demand, placer.retake(one.demand.shape, one.stands)) for one in placed)
-    return [Placed(demand, stands) for demand, stands in taken if stands is not None]
+    taken = ((one.demand, placer.retake(one.demand.shape, one.assignments)) for one in placed)
+    return [Placed(demand, assignments) for demand, assignments in taken if assignments is not None]
 
 
 def top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> None:
@@ -56,8 +56,8 @@ def top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> N
 def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:
     """Place up to `count` replicas of one model, one after the other."""
     if demand.shape.size == 1:
-        for stands in placer.place_singles(demand.shape, count):
-            yield Placed(demand, stands)
+        for assignments in placer.place_singles(demand.shape, count):
+            yield Placed(demand, assignments)
         return
     for _ in range(count):
         found = placer.place(demand.shape)
@@ -66,7 +66,7 @@ def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:
         yield Placed(demand, found)
 
 
-def scarce_first(problem: Problem, placer: Placer) -> Rank:
+def fewest_nodes_first(problem: Problem, placer: Placer) -> Rank:
     """Return the order of a pass: the class with the fewest suitable nodes first, and among equals the largest."""
 
     def rank(demand: DemandClass) -> tuple[int, ...]:

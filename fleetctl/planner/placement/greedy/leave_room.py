@@ -1,4 +1,4 @@
-"""Leave room: the replicas of a packing are placed anew where that costs least what else is expected of the fleet.
+"""Leave room: the replicas of a packing are placed again where that costs least what else is expected of the fleet.
 
 How many of each model are placed does not change, and written spreads come first. A packing of the whole fleet is left
 alone: there is nothing else to leave room for.
@@ -32,7 +32,7 @@ def leave_room(placed: list[Placed], ledger: Ledger, expected: Sequence[Expected
     spread = any(demand.shape.spread is not None for demand in demands)
 
     def cost(packing: Sequence[Placed]) -> tuple[int, int]:
-        nodes = {stand.node for one in packing for stand in one.stands}
+        nodes = {assigned.node for one in packing for assigned in one.assignments}
         crowds = crowding(demands, ledger) if spread else 0
         return crowds, sum(worth.harm(opening[node], ledger.numbers[node], worth.area_of[node]) for node in nodes)
 
@@ -50,4 +50,4 @@ def leave_room(placed: list[Placed], ledger: Ledger, expected: Sequence[Expected
 def _of(placed: Sequence[Placed], anew: Sequence[Placed]) -> list[Placed]:
     """Return the new placements with the demands that the old ones had."""
     demand_of: dict[int, Demand] = {one.demand.place: one.demand for one in placed}
-    return [Placed(demand_of[one.demand.place], one.stands) for one in anew]
+    return [Placed(demand_of[one.demand.place], one.assignments) for one in anew]

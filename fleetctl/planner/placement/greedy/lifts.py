@@ -1,4 +1,4 @@
-"""A packing that stands on the ledger, with the new replicas of some nodes lifted off and put back.
+"""A packing that is on the ledger, with the new replicas of some nodes lifted off and put back.
 
 Only replicas of this plan are lifted; what runs is not known here.
 """
@@ -21,7 +21,7 @@ class Lifts:
 
     ledger: Ledger
     opening: Sequence[int]
-    """Numbers of the nodes' offers before any of them stood."""
+    """Numbers of the nodes' offers before any of them was placed."""
     placed: dict[int, Placed]
     on_node: dict[int, list[Placed]] = field(default_factory=dict)
     _loosened: set[tuple[int, str]] = field(default_factory=set)
@@ -38,11 +38,11 @@ class Lifts:
             if not self._replay(node, [one for one in self.on_node[node] if id(one) not in lifted]):
                 return False
         for one in lifted.values():
-            self.ledger.lift_slots(one.demand.shape.key, {stand.node: stand.slot for stand in one.stands})
+            self.ledger.lift_slots(one.demand.shape.key, {assigned.node: assigned.slot for assigned in one.assignments})
         return True
 
     def accept(self, lifted: Iterable[Placed], added: Iterable[Placed]) -> None:
-        """Let `added`, which stand on the ledger, take the place of what was lifted."""
+        """Let `added`, which are on the ledger, take the place of what was lifted."""
         for one in lifted:
             del self.placed[id(one)]
             for node in nodes_of(one):
@@ -56,14 +56,14 @@ class Lifts:
         """Return the packing; replicas on (node, model) pairs that lost one in between get the lowest slots again."""
         placed = list(self.placed.values())
         moved = [place for place, one in enumerate(placed)
-                 if any((stand.node, one.demand.shape.key) in self._loosened for stand in one.stands)]
+                 if any((assigned.node, one.demand.shape.key) in self._loosened for assigned in one.assignments)]
         for place in moved:
             key = placed[place].demand.shape.key
-            self.ledger.lift_slots(key, {stand.node: stand.slot for stand in placed[place].stands})
+            self.ledger.lift_slots(key, {assigned.node: assigned.slot for assigned in placed[place].assignments})
         for place in moved:
-            demand, stands = placed[place]
-            slots = self.ledger.take_slots(demand.shape.key, (stand.node for stand in stands))
-            placed[place] = Placed(demand, tuple(stand._replace(slot=slots[stand.node]) for stand in stands))
+            demand, assignments = placed[place]
+            slots = self.ledger.take_slots(demand.shape.key, (assigned.node for assigned in assignments))
+            placed[place] = Placed(demand, tuple(one._replace(slot=slots[one.node]) for one in assignments))
         return placed
 
     def _enter(self, one: Placed) -> None:
@@ -73,9 +73,9 @@ class Lifts:
     def _replay(self, node: int, staying: Sequence[Placed]) -> bool:
         number: int | None = self.opening[node]
         for one in staying:
-            for stand in one.stands:
-                if stand.node == node and number is not None:
-                    number = self.ledger.after(number, stand.seat.claim)
+            for assigned in one.assignments:
+                if assigned.node == node and number is not None:
+                    number = self.ledger.after(number, assigned.seat.claim)
         if number is None:
             return False
         self.ledger.shift(node, number)
@@ -84,4 +84,4 @@ class Lifts:
 
 def nodes_of(one: Placed) -> set[int]:
     """Return the nodes a replica touches."""
-    return {stand.node for stand in one.stands}
+    return {assigned.node for assigned in one.assignments}

@@ -1,4 +1,4 @@
-"""Remove and reinsert: lifts the new replicas off a few nodes and packs them anew, together with what found no place.
+"""Remove and reinsert: lifts the new replicas off a few nodes and packs them again, together with what found no place.
 
 Ruin and recreate (Schrimpf et al., "Record breaking optimization results using the ruin and recreate principle", 2000).
 Only replicas of this plan are lifted; what runs is not known here. A step that leaves the objective no worse is kept.
@@ -20,14 +20,14 @@ from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Levels, levels_of
 
 FORGET = 16
-"""Steps after which the list of nodes with something left over is made anew."""
+"""Steps after which the list of nodes with something left over is made again."""
 
 
 def rearrange(
     demands: Sequence[Demand], placed: Sequence[Placed], placer: Placer, *, opening: Sequence[int], steps: int,
     enough: Levels,
 ) -> list[Placed]:
-    """Improve a packing that stands on the ledger; the result stands there instead, in order of creation.
+    """Improve a packing that is on the ledger; the result is there instead, in order of creation.
 
     `opening` = numbers of the nodes' offers before the packing; `steps` = placements to try at most; `enough` = levels
     at which nothing can be better.
@@ -40,7 +40,7 @@ def rearrange(
 
 @dataclass(slots=True)
 class _Walk:
-    """The packing as it stands, and where the walk is."""
+    """The present packing, and where the walk is."""
 
     demands: Sequence[Demand]
     placer: Placer
@@ -59,11 +59,11 @@ class _Walk:
         self.levels = self._levels()
 
     def has_missing(self) -> bool:
-        """Tell whether any model still misses a replica."""
+        """Return whether any model still misses a replica."""
         return any(self.counts[demand.place] < demand.missing for demand in self.demands)
 
     def step(self) -> None:
-        """Lift what stands on a few nodes and pack it anew; keep the outcome unless it is worse."""
+        """Lift what is on a few nodes and pack it again; keep the outcome unless it is worse."""
         ledger = self.placer.ledger
         mark = ledger.mark()
         target = self._target()

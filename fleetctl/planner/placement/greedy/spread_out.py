@@ -1,6 +1,6 @@
 """Spread out: new replicas of models with a written spread move to less crowded values, at no cost to anything else.
 
-A replica is lifted and placed anew, alone or together with what stands on one node of a less crowded value. A move is
+A replica is lifted and placed again, alone or together with what is on one node of a less crowded value. A move is
 kept when all that was lifted has a place again and the crowds are smaller: the sum, over values, of the squared number
 of replicas. What runs never moves, and how many of each model are placed does not change.
 """
@@ -29,7 +29,7 @@ def crowding(demands: Iterable[Demand], ledger: Ledger) -> int:
                for count in ledger.crowd(demand.shape.key).values())
 
 
-def pack_anew(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
+def pack_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
     """Place as many of each model again, members with many GPUs first, with a `placer` that puts a spread first."""
     counts = Counter(one.demand.place for one in placed)
     demands = {one.demand.place: one.demand for one in sorted(placed, key=_largest_first)}
@@ -39,7 +39,7 @@ def pack_anew(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
 def spread_out(
     demands: Sequence[Demand], placed: Sequence[Placed], placer: Placer, *, opening: Sequence[int], steps: int
 ) -> list[Placed]:
-    """Spread a packing that stands on the ledger; the result stands there instead, in order of creation.
+    """Spread a packing that is on the ledger; the result is there instead, in order of creation.
 
     `placer` puts a written spread first; `opening` = numbers of the nodes' offers before the packing; `steps` =
     placements to try at most.
@@ -53,16 +53,16 @@ def spread_out(
 
 @dataclass(slots=True)
 class _Mover:
-    """The packing as it stands; `steps` = placements that may still be tried."""
+    """The present packing; `steps` = placements that may still be tried."""
 
     placer: Placer
     lifts: Lifts
     steps: int
     _values_of: dict[tuple[Spread | None, frozenset[Selector]], set[Value]] = field(default_factory=dict)
-    """By spread and selectors: the values that members of a replica may stand on."""
+    """By spread and selectors: the values that members of a replica may be on."""
 
     def spread(self, demand: Demand) -> bool:
-        """Move replicas of one model for as long as that helps; tell whether it did."""
+        """Move replicas of one model for as long as that helps. Return whether it did."""
         moved = False
         while self.steps > 0 and self._move_one(demand):
             moved = True
@@ -79,7 +79,7 @@ class _Mover:
             self._moves(one, beside) for one in crowded for beside in self._beside(one, worst[id(one)]))
 
     def _moves(self, one: Placed, beside: Sequence[Placed]) -> bool:
-        """Place a replica anew, and then those beside it; keep that if all find a place and it is less crowded."""
+        """Place a replica again, and then those beside it; keep that if all find a place and it is less crowded."""
         if self.steps <= 0:
             return False
         ledger, lifted = self.placer.ledger, [one, *beside]
@@ -100,7 +100,7 @@ class _Mover:
         return False
 
     def _beside(self, one: Placed, crowded: int) -> Iterator[list[Placed]]:
-        """Yield what stands on single nodes of less crowded values, alone and with what stands beside the replica."""
+        """Yield what is on single nodes of less crowded values, alone and with what is beside the replica."""
         ledger, shape = self.placer.ledger, one.demand.shape
         crowd, selectors = ledger.crowd(shape.key), {seat.selector for seat in shape.seats}
         mine = nodes_of(one)
@@ -115,7 +115,7 @@ class _Mover:
                     yield list(beside.values())
 
     def _least(self, demand: Demand) -> int:
-        """Return how many replicas stand on the least crowded value that a member may stand on."""
+        """Return how many replicas are on the least crowded value that a member may be on."""
         ledger, spread = self.placer.ledger, demand.shape.spread
         reach = spread, frozenset(seat.selector for seat in demand.shape.seats)
         if reach not in self._values_of:
@@ -133,4 +133,4 @@ class _Mover:
 
 
 def _largest_first(one: Placed) -> tuple[int, ...]:
-    return (-max(stand.gpus for stand in one.stands), -one.demand.priority, one.demand.place)
+    return (-max(assigned.gpus for assigned in one.assignments), -one.demand.priority, one.demand.place)

@@ -2,13 +2,12 @@
 
 Best first means: the card Ray will pick is certain; what is left is worth most to everything else that is expected,
 where that is known (`worth/`); a share takes no more of a card's memory than of the card; no empty node is broken; the
-smallest card that does; the tightest fit. Over all nodes the search goes by cells of equal nodes; inside one domain,
+smallest card that does; the tightest fit. Over all nodes the search goes by buckets of equal nodes; inside one domain,
 which is small, by nodes.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +17,8 @@ from operator import itemgetter
 from typing import Protocol
 
 from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.ledger.buckets import NO_BUCKET, Buckets
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, share_of
-from fleetctl.planner.placement.ledger.cells import NOWHERE, Cells
 from fleetctl.planner.placement.ledger.ledger import Ledger
 
 FitKey = tuple[int, ...]
@@ -59,33 +58,6 @@ def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
     return (taken.risky, stranded, before.empty, memory, share_left, whole_left, left.free_cpus)
 
 
-class Candidates(ABC):
-    """Nodes that can take one claim now."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[int]:
-        """Yield the fitting nodes, good ones first."""
-
-    @abstractmethod
-    def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
-        """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
-
-    @abstractmethod
-    def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
-        """Return all nodes that `allowed` accepts, best first."""
-
-    @abstractmethod
-    def in_order(self) -> Iterator[tuple[FitKey, int]]:
-        """Yield the fitting nodes as they stand now with how well each fits, best first, then in ledger order."""
-
-    @abstractmethod
-    def fit(self, node: int) -> FitKey | None:
-        """Return how well a node fits as it stands; None = not at all."""
-
-
 @dataclass(slots=True)
 class Fits:
     """How well one claim fits each numbered offer in each area; None = not at all. Worked out once per offer."""
@@ -103,7 +75,7 @@ class Fits:
         return known
 
     def on(self, node: int) -> FitKey | None:
-        """Return the rank of a fit on a node as it stands."""
+        """Return the rank of a fit on a node in its present state."""
         return self.of(self.ledger.numbers[node], 0 if self.worth is None else self.worth.area_of[node])
 
     def look_at(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -124,28 +96,28 @@ class Fits:
 
 
 @dataclass(slots=True)
-class FleetCandidates(Candidates):
+class FleetCandidates:
     """Candidates among all open nodes that a selector allows."""
 
-    cells: Cells
+    buckets: Buckets
     claim: Claim
     selector: Selector
     fits: Fits
-    _age: int = NOWHERE
+    _age: int = NO_BUCKET
     _cursor: int = 0
     _order: list[tuple[FitKey, int]] = field(default_factory=list)
-    """Fit and cell, best first; cells that were left by all nodes are dropped when they are next seen."""
+    """Fit and bucket, best first; buckets that were left by all nodes are dropped when they are next seen."""
     _listed: set[int] = field(default_factory=set)
 
     def __len__(self) -> int:
         self._follow()
-        return sum(self.cells.count(cell) for _, cell in self._order)
+        return sum(self.buckets.count(bucket) for _, bucket in self._order)
 
     def __iter__(self) -> Iterator[int]:
         """Yield the fitting nodes, good ones first."""
         self._follow()
-        for _, cell in list(self._order):
-            yield from self.cells.nodes(cell)
+        for _, bucket in list(self._order):
+            yield from self.buckets.nodes(bucket)
 
     def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
         """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
@@ -155,12 +127,12 @@ class FleetCandidates(Candidates):
             key = order[at][0]
             chosen: tuple[int, int] | None = None
             while at < len(order) and order[at][0] == key:
-                cell = order[at][1]
-                if not self.cells.count(cell):
+                bucket = order[at][1]
+                if not self.buckets.count(bucket):
                     del order[at]
-                    self._listed.discard(cell)
+                    self._listed.discard(bucket)
                     continue
-                found = _least_crowded(self.cells.nodes(cell), allowed, spread)
+                found = _least_crowded(self.buckets.nodes(bucket), allowed, spread)
                 if found is not None and (chosen is None or found < chosen):
                     chosen = found
                 at += 1
@@ -171,63 +143,59 @@ class FleetCandidates(Candidates):
     def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
         """Return all nodes that `allowed` accepts, best first."""
         self._follow()
-        found = [(key, spread(node), node) for key, cell in self._order for node in self.cells.nodes(cell)
+        found = [(key, spread(node), node) for key, bucket in self._order for node in self.buckets.nodes(bucket)
                  if allowed(node)]
         return [node for _, _, node in sorted(found)]
 
     def in_order(self) -> Iterator[tuple[FitKey, int]]:
-        """Yield the fitting nodes as they stand now with how well each fits, best first, then in ledger order."""
+        """Yield the fitting nodes in their present state with how well each fits, best first, then in ledger order."""
         self._follow()
         for key, equal in groupby(list(self._order), key=itemgetter(0)):
-            nodes = [self.cells.nodes(cell) for _, cell in equal if self.cells.count(cell)]
+            nodes = [self.buckets.nodes(bucket) for _, bucket in equal if self.buckets.count(bucket)]
             for node in nodes[0] if len(nodes) == 1 else merge(*nodes):
                 yield key, node
 
-    def fit(self, node: int) -> FitKey | None:
-        """Return how well a node fits as it stands; None = not at all."""
-        return self.fits.on(node)
-
     def _follow(self) -> None:
-        cells = self.cells
-        cells.follow()
-        if self._age == cells.age and self._cursor == len(cells.awake):
+        buckets = self.buckets
+        buckets.follow()
+        if self._age == buckets.age and self._cursor == len(buckets.awake):
             return
-        if self._age != cells.age or len(cells.awake) - self._cursor > len(cells.alive):
+        if self._age != buckets.age or len(buckets.awake) - self._cursor > len(buckets.alive):
             self._build()
         else:
-            new = [cell for cell in dict.fromkeys(cells.awake[self._cursor:])
-                   if cell not in self._listed and cells.allows(self.selector, cell)]
+            new = [bucket for bucket in dict.fromkeys(buckets.awake[self._cursor:])
+                   if bucket not in self._listed and buckets.allows(self.selector, bucket)]
             self._look_at(new)
-            for cell in new:
-                self._list(cell)
-        self._cursor = len(cells.awake)
+            for bucket in new:
+                self._list(bucket)
+        self._cursor = len(buckets.awake)
 
     def _build(self) -> None:
-        self._age = self.cells.age
-        cells, found = self.cells.holding(self.claim, self.selector), []
-        self._look_at(cells)
-        for cell in cells:
-            key = self._fit(cell)
+        self._age = self.buckets.age
+        buckets, found = self.buckets.holding(self.claim, self.selector), []
+        self._look_at(buckets)
+        for bucket in buckets:
+            key = self._fit(bucket)
             if key is not None:
-                found.append((key, cell))
+                found.append((key, bucket))
         self._order = sorted(found)
-        self._listed = {cell for _, cell in found}
+        self._listed = {bucket for _, bucket in found}
 
-    def _list(self, cell: int) -> None:
-        key = self._fit(cell)
+    def _list(self, bucket: int) -> None:
+        key = self._fit(bucket)
         if key is not None:
-            insort(self._order, (key, cell))
-            self._listed.add(cell)
+            insort(self._order, (key, bucket))
+            self._listed.add(bucket)
 
-    def _look_at(self, cells: Sequence[int]) -> None:
-        self.fits.look_at([(self.cells.number[cell], self.cells.area[cell]) for cell in cells])
+    def _look_at(self, buckets: Sequence[int]) -> None:
+        self.fits.look_at([(self.buckets.number[bucket], self.buckets.area[bucket]) for bucket in buckets])
 
-    def _fit(self, cell: int) -> FitKey | None:
-        return self.fits.of(self.cells.number[cell], self.cells.area[cell])
+    def _fit(self, bucket: int) -> FitKey | None:
+        return self.fits.of(self.buckets.number[bucket], self.buckets.area[bucket])
 
 
 @dataclass(slots=True)
-class DomainCandidates(Candidates):
+class DomainCandidates:
     """Candidates among a few nodes: those of one domain that a selector allows, ascending."""
 
     places: Sequence[int]
@@ -250,18 +218,18 @@ class DomainCandidates(Candidates):
         return [node for _, _, node in sorted(self._ranked(allowed, spread))]
 
     def in_order(self) -> Iterator[tuple[FitKey, int]]:
-        """Yield the fitting nodes as they stand now with how well each fits, best first, then in ledger order."""
+        """Yield the fitting nodes in their present state with how well each fits, best first, then in ledger order."""
         return iter(sorted((key, node) for key, _, node in self._ranked(None, lambda _: 0)))
-
-    def fit(self, node: int) -> FitKey | None:
-        """Return how well a node fits as it stands; None = not at all."""
-        return self.fits.on(node)
 
     def _ranked(self, allowed: Allowed | None, spread: Spread) -> Iterator[tuple[FitKey, int, int]]:
         for node in self.places:
-            key = self.fit(node)
+            key = self.fits.on(node)
             if key is not None and (allowed is None or allowed(node)):
                 yield key, spread(node), node
+
+
+Candidates = FleetCandidates | DomainCandidates
+"""Nodes that can take one claim now."""
 
 
 def _least_crowded(nodes: Iterator[int], allowed: Allowed | None, spread: Spread) -> tuple[int, int] | None:

@@ -27,11 +27,11 @@ class Card:
 
     @property
     def fully_free(self) -> bool:
-        """Tell whether Ray has granted nothing of it."""
+        """Return whether Ray has granted nothing of it."""
         return self.free_share == SHARE
 
     def has_vram(self, vram: int) -> bool:
-        """Tell whether `vram` bytes are known to be free."""
+        """Return whether `vram` bytes are known to be free."""
         return not vram or (self.free_vram is not None and self.free_vram >= vram)
 
     def less(self, share: int, vram: int) -> Card:
@@ -43,7 +43,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a node still has. `free_gpus` is Ray's own sum in 1/10000; `empty` = nothing stands on the node yet."""
+    """What a node still has. `free_gpus` is Ray's own sum in 1/10000; `empty` = nothing is on the node yet."""
 
     cards: tuple[Card, ...] = ()
     free_gpus: int = 0
@@ -64,7 +64,7 @@ class Taken:
 
 
 def share_of(vram: int, memory: int) -> int:
-    """Return the share of a card of `memory` bytes that `vram` bytes stand for, rounded up."""
+    """Return the share of a card of `memory` bytes that `vram` bytes mean, rounded up."""
     return -(-vram * SHARE // memory)
 
 

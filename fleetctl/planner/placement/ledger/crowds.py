@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from fleetctl.planner.placement.ledger.ledger import LedgerNode
 
 Value = str | None
-"""A value of a label; None stands for all nodes without it."""
+"""A value of a label; None means all nodes without it."""
 Crowd = dict[Value, int]
 """Replicas by value; a value that none touches is not in it."""
-Standing = Callable[[str], Iterable[Iterable[int]]]
+LiveNodes = Callable[[str], Iterable[Iterable[int]]]
 """The nodes that each live replica of a model touches."""
 
 
-def nobody_stands(_key: str) -> Iterable[Iterable[int]]:
+def nothing_runs(_key: str) -> Iterable[Iterable[int]]:
     """Return no replicas: nothing of any model runs."""
     return ()
 
@@ -29,7 +29,7 @@ class Crowds:
     nodes: Sequence[LedgerNode]
     labels: Mapping[str, str] = field(default_factory=dict)
     """The spread label by model key; other models are not counted."""
-    standing: Standing = nobody_stands
+    live_nodes: LiveNodes = nothing_runs
     _known: dict[str, Crowd] = field(default_factory=dict)
 
     def of(self, key: str) -> Crowd:
@@ -37,7 +37,7 @@ class Crowds:
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = {}
-            for nodes in self.standing(key) if key in self.labels else ():
+            for nodes in self.live_nodes(key) if key in self.labels else ():
                 for value in self.values(key, nodes):
                     known[value] = known.get(value, 0) + 1
         return known
@@ -59,7 +59,8 @@ class Crowds:
 
     def copied(self) -> Crowds:
         """Return crowds that change on their own from now on."""
-        return Crowds(self.nodes, self.labels, self.standing, {key: dict(crowd) for key, crowd in self._known.items()})
+        known = {key: dict(crowd) for key, crowd in self._known.items()}
+        return Crowds(self.nodes, self.labels, self.live_nodes, known)
 
     def without(self, ended: Iterable[tuple[str, Iterable[int]]]) -> Crowds:
         """Return crowds of their own without some replicas: (model, the nodes it touches)."""

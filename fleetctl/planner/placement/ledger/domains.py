@@ -25,7 +25,7 @@ class Domains:
     label: str
     by_value: dict[str, Domain] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
-    """By value: how often a node of the domain was seen to change; after `with_room` it is up to date."""
+    """By value: how many changes of its nodes were seen; after `with_room` it is up to date."""
     _of: dict[int, Domain] = field(default_factory=dict)
     _known: dict[int, int] = field(default_factory=dict)
     """Node -> its free GPU share as it was last counted."""

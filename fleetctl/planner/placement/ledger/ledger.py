@@ -1,7 +1,7 @@
 """The ledger: how much of each card, node and slot is still free while a plan is being made.
 
 A trial is a cheap overlay: place a whole replica, then keep it or undo to a mark. Nothing here knows about Ray, files
-or time. Nodes stand in one fixed order (name, id), so that the order of the inventory cannot matter.
+or time. Nodes are in one fixed order (name, id), so that the order of the inventory cannot matter.
 
 Equal offers are stored once and known by number. What a claim makes of an offer is worked out once per (number, claim),
 so that 50,000 replicas on 10,000 nodes cost as many dictionary lookups and only a few thousand computations.
@@ -42,11 +42,11 @@ class LedgerNode:
 
     @property
     def open(self) -> bool:
-        """Tell whether new members may stand here at all."""
+        """Return whether new members may come here at all."""
         return self.state == "ALIVE" and self.policy.cordoned_by is None
 
 
-def held_by_nobody(_key: str) -> dict[int, Slots]:
+def no_slots_held(_key: str) -> dict[int, Slots]:
     """Return no slots: nothing of any model runs."""
     return {}
 
@@ -54,7 +54,7 @@ def held_by_nobody(_key: str) -> dict[int, Slots]:
 class _HeldSlots(dict[str, dict[int, Slots]]):
     """By model key, then node: the slots held. What runs of a model is looked at when it is first asked about."""
 
-    def __init__(self, held_by: HeldBy = held_by_nobody) -> None:
+    def __init__(self, held_by: HeldBy = no_slots_held) -> None:
         super().__init__()
         self._held_by = held_by
 
@@ -77,7 +77,7 @@ class Ledger:
     changes: list[int] = field(default_factory=list)
     """Every node that changed, in order, also by undoing: readers keep a cursor into it."""
     numbers: list[int] = field(default_factory=list)
-    """The number of each node's offer, by node; read-only for everybody else."""
+    """The number of each node's offer, by node; read-only elsewhere."""
     _offers: list[Offer] = field(default_factory=list)
     _number_of: dict[Offer, int] = field(default_factory=dict)
     _slots: _HeldSlots = field(default_factory=_HeldSlots)
@@ -92,11 +92,11 @@ class Ledger:
     @classmethod
     def opened(
         cls, nodes: Sequence[LedgerNode], offers: Sequence[Offer], slots: Mapping[tuple[int, str], Slots],
-        held_by: HeldBy = held_by_nobody, crowds: Crowds | None = None,
+        held_by: HeldBy = no_slots_held, crowds: Crowds | None = None,
     ) -> Ledger:
         """Open a ledger over `nodes` with their first offers and the slots live replicas hold, by (node, model).
 
-        `held_by` tells them for the models that are not in `slots`.
+        `held_by` returns them for the models that are not in `slots`.
         """
         ledger = cls(nodes, _slots=_HeldSlots(held_by), _crowds=crowds or Crowds(nodes))
         for (node, key), held in slots.items():
@@ -104,7 +104,7 @@ class Ledger:
         ledger.numbers = [ledger._number(offer) for offer in offers]
         return ledger
 
-    def open_anew(self, offers: Sequence[Offer], other: Ledger) -> None:
+    def open_again(self, offers: Sequence[Offer], other: Ledger) -> None:
         """Let every node offer `offers` instead, with the slots that are held on another ledger, and its crowds."""
         self.numbers = [self._number(offer) for offer in offers]
         self._slots = other._slots.copied()
@@ -132,7 +132,7 @@ class Ledger:
         return known[number]
 
     def most(self, node: int, claim: Claim) -> int:
-        """Return a number of equal claims that can never be exceeded on a node as it stands."""
+        """Return a number of equal claims that can never be exceeded on a node in its present state."""
         number, known = self.numbers[node], self._counts.setdefault(claim, {})
         if number not in known:
             known[number] = count_fits(self._offers[number], claim)
@@ -267,7 +267,7 @@ class Ledger:
         return self._selected[selector]
 
     def select(self, selector: Selector, places: Sequence[int]) -> None:
-        """Let a selector that no node's labels are asked about stand for these nodes."""
+        """Let a selector that no node's labels are asked about mean these nodes."""
         self._selected[selector] = tuple(places)
 
     def _select(self, wanted: Mapping[str, str]) -> list[int]:

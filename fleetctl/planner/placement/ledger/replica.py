@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, ReplicaShape, Seat, Selector, Spread
+from fleetctl.planner.placement.ledger.buckets import Buckets
 from fleetctl.planner.placement.ledger.candidates import Candidates, DomainCandidates, Fits, FleetCandidates, Worth
-from fleetctl.planner.placement.ledger.cells import Cells
 from fleetctl.planner.placement.ledger.crowds import Value
 from fleetctl.planner.placement.ledger.domains import Domain, Domains
 from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger
@@ -28,7 +28,7 @@ SeatNodes = dict[tuple[str, int, int], int]
 """Node number by (group, copy, rank)."""
 
 
-class Stand(NamedTuple):
+class Assigned(NamedTuple):
     """A member on its node: the GPU share really claimed there, and the replica's slot."""
 
     seat: Seat
@@ -39,7 +39,7 @@ class Stand(NamedTuple):
 
 @dataclass(slots=True)
 class _Gang:
-    """One gang being placed: where its ranks stand so far, and the rules that hold for it."""
+    """One gang being placed: where its ranks are so far, and the rules that hold for it."""
 
     seats: list[Seat]
     ranks_per_node: int
@@ -63,7 +63,7 @@ class _Gang:
         mine = self.crowding.mine | {self.crowding.value_of(node) for node in (() if full else self.nodes)}
         return Spreading(candidates, self.accepts, self.count, replace(self.crowding, mine=mine)).best()
 
-    def stand(self, node: int) -> None:
+    def assigned(self, node: int) -> None:
         self.nodes.append(node)
         self.ranks[node] += 1
 
@@ -80,7 +80,7 @@ class Placer:
     """What free room is worth to what else is expected; None = that is not asked."""
     spread_first: bool = False
     """A written spread comes before the fit; else only its limit counts."""
-    _cells: Cells | None = None
+    _buckets: Buckets | None = None
     _candidates: dict[tuple[Kind, Domain | None], Candidates] = field(default_factory=dict)
     _fits: dict[Claim, Fits] = field(default_factory=dict)
     _domains: dict[str, Domains] = field(default_factory=dict)
@@ -95,12 +95,12 @@ class Placer:
             found = self._candidates[kind, domain] = self._look(*kind, domain)
         return found
 
-    def expect(self, selectors: Sequence[Selector]) -> Cells:
-        """Prepare for members with these selectors; saves telling the nodes apart anew for each."""
-        if self._cells is None:
-            self._cells = Cells(self.ledger, None if self.worth is None else self.worth.area_of)
-        self._cells.expect(selectors)
-        return self._cells
+    def expect(self, selectors: Sequence[Selector]) -> Buckets:
+        """Prepare for members with these selectors; saves sorting the nodes again for each."""
+        if self._buckets is None:
+            self._buckets = Buckets(self.ledger, None if self.worth is None else self.worth.area_of)
+        self._buckets.expect(selectors)
+        return self._buckets
 
     def _look(self, claim: Claim, selector: Selector, domain: Domain | None) -> Candidates:
         fits = self._fits.setdefault(claim, Fits(self.ledger, claim, self.worth))
@@ -109,22 +109,22 @@ class Placer:
             return DomainCandidates(places, fits)
         return FleetCandidates(self.expect([selector]), claim, selector, fits)
 
-    def place(self, shape: ReplicaShape) -> tuple[Stand, ...] | None:
+    def place(self, shape: ReplicaShape) -> tuple[Assigned, ...] | None:
         """Take one whole replica from the ledger; None, and no change, when it does not fit."""
         if shape.size == 1:
             return next(self.place_singles(shape, 1), None)
         if not all(self._may_fit(shape, group) for group in shape.groups):
             return None
         gangs = [list(group.seats(copy)) for group in shape.groups for copy in range(group.copies)]
-        scarce_first = sorted(gangs, key=lambda seats: min(len(self.candidates(_kind(seat))) for seat in seats))
-        for order in (scarce_first, gangs) if scarce_first != gangs else (gangs,):
+        fewest_nodes_first = sorted(gangs, key=lambda seats: min(len(self.candidates(_kind(seat))) for seat in seats))
+        for order in (fewest_nodes_first, gangs) if fewest_nodes_first != gangs else (gangs,):
             nodes = self._place_gangs(shape, order)
-            stands = None if nodes is None else self.take_at(shape, nodes)
-            if stands is not None:
-                return stands
+            assignments = None if nodes is None else self.take_at(shape, nodes)
+            if assignments is not None:
+                return assignments
         return None
 
-    def place_singles(self, shape: ReplicaShape, count: int) -> Iterator[tuple[Stand, ...]]:
+    def place_singles(self, shape: ReplicaShape, count: int) -> Iterator[tuple[Assigned, ...]]:
         """Take up to `count` replicas of a shape with one member, one after the other, each at its best node."""
         if self.spread_first and shape.spread is not None:
             yield from self._spread_singles(shape, shape.spread, count)
@@ -137,19 +137,19 @@ class Placer:
         while left:
             node = candidates.best(allowed, crowded)
             while node is not None and left:
-                fit = None if allowed else candidates.fit(node)
+                fit = None if allowed else candidates.fits.on(node)
                 taken = ledger.take(node, seat.claim)
                 if taken is None:
                     return
-                yield (Stand(seat, node, taken.gpus, ledger.take_slots(shape.key, (node,))[node]),)
+                yield (Assigned(seat, node, taken.gpus, ledger.take_slots(shape.key, (node,))[node]),)
                 left -= 1
-                again = None if fit is None else candidates.fit(node)
+                again = None if fit is None else candidates.fits.on(node)
                 if fit is None or again is None or again >= fit:
                     break  # another node may be as good now
             if node is None:
                 return
 
-    def _spread_singles(self, shape: ReplicaShape, spread: Spread, count: int) -> Iterator[tuple[Stand, ...]]:
+    def _spread_singles(self, shape: ReplicaShape, spread: Spread, count: int) -> Iterator[tuple[Assigned, ...]]:
         seat, ledger = shape.seats[0], self.ledger
         nodes = Spreading(self.candidates(_kind(seat)), self.allowed(shape), self.crowded(shape),
                           self._crowding(shape, spread))
@@ -158,13 +158,13 @@ class Placer:
             taken = None if node is None else ledger.take(node, seat.claim)
             if node is None or taken is None:
                 return
-            stand = Stand(seat, node, taken.gpus, ledger.take_slots(shape.key, (node,))[node])
+            assigned = Assigned(seat, node, taken.gpus, ledger.take_slots(shape.key, (node,))[node])
             nodes.took(node)
-            yield (stand,)
+            yield (assigned,)
 
-    def retake(self, shape: ReplicaShape, stands: Sequence[Stand]) -> tuple[Stand, ...] | None:
+    def retake(self, shape: ReplicaShape, assignments: Sequence[Assigned]) -> tuple[Assigned, ...] | None:
         """Take a replica again where it was placed before an undo; None, and no change, when it does not fit now."""
-        return self.take_at(shape, {(s.seat.group, s.seat.copy, s.seat.rank): s.node for s in stands})
+        return self.take_at(shape, {(s.seat.group, s.seat.copy, s.seat.rank): s.node for s in assignments})
 
     def domains(self, label: str) -> Domains:
         """Return the nodes of each value of a label."""
@@ -190,7 +190,7 @@ class Placer:
     def allowed(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Callable[[int], bool] | None:
         """Return which nodes a replica may touch, by slots and its spread's limit; None where any will do.
 
-        `touched` = nodes it stands on already.
+        `touched` = nodes it is on already.
         """
         has_slot, has_room = self._has_slot(shape, touched), self._has_room(shape)
         if has_slot is None or has_room is None:
@@ -228,7 +228,7 @@ class Placer:
         return True
 
     def place_gang(self, shape: ReplicaShape, seats: list[Seat], touched: frozenset[int]) -> SeatNodes | None:
-        """Take one gang (or one Standalone) from the ledger; `touched` = nodes this replica already stands on."""
+        """Take one gang (or one Standalone) from the ledger; `touched` = nodes this replica is on already."""
         allowed, crowded, crowding = self.allowed(shape, touched), self.crowded(shape), None
         if self.spread_first and shape.spread is not None:
             crowding = self._crowding(shape, shape.spread)
@@ -294,7 +294,7 @@ class Placer:
                 while gang.nodes:
                     gang.leave()
                 return False
-            gang.stand(node)
+            gang.assigned(node)
         return True
 
     def _search(self, gang: _Gang) -> bool:
@@ -307,14 +307,14 @@ class Placer:
                 return False
             mark = self.ledger.mark()
             self.ledger.take(node, seat.claim)
-            gang.stand(node)
+            gang.assigned(node)
             if self._search(gang):
                 return True
             gang.leave()
             self.ledger.undo(mark)
         return False
 
-    def take_at(self, shape: ReplicaShape, nodes: SeatNodes) -> tuple[Stand, ...] | None:
+    def take_at(self, shape: ReplicaShape, nodes: SeatNodes) -> tuple[Assigned, ...] | None:
         """Take one replica at given nodes, members in order of creation; None, and no change, when one does not fit."""
         mark, allowed = self.ledger.mark(), self.allowed(shape)
         taken: list[tuple[Seat, int, int]] = []
@@ -326,7 +326,7 @@ class Placer:
                 return None
             taken.append((seat, node, took.gpus))
         slots = self.ledger.take_slots(shape.key, (node for _, node, _ in taken))
-        return tuple([Stand(seat, node, gpus, slots[node]) for seat, node, gpus in taken])
+        return tuple([Assigned(seat, node, gpus, slots[node]) for seat, node, gpus in taken])
 
 
 def _kind(seat: Seat) -> Kind:

@@ -21,7 +21,7 @@ Waiting = tuple[FitKey, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Crowding:
-    """How crowded each value is for one replica; `mine` = values it touches already, where it crowds nobody."""
+    """How crowded each value is for one replica; `mine` = values it touches already, at no cost."""
 
     crowd: Crowd
     value_of: Callable[[int], Value]
@@ -51,7 +51,7 @@ class Crowding:
 class Spreading:
     """The fitting nodes of one kind of member, as far as they had to be looked at.
 
-    Between two questions nothing may change but by what `took` is told of.
+    Between two questions nothing may change but what `took` reports.
     """
 
     candidates: Candidates
@@ -88,13 +88,13 @@ class Spreading:
         """Note that a replica was placed on the node that was the best."""
         value = self.crowding.value_of(node)
         heappop(self._waiting[value])
-        fit = self.candidates.fit(node)
+        fit = self.candidates.fits.on(node)
         if fit is not None:
             heappush(self._waiting[value], (fit, self.count(node), node))
         self._enter(value)
 
     def _comes_first(self, top: tuple[int, int, FitKey, int, int]) -> bool:
-        """Tell whether nothing that was not seen yet can be better."""
+        """Return whether nothing that was not seen yet can be better."""
         if self._next is None:
             return True
         risk, crowd, fit, count, _ = top

@@ -37,7 +37,7 @@ class Dive:
     """(items,) members asked for in all."""
     steps: int
     """Pricings that may still be made."""
-    settled: Counter[tuple[int, Pattern]] = field(default_factory=Counter)
+    used: Counter[tuple[int, Pattern]] = field(default_factory=Counter)
 
     def run(self) -> None:
         """Settle node after node until nothing is left to gain."""
@@ -104,23 +104,23 @@ class Dive:
         whole = np.floor(solution.used + 1e-6).astype(np.int64)
         fixed = 0
         for place in np.flatnonzero(whole).tolist():
-            fixed += self._settle(place, int(whole[place]))
+            fixed += self._use(place, int(whole[place]))
         if fixed:
             return fixed
         order = np.argsort(-solution.used, kind="stable")
         for place in order.tolist():
             if solution.used[place] < (0.75 if fixed else 1e-6):
                 break
-            fixed += self._settle(place, 1)
+            fixed += self._use(place, 1)
         return fixed
 
-    def _settle(self, place: int, count: int) -> int:
+    def _use(self, place: int, count: int) -> int:
         number, pattern = self.master.columns[place]
         open_items = self._open()
         proper = min((int(open_items[item]) // held for item, held in pattern), default=0)
         count = min(count, int(self.left[number]), max(proper, 0))
         if count:
-            self.settled[number, pattern] += count
+            self.used[number, pattern] += count
             self.left[number] -= count
             for item, held in pattern:
                 self.supply[item] += held * count

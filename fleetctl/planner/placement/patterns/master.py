@@ -7,11 +7,14 @@ s.t. every item: replicas <= what patterns and the nodes already settled hold
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Floats, Ints
+from fleetctl.planner.placement.problem import Problem
 
 Pattern = tuple[tuple[int, int], ...]
 """(item, how many on one node), ascending."""
@@ -84,3 +87,44 @@ class Master:
             return None
         prices = np.maximum(-np.asarray(solved.ineqlin.marginals)[:items], 0.0)
         return Solution(float(-solved.fun), solved.x[offset:], prices)
+
+
+REPLICA = 1e-2
+"""What a replica is worth beside its GPU share, in cards.
+
+Measured with `scale --kind vram --nodes 500 --replicas 2500`, where every GPU share finds a place: 2,410 replicas with
+1e-4, all 2,500 with 1e-2. On the traces neither changes more than 0.003 points.
+"""
+BELOW = 1e-5
+EXCHANGED = 2
+"""So many priorities above the one in question may reach what they have by other replicas."""
+
+
+def stage_worth(problem: Problem, priority: int, reached: Sequence[int]) -> Worth:
+    """Return the worth of replicas while one priority is maximised; `reached` = replicas placed of those above it."""
+    most_cards = float(max((node.offer.free_gpus for node in problem.nodes), default=0)) / SHARE + 1
+    ranks = problem.priorities
+    first, further, most_first, most_further = [], [], [], []
+    scale = 0.0
+    for demand, have in zip(problem.demands, reached, strict=True):
+        size = sum(gang.size * gang.copies for gang in demand.gangs)
+        own = demand.gpu_units / SHARE + REPLICA
+        above = sum(priority < other <= demand.priority for other in ranks)
+        top = demand.missing
+        if above and (have == top or above > EXCHANGED or not demand.gpu_units):
+            top = have
+            values = (2 * most_cards) ** min(above, EXCHANGED) * size, (2 * most_cards) ** min(above, EXCHANGED) * size
+        elif above:
+            values = (2 * most_cards) ** above * (own + most_cards * size), (2 * most_cards) ** above * own
+        elif demand.priority == priority:
+            values = own + most_cards * size, own
+            scale += own * demand.missing
+        else:
+            values = BELOW * (own + most_cards * size), BELOW * own
+        served = min(top, demand.unserved)
+        first.append(values[0])
+        further.append(values[1])
+        most_first.append(served)
+        most_further.append(top - served)
+    return Worth(np.array(first), np.array(further), np.array(most_first, np.int64), np.array(most_further, np.int64),
+                 scale)

@@ -15,13 +15,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from fleetctl.planner.placement.creation_order import creation_order
-from fleetctl.planner.placement.layout import Layout, Piece
 from fleetctl.planner.placement.objective import layout_levels
 from fleetctl.planner.placement.patterns.dive import Dive
-from fleetctl.planner.placement.patterns.goals import stage_worth
-from fleetctl.planner.placement.patterns.master import Master, Pattern
+from fleetctl.planner.placement.patterns.master import Master, Pattern, stage_worth
 from fleetctl.planner.placement.patterns.pricing import Claims, Pricer, node_view
 from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.realize import Layout, Piece
 
 
 def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None = None) -> Layout | None:
@@ -45,7 +44,7 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
             master.add(number, pattern)
         dive.run()
         steps = dive.steps
-        found = _layout(problem, dive.settled)
+        found = _layout(problem, dive.used)
         if best is None or layout_levels(problem, found.replicas) > layout_levels(problem, best.replicas):
             best, improved = found, True
         if steps <= 0:
@@ -55,28 +54,28 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
 
 def _patterns_of(problem: Problem, layout: Layout | None) -> Iterator[tuple[int, Pattern]]:
     """Yield the pattern of every node a layout uses, with the number of its class."""
-    stands = layout.stands if layout else {}
+    assignments = layout.assignments if layout else {}
     for number, node_class in enumerate(problem.nodes):
         for node in node_class.nodes:
-            held = Counter(piece.demand for piece in stands.get(node, ()))
+            held = Counter(piece.demand for piece in assignments.get(node, ()))
             if held:
                 yield number, tuple(sorted(held.items()))
 
 
-def _layout(problem: Problem, settled: Mapping[tuple[int, Pattern], int]) -> Layout:
-    """Make a layout of `settled` uses of patterns, by (class of nodes, pattern); what no order allows is left out."""
+def _layout(problem: Problem, used: Mapping[tuple[int, Pattern], int]) -> Layout:
+    """Make a layout of `used` uses of patterns, by (class of nodes, pattern); what no order allows is left out."""
     claims = {number: problem.kinds[demand.gangs[0].parts[0][0]][0] for number, demand in enumerate(problem.demands)}
     by_class: dict[int, list[tuple[Pattern, int]]] = defaultdict(list)
-    for (number, pattern), count in sorted(settled.items()):
+    for (number, pattern), count in sorted(used.items()):
         by_class[number].append((pattern, count))
-    replicas, stands = [0] * len(problem.demands), dict[int, tuple[Piece, ...]]()
+    replicas, assignments = [0] * len(problem.demands), dict[int, tuple[Piece, ...]]()
     for number, uses in by_class.items():
         nodes = iter(problem.nodes[number].nodes)
         for pattern, count in uses:
             order, _ = creation_order(problem.nodes[number].offer, pattern, claims)
             pieces = tuple([Piece(item, 0, problem.demands[item].gangs[0].parts[0][0]) for item in order])
             for _ in range(count):
-                stands[next(nodes)] = pieces
+                assignments[next(nodes)] = pieces
             for item in order:
                 replicas[item] += count
-    return Layout(tuple(replicas), stands)
+    return Layout(tuple(replicas), assignments)

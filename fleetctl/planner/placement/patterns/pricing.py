@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Floats, Ints
 from fleetctl.planner.placement.ledger.cards import Offer, share_of
-from fleetctl.planner.placement.patterns.fills import Fills, Frame, joined, merged, nothing, trimmed
-from fleetctl.planner.placement.patterns.limits import state_limits
+from fleetctl.planner.placement.patterns.fills import Fills, Frame, joined, merged, nothing, state_limits, trimmed
 from fleetctl.planner.placement.problem import NodeClass, Problem
 
 KEEP_ON_CARD, KEEP_ON_NODE = 300, 160
@@ -52,7 +51,7 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One class of nodes as pricing sees it. `items` are the items that can stand there; `limits` (items,) how many."""
+    """One class of nodes as pricing sees it. `items` are the items that fit there; `limits` (items,) how many."""
 
     items: NDArray[np.intp]
     limits: Ints
@@ -220,7 +219,7 @@ class _Task:
 
 
 def _most(pricer: Pricer, node: NodeView) -> Ints:
-    """Return how many of each item could ever stand on one node (each resource by itself)."""
+    """Return how many of each item could ever be on one node (each resource by itself)."""
     room = np.array([*node.room, node.gpu_units], np.int64)
     use = np.vstack([pricer.use, pricer.units])
     most: Ints = np.where(use > 0, room[:, None] // np.maximum(use, 1), 1 << 30).min(axis=0)

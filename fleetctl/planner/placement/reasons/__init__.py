@@ -1,1 +1,1 @@
-"""Why something does not fit: the arithmetic, what stands in the way, and the smallest addition that would do."""
+"""Why something does not fit: the arithmetic, what is in the way, and the smallest addition that would do."""

@@ -1,4 +1,4 @@
-"""The smallest addition that would make a replica fit: how many empty nodes of which shape, tried before it is told.
+"""The smallest addition that would make a replica fit: how many empty nodes of which shape; each is tried first.
 
 Shapes that exist in the inventory and match the selector come first, the smallest that does; where none does, a shape
 is derived from the claim. Counted for the model alone, on what this plan leaves.
@@ -18,7 +18,7 @@ from fleetctl.planner.placement.claims import Kind, ReplicaShape
 from fleetctl.planner.placement.ledger.cards import take
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
 from fleetctl.planner.placement.policies import NO_CAP
-from fleetctl.planner.placement.reasons.gang import fitting_by_value
+from fleetctl.planner.placement.reasons.explain import fitting_by_value
 from fleetctl.planner.placement.reasons.node_shapes import NodeShape, NodeShapes, names_a_node
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, Fresh, count_placed, helpful_places

@@ -16,8 +16,8 @@ from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
+from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
-from fleetctl.planner.placement.ledger.stock import offer_of
 from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.trial import Fresh
@@ -138,7 +138,7 @@ def _size(node: Node) -> tuple[float, ...]:
 
 
 def empty(node: Node) -> Node:
-    """Return a node like this one on which nothing stands."""
+    """Return a node like this one on which nothing runs."""
     labels = {key: value for key, value in node.labels.items() if key != NODE_ID_LABEL}
     cards = [card.model_copy(update={"uuid": None, "memory_used": None, "share": None}) for card in node.gpus]
     return node.model_copy(update={
@@ -153,6 +153,6 @@ def _asked_labels(selector: Selector) -> dict[str, str]:
 
 
 def names_a_node(selector: Selector) -> bool:
-    """Tell whether a selector asks for one node by its id."""
+    """Return whether a selector asks for one node by its id."""
     expression = dict(selector).get(NODE_ID_LABEL)
     return expression is not None and not parse_requirement(expression).negated

@@ -6,21 +6,104 @@ the nodes. What is known of a claim or a selector is kept, as many models ask al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
+from fleetctl.planner.placement.ledger.cards import Card, Offer, count_fits
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
-from fleetctl.planner.placement.reasons.codes import CORDONED, DRAINING, FITS, MISMATCH, NO_NODES, SLOTS, SPREAD
-from fleetctl.planner.placement.reasons.offer_kinds import OfferKinds
-from fleetctl.planner.placement.reasons.verdict import VERDICT, Verdict, Verdicts, judge
+from fleetctl.planner.placement.reasons.check import (
+    CHECK,
+    CORDONED,
+    CPU,
+    DRAINING,
+    FITS,
+    MEMORY,
+    MISMATCH,
+    NO_NODES,
+    SLOTS,
+    SPREAD,
+    Check,
+    Checks,
+    check_cards,
+    check_offer,
+)
+
+
+@dataclass
+class OfferKinds:
+    """The offers of all nodes, in ledger order."""
+
+    ledger: Ledger
+    _judged: dict[Claim, Checks] = field(default_factory=dict)
+    _free_cards: dict[int, Ints] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        offers = [self.ledger.offer(place) for place in range(len(self.ledger.nodes))]
+        self.free_cpus: Ints = np.array([offer.free_cpus for offer in offers], dtype=np.int64)
+        self.free_memory: Ints = np.array([offer.free_memory for offer in offers], dtype=np.int64)
+        self._by_share = _told_apart(offers, lambda offer: (offer.cards, offer.free_gpus))
+        kinds, first = _told_apart(self._by_share[1], _whole_cards)
+        self._by_whole = kinds[self._by_share[0]], first
+
+    def check_offer(self, claim: Claim, places: Ints) -> Checks:
+        """Return what the offers of some nodes say to a claim."""
+        cards = claim._replace(cpus=0, memory=0)
+        kinds, offers = self._by_whole if claim.whole_cards else self._by_share
+        if cards not in self._judged:
+            self._judged[cards] = np.array([check_cards(offer, cards) for offer in offers], dtype=CHECK)
+        found = self._judged[cards][kinds[places]]
+        for code, need, free in ((CPU, claim.cpus, self.free_cpus[places]),
+                                 (MEMORY, claim.memory, self.free_memory[places])):
+            short = (found["code"] == FITS) & (free < need)
+            found["code"][short], found["need"][short], found["have"][short] = code, need, free[short]
+        return found
+
+    def free_cards(self, places: Ints, vram: int = 0) -> Ints:
+        """Return for some nodes how many whole cards with so much free memory are on offer."""
+        kinds, offers = self._by_whole
+        if vram not in self._free_cards:
+            fits = [count_fits(offer, Claim(SHARE, vram)) for offer in offers]
+            self._free_cards[vram] = np.array(fits, dtype=np.int64)
+        return self._free_cards[vram][kinds[places]]
+
+    def free_share(self, places: Ints) -> Ints:
+        """Return for some nodes the share on offer on all clean cards; shares of different cards do not add up."""
+        return self._free_share[self._by_share[0][places]]
+
+    @cached_property
+    def _free_share(self) -> Ints:
+        return np.array([min(sum(card.free_share for card in offer.cards if not card.dirty), max(0, offer.free_gpus))
+                         for offer in self._by_share[1]], dtype=np.int64)
+
+
+def _told_apart(offers: list[Offer], key: Callable[[Offer], Hashable]) -> tuple[Ints, list[Offer]]:
+    """Return the kind of each offer, as a number, and one offer of each kind."""
+    kinds: dict[Hashable, int] = {}
+    found: list[Offer] = []
+    numbers = [kinds.setdefault(key(offer), len(kinds)) for offer in offers]
+    for offer, number in zip(offers, numbers, strict=True):
+        if number == len(found):
+            found.append(offer)
+    return np.array(numbers, dtype=np.int64), found
+
+
+def _whole_cards(offer: Offer) -> Hashable:
+    """Return what matters of an offer to claims of whole cards: of a card that is in part taken its size alone."""
+    return offer.free_gpus // SHARE, tuple(sorted(map(_whole_card, offer.cards)))
+
+
+def _whole_card(card: Card) -> tuple[int, int, bool]:
+    free = 0 if not card.fully_free else 1 if card.free_vram is None else card.free_vram + 2
+    return card.memory or 0, free, card.dirty and card.fully_free
 
 
 class Column(NamedTuple):
@@ -32,7 +115,7 @@ class Column(NamedTuple):
 
 @dataclass
 class NodeTable:
-    """Nodes in ledger order. Everything is as the ledger stood when it was first asked for."""
+    """Nodes in ledger order. Everything is as the ledger was when it was first asked for."""
 
     ledger: Ledger
     _columns: dict[str, Column] = field(default_factory=dict)
@@ -99,7 +182,7 @@ class NodeTable:
         return self._candidates[selector]
 
     def capped(self, *, wants_cards: bool) -> bool:
-        """Tell whether any node caps the replicas of such models, so that it matters which model asks."""
+        """Return whether any node caps the replicas of such models, so that it matters which model asks."""
         return bool((self._caps[int(wants_cards)] < NO_CAP).any())
 
     def _slots_full(self, shape: ReplicaShape) -> Flags:
@@ -108,26 +191,26 @@ class NodeTable:
             held[place] = len(slots)
         return held >= self._caps[int(shape.wants_cards)]
 
-    def verdicts(
+    def checks(
         self, claim: Claim, selector: Selector, shape: ReplicaShape, touched: Iterable[int] = ()
-    ) -> Verdicts:
+    ) -> Checks:
         """Return what every node says to one more member of a shape; `touched` = nodes whose offer changed since."""
         places = self.candidates(selector)
-        found = np.full(len(self), np.array(Verdict(MISMATCH), dtype=VERDICT))
-        found[~self.alive] = Verdict(NO_NODES)
-        found[places] = self.offers.judge(claim, places)
+        found = np.full(len(self), np.array(Check(MISMATCH), dtype=CHECK))
+        found[~self.alive] = Check(NO_NODES)
+        found[places] = self.offers.check_offer(claim, places)
         for place in touched:
             if self.selected(selector)[place] and self.alive[place]:
-                found[place] = judge(self.ledger.offer(place), claim)
+                found[place] = check_offer(self.ledger.offer(place), claim)
         if shape.spread is not None and (most := shape.spread.most) is not None:
             crowd = self.ledger.crowd(shape.key)
             full = self.where(shape.spread.label, lambda value: value is None or crowd.get(value, 0) >= most)
-            found[places[full[places]]] = Verdict(SPREAD, need=1)
+            found[places[full[places]]] = Check(SPREAD, need=1)
         if self.capped(wants_cards=shape.wants_cards):
-            found[places[self._slots_full(shape)[places]]] = Verdict(SLOTS, need=1)
+            found[places[self._slots_full(shape)[places]]] = Check(SLOTS, need=1)
         closed = self.closed[places]
         for code in (CORDONED, DRAINING):
-            found[places[closed == code]] = Verdict(code)
+            found[places[closed == code]] = Check(code)
         return found
 
     @cached_property

@@ -1,4 +1,4 @@
-"""All that a plan says about what is blocked: why, who stands in the way, and what would have to be added.
+"""All that a plan says about what is blocked: why, what is in the way, and what would have to be added.
 
 One inquiry serves one plan. Models that ask alike are answered once.
 """
@@ -15,23 +15,22 @@ from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.reasons.addition import find_addition, why_nothing
-from fleetctl.planner.placement.reasons.explain import Explanation, explain
-from fleetctl.planner.placement.reasons.mismatch import DID_YOU_MEAN, UNKNOWN_LABEL
+from fleetctl.planner.placement.reasons.explain import DID_YOU_MEAN, UNKNOWN_LABEL, Explanation, explain
 from fleetctl.planner.placement.reasons.node_shapes import NodeShapes
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.room import Room, RoomSearch
+from fleetctl.planner.placement.reasons.removal import Removal, RemovalSearch
 
 
 @dataclass
 class Inquiry:
-    """Asks the ledger as packing left it, on which `placer` stands, and who holds what once the plan is applied."""
+    """Asks the ledger as packing left it, of `placer`, and who holds what once the plan is applied."""
 
     placer: Placer
     occupants: Occupants
     policies: Sequence[NodePolicy]
     _why: dict[ReplicaShape, Explanation] = field(default_factory=dict)
     _added: dict[tuple[ReplicaShape, int], list[Addition]] = field(default_factory=dict)
-    _rooms: dict[tuple[ReplicaShape, int], Room | str] = field(default_factory=dict)
+    _removals: dict[tuple[ReplicaShape, int], Removal | str] = field(default_factory=dict)
 
     def blocked(self, shape: ReplicaShape, replicas: int, priority: int) -> Blocked:
         """Say why `replicas` more of a shape do not fit, and what would help."""
@@ -40,20 +39,20 @@ class Inquiry:
         if alike not in self._why:
             self._why[alike] = explain(shape, self.placer, self.table)
         why = self._why[alike]
-        # whom a model may not name depends on the model itself, where it runs or will run
-        own = shape if shape.key in self._standing else alike
+        # which replicas a model may not name depends on the model itself, where it runs or will run
+        own = shape if shape.key in self._own_models else alike
         misspelt = why.message.startswith(UNKNOWN_LABEL) and DID_YOU_MEAN in why.message
-        room, notes = self._room(own, why, priority), list[str]()
+        removal, notes = self._removal(own, why, priority), list[str]()
         added = [] if misspelt else self._addition(alike, why, replicas)
-        if isinstance(room, str):
-            notes.append(room)
+        if isinstance(removal, str):
+            notes.append(removal)
         if misspelt:
             notes.append("no addition is named while a label's key looks misspelt")
         elif not added and why.missing is not None:
             notes.append(why_nothing(why.missing, self._shapes))
         return Blocked(
             model=shape.key, replicas=replicas, code=why.code, message=why.message, reasons=why.reasons,
-            counted=why.counted, make_room=[] if isinstance(room, str) else self._named(room), would_fit=added,
+            counted=why.counted, make_room=[] if isinstance(removal, str) else self._named(removal), would_fit=added,
             no_remedy="; ".join(note for note in notes if note),
         )
 
@@ -72,19 +71,19 @@ class Inquiry:
         return NodeShapes(self.table, self.occupants.nodes, self.policies)
 
     @cached_property
-    def _search(self) -> RoomSearch:
-        return RoomSearch(self.occupants)
+    def _search(self) -> RemovalSearch:
+        return RemovalSearch(self.occupants)
 
     @cached_property
-    def _standing(self) -> frozenset[str]:
-        return frozenset(one.model for one in self.occupants.everybody if one.ours)
+    def _own_models(self) -> frozenset[str]:
+        return frozenset(one.model for one in self.occupants.replicas if one.ours)
 
-    def _room(self, shape: ReplicaShape, why: Explanation, priority: int) -> Room | str:
+    def _removal(self, shape: ReplicaShape, why: Explanation, priority: int) -> Removal | str:
         if why.missing is None:
             return ""
-        if (shape, priority) not in self._rooms:
-            self._rooms[shape, priority] = self._search.find(replace(why.missing, shape=shape), priority)
-        return self._rooms[shape, priority]
+        if (shape, priority) not in self._removals:
+            self._removals[shape, priority] = self._search.find(replace(why.missing, shape=shape), priority)
+        return self._removals[shape, priority]
 
     def _addition(self, shape: ReplicaShape, why: Explanation, replicas: int) -> list[Addition]:
         if why.missing is None:
@@ -93,11 +92,11 @@ class Inquiry:
             self._added[shape, replicas] = find_addition(why.missing, replicas, self._shapes)
         return self._added[shape, replicas]
 
-    def _named(self, room: Room) -> list[InTheWay]:
-        return [self._in_the_way(self.occupants.everybody[number], room) for number in room.gone]
+    def _named(self, removal: Removal) -> list[InTheWay]:
+        return [self._in_the_way(self.occupants.replicas[number], removal) for number in removal.gone]
 
-    def _in_the_way(self, one: Occupant, room: Room) -> InTheWay:
-        places = [place for place in room.places if place in one.places]
+    def _in_the_way(self, one: Occupant, removal: Removal) -> InTheWay:
+        places = [place for place in removal.places if place in one.places]
         return InTheWay(
             replica=one.name, model=one.model, replica_id=one.replica_id,
             nodes=[self.placer.ledger.nodes[place].name for place in places],

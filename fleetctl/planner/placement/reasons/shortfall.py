@@ -11,7 +11,7 @@ from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
-from fleetctl.planner.placement.reasons.codes import (
+from fleetctl.planner.placement.reasons.check import (
     CLOSEST_FIRST,
     CORDONED,
     DRAINING,
@@ -20,9 +20,9 @@ from fleetctl.planner.placement.reasons.codes import (
     NO_NODES,
     SLOTS,
     SPREAD,
+    Checks,
 )
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.verdict import Verdicts
 from fleetctl.planner.placement.reasons.words import amount, need_text
 
 MAX_EXAMPLES = 5
@@ -38,12 +38,12 @@ class Shortfall:
     selector: Selector
     count: int
     table: NodeTable
-    verdicts: Verdicts
+    checks: Checks
 
     @property
     def codes(self) -> Ints:
         """Return by node the code that stops it; FITS = none."""
-        codes: Ints = self.verdicts["code"]
+        codes: Ints = self.checks["code"]
         return codes
 
     @property
@@ -86,7 +86,7 @@ class Shortfall:
 
     def _reason(self, number: int) -> Reason:
         """Let the node that misses by least speak for all of one code."""
-        found, code = self.verdicts, CLOSEST_FIRST[number]
+        found, code = self.checks, CLOSEST_FIRST[number]
         places = np.flatnonzero(self.codes == number)
         place = int(places[(found["need"] - found["have"])[places].argmin()])
         _, need, have, card = found[place].item()
@@ -119,7 +119,7 @@ def hardest_member(
 ) -> Shortfall:
     """Return the kind of member of a group with the fewest nodes to spare; `touched` = nodes changed in a trial."""
     shortfalls = [
-        Shortfall(shape, group, claim, selector, count, table, table.verdicts(claim, selector, shape, touched))
+        Shortfall(shape, group, claim, selector, count, table, table.checks(claim, selector, shape, touched))
         for (claim, selector), count in group.classes().items()
     ]
     return min(shortfalls, key=lambda one: len(one.fitting) - one.nodes_needed)

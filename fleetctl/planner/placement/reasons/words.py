@@ -22,7 +22,7 @@ def gpus(units: int) -> str:
 
 
 def spread_text(counted: Counted, wanted: int) -> str:
-    """Say how what is free lies about, for a need of `wanted` 1/10000 GPU; empty where that says nothing new."""
+    """Say how what is free is spread, for a need of `wanted` 1/10000 GPU; empty where that says nothing new."""
     free, on = counted.free_gpus, counted.on_nodes
     if not wanted or on <= max(1, counted.fitting):
         return ""
@@ -64,7 +64,7 @@ def need_text(code: str, need: int, claim: Claim, card: int) -> str:
         "INSUFFICIENT_VRAM": f" free VRAM on a card{picked}",
         "CARD_MEMORY_UNKNOWN": " VRAM on a card whose memory is known",
         "INSUFFICIENT_GPU": _cards(need, "free GPU") if claim.whole_cards else _of_a_card(claim),
-        "CARD_IN_USE": f"{_cards(need, 'GPU') if claim.whole_cards else ' card'} that nobody else uses{picked}",
+        "CARD_IN_USE": f"{_cards(need, 'GPU') if claim.whole_cards else ' card'} that nothing else uses{picked}",
     }[code]
     return f"{amount(code, need, claim)}{about}"
 

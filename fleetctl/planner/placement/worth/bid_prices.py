@@ -49,7 +49,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class _Draft:
+class _Columns:
     """The programme while its columns are written."""
 
     limit: Floats
@@ -80,8 +80,8 @@ def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> Ints:
         return np.zeros(len(wanted), np.int64)
     units = _Units(cards, sum(group.cpus for group in groups), sum(group.memory for group in groups))
     sizes, patterns = _patterns(_weighty_sizes(wanted, groups))
-    draft, demand_columns = _draft(wanted, groups, units, sizes, patterns)
-    programme = draft.programme()
+    columns, demand_columns = _columns(wanted, groups, units, sizes, patterns)
+    programme = columns.programme()
     x, price = _inside(programme, len(wanted), len(sizes), demand_columns)
     prices = balanced_prices(programme, x, price, GAP)[: len(wanted)]
     own = np.where(most > 0, most / SHARE, [units.floor(kind) for kind in wanted])
@@ -107,15 +107,15 @@ class _Units:
         return max(self.of_cpus(kind.cpus / SHARE), self.of_memory(kind.memory))
 
 
-def _draft(
+def _columns(
     wanted: Sequence[Wanted], groups: Sequence[Group], units: _Units, sizes: Sequence[int],
     patterns: Sequence[dict[int, int]],
-) -> tuple[_Draft, int]:
+) -> tuple[_Columns, int]:
     """Write the programme; rows: demand of each kind, CPU, memory and GPU of each group, sizes, cards."""
     row_of_size = {size: len(wanted) + 3 * len(groups) + number for number, size in enumerate(sizes)}
     cards_row = len(wanted) + 3 * len(groups) + len(sizes)
     tiny = 1e-6 * units.cards
-    draft = _Draft(np.array(
+    columns = _Columns(np.array(
         [max(kind.count, tiny) for kind in wanted]
         + [max(amount, tiny) for group in groups
            for amount in (units.of_cpus(group.cpus), units.of_memory(group.memory), group.cards)]
@@ -131,11 +131,11 @@ def _draft(
                 entries[row_of_size[share]] = 1.0
             elif share:
                 entries[cards_row] = share / SHARE
-            draft.column(share / SHARE or units.floor(kind), entries)
-    demand_columns = len(draft.gain)
+            columns.column(share / SHARE or units.floor(kind), entries)
+    demand_columns = len(columns.gain)
     for pattern in patterns:
-        draft.column(0.0, {**{row_of_size[size]: -float(count) for size, count in pattern.items()}, cards_row: 1.0})
-    return draft, demand_columns
+        columns.column(0.0, {**{row_of_size[size]: -float(count) for size, count in pattern.items()}, cards_row: 1.0})
+    return columns, demand_columns
 
 
 def _inside(programme: Programme, kinds: int, sizes: int, demand_columns: int) -> tuple[Floats, Floats]:

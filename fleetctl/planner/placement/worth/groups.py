@@ -15,8 +15,8 @@ import numpy as np
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Kind
+from fleetctl.planner.placement.ledger.buckets import CPUS, MEMORY, SHARE_LEFT, VRAM, WHOLE, most_of
 from fleetctl.planner.placement.ledger.cards import share_of
-from fleetctl.planner.placement.ledger.cells import CPUS, MEMORY, SHARE_LEFT, VRAM, WHOLE, most_of
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.worth.bid_prices import Group
 
@@ -76,7 +76,7 @@ class _Lots:
     area: Ints
     cards: Ints
     free: Ints
-    """As `most_of` tells it; the GPU share is that of clean cards."""
+    """As `most_of` returns it; the GPU share is that of clean cards."""
 
 
 def find_groups(ledger: Ledger, kinds: Sequence[Kind], areas: Areas) -> list[Group]:

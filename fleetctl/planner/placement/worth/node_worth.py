@@ -19,7 +19,7 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
 
 FINEST = 25
-"""Shares are told apart down to this step, in 1/10000 of a card."""
+"""Shares are distinguished down to this step, in 1/10000 of a card."""
 CPU_PRICES = (0, 25, 50, 75, 100, 125, 150, 200, 300, 500)
 """In percent of what a CPU costs if all CPUs together cost as much as all cards together."""
 MEMORY_PRICES = (0, 25, 50, 80)

@@ -8,7 +8,8 @@ bid price (`bid_prices`), so that room for what is plentiful is not kept at the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from fleetctl.planner.placement.worth.bid_prices import MICRO, Wanted, bid_price
 from fleetctl.planner.placement.worth.expected import Expected, expected_kinds
 from fleetctl.planner.placement.worth.groups import find_areas, find_groups
 from fleetctl.planner.placement.worth.node_worth import MIB, Members, Room, node_worth
-from fleetctl.planner.placement.worth.rarity import STEPS, rarities
 
 FULLER = 3 * MICRO // 100
 """An empty node costs 0.03 cards more than a full one: it decides only between nearly equal nodes."""
@@ -28,7 +28,7 @@ FULLER = 3 * MICRO // 100
 class RoomWorth:
     """The worth of free room, by offer and area, in millionths of a card; `area_of` = the area of each node.
 
-    Prices are set once, on the ledger as it stands. Where nothing runs yet, an area is also how rare a node is; later
+    Prices are set once, on the ledger as it is then. Where nothing runs yet, an area is also how rare a node is; later
     what runs is the better guess: with rarity among it, the openb trace lost two points of its GPUs.
     """
 
@@ -89,3 +89,40 @@ class RoomWorth:
         if self._by_vram and share < SHARE and card.memory and card.free_vram is not None:
             share = min(share, card.free_vram // max(card.memory // SHARE, 1))
         return share
+
+
+STEPS = 4
+
+
+def rarities(ledger: Ledger) -> list[int]:
+    """Return how rare each node is, from 0 (most are like it) to STEPS; closed nodes are 0.
+
+    A label counts where its values group nodes, so that names of hosts do not; against its most common value.
+    """
+    open_nodes = [place for place, node in enumerate(ledger.nodes) if node.open]
+    counts: dict[str, Counter[str]] = {}
+    for place in open_nodes:
+        for key, value in ledger.nodes[place].labels.items():
+            counts.setdefault(key, Counter())[value] += 1
+    groups = {key: by_value for key, by_value in counts.items() if 1 < len(by_value) <= len(open_nodes) // 2}
+    memory = [max((card.memory or 0 for card in ledger.offer(place).cards), default=0) for place in open_nodes]
+    as_large = _counts_from_above(memory)
+    result = [0] * len(ledger.nodes)
+    for place, size in zip(open_nodes, memory, strict=True):
+        common = min(as_large[size] / len(open_nodes), _commonness(ledger.nodes[place].labels, groups))
+        result[place] = round(STEPS * (1 - common))
+    return result
+
+
+def _commonness(labels: Mapping[str, str], groups: Mapping[str, Counter[str]]) -> float:
+    return min((by_value[labels[key]] / max(by_value.values()) for key, by_value in groups.items() if key in labels),
+               default=1.0)
+
+
+def _counts_from_above(sizes: list[int]) -> dict[int, int]:
+    """Return, for each size, how many are at least as large."""
+    counts, seen = dict[int, int](), 0
+    for size, count in sorted(Counter(sizes).items(), reverse=True):
+        seen += count
+        counts[size] = seen
+    return counts

@@ -1,7 +1,7 @@
-"""Cells: nodes that are alike while a plan is made, kept up to date; equal offer, same selectors match, same area.
+"""Buckets: nodes that are alike while a plan is made, kept up to date; equal offer, same selectors match, same area.
 
-On 10,000 nodes there are a few hundred cells, most of them full. What a kind of member asks is asked of cells: a row of
-numbers per cell tells at once which cannot hold it. A node that moves from cell to cell costs one dictionary lookup.
+On 10,000 nodes there are a few hundred buckets, most of them full. What a kind of member asks is asked of buckets: a
+row of numbers per bucket shows which cannot hold it. A node that changes its bucket costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 
-NOWHERE = -1
+NO_BUCKET = -1
 GPUS, CPUS, MEMORY, WHOLE, SHARE_LEFT, VRAM = range(6)
 
 
@@ -32,21 +32,21 @@ def most_of(offer: Offer) -> tuple[int, ...]:
 
 
 @dataclass(slots=True)
-class Cells:
-    """The open nodes of a ledger by cell. `areas` = by node, what else tells nodes apart; None = nothing."""
+class Buckets:
+    """The open nodes of a ledger by bucket. `areas` = by node, what else distinguishes nodes; None = nothing."""
 
     ledger: Ledger
     areas: Sequence[int] | None = None
     awake: list[int] = field(default_factory=list)
     """Every cell that got its first node, in order: readers keep a cursor into it."""
     alive: set[int] = field(default_factory=set)
-    """Cells with at least one node."""
+    """Buckets with at least one node."""
     number: list[int] = field(default_factory=list)
-    """By cell: the number of its offer."""
+    """By bucket: the number of its offer."""
     area: list[int] = field(default_factory=list)
-    """By cell: the area of its nodes."""
+    """By bucket: the area of its nodes."""
     age: int = 0
-    """Counts how often all was told apart anew; readers start over."""
+    """Counts how many times all nodes were sorted again; readers start over."""
     _selectors: dict[Selector, Flags] = field(default_factory=dict)
     """By selector: which tags it allows."""
     _tag_of: list[int] = field(default_factory=list)
@@ -55,15 +55,15 @@ class Cells:
     _rows: Ints = field(default_factory=lambda: np.zeros((0, 6), dtype=np.int64))
     _ids: dict[tuple[int, int], int] = field(default_factory=dict)
     _nodes: list[list[int]] = field(default_factory=list)
-    """By cell: its nodes, negated and ascending; some may have left."""
+    """By bucket: its nodes, negated and ascending; some may have left."""
     _count: list[int] = field(default_factory=list)
-    _cell_of: list[int] = field(default_factory=list)
+    _bucket_of: list[int] = field(default_factory=list)
     _cursor: int = 0
 
     def expect(self, selectors: Sequence[Selector]) -> None:
-        """Tell nodes apart by these selectors too."""
+        """Distinguish nodes by these selectors too."""
         new = set(selectors).difference(self._selectors)
-        if new or not self._cell_of:
+        if new or not self._bucket_of:
             self._tell_apart(sorted({*self._selectors, *new}))
 
     def follow(self) -> None:
@@ -73,8 +73,8 @@ class Cells:
             return
         recent = changes[self._cursor:] if self._cursor + 1 == len(changes) else set(changes[self._cursor:])
         for node in recent:
-            tag, before = self._tag_of[node], self._cell_of[node]
-            if tag == NOWHERE or self.number[before] == numbers[node]:
+            tag, before = self._tag_of[node], self._bucket_of[node]
+            if tag == NO_BUCKET or self.number[before] == numbers[node]:
                 continue
             self._count[before] -= 1
             if not self._count[before]:
@@ -83,69 +83,69 @@ class Cells:
         self._cursor = len(changes)
 
     def holding(self, claim: Claim, selector: Selector) -> list[int]:
-        """Return the living cells that a selector allows and whose sums do not rule a claim out."""
-        cells = np.fromiter(self.alive, dtype=np.int64, count=len(self.alive))
-        rows = self._rows[cells]
-        fits = self._selectors[selector][self._tags[cells]]
+        """Return the living buckets that a selector allows and whose sums do not rule a claim out."""
+        buckets = np.fromiter(self.alive, dtype=np.int64, count=len(self.alive))
+        rows = self._rows[buckets]
+        fits = self._selectors[selector][self._tags[buckets]]
         fits &= (rows[:, GPUS] >= claim.gpus) & (rows[:, CPUS] >= claim.cpus) & (rows[:, MEMORY] >= claim.memory)
         fits &= rows[:, VRAM] >= claim.vram
         if claim.whole_cards:
             fits &= rows[:, WHOLE] >= claim.whole_cards
         elif claim.gpus:
             fits &= rows[:, SHARE_LEFT] >= claim.gpus
-        found: list[int] = cells[fits].tolist()
+        found: list[int] = buckets[fits].tolist()
         return found
 
-    def allows(self, selector: Selector, cell: int) -> bool:
-        """Tell whether a selector allows the nodes of a cell."""
-        return bool(self._selectors[selector][self._tags[cell]])
+    def allows(self, selector: Selector, bucket: int) -> bool:
+        """Return whether a selector allows the nodes of a bucket."""
+        return bool(self._selectors[selector][self._tags[bucket]])
 
-    def count(self, cell: int) -> int:
-        """Return how many nodes a cell has now."""
-        return self._count[cell]
+    def count(self, bucket: int) -> int:
+        """Return how many nodes a bucket has now."""
+        return self._count[bucket]
 
-    def nodes(self, cell: int) -> Iterator[int]:
-        """Yield the nodes of a cell in ledger order; entries of nodes that have left are dropped on the way."""
-        entries = self._nodes[cell]
+    def nodes(self, bucket: int) -> Iterator[int]:
+        """Yield the nodes of a bucket in ledger order; entries of nodes that have left are dropped on the way."""
+        entries = self._nodes[bucket]
         place = len(entries) - 1
         while place >= 0:
             node = -entries[place]
-            if self._cell_of[node] == cell:
+            if self._bucket_of[node] == bucket:
                 yield node
             else:
                 del entries[place]
             place -= 1
 
     def _enter(self, node: int, tag: int, number: int) -> None:
-        cell = self._ids.get((tag, number), NOWHERE)
-        if cell == NOWHERE:
-            cell = self._found(tag, number)
-        self._cell_of[node] = cell
-        self._count[cell] += 1
-        if self._count[cell] == 1:
-            self.alive.add(cell)
-            self.awake.append(cell)
-        entries = self._nodes[cell]
+        bucket = self._ids.get((tag, number), NO_BUCKET)
+        if bucket == NO_BUCKET:
+            bucket = self._new_bucket(tag, number)
+        self._bucket_of[node] = bucket
+        self._count[bucket] += 1
+        if self._count[bucket] == 1:
+            self.alive.add(bucket)
+            self.awake.append(bucket)
+        entries = self._nodes[bucket]
         at = bisect_left(entries, -node)
         if at == len(entries) or entries[at] != -node:
             entries.insert(at, -node)
 
-    def _found(self, tag: int, number: int) -> int:
-        cell = self._ids[tag, number] = len(self._nodes)
-        if cell >= len(self._rows):
+    def _new_bucket(self, tag: int, number: int) -> int:
+        bucket = self._ids[tag, number] = len(self._nodes)
+        if bucket >= len(self._rows):
             room = max(256, 2 * len(self._rows))
             self._rows = np.concatenate([self._rows, np.zeros((room, 6), dtype=np.int64)])
             self._tags = np.concatenate([self._tags, np.zeros(room, dtype=np.int64)])
-        self._rows[cell] = most_of(self.ledger.numbered(number))
-        self._tags[cell] = tag
+        self._rows[bucket] = most_of(self.ledger.numbered(number))
+        self._tags[bucket] = tag
         self._nodes.append([])
         self._count.append(0)
         self.number.append(number)
         self.area.append(self._area_of_tag[tag])
-        return cell
+        return bucket
 
     def _tell_apart(self, selectors: list[Selector]) -> None:
-        """Tag every open node by the selectors that match and its area, and file all nodes anew."""
+        """Tag every open node by the selectors that match and its area, and sort all nodes again."""
         nodes = self.ledger.nodes
         matches = np.zeros((len(nodes), len(selectors)), dtype=bool)
         for column, selector in enumerate(selectors):
@@ -153,7 +153,7 @@ class Cells:
         packed = np.packbits(matches, axis=1)
         tags: dict[tuple[bytes, int], int] = {}
         first: list[int] = []
-        self._tag_of = [NOWHERE] * len(nodes)
+        self._tag_of = [NO_BUCKET] * len(nodes)
         for place, node in enumerate(nodes):
             if node.open:
                 sign = packed[place].tobytes(), self.areas[place] if self.areas is not None else 0
@@ -169,8 +169,8 @@ class Cells:
         self.age += 1
         self.awake, self.alive, self.number, self.area = [], set(), [], []
         self._ids, self._nodes, self._count = {}, [], []
-        self._cell_of = [NOWHERE] * len(self.ledger.nodes)
+        self._bucket_of = [NO_BUCKET] * len(self.ledger.nodes)
         for node in reversed(range(len(self.ledger.nodes))):
-            if self._tag_of[node] != NOWHERE:
+            if self._tag_of[node] != NO_BUCKET:
                 self._enter(node, self._tag_of[node], self.ledger.numbers[node])
         self._cursor = len(self.ledger.changes)

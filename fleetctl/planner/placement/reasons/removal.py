@@ -1,36 +1,128 @@
-"""Who would have to go to make room: named, never done.
+"""Which replicas would have to go to make room: named, never done.
 
 On each node the smallest set that helps; for a gang, as many nodes as it lacks. Sought first among those who matter
 less than the model that waits (of lower priority, or beyond their target), then of its own priority, then all of this
 fleet, and only then among what is not ours. Replicas of the model itself are never named: one for another is no gain.
+
+For each of these steps it is known, node by node, how much the replicas hold together and the most that one of them
+holds. That bounds from below how many would have to go, without looking at any node closely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 from math import comb
 
 import numpy as np
 
-from fleetctl.planner.placement.arrays import Ints
+from fleetctl.documents.quantity import SHARE
+from fleetctl.planner.placement.arrays import Flags, Ints
+from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.occupants import Occupant, Occupants
-from fleetctl.planner.placement.reasons.codes import CARD_UNKNOWN, FITS, NO_NODES
-from fleetctl.planner.placement.reasons.pools import NEVER, Pool, Pools
+from fleetctl.planner.placement.reasons.check import CARD_UNKNOWN, CPU, FITS, MEMORY, NO_NODES
+from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, count_placed, helpful_places
+
+MAX_KEPT = 64
+NEVER = 1 << 30
+"""As a count: not even without all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removable:
+    """Those one could do without at one step. Per node: what all of them hold, and the most that one of them holds."""
+
+    members: Flags
+    """By number of the occupant."""
+    cards: tuple[Ints, Ints]
+    cpus: tuple[Ints, Ints]
+    memory: tuple[Ints, Ints]
+
+    def least(self, table: NodeTable, claim: Claim, places: Ints) -> Ints:
+        """Return for each of `places` how many of them would have to go at least; NEVER = it would not help."""
+        code = table.offers.check_offer(claim, places)["code"]
+        ok = (code == FITS) | (code == CPU) | (code == MEMORY)
+        lacking = claim.whole_cards - table.offers.free_cards(places, claim.vram) if claim.whole_cards else 1
+        count = np.maximum(_count(np.where(ok, 0, np.maximum(lacking, 1)), self.cards, places), 1)
+        for need, free, held in ((claim.cpus, table.offers.free_cpus, self.cpus),
+                                 (claim.memory, table.offers.free_memory, self.memory)):
+            count = np.maximum(count, _count(np.maximum(need - free[places], 0), held, places))
+        return count
+
+
+def _count(short: Ints, held: tuple[Ints, Ints], places: Ints) -> Ints:
+    """Return how many it takes at least to cover `short` of something; `held`: total, and the most that one holds."""
+    total, most = held[0][places], np.maximum(held[1][places], 1)
+    return np.where(short == 0, 0, np.where(short > total, NEVER, -(-short // most)))
+
+
+@dataclass
+class Removables:
+    """The pools for every priority; made on demand."""
+
+    occupants: Sequence[Occupant]
+    nodes: int
+    _known: dict[bytes, Removable] = field(default_factory=dict)
+    """By who is in it."""
+
+    def of(self, priority: int) -> Iterator[Removable]:
+        """Yield the pools for a model of this priority, each wider than the one before."""
+        ours, spare, rank = self._ranks
+        before = np.zeros(len(ours), dtype=bool)
+        for members in (ours & (spare | (rank < priority)), ours & (spare | (rank <= priority)), ours, ours | True):
+            if (members != before).any():
+                yield self._pool(members)
+            before = members
+
+    @cached_property
+    def _ranks(self) -> tuple[Flags, Flags, Ints]:
+        ours = np.array([one.ours for one in self.occupants], dtype=bool)
+        spare = np.array([not one.wanted for one in self.occupants], dtype=bool)
+        rank = np.array([one.priority or 0 for one in self.occupants], dtype=np.int64)
+        return ours, spare, rank
+
+    @cached_property
+    def _holdings(self) -> Ints:
+        """One row per occupant and node: occupant, node, cards touched, CPUs, memory."""
+        held = ((number, place, -(-gpus // SHARE), cpus, memory) for number, one in enumerate(self.occupants)
+                for place, gpus, cpus, memory in one.holds())
+        found = np.fromiter(chain.from_iterable(held), dtype=np.int64).reshape(-1, 5)
+        whole, row = np.unique(found[:, 0] * self.nodes + found[:, 1], return_inverse=True)
+        summed = np.zeros((len(whole), 5), dtype=np.int64)
+        summed[row, :2] = found[:, :2]
+        np.add.at(summed[:, 2:], row, found[:, 2:])
+        return summed
+
+    def _pool(self, members: Flags) -> Removable:
+        who = members.tobytes()
+        if who not in self._known:
+            if len(self._known) >= MAX_KEPT:
+                self._known.clear()
+            held = self._holdings[members[self._holdings[:, 0]]]
+            cards, cpus, memory = (self._per_node(held[:, 1], held[:, column]) for column in (2, 3, 4))
+            self._known[who] = Removable(members, cards, cpus, memory)
+        return self._known[who]
+
+    def _per_node(self, places: Ints, amounts: Ints) -> tuple[Ints, Ints]:
+        total, most = np.zeros((2, self.nodes), dtype=np.int64)
+        np.add.at(total, places, amounts)
+        np.maximum.at(most, places, amounts)
+        return total, most
+
 
 NODES_TRIED = 4
 """Nodes looked at closely, one after the other, when one is sought."""
 NODES_LACKING = 32
-"""A gang that lacks more nodes than this is told so, not whom to move."""
+"""A gang that lacks more nodes than this gets the number, not what to move."""
 DOMAINS_TRIED = 3
 SETS_TRIED = 60
 MAX_STEPS = 3_000
-"""Questions asked of single nodes for all models of a plan; who is blocked after that is not told whom to move."""
+"""Questions asked of single nodes for all models of a plan; later models get no such answer."""
 
 
 Gone = frozenset[int]
@@ -38,15 +130,15 @@ Gone = frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Occupants (by number) without whom one more replica fits, and the nodes (by place) on which that helps."""
+class Removal:
+    """Occupants (by number) without which one more replica fits, and the nodes (by place) on which that helps."""
 
     gone: tuple[int, ...]
     places: tuple[int, ...]
 
 
 @dataclass
-class RoomSearch:
+class RemovalSearch:
     """Seeks room for one kind of member after the other; `steps` counts the questions asked of single nodes."""
 
     occupants: Occupants
@@ -54,9 +146,9 @@ class RoomSearch:
     _known: dict[tuple[int, Gone], Offer | None] = field(default_factory=dict)
 
     @cached_property
-    def pools(self) -> Pools:
-        """Whom one could do without, for each priority."""
-        return Pools(self.occupants.everybody, len(self.occupants.nodes))
+    def pools(self) -> Removables:
+        """Which occupants could go, for each priority."""
+        return Removables(self.occupants.replicas, len(self.occupants.nodes))
 
     def without(self, place: int, gone: Gone) -> Offer | None:
         """Return what a node would offer; None where the planned rest could then not be placed as planned."""
@@ -67,34 +159,34 @@ class RoomSearch:
             self._known[place, gone] = offer if fits else None
         return self._known[place, gone]
 
-    def find(self, missing: Shortfall, priority: int) -> Room | str:
+    def find(self, missing: Shortfall, priority: int) -> Removal | str:
         """Return the set that makes room for what is `missing`; or why there is none, empty where that is not known."""
         lacking = missing.nodes_needed - len(missing.fitting)
         if missing.shape.same_label is None and lacking <= 0:
             return ""
         if missing.codes.min(initial=NO_NODES) == CARD_UNKNOWN:
-            return "a node policy can tell the memory of these cards: spec.nodes[].gpuMemory"
+            return "a node policy can state the memory of these cards: spec.nodes[].gpuMemory"
         if (too_much := self._too_much(missing, lacking)) is not None:
             return too_much
         hopeless = True
         for pool in self.pools.of(priority):
             seeker = _Seeker(self, missing, pool)
             hopeless = hopeless and seeker.hopeless
-            room = seeker.seek()
-            if room is not None:
-                return room
+            removal = seeker.seek()
+            if removal is not None:
+                return removal
         if not len(missing.usable) or not hopeless:
             return ""
         few = "no node it may use" if missing.nodes_needed == 1 else "too few of the nodes it may use"
-        return f"{few} would have room, whoever left"
+        return f"{few} would have room even if everything on it left"
 
     def _too_much(self, missing: Shortfall, lacking: int) -> str | None:
         if missing.shape.size > MAX_MEMBERS:
             return f"no remedy is tried for replicas of more than {MAX_MEMBERS} members"
         if missing.shape.same_label is None and lacking > NODES_LACKING:
-            return f"{lacking} nodes are lacking, too many to name who would have to go"
+            return f"{lacking} nodes are missing, too many to name the replicas that would have to go"
         if self.steps > MAX_STEPS:
-            return "who would have to go was not worked out: too much else is blocked in this plan"
+            return "which replicas would have to go was not worked out: too much else is blocked in this plan"
         return None
 
 
@@ -102,19 +194,19 @@ class RoomSearch:
 class _Seeker:
     """One search: for one kind of member, among one pool."""
 
-    search: RoomSearch
+    search: RemovalSearch
     missing: Shortfall
-    pool: Pool
+    pool: Removable
 
     @property
     def hopeless(self) -> bool:
-        """Tell whether there are too few nodes on which it helps at all, even without everybody."""
+        """Return whether there are too few nodes on which it helps at all, even without all of them."""
         helped = int((self._least < NEVER).sum())
         return len(self.missing.fitting) + helped < self.missing.nodes_needed
 
-    def seek(self) -> Room | None:
-        rooms = (self._in_domain(self._least, domain, lacking) for domain, lacking in self._domains(self._least))
-        return next((room for room in rooms if room is not None), None)
+    def seek(self) -> Removal | None:
+        removals = (self._in_domain(self._least, domain, lacking) for domain, lacking in self._domains(self._least))
+        return next((removal for removal in removals if removal is not None), None)
 
     @cached_property
     def _least(self) -> Ints:
@@ -141,14 +233,14 @@ class _Seeker:
         found.sort(key=lambda one: one[:2])
         return [(places, lacking) for _, _, places, lacking in found[:DOMAINS_TRIED]]
 
-    def _in_domain(self, least: Ints, domain: Ints, lacking: int) -> Room | None:
+    def _in_domain(self, least: Ints, domain: Ints, lacking: int) -> Removal | None:
         order = domain[least[domain] < NEVER]
         order = order[np.argsort(least[order], kind="stable")]
         if lacking > NODES_LACKING or len(order) < lacking:
             return None
         if lacking == 1:
-            rooms = self._one_node(least, order)
-            return rooms if rooms is not None and self._holds(rooms) else None
+            removals = self._one_node(least, order)
+            return removals if removals is not None and self._holds(removals) else None
         gone: Gone = frozenset()
         places: list[int] = []
         for place in order[: 2 * lacking + NODES_TRIED].tolist():
@@ -156,12 +248,12 @@ class _Seeker:
             if more is not None:
                 gone, places = gone | more, [*places, place]
             if len(places) == lacking:
-                room = Room(tuple(sorted(gone)), tuple(places))
-                return room if self._holds(room) else None
+                removal = Removal(tuple(sorted(gone)), tuple(places))
+                return removal if self._holds(removal) else None
         return None
 
-    def _one_node(self, least: Ints, order: Ints) -> Room | None:
-        best: tuple[tuple[int, list[tuple[int, ...]]], Room] | None = None
+    def _one_node(self, least: Ints, order: Ints) -> Removal | None:
+        best: tuple[tuple[int, list[tuple[int, ...]]], Removal] | None = None
         for place in order[:NODES_TRIED].tolist():
             if best is not None and least[place] > best[0][0]:
                 break
@@ -170,7 +262,7 @@ class _Seeker:
                 continue
             rank = len(gone), sorted((self._regret(number, place) for number in gone), reverse=True)
             if best is None or rank < best[0]:
-                best = rank, Room(tuple(sorted(gone)), (place,))
+                best = rank, Removal(tuple(sorted(gone)), (place,))
         return best[1] if best else None
 
     def _smallest(self, place: int, least: int) -> Gone | None:
@@ -180,10 +272,10 @@ class _Seeker:
         found = self._first_of(place, here, 1) if least == 1 else None
         if found is not None:
             return found
-        everybody = frozenset(here)
-        if not here or not self._fits(place, everybody):
+        replicas = frozenset(here)
+        if not here or not self._fits(place, replicas):
             return None
-        found = everybody
+        found = replicas
         for number in sorted(here, key=lambda number: (self._units(number, place), tuple(
                 -part for part in self._regret(number, place)))):
             if self._fits(place, found - {number}):
@@ -213,26 +305,26 @@ class _Seeker:
         return self._occupant(number).units(place)
 
     def _occupant(self, number: int) -> Occupant:
-        return self.search.occupants.everybody[number]
+        return self.search.occupants.replicas[number]
 
     def _fits(self, place: int, gone: Gone) -> bool:
         offer = self.search.without(place, gone)
         return offer is not None and take(offer, self.missing.claim) is not None
 
-    def _holds(self, room: Room) -> bool:
-        """Tell whether a whole replica really fits once they are gone."""
+    def _holds(self, removal: Removal) -> bool:
+        """Return whether a whole replica really fits once they are gone."""
         shape, table = self.missing.shape, self.missing.table
         if shape.size == 1:
             return True
         closed = table.closed != FITS
-        stood_on = {place for number in room.gone for place in self._occupant(number).places if not closed[place]}
+        stood_on = {place for number in removal.gone for place in self._occupant(number).places if not closed[place]}
         offers: dict[int, Offer] = {}
         for place in stood_on:
-            offer = self.search.without(place, frozenset(room.gone))
+            offer = self.search.without(place, frozenset(removal.gone))
             if offer is None:
                 return False
             offers[place] = offer
         value = None
         if shape.same_label is not None:
-            value = table.ledger.nodes[room.places[0]].labels.get(shape.same_label)
+            value = table.ledger.nodes[removal.places[0]].labels.get(shape.same_label)
         return count_placed(shape, table, helpful_places(shape, table, sorted(stood_on), value), offers=offers) == 1

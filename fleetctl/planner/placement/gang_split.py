@@ -19,10 +19,10 @@ SEARCH_PIECES = 400
 """The search goes one level deeper for each member."""
 
 
-def deal(gang: Gang, members: Members, together: int) -> list[GangNodes]:
+def split_into_gangs(gang: Gang, members: Members, together: int) -> list[GangNodes]:
     """Return as many whole gangs as the deal yields; up to `together` members of one gang share a node at once."""
     table = _Table(gang, members, together)
-    table.deal_greedily()
+    table.split_greedily()
     if len(table.whole()) < table.count and len(gang.parts) > 1 and len(table.pieces) <= SEARCH_PIECES:
         again = _Table(gang, members, together)
         if again.search(0):
@@ -43,7 +43,7 @@ class _Table:
             on_node[node] += count
         self.count = min((counts[kind] // need for kind, need in needs.items()), default=0)
         self.nodes: list[GangNodes] = [{kind: [] for kind in needs} for _ in range(self.count)]
-        self.stand = [Counter[int]() for _ in range(self.count)]
+        self.assigned = [Counter[int]() for _ in range(self.count)]
         self.left = [Counter(needs) for _ in range(self.count)]
         self.order = sorted(members, key=lambda item: (-on_node[item[0]], item))
         self.pieces = [item for item in self.order for _ in range(members[item])]
@@ -53,7 +53,7 @@ class _Table:
         """Return the gangs that have all their members."""
         return [members for turn, members in enumerate(self.nodes) if not self.left[turn].total()]
 
-    def deal_greedily(self) -> None:
+    def split_greedily(self) -> None:
         """Deal node by node, each member to the gang that still needs most."""
         for node, kind in self.order:
             count = self.members[node, kind]
@@ -73,7 +73,7 @@ class _Table:
         node, kind = self.pieces[place]
         tried = set[tuple[object, ...]]()
         for turn in sorted(range(self.count), key=lambda one: (-self.left[one].total(), one)):
-            alike = (tuple(sorted(self.left[turn].items())), tuple(sorted(self.stand[turn].items())))
+            alike = (tuple(sorted(self.left[turn].items())), tuple(sorted(self.assigned[turn].items())))
             if not self._room(turn, node, kind) or alike in tried:
                 continue
             tried.add(alike)
@@ -91,10 +91,10 @@ class _Table:
             self.nodes[turn][kind] += [node] * count
         else:
             self.nodes[turn][kind].pop()
-        self.stand[turn][node] += count
+        self.assigned[turn][node] += count
         self.left[turn][kind] -= count
 
     def _room(self, turn: int, node: int, kind: int) -> int:
         """Return how many more of a kind one gang may have on a node."""
-        per_node = 1 if self.gang.size == 1 else self.gang.per_node - self.stand[turn][node]
+        per_node = 1 if self.gang.size == 1 else self.gang.per_node - self.assigned[turn][node]
         return max(0, min(per_node, self.left[turn][kind]))

@@ -15,9 +15,19 @@ from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Card, Offer, take
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import effective_policy
-from fleetctl.planner.placement.reasons.codes import CARD_IN_USE, CARD_UNKNOWN, CPU, FITS, GPU, MEMORY, VRAM
-from fleetctl.planner.placement.reasons.offer_kinds import OfferKinds
-from fleetctl.planner.placement.reasons.verdict import Verdict, judge, refusal
+from fleetctl.planner.placement.reasons.check import (
+    CARD_IN_USE,
+    CARD_UNKNOWN,
+    CPU,
+    FITS,
+    GPU,
+    MEMORY,
+    VRAM,
+    Check,
+    check_offer,
+    refusal,
+)
+from fleetctl.planner.placement.reasons.node_table import OfferKinds
 
 GIB = 1 << 30
 many = settings(max_examples=cases(150), deadline=None, derandomize=True)
@@ -46,7 +56,7 @@ Claims = st.builds(
 @many
 @given(_offers(), Claims)
 def test_a_claim_is_refused_where_it_cannot_be_taken_and_the_amounts_show_it(offer: Offer, claim: Claim) -> None:
-    found = judge(offer, claim)
+    found = check_offer(offer, claim)
     assert (found.code == FITS) == (take(offer, claim) is not None)
     assert found.code == FITS or found.have < found.need
 
@@ -54,7 +64,7 @@ def test_a_claim_is_refused_where_it_cannot_be_taken_and_the_amounts_show_it(off
 @many
 @given(_offers(), Claims)
 def test_cards_are_blamed_before_cpus_and_cpus_before_memory(offer: Offer, claim: Claim) -> None:
-    code = judge(offer, claim).code
+    code = check_offer(offer, claim).code
     plenty = replace(offer, free_cpus=1 << 60, free_memory=1 << 60)
     assert (code in (CPU, MEMORY, FITS)) == (take(plenty, claim) is not None)
     assert (code == CPU) <= (offer.free_cpus < claim.cpus)
@@ -67,7 +77,7 @@ def test_offers_of_one_kind_have_the_answers_that_each_has_alone(offers: list[Of
     policy = effective_policy((), {})
     nodes = [LedgerNode(f"n{number}", f"n{number}", "ALIVE", {}, policy) for number in range(len(offers))]
     kinds, places = OfferKinds(Ledger.opened(nodes, offers, {})), np.arange(len(offers))
-    assert kinds.judge(claim, places).tolist() == [tuple(judge(offer, claim)) for offer in offers]
+    assert kinds.check_offer(claim, places).tolist() == [tuple(check_offer(offer, claim)) for offer in offers]
     for vram in (0, claim.vram):
         for place, free in enumerate(kinds.free_cards(places, vram).tolist()):
             whole = [take(offers[place], Claim(count * SHARE, vram)) for count in range(1, 6)]
@@ -83,26 +93,26 @@ DIRTY, UNKNOWN = Card(2, SHARE, 24 * GIB, 24 * GIB, dirty=True), Card(3)
 HALF, FULL = Card(4, 5000, 3 * GIB, 24 * GIB), Card(5, 0, 0, 24 * GIB)
 
 
-@pytest.mark.parametrize(("on", "claim", "verdict"), [
-    (offer(FREE, HALF), Claim(2 * SHARE), Verdict(GPU, 2, 1)),
-    (offer(FREE, OLD, gpus=SHARE), Claim(2 * SHARE), Verdict(GPU, 2, 1)),
-    (offer(FREE, DIRTY), Claim(2 * SHARE), Verdict(CARD_IN_USE, 2, 1)),
-    (offer(FREE, UNKNOWN), Claim(2 * SHARE, GIB), Verdict(CARD_UNKNOWN, GIB)),
-    (offer(FREE, OLD), Claim(2 * SHARE, 20 * GIB), Verdict(VRAM, 20 * GIB, 16 * GIB)),
-    (offer(FULL, OLD), Claim(SHARE, 80 * GIB), Verdict(VRAM, 80 * GIB, 24 * GIB)),
-    (offer(HALF, FULL), Claim(6000), Verdict(GPU, 6000, 5000)),
-    (offer(DIRTY), Claim(5000), Verdict(CARD_IN_USE, 1, 0, 2)),
-    (offer(UNKNOWN), Claim(5000, GIB), Verdict(CARD_UNKNOWN, GIB)),
-    (offer(FREE, HALF), Claim(4000, 4 * GIB), Verdict(VRAM, 4 * GIB, 3 * GIB, 4)),
-    (offer(HALF, FULL), Claim(4000, 4 * GIB), Verdict(VRAM, 4 * GIB, 3 * GIB)),
-    (offer(), Claim(vram=GIB), Verdict(GPU, SHARE, 0)),
-    (offer(UNKNOWN), Claim(vram=GIB), Verdict(CARD_UNKNOWN, GIB)),
-    (offer(DIRTY, UNKNOWN), Claim(vram=GIB), Verdict(CARD_IN_USE, 1)),
-    (offer(HALF, FULL), Claim(vram=4 * GIB), Verdict(VRAM, 4 * GIB, 3 * GIB)),
-    (offer(replace(HALF, free_share=1000)), Claim(vram=3 * GIB), Verdict(GPU, 1250, 1000)),
+@pytest.mark.parametrize(("on", "claim", "check"), [
+    (offer(FREE, HALF), Claim(2 * SHARE), Check(GPU, 2, 1)),
+    (offer(FREE, OLD, gpus=SHARE), Claim(2 * SHARE), Check(GPU, 2, 1)),
+    (offer(FREE, DIRTY), Claim(2 * SHARE), Check(CARD_IN_USE, 2, 1)),
+    (offer(FREE, UNKNOWN), Claim(2 * SHARE, GIB), Check(CARD_UNKNOWN, GIB)),
+    (offer(FREE, OLD), Claim(2 * SHARE, 20 * GIB), Check(VRAM, 20 * GIB, 16 * GIB)),
+    (offer(FULL, OLD), Claim(SHARE, 80 * GIB), Check(VRAM, 80 * GIB, 24 * GIB)),
+    (offer(HALF, FULL), Claim(6000), Check(GPU, 6000, 5000)),
+    (offer(DIRTY), Claim(5000), Check(CARD_IN_USE, 1, 0, 2)),
+    (offer(UNKNOWN), Claim(5000, GIB), Check(CARD_UNKNOWN, GIB)),
+    (offer(FREE, HALF), Claim(4000, 4 * GIB), Check(VRAM, 4 * GIB, 3 * GIB, 4)),
+    (offer(HALF, FULL), Claim(4000, 4 * GIB), Check(VRAM, 4 * GIB, 3 * GIB)),
+    (offer(), Claim(vram=GIB), Check(GPU, SHARE, 0)),
+    (offer(UNKNOWN), Claim(vram=GIB), Check(CARD_UNKNOWN, GIB)),
+    (offer(DIRTY, UNKNOWN), Claim(vram=GIB), Check(CARD_IN_USE, 1)),
+    (offer(HALF, FULL), Claim(vram=4 * GIB), Check(VRAM, 4 * GIB, 3 * GIB)),
+    (offer(replace(HALF, free_share=1000)), Claim(vram=3 * GIB), Check(GPU, 1250, 1000)),
 ])
-def test_the_first_rule_that_stops_a_claim_is_named(on: Offer, claim: Claim, verdict: Verdict) -> None:
-    assert judge(on, claim) == verdict
+def test_the_first_rule_that_stops_a_claim_is_named(on: Offer, claim: Claim, check: Check) -> None:
+    assert check_offer(on, claim) == check
 
 
 def test_a_refusal_has_need_and_what_there_is_in_words() -> None:

@@ -1,9 +1,9 @@
 """What a node has left, from what the inventory says about it.
 
-Some of what is granted is known per card (the cards a live member names, `share` of a card); the rest is laid on cards
-the way Ray would have done it, on those cards first whose measured use shows that somebody is there.
+Some of what is granted is known per card (the cards a live member names, `share` of a card). The rest is assigned to
+cards as Ray would do it, to those first whose measured use shows that something is there.
 
-A node is first boiled down to the plain facts its offer depends on: nodes with equal facts are worked out once.
+A node is first reduced to the plain facts that its offer depends on: nodes with equal facts are worked out once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GIB = 1 << 30
 BareCard = tuple[int, int | None, int, int]
 """Index, memory (None = unknown), measured use, and the share the inventory reports without naming a holder."""
 Grant = tuple[int, int, tuple[int, ...]]
-"""What a live member holds: its share, its VRAM on each card, and the cards it is known to stand on."""
+"""What a live member holds: its share, its VRAM on each card, and the cards it is known to hold."""
 
 
 class Facts(NamedTuple):
@@ -37,33 +37,33 @@ class Facts(NamedTuple):
     free_cpus: int
     free_memory: int
     held: bool
-    """A live member stands here, with or without a card."""
+    """A live member is here, with or without a card."""
 
 
 @dataclass(slots=True)
-class _Bench:
-    """The cards of one node while what is granted is laid on them; all lists by place in `cards`.
+class _CardLoads:
+    """The cards of one node while what is granted is assigned to them; all lists by place in `cards`.
 
-    `told` = share the inventory reports without naming a holder, `share` and `vram` = what is laid.
+    `reported` = share the inventory reports without naming a holder, `share` and `vram` = what is assigned.
     """
 
     cards: tuple[BareCard, ...]
-    told: list[int]
+    reported: list[int]
     share: list[int]
     vram: list[int]
 
     def free(self, place: int) -> int:
-        return SHARE - self.share[place] - self.told[place]
+        return SHARE - self.share[place] - self.reported[place]
 
     def grant(self, place: int, share: int, vram: int) -> None:
-        """Lay a member, or an unknown holder, on a card; no memory claim = it is granted its share of the memory."""
-        if self.told[place]:
-            self.told[place] = max(0, self.told[place] - share)
+        """Assign a member, or an unknown holder, to a card; no memory claim = it is granted its share of the memory."""
+        if self.reported[place]:
+            self.reported[place] = max(0, self.reported[place] - share)
         self.share[place] = min(SHARE, self.share[place] + share)
         self.vram[place] += vram or share * (self.cards[place][1] or 0) // SHARE
 
-    def lay(self, share: int, vram: int) -> None:
-        """Lay a grant whose card is not known: whole cards first, then the share below one card."""
+    def put(self, share: int, vram: int) -> None:
+        """Assign a grant whose card is not known: whole cards first, then the share below one card."""
         whole, part = divmod(share, SHARE)
         taken = self._whole_places()[:whole]
         for place in taken:
@@ -73,17 +73,17 @@ class _Bench:
                 break
             self._spill(SHARE, vram)
         if part:
-            self._lay_piece(part, vram)
+            self._put_share(part, vram)
 
     def _whole_places(self) -> list[int]:
-        """Return the cards that a whole-card grant may be on, likeliest first: told to be taken, then free."""
-        places = [place for place in range(len(self.cards)) if SHARE in (self.told[place], self.free(place))]
-        return sorted(places, key=lambda place: (self.told[place] != SHARE, *self._likely(place)))
+        """Return the cards that a whole-card grant may be on, likeliest first: reported as taken, then free."""
+        places = [place for place in range(len(self.cards)) if SHARE in (self.reported[place], self.free(place))]
+        return sorted(places, key=lambda place: (self.reported[place] != SHARE, *self._likely(place)))
 
-    def _lay_piece(self, share: int, vram: int) -> None:
+    def _put_share(self, share: int, vram: int) -> None:
         places = range(len(self.cards))
-        if told := [place for place in places if self.told[place] >= share]:
-            self.grant(min(told, key=lambda place: (self.told[place], *self._likely(place))), share, vram)
+        if reported := [place for place in places if self.reported[place] >= share]:
+            self.grant(min(reported, key=lambda place: (self.reported[place], *self._likely(place))), share, vram)
         elif room := [place for place in places if self.free(place) >= share]:
             self.grant(min(room, key=lambda place: (self.free(place), *self._likely(place))), share, vram)
         else:
@@ -102,10 +102,10 @@ class _Bench:
                 share -= piece
 
     def finish(self, reserve: int) -> tuple[Card, ...]:
-        """Return the cards as the ledger sees them; what is told and not laid counts as laid."""
-        for place, told in enumerate(self.told):
-            if told:
-                self.grant(place, told, 0)
+        """Return the cards as the ledger sees them; what is reported and not assigned counts as assigned."""
+        for place, reported in enumerate(self.reported):
+            if reported:
+                self.grant(place, reported, 0)
         return tuple([_finished(card, share, vram, reserve)
                       for card, share, vram in zip(self.cards, self.share, self.vram, strict=True)])
 
@@ -136,7 +136,7 @@ def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
         cpus_used = max(round(used.cpu * SHARE), cpus_used)
         memory_used = max(used.memory, memory_used)
     gpus_used = round(used.gpu * SHARE) if used is not None else 0
-    all_taken = gpus_used >= max(len(node.gpus), gpus_total // SHARE) * SHARE  # by whomever
+    all_taken = gpus_used >= max(len(node.gpus), gpus_total // SHARE) * SHARE
     cards = _bare_cards(node.gpus, gpus_total // SHARE, all_taken=all_taken)
     grants = () if all_taken else _grants(node.gpus, cards, members)
     return Facts(
@@ -151,16 +151,16 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
         cards = _all_taken(facts.cards, policy.gpu_memory)
         return Offer(cards, max(0, facts.gpus_total - facts.gpus_used), facts.free_cpus, facts.free_memory,
                      empty=not facts.held and not facts.gpus_used)
-    bench = _bench(facts.cards, policy.gpu_memory)
+    loads = _card_loads(facts.cards, policy.gpu_memory)
     if facts.grants:
-        _lay_grants(bench, facts.grants)
-    laid = sum(bench.share) + sum(bench.told)
-    if facts.gpus_used > laid:
-        bench.lay(facts.gpus_used - laid, 0)
+        _put_grants(loads, facts.grants)
+    assigned = sum(loads.share) + sum(loads.reported)
+    if facts.gpus_used > assigned:
+        loads.put(facts.gpus_used - assigned, 0)
     return Offer(
-        bench.finish(policy.reserve_vram),
-        max(0, facts.gpus_total - max(facts.gpus_used, laid)), facts.free_cpus, facts.free_memory,
-        empty=not facts.held and not facts.gpus_used and not laid,
+        loads.finish(policy.reserve_vram),
+        max(0, facts.gpus_total - max(facts.gpus_used, assigned)), facts.free_cpus, facts.free_memory,
+        empty=not facts.held and not facts.gpus_used and not assigned,
     )
 
 
@@ -170,10 +170,10 @@ def _all_taken(cards: tuple[BareCard, ...], gpu_memory: int | None) -> tuple[Car
     return tuple([_finished((index, memory or gpu_memory, 0, 0), SHARE, 0, 0) for index, memory, _, _ in cards])
 
 
-def _bench(cards: tuple[BareCard, ...], gpu_memory: int | None) -> _Bench:
+def _card_loads(cards: tuple[BareCard, ...], gpu_memory: int | None) -> _CardLoads:
     if gpu_memory is not None:
-        cards = tuple([(index, memory or gpu_memory, measured, told) for index, memory, measured, told in cards])
-    return _Bench(cards, [card[3] for card in cards], [0] * len(cards), [0] * len(cards))
+        cards = tuple([(index, memory or gpu_memory, measured, share) for index, memory, measured, share in cards])
+    return _CardLoads(cards, [card[3] for card in cards], [0] * len(cards), [0] * len(cards))
 
 
 def _bare_cards(gpus: Sequence[Gpu], count: int, *, all_taken: bool) -> tuple[BareCard, ...]:
@@ -212,8 +212,8 @@ def _grants(gpus: Sequence[Gpu], cards: Sequence[BareCard], members: Sequence[Re
     return tuple(grants)
 
 
-def _lay_grants(bench: _Bench, grants: Sequence[Grant]) -> None:
-    place_of = {card[0]: place for place, card in enumerate(bench.cards)}
+def _put_grants(loads: _CardLoads, grants: Sequence[Grant]) -> None:
+    place_of = {card[0]: place for place, card in enumerate(loads.cards)}
     unplaced: list[Grant] = []
     for grant in grants:
         gpus, vram, indices = grant
@@ -221,6 +221,6 @@ def _lay_grants(bench: _Bench, grants: Sequence[Grant]) -> None:
             unplaced.append(grant)
             continue
         for index in indices:
-            bench.grant(place_of[index], min(SHARE, gpus), vram)
+            loads.grant(place_of[index], min(SHARE, gpus), vram)
     for gpus, vram, _ in sorted(unplaced, key=lambda grant: -grant[0]):
-        bench.lay(gpus, vram)
+        loads.put(gpus, vram)

@@ -13,23 +13,36 @@ from numpy.typing import NDArray
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Card, Offer, blind_pick, choose, possible_shares
-from fleetctl.planner.placement.reasons.codes import (
-    CARD_IN_USE,
-    CARD_UNKNOWN,
-    CLOSEST_FIRST,
-    CPU,
-    FITS,
-    GPU,
-    MEMORY,
-    VRAM,
-)
 from fleetctl.planner.placement.reasons.words import amount, need_text
+
+CLOSEST_FIRST = (
+    "INSUFFICIENT_MEMORY", "INSUFFICIENT_CPU", "INSUFFICIENT_VRAM", "CARD_MEMORY_UNKNOWN", "CARD_IN_USE",
+    "INSUFFICIENT_GPU", "SLOTS_FULL", "SPREAD_FULL", "CORDONED", "NODE_DRAINING", "NODE_SELECTOR_MISMATCH", "NO_NODES",
+)
+"""Those nearest to success first. In arrays a code is its place in here."""
+
+(MEMORY, CPU, VRAM, CARD_UNKNOWN, CARD_IN_USE, GPU, SLOTS, SPREAD, CORDONED, DRAINING, MISMATCH, NO_NODES) = range(
+    len(CLOSEST_FIRST))
+"""From SLOTS on it does not matter what the node has: it may not be used, or not for this."""
+
+FITS = -1
+"""In arrays: nothing stops this node."""
+
+IN_WORDS = {
+    "INSUFFICIENT_MEMORY": "short of memory", "INSUFFICIENT_CPU": "short of CPUs", "INSUFFICIENT_GPU": "short of GPUs",
+    "INSUFFICIENT_VRAM": "short of VRAM", "CARD_MEMORY_UNKNOWN": "with cards of unknown memory",
+    "CARD_IN_USE": "with cards in use", "SLOTS_FULL": "without a free slot",
+    "SPREAD_FULL": "beyond the limit of the spread", "CORDONED": "cordoned",
+    "NODE_DRAINING": "draining", "NODE_SELECTOR_MISMATCH": "not selected",
+}
+"""How nodes of one code are called in a sentence."""
+
 
 NO_CARD = -1
 """In `card`: no single card is to blame."""
 
 
-class Verdict(NamedTuple):
+class Check(NamedTuple):
     """The code that stops an offer (FITS = none), the amounts, and the card Ray would hand out if that matters."""
 
     code: int
@@ -38,92 +51,92 @@ class Verdict(NamedTuple):
     card: int = NO_CARD
 
 
-FITTING = Verdict(FITS)
-Verdicts = NDArray[Any]
+FITTING = Check(FITS)
+Checks = NDArray[Any]
 """Many verdicts as one array; `found["code"]` is the code of each."""
-VERDICT = np.dtype([(name, np.int64) for name in Verdict._fields])
+CHECK = np.dtype([(name, np.int64) for name in Check._fields])
 
 
-def judge(offer: Offer, claim: Claim) -> Verdict:
+def check_offer(offer: Offer, claim: Claim) -> Check:
     """Say what stops one offer from taking `claim`: cards come before CPUs, and those before memory."""
-    found = judge_cards(offer, claim)
+    found = check_cards(offer, claim)
     if found.code != FITS:
         return found
     if offer.free_cpus < claim.cpus:
-        return Verdict(CPU, claim.cpus, offer.free_cpus)
+        return Check(CPU, claim.cpus, offer.free_cpus)
     if offer.free_memory < claim.memory:
-        return Verdict(MEMORY, claim.memory, offer.free_memory)
+        return Check(MEMORY, claim.memory, offer.free_memory)
     return found
 
 
-def judge_cards(offer: Offer, claim: Claim) -> Verdict:
+def check_cards(offer: Offer, claim: Claim) -> Check:
     """Say what stops the cards of an offer from taking `claim`."""
     if not claim.wants_card or choose(offer, claim) is not None:
         return FITTING
     wanted = max(1, claim.whole_cards)
     if claim.gpus and claim.vram and len(offer.cards) >= wanted:
-        # cards that are too small even when nobody uses them: that comes before what is free of them
+        # cards that are too small even when nothing uses them: that comes before what is free of them
         sizes = sorted((card.memory or 0 for card in offer.cards), reverse=True)
         if sizes[-1] > 0 and sizes[wanted - 1] < claim.vram:
-            return Verdict(VRAM, claim.vram, sizes[wanted - 1])
+            return Check(VRAM, claim.vram, sizes[wanted - 1])
     if claim.whole_cards:
         return _whole(offer, claim)
     return _vram_alone(offer, claim) or _share(offer, claim)
 
 
-def _whole(offer: Offer, claim: Claim) -> Verdict:
+def _whole(offer: Offer, claim: Claim) -> Check:
     wanted = claim.whole_cards
     free = [card for card in offer.cards if card.fully_free]
     count = min(len(free), max(0, offer.free_gpus) // SHARE)
     if count < wanted:
-        return Verdict(GPU, wanted, count)
+        return Check(GPU, wanted, count)
     clean = [card for card in free if not card.dirty]
     if len(clean) < wanted:
-        return Verdict(CARD_IN_USE, wanted, len(clean))
+        return Check(CARD_IN_USE, wanted, len(clean))
     known = sorted((card.free_vram for card in clean if card.free_vram is not None), reverse=True)
     if len(known) < wanted:
-        return Verdict(CARD_UNKNOWN, claim.vram)
-    return Verdict(VRAM, claim.vram, known[wanted - 1])
+        return Check(CARD_UNKNOWN, claim.vram)
+    return Check(VRAM, claim.vram, known[wanted - 1])
 
 
-def _vram_alone(offer: Offer, claim: Claim) -> Verdict | None:
+def _vram_alone(offer: Offer, claim: Claim) -> Check | None:
     """Speak of memory, not of shares, where no card has it: the share depends on the card."""
     if claim.gpus or not offer.cards:
         return None
     known = [card for card in offer.cards if card.free_vram is not None]
     if not known:
-        return Verdict(CARD_UNKNOWN, claim.vram)
+        return Check(CARD_UNKNOWN, claim.vram)
     clean = [card.free_vram or 0 for card in known if not card.dirty]
     if not clean:
-        return Verdict(CARD_IN_USE, 1)
-    return Verdict(VRAM, claim.vram, max(clean)) if max(clean) < claim.vram else None
+        return Check(CARD_IN_USE, 1)
+    return Check(VRAM, claim.vram, max(clean)) if max(clean) < claim.vram else None
 
 
-def _share(offer: Offer, claim: Claim) -> Verdict:
+def _share(offer: Offer, claim: Claim) -> Check:
     shares = possible_shares(offer, claim)
     for share in shares:
         if (card := blind_pick(offer, share)) is not None:
             return _picked(offer, claim, card)
     most = max((card.free_share for card in offer.cards), default=0)
-    return Verdict(GPU, min(shares, default=SHARE), min(most, max(0, offer.free_gpus)))
+    return Check(GPU, min(shares, default=SHARE), min(most, max(0, offer.free_gpus)))
 
 
-def _picked(offer: Offer, claim: Claim, card: Card) -> Verdict:
-    """Blame the card that Ray would hand out: somebody uses it, or its memory will not do."""
+def _picked(offer: Offer, claim: Claim, card: Card) -> Check:
+    """Blame the card that Ray would hand out: it is in use, or its memory is too small."""
     if card.dirty:
-        return Verdict(CARD_IN_USE, 1, 0, card.index)
+        return Check(CARD_IN_USE, 1, 0, card.index)
     if card.free_vram is None:
-        return Verdict(CARD_UNKNOWN, claim.vram)
+        return Check(CARD_UNKNOWN, claim.vram)
     best = max(other.free_vram or 0 for other in offer.cards)
     if best < claim.vram:
-        return Verdict(VRAM, claim.vram, best)
+        return Check(VRAM, claim.vram, best)
     # one with enough memory is of another size, on which it would be another share than the one Ray was asked for
-    return Verdict(VRAM, claim.vram, card.free_vram if card.free_vram < claim.vram else 0, card.index)
+    return Check(VRAM, claim.vram, card.free_vram if card.free_vram < claim.vram else 0, card.index)
 
 
 def refusal(offer: Offer, claim: Claim) -> tuple[str, str] | None:
     """Return what one offer would need for `claim` and what it has, in words; None when the claim fits."""
-    found = judge(offer, claim)
+    found = check_offer(offer, claim)
     if found.code == FITS:
         return None
     code = CLOSEST_FIRST[found.code]

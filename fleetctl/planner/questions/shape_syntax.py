@@ -1,0 +1,166 @@
+"""Shapes as people type them: what the flags `--shape` and `--add-node` take, down to words and amounts.
+
+`8`, `0.5` and `2x8` (a gang of 2 members with 8 GPUs each) mean GPUs alone; everything else is `key=value`, with commas
+between, and `xN` behind it for several: `gpus=8,vram=120Gi,cpus=16 x2`. A comma inside brackets, as in `in(L4, A10G)`,
+separates nothing. `selector=KEY=EXPRESSION` may be given several times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from fleetctl.documents.inventory import Inventory, Node
+from fleetctl.documents.nearest import did_you_mean, nearest
+from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_gpus
+from fleetctl.documents.selector import parse_requirement
+from fleetctl.errors import UsageError
+from fleetctl.fleetfile.guess import bytes_meant
+from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector
+
+_TIMES = re.compile(r"(.*\S)\s+[x*]\s*([0-9]{1,6})", re.DOTALL)
+_COMMA = re.compile(r",(?![^(]*\))")
+
+Words = list[tuple[str, str]]
+"""(key, value) pairs in the order in which they were typed."""
+
+_Amount = TypeVar("_Amount")
+
+
+def split_times(text: str) -> tuple[str, int]:
+    """Return what was typed and how many times: `gpus=8 x2` is (`gpus=8`, 2); without a count it is 1."""
+    match = _TIMES.fullmatch(text.strip())
+    return (match[1].strip(), int(match[2])) if match else (text.strip(), 1)
+
+
+def split_commas(text: str) -> list[str]:
+    """Return the parts between commas, without the blanks around them."""
+    return [part.strip() for part in _COMMA.split(text)]
+
+
+def words(parts: Sequence[str], known: Sequence[str], flag: str, example: str) -> Words:
+    """Split each part at its first `=`; raises UsageError for a key that is not `known`, with the nearest one."""
+    found: Words = []
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not equals or not value.strip():
+            raise UsageError(f"{flag}: {part!r} is not a shape", hint=f"write {example}; keys are {', '.join(known)}")
+        if key.strip() not in known:
+            near = nearest(key.strip(), known)
+            hint = f"did you mean {near}={value}?" if near else f"KEY is one of {', '.join(known)}"
+            raise UsageError(f"{flag}: there is no {key.strip()!r} in a shape", hint=hint)
+        found.append((key.strip(), value.strip()))
+    return found
+
+
+def gpus_of(text: str, flag: str) -> int:
+    """Return GPUs in 1/10000; raises UsageError for anything but a share below 1 or a whole number."""
+    return _amount(lambda: parse_gpus(float(text)), text, flag, "a number of GPUs, such as 8 or 0.5")
+
+
+def cpus_of(text: str, flag: str) -> int:
+    """Return CPUs in 1/10000; raises UsageError."""
+    return _amount(lambda: parse_cpus(text), text, flag, "a number of CPUs, such as 2 or 500m")
+
+
+def bytes_of(text: str, flag: str) -> int:
+    """Return bytes; raises UsageError, with the quantity that was probably meant."""
+    return _amount(lambda: parse_bytes(text), text, flag, "a byte quantity, such as 16Gi", bytes_meant(text))
+
+
+def count_of(text: str, flag: str) -> int:
+    """Return a whole number from 1 on; raises UsageError."""
+    if text.isascii() and text.isdigit() and 0 < int(text[:7]) <= 100_000:
+        return int(text)
+    raise UsageError(f"{flag}: {text!r} is not a whole number from 1 to 100000")
+
+
+def label_of(text: str, flag: str) -> tuple[str, str]:
+    """Return the two sides of a label `KEY=VALUE`; raises UsageError."""
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals or not value.strip():
+        raise UsageError(f"{flag}: {text!r} is not a label", hint="write label=KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def selector_of(text: str, flag: str) -> tuple[str, str]:
+    """Return key and expression of `KEY=EXPRESSION`; raises UsageError for text that is not a label selector."""
+    key, expression = label_of(text, flag)
+    try:
+        parse_requirement(expression)
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from None
+    return key, expression
+
+
+def _amount(parse: Callable[[], _Amount], text: str, flag: str, allowed: str, meant: str | None = None) -> _Amount:
+    try:
+        return parse()
+    except (ValueError, OverflowError):
+        hint = f"did you mean {meant}?" if meant else None
+        raise UsageError(f"{flag}: {text!r} is not {allowed}", hint=hint) from None
+
+
+def find_node(name: str, inventory: Inventory, flag: str) -> Node:
+    """Return the node of that name or id; raises UsageError, with the nearest name, when there is none."""
+    found = [node for node in inventory.nodes if name in (node.name, node.id)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        ids = ", ".join(node.id for node in found)
+        raise UsageError(f"{flag} {name}: {len(found)} nodes have this name", hint=f"name one by its id: {ids}")
+    raise UsageError(f"{flag} {name}: the inventory has no such node",
+                     hint=did_you_mean(name, (node.name for node in inventory.nodes)) or "see `fleetctl inventory`")
+
+
+FLAG = "--shape"
+KEYS = ("gpus", "vram", "cpus", "memory", "selector", "sameLabel", "ranksPerNode")
+ONCE = frozenset(KEYS) - {"selector"}
+MAX_MEMBERS = 1_024
+_SHORT = re.compile(r"(?:([0-9]{1,6})x)?([0-9]*\.?[0-9]+)")
+
+
+def typed_shape(text: str) -> ReplicaShape:
+    """Return the shape that `text` says; raises UsageError when it says none.
+
+    Its key holds a blank, so it is no model's.
+    """
+    body, members = split_times(text)
+    parts = split_commas(body)
+    short = _SHORT.fullmatch(parts[0])
+    if short:
+        members *= count_of(short[1] or "1", FLAG)
+        parts[0] = f"gpus={short[2]}"
+    found = words(parts, KEYS, FLAG, "8, 2x8 or gpus=1,vram=16Gi")
+    _refuse_repeated(found)
+    if members > MAX_MEMBERS:
+        raise UsageError(f"{FLAG}: a gang has at most {MAX_MEMBERS} members, and this one has {members}")
+    return _shape(f"shape {text.strip()}", found, members)
+
+
+def _refuse_repeated(found: Words) -> None:
+    keys = [key for key, _ in found]
+    repeated = next((key for key in keys if key in ONCE and keys.count(key) > 1), None)
+    if repeated:
+        raise UsageError(f"{FLAG}: {repeated} is given twice")
+
+
+def _shape(key: str, found: Words, members: int) -> ReplicaShape:
+    said = dict(found)
+    claim = Claim(
+        gpus_of(said.get("gpus", "0"), FLAG), bytes_of(said.get("vram", "0"), FLAG),
+        cpus_of(said.get("cpus", "0"), FLAG), bytes_of(said.get("memory", "0"), FLAG),
+    )
+    if claim == Claim():
+        raise UsageError(f"{FLAG}: a shape that takes nothing fits without end", hint="try 8, or gpus=1,vram=16Gi")
+    selector: Selector = tuple(sorted(selector_of(value, FLAG) for name, value in found if name == "selector"))
+    return ReplicaShape(key, (_group(claim, selector, members),), said.get("sameLabel"),
+                        count_of(said.get("ranksPerNode", "1"), FLAG))
+
+
+def _group(claim: Claim, selector: Selector, members: int) -> GroupShape:
+    if members == 1:
+        return GroupShape("main", 1, (MemberShape("Standalone", 1, claim, selector),))
+    leader, workers = MemberShape("Leader", 1, claim, selector), MemberShape("Worker", members - 1, claim, selector)
+    return GroupShape("main", 1, (leader, workers))
