@@ -9,10 +9,10 @@ from typing import Any
 import jsonschema
 import pytest
 from cluster_stand_in import ClusterStandIn, serve
-from fleetctl.documents.indented import indented_json
 from small_plans import small_plan
 
 from fleetctl.agent.events import EventStream
+from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.read import Live, read_inventory

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from fake_dashboard import FakeDashboard, status
-from fleetctl.documents.indented import indented_json
 
+from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.inventory import Inventory, Node, Replica, dead_node_ids, is_lost
 from fleetctl.documents.loading import load_document
 from fleetctl.inventory.claims import Claim
