@@ -6,11 +6,9 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 
-from fleetctl.apply.replan import ReplanWanted, limited_to_refused
 from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.catch_up import sums_caught_up
@@ -19,7 +17,7 @@ from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.review.inputs import Side
 from fleetctl.version import __version__
 from fleetctl.workflow.base_plan import add_change
-from fleetctl.workflow.cluster import inventory_source, live_source, resolve_namespace
+from fleetctl.workflow.cluster import inventory_source, resolve_namespace
 from fleetctl.workflow.git_facts import git_facts
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.outdated import look_up_changes
@@ -37,37 +35,14 @@ def plan_fleet(
     """
     fleet = loaded.sound()
     with closing(inventory_source(invocation, where, fleet.cluster)) as source:
-        planned = _plan_on(invocation, source, fleet, options, where, expires_s)
+        planned = plan_on(invocation, source, fleet, options, where, expires_s)
         if planned.plan.blocked and isinstance(source, Live) and _has_caught_up(invocation, source, planned.inventory):
-            planned = _plan_on(invocation, source, fleet, options, where, expires_s)
+            planned = plan_on(invocation, source, fleet, options, where, expires_s)
         if isinstance(source, Live):
             planned = replace(planned, changes=look_up_changes(source.client, fleet, planned.plan.drift))
     for warning in planned.inventory.warnings:
         invocation.say("warning", warning)
     return replace(planned, plan=add_change(invocation, base, loaded, planned)) if base else planned
-
-
-class FleetReplanner:
-    """Makes the plan of one apply again, each time for the replicas that nodes have refused."""
-
-    def __init__(self, invocation: Invocation, planned: Planned, where: Where) -> None:
-        self._invocation = invocation
-        self._planned = planned
-        self._where = where
-        self._blocked = {row.model: row for row in planned.plan.blocked}
-
-    def __call__(self, wanted: ReplanWanted) -> Plan:
-        """Return the plan for the refused replicas, on the cluster as its agent sees it; raises FleetctlError."""
-        refused, planned = wanted.refused_by_model(), self._planned
-        options = replace(planned.options, targets=tuple(sorted(refused)))
-        with closing(live_source(self._invocation, self._where, planned.fleet.cluster)) as source:
-            seen_by_agent = replace(source, agent=wanted.view())
-            made = _plan_on(self._invocation, seen_by_agent, planned.fleet, options, self._where, USUAL_EXPIRY_S)
-        former = planned.plan.model_copy(update={"blocked": list(self._blocked.values())})
-        found = limited_to_refused(made.plan, former, refused)
-        self._blocked = {key: row for key, row in self._blocked.items() if key not in refused}
-        self._blocked |= {row.model: row for row in found.blocked}
-        return found
 
 
 def expiry(observed_at: str, after_s: float = USUAL_EXPIRY_S) -> str | None:
@@ -78,10 +53,11 @@ def expiry(observed_at: str, after_s: float = USUAL_EXPIRY_S) -> str | None:
         return None
 
 
-def _plan_on(
+def plan_on(
     invocation: Invocation, source: InventorySource, fleet: ResolvedFleet, options: PlanOptions, where: Where,
     expires_s: float,
 ) -> Planned:
+    """Read the inventory from `source` and plan the fleet on it, once; warnings stay in the inventory."""
     from fleetctl.planner.plan import make_plan  # NumPy: --help and an attached apply need none
 
     seen = read_inventory(source)

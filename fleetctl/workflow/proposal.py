@@ -15,7 +15,8 @@ from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.policy import refusing
 from fleetctl.workflow.cluster import open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.planning import FleetReplanner, plan_fleet
+from fleetctl.workflow.planning import plan_fleet
+from fleetctl.workflow.replanner import FleetReplanner
 from fleetctl.workflow.saved_plan import read_saved_plan
 
 FINDINGS_LISTED = 20
