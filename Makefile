@@ -26,7 +26,7 @@ demo: setup ## a local Ray of four nodes: plan, apply, query an engine, take it 
 	@$(BIN)/fleetctl demo run
 
 test: setup ## the whole test suite, real Ray clusters and a real browser included
-	@echo "units, properties, documents and pages, beside what runs on two clusters of this machine; each prints when it is done"
+	@echo "units, properties, documents and pages, beside what runs on clusters of this machine; each prints when it is done"
 	@+$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-units test-ray
 
 test-fast: setup ## at the desk, under two minutes: no Ray, no browser, few processes, a fifth of the random cases
@@ -53,7 +53,7 @@ test-thorough: setup ## what needs no Ray, with eight times as many random cases
 RAY_TESTS := tests/chaos tests/demo tests/e2e
 
 test-ray: setup
-	@$(BIN)/python -m pytest -m ray --numprocesses 2 --dist loadfile $(RAY_TESTS)
+	@$(BIN)/python -m pytest -m ray $(RAY_TESTS)
 
 lint: setup ## ruff and mypy --strict
 	@$(BIN)/ruff check .

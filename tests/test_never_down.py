@@ -85,7 +85,7 @@ ALLOWED = {
     "cli/signals.py": {"_end": "itself, at a signal"},
     "inventory/address.py": {"_looked_up": "the timer that would have reported the wait"},
     "forge/github.py": {
-        "PullRequestThread.update": "the text of a comment on a pull request, by HTTP's word for it",
+        "GitHub._thread": "the text of a comment on a pull request, by HTTP's word for it",
     },
     "render/apply_progress.py": {
         "LiveProgress.__exit__": "stops drawing",

@@ -9,13 +9,14 @@ import traceback
 
 from fleetctl.cli.console import message_console, say, write_debug
 from fleetctl.errors import FleetctlError, FleetFileError, PlanStale, PolicyRefused
-from fleetctl.render.problems import render_problems
 from fleetctl.version import __version__
 
 
 def explain(error: FleetctlError) -> int:
     """Show an error that the user can act on; return its exit code."""
     if isinstance(error, FleetFileError):
+        from fleetctl.render.problems import render_problems  # rich, which a run without an error need not load
+
         render_problems(error.problems, message_console())
     say("error", error.message)
     if isinstance(error, PlanStale):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-CUTOFF = 0.6
-"""How similar two words must be, from 0 to 1: difflib's own default."""
+CUTOFF, SHORT_CUTOFF, SHORT = 0.6, 0.5, 3
+"""How similar two words must be, from 0 to 1: difflib's own default, and less for words of so many letters or fewer."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -16,7 +16,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     for form in (word, word.replace("-", ""), word.replace("_", "")):
         if form.lower() in lower:
             return lower[form.lower()]
-    found = get_close_matches(word.lower(), lower, n=1, cutoff=CUTOFF)
+    found = get_close_matches(word.lower(), lower, n=1, cutoff=CUTOFF if len(word) > SHORT else SHORT_CUTOFF)
     return lower[found[0]] if found else None
 
 
