@@ -113,7 +113,7 @@ class World:
         """The names of all actors that the dashboard lists as alive; it hears of each change a little later."""
         import httpx
 
-        listed = httpx.get(f"{self.cluster.address}/logical/actors", headers={"User-Agent": "tests"}).json()
+        listed = httpx.get(f"{self.cluster.address}/logical/actors?nocache=1", headers={"User-Agent": "tests"}).json()
         return {actor["name"] for actor in listed["data"]["actors"].values()
                 if actor["state"] == "ALIVE"}
 
