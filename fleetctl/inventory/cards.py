@@ -71,8 +71,11 @@ def card_warnings(nodes: Sequence[tuple[str, int, Sequence[Gpu]]]) -> Iterator[s
 def with_shares(cards: Sequence[Gpu], granted: Mapping[int, int], used_gpus: int) -> list[Gpu]:
     """Return the cards of one node with their share filled in.
 
-    `granted` is card index -> 1/10000 known to be granted, `used_gpus` the 1/10000 in use on the whole node.
+    `granted` is card index -> 1/10000 known to be granted, `used_gpus` the 1/10000 in use on the whole node. More granted
+    than in use is old news: statistics of workers that have ended lag behind Ray's sums, so no card's share is known.
     """
+    if sum(granted.values()) > used_gpus:
+        granted = {}
     everything_explained = sum(granted.values()) == used_gpus
     shares = {card.index: granted.get(card.index, 0) for card in cards}
     return [

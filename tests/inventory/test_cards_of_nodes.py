@@ -83,6 +83,12 @@ def test_shares_are_known_only_when_everything_is_explained():
     assert shares({0: 12500}, 12500) == [None, 0]
 
 
+def test_statistics_of_workers_that_have_ended_take_no_card():
+    """Ray's sums say less than the slots of its workers, which lag: then the slots are old."""
+    assert [card.share for card in with_shares(TWO, {0: 10000, 1: 10000}, 0)] == [0, 0]
+    assert [card.share for card in with_shares(TWO, {0: 10000, 1: 10000}, 10000)] == [None, None]
+
+
 def test_a_replica_reports_its_cards_only_if_every_member_with_gpus_does():
     def reports(*members: ReplicaMember) -> bool:
         return reports_its_cards(Replica(model="m", replica_id=0, members=list(members)))
