@@ -71,8 +71,8 @@ def card_warnings(nodes: Sequence[tuple[str, int, Sequence[Gpu]]]) -> Iterator[s
 def with_shares(cards: Sequence[Gpu], granted: Mapping[int, int], used_gpus: int) -> list[Gpu]:
     """Return the cards of one node with their share filled in.
 
-    `granted` is card index -> 1/10000 known to be granted, `used_gpus` the 1/10000 in use on the whole node. More granted
-    than in use is old news: statistics of workers that have ended lag behind Ray's sums, so no card's share is known.
+    `granted` is card index -> 1/10000 known to be granted, `used_gpus` the 1/10000 in use on the whole node. Where more
+    is granted than in use, the statistics are of workers that have ended: they lag behind Ray's sums, and do not count.
     """
     if sum(granted.values()) > used_gpus:
         granted = {}
