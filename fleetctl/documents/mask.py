@@ -20,7 +20,7 @@ def variable_of(path: tuple[str | int, ...]) -> str | None:
 def without_value(name: str) -> str:
     """Hide the value in a NAME=VALUE that was written in place of a variable's name."""
     variable, sign, value = name.partition("=")
-    return f"{variable}={'***' if value else ''}" if sign else name
+    return f"{variable}={MASK if value else ''}" if sign else name
 
 
 def masked(value: object, path: tuple[str | int, ...] = ()) -> object:

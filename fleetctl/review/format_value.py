@@ -1,11 +1,10 @@
-"""Values as a person would write them in a fleet file, with those of engine environments hidden."""
+"""Values as a person would write them in a fleet file."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from fleetctl.documents.mask import MASK, masked
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.review.meaning import ABSENT, Steps
 
@@ -29,16 +28,3 @@ def format_value(value: object, steps: Steps) -> Any:  # noqa: ANN401  any YAML 
     if isinstance(value, str) and value.startswith("["):
         return json.loads(value)
     return value
-
-
-def is_env(steps: Steps) -> bool:
-    """Return whether `steps` lead to one value of an engine's environment."""
-    return len(steps) >= 3 and steps[-3:-1] == ("engine", "env")
-
-
-def masked_at(steps: Steps, value: Any) -> Any:  # noqa: ANN401  any YAML value
-    """Return a YAML value that `steps` lead to, with every env value in it hidden: two masks never mean equality."""
-    if is_env(steps):
-        return value if value is None or isinstance(value, dict) else MASK
-    wrapped: Any = masked({steps[-1]: value})
-    return wrapped[steps[-1]]
