@@ -221,14 +221,26 @@ class Keeper:
         return sorted(group["name"] for group in placement_group_table().values() if group["state"] != "REMOVED")
 
     def sweep(self, namespaces: list) -> None:
+        """Kill all actors of the namespaces, and wait until the dashboard has heard of it too."""
+        killed = set()
         for entry in ray.util.list_named_actors(all_namespaces=True):
             if entry["namespace"] in namespaces:
                 try:
-                    ray.kill(ray.get_actor(entry["name"], namespace=entry["namespace"]), no_restart=True)
+                    actor = ray.get_actor(entry["name"], namespace=entry["namespace"])
                 except ValueError:
                     continue
+                ray.kill(actor, no_restart=True)
+                killed.add(actor._actor_id.hex())
         while any(entry["namespace"] in namespaces for entry in ray.util.list_named_actors(all_namespaces=True)):
             time.sleep(0.05)
+        while killed and killed & self._listed():
+            time.sleep(0.1)
+
+    def _listed(self) -> set:
+        """Ids of the actors that the dashboard does not list as dead; it hears of each change a little later."""
+        with urllib.request.urlopen(f"{self.address()}/logical/actors?nocache=1", timeout=30) as answer:
+            rows = json.load(answer)["data"]["actors"]
+        return {actor for actor, row in rows.items() if row["state"] != "DEAD"}
 
 
 def main() -> None:

@@ -31,24 +31,31 @@ def silent() -> Iterator[str]:
 
 
 class Held:
-    """Answers when it is let go, which `on_waiting` does: nobody waits for a time."""
+    """Answers once its client has reported the wait; on the client's clock only what is held takes time."""
 
     def __init__(self) -> None:
         self.told = 0
+        self.now = 0.0
         self._free = threading.Event()
+
+    def monotonic(self) -> float:
+        return self.now
 
     def on_waiting(self) -> None:
         self.told += 1
         self._free.set()
 
     def __call__(self, handler: BaseHTTPRequestHandler) -> None:
+        self.now += 1
         assert self._free.wait(30)
         self._free.clear()
         answer(handler, 200, b"{}")
 
 
-def test_who_waits_is_told_once_and_again_after_it_has_answered_promptly(dashboard: FakeDashboard):
+def test_who_waits_is_told_once_and_again_after_it_has_answered_promptly(
+        dashboard: FakeDashboard, monkeypatch: pytest.MonkeyPatch):
     held = dashboard.behaviours["nodes"] = Held()
+    monkeypatch.setattr("fleetctl.inventory.fetch.time", held)
     with DashboardClient(dashboard.url, bounds=Bounds(waiting_s=0.2), on_waiting=held.on_waiting) as client:
         client.get_json("/api/version")
         assert held.told == 0
