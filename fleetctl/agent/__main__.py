@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from typing import Callable, Mapping
+from typing import Callable, Mapping, Optional
 
 import ray
 from ray import cloudpickle
@@ -17,6 +18,7 @@ from .mailbox import wait_for
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 REQUEST_S = 60.0
+OLDEST_RAY = (2, 49)
 VERBS: Mapping[str, Callable[..., int]] = {"apply": run_apply, "evict": run_evict}
 
 
@@ -28,6 +30,14 @@ def hide_package_from_actors() -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__package__])
 
 
+def too_old(version: str) -> Optional[str]:
+    """Return why this Ray cannot run the agent, None where it can."""
+    parts = re.match(r"(\d+)\.(\d+)", version)
+    if parts is None or (int(parts[1]), int(parts[2])) >= OLDEST_RAY:
+        return None
+    return f"the cluster runs Ray {version}; fleetctl needs {OLDEST_RAY[0]}.{OLDEST_RAY[1]} or later"
+
+
 def main() -> int:
     """Connect to our cluster and carry out the request."""
     verb, name, namespace = sys.argv[1:]
@@ -37,7 +47,8 @@ def main() -> int:
     request = wait_for(name, REQUEST_S, lambda: False)
     if request is None:
         return events.end(1, f"no request came within {REQUEST_S:g} s")
-    return VERBS[verb](request, events)
+    trouble = too_old(ray.__version__)
+    return events.end(1, trouble) if trouble else VERBS[verb](request, events)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,9 @@ from fleetctl.inventory.used import list_placement_groups
 SUMMARY_PATH = "/nodes"
 SUMMARY_PARAMS = {"view": "summary", "nocache": "1"}
 """Without `nocache`, Ray answers with what it last served, however old, and only then refreshes its cache."""
+
+OLDEST_RAY = (2, 49)
+"""The agent refuses an older one; see agent/__main__.py."""
 
 Answer = TypeVar("Answer")
 
@@ -100,6 +104,7 @@ def _ask(client: DashboardClient) -> _Answers:
     answers.summary = _taken("the cards", summary, Summary(), answers.failures)
     answers.version = _taken("the cluster's version and session", version, {}, answers.failures)
     answers.failures += [*_whole(answers.nodes), *answers.actors.failures]
+    answers.notes += _too_old(text_of(answers.version.get("ray_version")) or "")
     return answers
 
 
@@ -162,6 +167,12 @@ def _read_version(client: DashboardClient) -> Mapping[str, Any]:
     if not isinstance(body, dict) or not text_of(body.get("session_name")):
         raise InventoryError("/api/version answered without a session")
     return body
+
+
+def _too_old(version: str) -> Iterator[str]:
+    parts = re.match(r"(\d+)\.(\d+)", version)
+    if parts and (int(parts[1]), int(parts[2])) < OLDEST_RAY:
+        yield f"the cluster runs Ray {version}; an apply needs {OLDEST_RAY[0]}.{OLDEST_RAY[1]} or later"
 
 
 def _unusable(answers: _Answers, nodes: Sequence[FoundNode]) -> Iterator[str]:
