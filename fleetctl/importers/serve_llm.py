@@ -15,8 +15,8 @@ from fleetctl.importers.reading import Reading, is_taken
 from fleetctl.importers.serve_fields import DEPLOYMENT, LLM_CONFIG, replica_count, report_runtime_env
 from fleetctl.importers.serve_llm_shape import llm_groups
 
-BUILDERS = frozenset(f"{module}:build_{what}openai_app" for module in ("ray.serve.llm", "ray.serve.llm.builders")
-                     for what in ("", "dp_", "pd_"))
+BUILDERS = [f"{module}:build_{what}openai_app" for module in ("ray.serve.llm", "ray.serve.llm.builders")
+            for what in ("", "dp_", "pd_")]
 _ROLES = {"llm_config": "", "prefill_config": "prefill", "decode_config": "decode"}
 """Arguments that hold one LLMConfig, and what is added to its model key."""
 
