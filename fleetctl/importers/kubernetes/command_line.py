@@ -15,8 +15,9 @@ _PORT = re.compile(r"--port(?:=|\s+)([0-9]+)\b")
 _LEADER_PORT = re.compile(r"_LEADER_ADDRESS[)}]?:([0-9]+)\b")
 
 OURS = "FLEETCTL_"
+_FOREIGN = ("LWS_", "MODELPLANE_")
 Variables = Mapping[str, str]
-"""Another system's variables by name, each with ours; its others are recognised by their prefix."""
+"""Another system's variables by name, each with ours; those of _FOREIGN without one are reported."""
 
 
 def texts_with_our_variables(
@@ -25,7 +26,7 @@ def texts_with_our_variables(
     """Return the list of texts under a key, with `$(NAME)`, `${NAME}`, `$NAME` and `$((NAME))` renamed.
 
     Every renaming is reported, and so are a `$(NAME)` that neither fleetctl nor `environment` sets, every other word
-    that is a variable of that system, and fixed ports.
+    that is a variable of another system, and fixed ports.
     """
     found = container.texts(key)
     renamed = [_renamed(text, path, container, variables, environment) for text, path in found]
@@ -35,16 +36,15 @@ def texts_with_our_variables(
     return renamed
 
 
-def foreign_names(text: str, variables: Variables) -> list[str]:
-    """Return the words of a text that are variables of the other system, by their prefix."""
-    prefixes = tuple({name.partition("_")[0] + "_" for name in variables})
-    return [match["name"] for match in _NAME.finditer(text) if match["name"].startswith(prefixes)]
+def foreign_names(text: str) -> list[str]:
+    """Return the words of a text that are variables of another system, by their prefix."""
+    return [match["name"] for match in _NAME.finditer(text) if match["name"].startswith(_FOREIGN)]
 
 
 def _renamed(
     text: str, path: Path, container: Reading, variables: Variables, environment: Collection[str]
 ) -> str:
-    foreign, arithmetic = foreign_names(text, variables), [match.span() for match in _ARITHMETIC.finditer(text)]
+    arithmetic = [match.span() for match in _ARITHMETIC.finditer(text)]
 
     def ours(match: re.Match[str]) -> str:
         name, mark = match["name"], match["mark"]
@@ -53,7 +53,7 @@ def _renamed(
         if name in variables and is_reference:
             container.at(path).note(None, f"${name} is written ${variables[name]}", "changed")
             return mark + variables[name]
-        if name not in environment and (name in foreign or (mark == "$(" and not name.startswith(OURS))):
+        if name not in environment and (name.startswith(_FOREIGN) or (mark == "$(" and not name.startswith(OURS))):
             instead = f"use {variables[name]}" if name in variables else "replace it"
             container.at(path).note(None, f"{name} is not set here: {instead}", "todo")
         return match[0]

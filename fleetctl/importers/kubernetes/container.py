@@ -40,7 +40,7 @@ def engine(container: Reading, variables: Variables, *, asks_readiness: bool) ->
     container.skip("name")
     for key, steps in _HOMES.items():
         container.leads_to(key, *steps)
-    env = environment(container, variables)
+    env = environment(container)
 
     def texts(owner: Reading, key: str) -> list[str]:
         return texts_with_our_variables(owner, key, variables, env)

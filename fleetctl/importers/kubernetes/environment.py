@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.importers.kubernetes.command_line import Variables, foreign_names
+from fleetctl.importers.kubernetes.command_line import foreign_names
 from fleetctl.importers.reading import Reading
 
 RESERVED = "FLEETCTL_"
@@ -12,7 +12,7 @@ SET_BY_US = "CUDA_VISIBLE_DEVICES"
 _SOURCES = {"secretKeyRef": "secret", "configMapKeyRef": "config map"}
 
 
-def environment(container: Reading, variables: Variables) -> dict[str, Any]:
+def environment(container: Reading) -> dict[str, Any]:
     """Return the `env` of an engine; a name that is given twice keeps its last value, as in Kubernetes."""
     env: dict[str, Any] = {}
     entries = container.items("env")
@@ -25,7 +25,7 @@ def environment(container: Reading, variables: Variables) -> dict[str, Any]:
         if last[name] != number:
             entry.lose(None, f"{name} is given again below, and the last one counts")
             continue
-        value = _referenced(entry, name) if "valueFrom" in entry else _literal(entry, name, variables)
+        value = _referenced(entry, name) if "valueFrom" in entry else _literal(entry, name)
         if value is not None:
             env[name] = value
     container.lose("envFrom", "all variables of a config map or secret: give each of them in env, as {fromNode: NAME}",
@@ -40,12 +40,12 @@ def _refusal(name: str | None) -> str:
         "not the name of a variable")
 
 
-def _literal(entry: Reading, name: str, variables: Variables) -> str:
+def _literal(entry: Reading, name: str) -> str:
     value = entry.scalar("value") if "value" in entry else ""
     if value and "$(" in value.replace("$$(", ""):
         entry.note("value", f"{name} refers to a variable as $(NAME), which is not replaced in an environment here",
                    "todo")
-    elif value and (foreign := foreign_names(value, variables)):
+    elif value and (foreign := foreign_names(value)):
         entry.note("value", f"{name} holds {foreign[0]}, which is not set here: replace it", "todo")
     return value or ""
 
