@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-fast-plans test-fast-rest test-units test-ray test-placement test-thorough lint bench bench-placement chaos schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-ray test-placement test-thorough lint bench bench-placement chaos schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -24,6 +24,9 @@ $(READY): requirements/dev.txt pyproject.toml
 
 demo: setup ## a local Ray of four nodes: plan, apply, query an engine, take it all down
 	@$(BIN)/fleetctl demo run
+
+example: setup ## a real model on CPUs in the demo cluster: start two replicas, ask them, take it all down
+	@PATH="$(CURDIR)/$(BIN):$$PATH" fleets/real-model/run.sh
 
 test: setup ## the whole test suite, real Ray clusters and a real browser included
 	@echo "units, properties, documents and pages, beside what runs on clusters of this machine; each prints when it is done"

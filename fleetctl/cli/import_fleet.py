@@ -96,9 +96,9 @@ def import_fleet(
 ) -> int:
     """Write a fleet file from what already exists.
 
-    From the live fleet, or from files: NDIF's models, Modelplane's ModelDeployments, LeaderWorkerSets and Ray Serve
-    configs. A value without a field in a fleet file is listed with its line; if it is about a model, it is also a
-    comment in the fleet file. Every guess is reported.
+    From the live fleet, or from files: NDIF's models, Modelplane's ModelDeployments, LeaderWorkerSets, RayServices and
+    Ray Serve configs. A value without a field in a fleet file is listed with its line; if it is about a model, it is
+    also a comment in the fleet file. Every guess is reported.
     """
     reading = (*(paths or ()), *(files or ()), inventory)
     refuse_to_overwrite("--out", out, reading)

@@ -15,6 +15,7 @@ VARIABLES = {"LWS_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "LWS_GROUP_SIZE": 
              "LWS_WORKER_INDEX": "FLEETCTL_RANK"}
 _EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 _SUBGROUP = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
+_HOSTNAME = "kubernetes.io/hostname"
 _RECREATES = "RecreateGroupOnPodRestart"
 _LOST = {
     "rolloutStrategy": "nothing that runs is replaced here; a changed shape is reported as drift",
@@ -63,11 +64,15 @@ def _members(template: Reading, key: str, size: int) -> tuple[list[dict[str, Any
     return found, max(seconds, default=None)
 
 
-def _placement(reading: Reading, size: int) -> dict[str, str]:
+def _placement(reading: Reading, size: int) -> dict[str, Any]:
     """Return the topology a group stays inside; that no other group may be there has no counterpart."""
     annotations = reading.child("metadata").child("annotations")
     topology = annotations.text(_EXCLUSIVE)
     annotations.lose(_SUBGROUP, "there are no subgroups: write several worker groups")
+    if size > 1 and topology != _HOSTNAME:
+        reading.child("spec").child("leaderWorkerTemplate").note(
+            "size", "pods of a group may share a node, and members here do not: placement.ranksPerNode allows it",
+            "todo")
     if topology is None:
         return {}
     if size == 1:
@@ -75,7 +80,7 @@ def _placement(reading: Reading, size: int) -> dict[str, str]:
         return {}
     annotations.note(_EXCLUSIVE, f"kept as placement.sameLabel: {topology}, a label the Ray nodes must carry; other "
                                  "groups may be in the same domain", "lost")
-    return {"sameLabel": topology}
+    return {"sameLabel": topology, **({"ranksPerNode": size} if topology == _HOSTNAME else {})}
 
 
 def _report_rest(spec: Reading, template: Reading) -> None:

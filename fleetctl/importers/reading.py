@@ -25,10 +25,12 @@ class Record:
     """What has been read of one document, and what was reported.
 
     `done` holds the paths of values that were taken or reported as a whole, `entered` those of collections that were
-    opened. `homes` says which model, and which place in it, a part of the document went to.
+    opened. `homes` says which model, and which place in it, a part of the document went to. `within` is the path in its
+    file of a document that is a text of another.
     """
 
     document: Document
+    within: Path = ()
     losses: dict[tuple[Path, str], Loss] = field(default_factory=dict)
     done: set[Path] = field(default_factory=set)
     entered: set[Path] = field(default_factory=set)
@@ -38,7 +40,8 @@ class Record:
         """Add a loss at a path; the same loss is reported once."""
         model, home = self.home_of(path)
         place = self.document.place(path, key=True)
-        self.losses.setdefault((path, message), Loss(place, path_text(path), message, kind, model, home))
+        loss = Loss(place, path_text((*self.within, *path)), message, kind, model, home)
+        self.losses.setdefault((path, message), loss)
 
     def close(self) -> list[Loss]:
         """Report what no importer has read, and return all losses of the document in its order."""

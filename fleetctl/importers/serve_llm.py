@@ -1,4 +1,4 @@
-"""Ray's own LLM builder (`ray.serve.llm:build_openai_app`): the one Serve application whose engine is known by name.
+"""Ray's own LLM builders (`ray.serve.llm:build_openai_app` and its like): Serve applications whose engine is known.
 
 An LLMConfig names a model, vLLM's engine arguments and the resources; vLLM takes the same arguments as flags. The
 router in front of the models has no counterpart.
@@ -7,66 +7,76 @@ router in front of the models has no counterpart.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from fleetctl.importers.accelerators import ACCELERATOR_LABEL
-from fleetctl.importers.draft import Draft, filled, one_group
+from fleetctl.importers.draft import PLACEHOLDER, Draft, filled
 from fleetctl.importers.reading import Reading, is_taken
 from fleetctl.importers.serve_fields import DEPLOYMENT, LLM_CONFIG, replica_count, report_runtime_env
-from fleetctl.importers.serve_placement import read_bundle, resources_of, sum_of
+from fleetctl.importers.serve_llm_shape import llm_groups
 
-BUILDERS = ("ray.serve.llm:build_openai_app", "ray.serve.llm.builders:build_openai_app")
-_PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
+BUILDERS = [f"{module}:build_{what}openai_app" for module in ("ray.serve.llm", "ray.serve.llm.builders")
+            for what in ("", "dp_", "pd_")]
+_ROLES = {"llm_config": "", "prefill_config": "prefill", "decode_config": "decode"}
+"""Arguments that hold one LLMConfig, and what is added to its model key."""
 
 
 def read_llm_application(application: Reading, draft: Draft) -> None:
     """Add a model for every LLMConfig of an application to the draft."""
     application.skip("import_path")
     application.lose("name", "each model has its own model_id")
+    runtime_env = application.child("runtime_env")
+    shared, before = runtime_env.child("env_vars").pairs(), len(draft.models)
     arguments = application.child("args")
     for one in arguments.entries("llm_configs"):
-        if one.is_mapping:
-            _config(one, draft)
-        else:
-            one.lose(None, "a config in another file: write it in its place")
+        _config(one, "", shared, draft)
+    for name, role in _ROLES.items():
+        is_here = isinstance(arguments.peek(name), dict)
+        _config(arguments.child(name) if is_here else arguments.at((*arguments.path, name)), role, shared, draft)
     arguments.lose_rest("there is no router: engines are called on their own ports")
-    application.lose("runtime_env", "packages and files must be on the nodes; env_vars go to the engine's env")
+    if len(draft.models) == before:
+        runtime_env.lose("env_vars", "no model of this application is imported")
+    report_runtime_env(runtime_env)
     for deployment in application.items("deployments"):
-        deployment.lose(None, "options of a deployment that the builder makes: give them in llm_configs")
+        deployment.lose(None, "options of a deployment that the builder makes: give them in its LLMConfig")
 
 
-def _config(source: Reading, draft: Draft) -> None:
+def _config(source: Reading, role: str, shared: Mapping[str, str], draft: Draft) -> None:
+    if not source.is_mapping:
+        source.lose(None, "a config in another file: write it in its place")
+        return
     loading = source.child("model_loading_config")
-    key = loading.text("model_id")
-    if key is None:
+    name = loading.text("model_id")
+    if name is None:
         source.lose(None, "no model_id: the model is unknown")
         return
+    key = f"{name}/{role}" if role else name
     if is_taken(source, key, draft):
         return
     source.goes_to(key)
-    accelerator = source.text("accelerator_type")
-    member = filled({"resources": _resources(source),
-                     "nodeSelector": {ACCELERATOR_LABEL: accelerator} if accelerator else {},
-                     "engine": _engine(source, loading, key)})
+    if role:
+        source.note(None, f"{role} of {name} is a model of its own here: its callers must pass requests on from "
+                          "prefill to decode", "todo")
+    engine = _engine(source, loading, name, shared)
     deployment = source.child("deployment_config")
     replicas = replica_count(deployment)
     deployment.lose_each(DEPLOYMENT)
     source.lose_each(LLM_CONFIG)
-    draft.add({"key": key, "replicas": replicas, "workers": one_group([member])}, source.place)
+    draft.add({"key": key, "replicas": replicas, **llm_groups(source, engine)}, source.place)
 
 
-def _engine(source: Reading, loading: Reading, key: str) -> dict[str, Any]:
-    model = loading.text("model_source") if isinstance(loading.peek("model_source"), str) else None
-    if model is None:
-        loading.lose("model_source", "a mirror in the cloud: the weights must be on the nodes, named in the command")
-    flags = _flags(source)
+def _engine(source: Reading, loading: Reading, name: str, shared: Mapping[str, str]) -> dict[str, Any]:
+    weights = _weights(loading, name)
+    flags = _flags(source.child("engine_kwargs"))
     if flags:
         source.note("engine_kwargs", "written as the flags of `vllm serve`, on $(FLEETCTL_PORT): look them over",
                     "todo")
-    args = ["--port", "$(FLEETCTL_PORT)"] + (["--served-model-name", key] if model not in (None, key) else [])
-    engine = filled({"command": ["vllm", "serve", model or key], "args": [*args, *flags],
-                     "env": source.child("runtime_env").child("env_vars").pairs()})
-    report_runtime_env(source.child("runtime_env"))
+    args = ["--port", "$(FLEETCTL_PORT)"] + (["--served-model-name", name] if weights != name else [])
+    runtime_env = source.child("runtime_env")
+    engine = filled({"command": ["vllm", "serve", weights] if weights else [PLACEHOLDER], "args": [*args, *flags],
+                     "env": {**shared, **runtime_env.child("env_vars").pairs()},
+                     "readiness": {"http": {"path": "/health"}}})
+    report_runtime_env(runtime_env)
     if source.peek("llm_engine") in ("vLLM", "VLLM"):
         source.skip("llm_engine")
     else:
@@ -75,43 +85,32 @@ def _engine(source: Reading, loading: Reading, key: str) -> dict[str, Any]:
     return engine
 
 
-def _flags(source: Reading) -> list[str]:
-    arguments = source.child("engine_kwargs")
+def _weights(loading: Reading, name: str) -> str | None:
+    """Return what vLLM loads; None, reported, where Ray copies it from a bucket to the node first."""
+    if not isinstance(loading.peek("model_source"), dict):
+        return loading.text("model_source") or name
+    bucket = loading.child("model_source").text("bucket_uri")
+    loading.note("model_source", f"Ray copies the weights from {bucket or 'a mirror'} to the node, and nothing does so "
+                                 "here: put them on the nodes, and write `vllm serve PATH` as the command", "todo")
+    loading.child("model_source").lose_rest("nothing is copied to the nodes")
+    return None
+
+
+def _flags(arguments: Reading) -> list[str]:
     found = []
     for name in arguments.names:
         value, flag = arguments.peek(name), name.replace("_", "-")
         if value is None:
             arguments.lose(name, "null is not a flag: vLLM's default holds")
-            continue
-        arguments.at((*arguments.path, name)).take()
-        if isinstance(value, bool):
-            found.append(f"--{flag}" if value else f"--no-{flag}")
+        elif (name, value) == ("distributed_executor_backend", "ray"):
+            arguments.lose(name, "vLLM would ask Ray for the cards that its replica has already")
         else:
-            found.append(f"--{flag}={value if isinstance(value, (str, int, float)) else json.dumps(value)}")
+            arguments.at((*arguments.path, name)).take()
+            found.append(_flag(flag, value))
     return found
 
 
-def _resources(source: Reading) -> dict[str, Any]:
-    """Return the GPUs of one replica: the sum of its bundles, or as many as the engine's ranks."""
-    group = source.child("placement_group_config")
-    bundles = group.items("bundles")
-    _report_strategy(group, len(bundles))
-    if bundles:
-        return resources_of(sum_of([read_bundle(one) for one in bundles]))
-    gpus = 1
-    for name in _PARALLEL:
-        ranks = source.peek("engine_kwargs", name)
-        gpus *= ranks if isinstance(ranks, int) and ranks > 0 else 1
-    source.note("engine_kwargs" if "engine_kwargs" in source else None,
-                f"gpus: {gpus} for each replica, as tensor x pipeline parallel", "changed")
-    return {"gpus": gpus}
-
-
-def _report_strategy(group: Reading, bundles: int) -> None:
-    """Say that all bundles of a replica become one member, which is on one node."""
-    strategy = group.text("strategy") or "PACK"
-    if strategy not in ("PACK", "STRICT_PACK"):
-        group.note("strategy", f"{strategy}: a replica is one member, on one node", "lost")
-    if bundles > 1:
-        group.note("bundles", f"{bundles} bundles are written as one member with their sum, on one node",
-                   "changed" if strategy == "STRICT_PACK" else "lost")
+def _flag(flag: str, value: object) -> str:
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    return f"--{flag}={value if isinstance(value, (str, int, float)) else json.dumps(value)}"

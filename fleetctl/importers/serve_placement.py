@@ -29,7 +29,7 @@ def replica_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]
     if not bundles:
         if "CPU" not in base:
             source.note(None, "no num_cpus is given: Serve takes 1 CPU, and so 1 is written", "changed")
-        return {"workers": one_group([_member({**base, "CPU": base.get("CPU", Decimal(1))}, selector, engine)])}
+        return {"workers": one_group([member_of({**base, "CPU": base.get("CPU", Decimal(1))}, selector, engine)])}
     if strategy in _ONE_NODE or len(bundles) == 1:
         return _one_node(source, bundles, _merged(source, [selector, *selectors]), engine, strategy)
     return _gang(source, bundles, [{**selector, **one} for one in selectors], engine, strategy)
@@ -42,31 +42,37 @@ def _one_node(source: Reading, bundles: list[Bundle], selector: dict[str, str], 
             "all on one node")
         source.note("placement_group_bundles", f"{len(bundles)} bundles are written as one member with their sum: "
                                                f"{spills}", "lost" if strategy == "PACK" else "changed")
-    return {"workers": one_group([_member(_whole_cards(source, sum_of(bundles)), selector, engine)])}
+    return {"workers": one_group([member_of(whole_cards(source, "placement_group_bundles", sum_of(bundles)), selector,
+                                            engine)])}
 
 
 def _gang(source: Reading, bundles: list[Bundle], selectors: list[dict[str, str]], engine: Mapping[str, Any],
           strategy: str) -> dict[str, Any]:
     padded = [selectors[number] if number < len(selectors) else {} for number in range(len(bundles))]
-    members = [_member(_whole_cards(source, bundle), chosen, engine)
+    members = [member_of(whole_cards(source, "placement_group_bundles", bundle), chosen, engine)
                for bundle, chosen in zip(bundles, padded, strict=True)]
-    leader = {"role": "Leader", **members[0]}
+    source.note("placement_group_strategy", f"{strategy}: the first bundle is the Leader, the others are Workers; each "
+                                            "starts an engine of its own", "todo")
+    spread: dict[str, Any] = {} if strategy == "STRICT_SPREAD" else {"placement": {"ranksPerNode": len(bundles)}}
+    return {**spread, "workers": one_group(gang_members(members))}
+
+
+def gang_members(ranks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the members of a gang: the first rank leads, and Workers that are alike are one entry."""
     workers: list[dict[str, Any]] = []
-    for one in members[1:]:
+    for one in ranks[1:]:
         if workers and {**workers[-1], "count": 1} == {"role": "Worker", "count": 1, **one}:
             workers[-1]["count"] += 1
         else:
             workers.append({"role": "Worker", "count": 1, **one})
-    source.note("placement_group_strategy", f"{strategy}: the first bundle is the Leader, the others are Workers; each "
-                                            "starts an engine of its own", "todo")
-    spread: dict[str, Any] = {} if strategy == "STRICT_SPREAD" else {"placement": {"ranksPerNode": len(bundles)}}
-    return {**spread, "workers": one_group([leader, *workers])}
+    return [{"role": "Leader", **ranks[0]}, *workers]
 
 
-def _member(bundle: Bundle, selector: dict[str, str], engine: Mapping[str, Any]) -> dict[str, Any]:
+def member_of(bundle: Bundle, selector: dict[str, str], engine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a member that claims a bundle; a type of accelerator in it selects nodes."""
     types = [name.removeprefix(_TYPE_RESOURCE) for name in bundle if name.startswith(_TYPE_RESOURCE)]
     typed = {ACCELERATOR_LABEL: types[0]} if types else {}
-    return filled({"resources": resources_of(bundle), "nodeSelector": {**typed, **selector}, "engine": dict(engine)})
+    return filled({"resources": _resources(bundle), "nodeSelector": {**typed, **selector}, "engine": dict(engine)})
 
 
 def sum_of(bundles: Sequence[Bundle]) -> Bundle:
@@ -78,8 +84,7 @@ def sum_of(bundles: Sequence[Bundle]) -> Bundle:
     return total
 
 
-def resources_of(bundle: Bundle) -> dict[str, Any]:
-    """Return the resources of a bundle as a fleet file has them."""
+def _resources(bundle: Bundle) -> dict[str, Any]:
     names = {"GPU": "gpus", "CPU": "cpus"}
     resources: dict[str, Any] = {ours: _number(bundle[theirs]) for theirs, ours in names.items() if bundle.get(theirs)}
     if bundle.get("memory"):
@@ -117,13 +122,13 @@ def _amount(source: Reading, key: str) -> Decimal | None:
     return None
 
 
-def _whole_cards(source: Reading, bundle: Bundle) -> Bundle:
+def whole_cards(source: Reading, key: str, bundle: Bundle) -> Bundle:
+    """Return a bundle in which more than one card is a whole number of them; a change is reported at the key."""
     gpus = bundle.get("GPU", Decimal(0))
     if gpus <= 1 or gpus == gpus.to_integral_value():
         return bundle
     whole = gpus.to_integral_value(rounding="ROUND_CEILING")
-    source.note("placement_group_bundles", f"{gpus} GPUs in one member: more than one must be whole, so {whole}",
-                "todo")
+    source.note(key, f"{gpus} GPUs in one member: more than one must be whole, so {whole}", "todo")
     return {**bundle, "GPU": whole}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fleetctl.documents.fleet import API_VERSION
 from fleetctl.fleetfile.nodes import Document
+from fleetctl.importers.ray_service import is_ray_service, serve_config
 from fleetctl.importers.reading import Reading, Record
 
 KINDS = ("ndif", "modelplane", "lws", "serve")
@@ -21,9 +22,8 @@ _NOT_IMPORTED = {
     "InferenceGateway": "the callers of the engines route requests",
     "ModelReplica": "made by Modelplane from a ModelDeployment: import that",
     "DisaggregatedSet": "not supported: give each role as a LeaderWorkerSet, and it becomes a model of its own",
-    "RayService": "save the text of spec.serveConfigV2 as a file, and import that",
 }
-EXPECTED = "known are ModelDeployments, LeaderWorkerSets, Serve's applications and NDIF's models"
+EXPECTED = "known are ModelDeployments, LeaderWorkerSets, RayServices, Serve's applications and NDIF's models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,17 @@ def sort_out(documents: Sequence[Document], forced: str | None) -> tuple[list[So
 
     `forced`: read every document as this kind.
     """
-    records = [Record(document) for document in documents]
-    found = [source for record in records for reading in _objects(Reading(record, record.document.root))
-             if (source := _source(reading, forced)) is not None]
-    return found, records
+    records: list[Record] = []
+    found: list[Source | None] = []
+    for record in map(Record, documents):
+        records.append(record)
+        for reading in _objects(Reading(record, record.document.root)):
+            if not is_ray_service(reading):
+                found.append(_source(reading, forced))
+            elif config := serve_config(reading):
+                records.append(config.record)
+                found.append(_source(config, "serve"))
+    return [source for source in found if source is not None], records
 
 
 def _objects(reading: Reading) -> Iterator[Reading]:

@@ -131,7 +131,7 @@ def test_an_empty_input_is_told_what_can_be_imported(run_cli, tmp_path):
     assert "above" not in done.stderr
     assert done.stderr.endswith("error: no model could be read\n"
                                 "hint: there is no document in the named files: known are ModelDeployments, "
-                                "LeaderWorkerSets, Serve's applications and NDIF's models\n")
+                                "LeaderWorkerSets, RayServices, Serve's applications and NDIF's models\n")
 
 
 @pytest.mark.parametrize(("version", "kind", "told"), [

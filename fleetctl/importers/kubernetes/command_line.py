@@ -8,21 +8,25 @@ from collections.abc import Collection, Mapping
 from fleetctl.documents.position import Path
 from fleetctl.importers.reading import Reading
 
-_VARIABLE = re.compile(r"\$\$|\$(?P<open>[({]?)(?P<name>[A-Z][A-Z0-9_]*)\b")  # `$$` is an escape
+_NAME = re.compile(r"(?P<mark>\$?\$[({]?|)(?<![A-Za-z0-9_])(?P<name>[A-Z][A-Z0-9_]*)\b")  # `$$` is an escape
+_ARITHMETIC = re.compile(r"\$\(\((?:[^()]|\([^()]*\))*\)\)")
+"""A shell's `$((N * 2))`, where a name without a mark is a variable."""
 _PORT = re.compile(r"--port(?:=|\s+)([0-9]+)\b")
 _LEADER_PORT = re.compile(r"_LEADER_ADDRESS[)}]?:([0-9]+)\b")
 
 OURS = "FLEETCTL_"
+_FOREIGN = ("LWS_", "MODELPLANE_")
 Variables = Mapping[str, str]
-"""Another system's variables by name, each with ours; its others are recognised by their prefix."""
+"""Another system's variables by name, each with ours; those of _FOREIGN without one are reported."""
 
 
 def texts_with_our_variables(
     container: Reading, key: str, variables: Variables, environment: Collection[str]
 ) -> list[str]:
-    """Return the list of texts under a key, with `$(NAME)`, `${NAME}` and `$NAME` of `variables` renamed.
+    """Return the list of texts under a key, with `$(NAME)`, `${NAME}`, `$NAME` and `$((NAME))` renamed.
 
-    Every renaming is reported, and so are a `$(NAME)` that neither fleetctl nor `environment` sets, and fixed ports.
+    Every renaming is reported, and so are a `$(NAME)` that neither fleetctl nor `environment` sets, every other word
+    that is a variable of another system, and fixed ports.
     """
     found = container.texts(key)
     renamed = [_renamed(text, path, container, variables, environment) for text, path in found]
@@ -32,22 +36,29 @@ def texts_with_our_variables(
     return renamed
 
 
+def foreign_names(text: str) -> list[str]:
+    """Return the words of a text that are variables of another system, by their prefix."""
+    return [match["name"] for match in _NAME.finditer(text) if match["name"].startswith(_FOREIGN)]
+
+
 def _renamed(
     text: str, path: Path, container: Reading, variables: Variables, environment: Collection[str]
 ) -> str:
-    prefixes = tuple({name.partition("_")[0] + "_" for name in variables})
+    arithmetic = [match.span() for match in _ARITHMETIC.finditer(text)]
 
     def ours(match: re.Match[str]) -> str:
-        name = match["name"] or ""
-        if name in variables:
+        name, mark = match["name"], match["mark"]
+        is_reference = mark in ("$", "$(", "${") or (
+            not mark and any(start < match.start() < end for start, end in arithmetic))
+        if name in variables and is_reference:
             container.at(path).note(None, f"${name} is written ${variables[name]}", "changed")
-            return f"${match['open']}{variables[name]}"
-        reference = match["open"] == "(" and not name.startswith(OURS)
-        if name not in environment and (reference or name.startswith(prefixes)):
-            container.at(path).note(None, f"{name} is not set here: replace it", "todo")
+            return mark + variables[name]
+        if name not in environment and (name.startswith(_FOREIGN) or (mark == "$(" and not name.startswith(OURS))):
+            instead = f"use {variables[name]}" if name in variables else "replace it"
+            container.at(path).note(None, f"{name} is not set here: {instead}", "todo")
         return match[0]
 
-    return _VARIABLE.sub(ours, text)
+    return _NAME.sub(ours, text)
 
 
 def _report_fixed_ports(text: str, previous: str, path: Path, container: Reading) -> None:

@@ -41,13 +41,16 @@ def engine(container: Reading, variables: Variables, *, asks_readiness: bool) ->
     for key, steps in _HOMES.items():
         container.leads_to(key, *steps)
     env = environment(container)
-    command = texts_with_our_variables(container, "command", variables, env)
-    args = texts_with_our_variables(container, "args", variables, env)
+
+    def texts(owner: Reading, key: str) -> list[str]:
+        return texts_with_our_variables(owner, key, variables, env)
+
+    command, args = texts(container, "command"), texts(container, "args")
     if not command:
         container.note("command", _no_command(image), "todo")
     found = filled({
         "command": command or [PLACEHOLDER], "args": args, "env": env, "workdir": _workdir(container),
-        "readiness": readiness(container) if asks_readiness else None, "liveness": liveness(container),
+        "readiness": readiness(container, texts) if asks_readiness else None, "liveness": liveness(container, texts),
     })
     if not asks_readiness:
         container.lose("readinessProbe", "a Worker is never asked: a gang is ready when its Leader is")

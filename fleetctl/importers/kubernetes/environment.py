@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetctl.importers.kubernetes.command_line import foreign_names
 from fleetctl.importers.reading import Reading
 
 RESERVED = "FLEETCTL_"
@@ -44,6 +45,8 @@ def _literal(entry: Reading, name: str) -> str:
     if value and "$(" in value.replace("$$(", ""):
         entry.note("value", f"{name} refers to a variable as $(NAME), which is not replaced in an environment here",
                    "todo")
+    elif value and (foreign := foreign_names(value)):
+        entry.note("value", f"{name} holds {foreign[0]}, which is not set here: replace it", "todo")
     return value or ""
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fleetctl.importers.reading import Reading
+
+Texts = Callable[[Reading, str], list[str]]
+"""How the list of texts under a key is read, with our names of its variables."""
 
 _SECONDS = {"periodSeconds": "period", "timeoutSeconds": "timeout"}
 _DEFAULT_PERIOD, _DEFAULT_TIMEOUT, _DEFAULT_FAILURES = 10, 1, 3
 
 
-def readiness(container: Reading) -> dict[str, Any] | None:
+def readiness(container: Reading, texts: Texts) -> dict[str, Any] | None:
     """Return the readiness probe as this format has it; None where it is missing or has no counterpart."""
-    found = _probe(container, "readinessProbe")
+    found = _probe(container, "readinessProbe", texts)
     container.child("readinessProbe").lose("failureThreshold", "readiness is asked until startupTimeout is over")
     return found
 
 
-def liveness(container: Reading) -> dict[str, Any] | None:
+def liveness(container: Reading, texts: Texts) -> dict[str, Any] | None:
     """Return the liveness probe, with Kubernetes' rhythm written out: ours is quicker, and would restart more."""
-    found = _probe(container, "livenessProbe")
+    found = _probe(container, "livenessProbe", texts)
     if found is None:
         return None
     threshold = container.child("livenessProbe").whole("failureThreshold")
@@ -28,11 +32,11 @@ def liveness(container: Reading) -> dict[str, Any] | None:
     return {**found, **{key: value for key, value in rhythm.items() if key not in found}, **limit}
 
 
-def _probe(container: Reading, key: str) -> dict[str, Any] | None:
+def _probe(container: Reading, key: str, texts: Texts) -> dict[str, Any] | None:
     if key not in container:
         return None
     source = container.child(key)
-    kind = _kind(source, container)
+    kind = _kind(source, container, texts)
     if kind is None:
         source.lose(None, "a probe that is none of httpGet, tcpSocket and exec")
         return None
@@ -55,7 +59,7 @@ def startup_seconds(container: Reading) -> int | None:
     return seconds
 
 
-def _kind(source: Reading, container: Reading) -> dict[str, Any] | None:
+def _kind(source: Reading, container: Reading, texts: Texts) -> dict[str, Any] | None:
     if "httpGet" in source:
         target = source.child("httpGet")
         if target.scalar("scheme") not in (None, "HTTP"):
@@ -67,7 +71,7 @@ def _kind(source: Reading, container: Reading) -> dict[str, Any] | None:
         target.lose("host", "the member itself is asked")
         return {"tcp": _port(target, container)}
     if "exec" in source:
-        command = [text for text, _ in source.child("exec").texts("command")]
+        command = texts(source.child("exec"), "command")
         return {"exec": {"command": command}} if command else None
     return None
 

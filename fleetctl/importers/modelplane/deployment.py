@@ -15,6 +15,8 @@ from fleetctl.importers.reading import Reading
 
 VARIABLES = {"MODELPLANE_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "MODELPLANE_RANK": "FLEETCTL_RANK"}
 CACHE_MOUNT = "/mnt/models"
+PORT = 8000
+"""Where Modelplane calls every engine."""
 _ROLES = ("Standalone", "Leader", "Worker")
 
 
@@ -104,7 +106,19 @@ def _engine(pod: Reading, role: str, *, cached: bool) -> dict[str, Any]:
     if cached and "command" not in container and not _names_model(found):
         container.note("args", f"--model={CACHE_MOUNT} is added to the args, as Modelplane adds it", "changed")
         found["args"] = [*found.get("args", []), f"--model={CACHE_MOUNT}"]
+    if role != "Worker":
+        _add_contract(container, found)
     return found
+
+
+def _add_contract(container: Reading, found: dict[str, Any]) -> None:
+    """Write what Modelplane asks of an engine that serves: to listen on one port, and to say there when it is ready."""
+    asked = ""
+    if "readiness" not in found:
+        found["readiness"] = {"http": {"path": "/health", "port": PORT}, "timeout": "5s"}
+        asked = " and asks GET /health there, which is written as readiness"
+    container.note("readinessProbe", f"Modelplane calls every engine on port {PORT}{asked}; members on one node share "
+                                     "its ports: give the engine $(FLEETCTL_PORT), and readiness no port", "todo")
 
 
 def _names_model(found: dict[str, Any]) -> bool:

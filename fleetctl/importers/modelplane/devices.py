@@ -24,6 +24,9 @@ def claim(member: Reading) -> tuple[dict[str, Any], dict[str, str]]:
     least = max((memory for memory in memories if memory is not None), default=None)
     if least is not None:
         resources["vram"] = bytes_text(least[0]) if least[1].isdigit() else least[1]
+        member.child("nodeSelector").note(
+            "devices", f"{resources['vram']} is what the card must have, and vram is what must be free on it: write "
+                       "what the model needs", "todo")
     if len(gpus) > 1 and (len(memories) > 1 or len({wanted.types for _, wanted in gpus}) > 1):
         gpus[-1][0].note(None, "two kinds of GPUs in one member are written as one: all must be as the strictest",
                          "lost")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.inventory import Amounts, ClusterIdentity, Gpu, Inventory, Node, NodeResources
-from fleetctl.documents.quantity import parse_bytes
+from fleetctl.documents.quantity import count_of, parse_bytes
 from fleetctl.importers.accelerators import ACCELERATOR_LABEL, accelerator_of_label, accelerator_of_product
 from fleetctl.importers.kubernetes.labels import is_selector
 from fleetctl.importers.kubernetes.objects import object_name, read_metadata
@@ -147,7 +147,7 @@ def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping
     largest = pool.whole("maxNodeCount")
     pool.skip("minNodeCount")
     if largest is not None and largest > count:
-        warnings.append(f"{cluster}/{name}: {count} nodes are declared now (nodeCount), it may grow to {largest}")
+        warnings.append(f"{cluster}/{name}: {count_of(count, 'node')} declared now (nodeCount), may grow to {largest}")
     for key in ("zones", "fabric", "capacityBlock"):
         pool.lose(key, "not in an inventory")
     own = {**labels, POOL_LABEL: f"{cluster}.{name}"}  # pools of two clusters often have one name
