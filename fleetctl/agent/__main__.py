@@ -15,11 +15,12 @@ from .apply import run_apply
 from .events import EventStream
 from .evict import run_evict
 from .mailbox import wait_for
+from .restart import run_restart
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 REQUEST_S = 60.0
 OLDEST_RAY = (2, 49)
-VERBS: Mapping[str, Callable[..., int]] = {"apply": run_apply, "evict": run_evict}
+VERBS: Mapping[str, Callable[..., int]] = {"apply": run_apply, "evict": run_evict, "restart": run_restart}
 
 
 def hide_package_from_actors() -> None:

@@ -24,13 +24,15 @@ class ActorRecord(NamedTuple):
     """Ray's record of one actor.
 
     `placed` = it has a worker process. `report` is its repr, empty until its constructor has returned. `death` is why
-    it is DEAD, in Ray's words.
+    it is DEAD, in Ray's words. `restarts_left` = how many more times Ray restarts it.
     """
 
     state: str
     placed: bool
     report: str
     death: str
+    restarts: int = 0
+    restarts_left: int = 0
 
 
 GONE = ActorRecord("DEAD", False, "", "")
@@ -109,7 +111,8 @@ def actor_record(actor_id: str) -> ActorRecord:
 
 def _record(data: Any) -> ActorRecord:
     name = gcs_pb2.ActorTableData.ActorState.Name(data.state)
-    return ActorRecord(name, bool(data.address.ip_address), data.repr_name, _death(data.death_cause))
+    return ActorRecord(name, bool(data.address.ip_address), data.repr_name, _death(data.death_cause),
+                       data.num_restarts, max(0, data.max_restarts - data.num_restarts))
 
 
 def _death(cause: Any) -> str:

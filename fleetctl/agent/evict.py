@@ -1,38 +1,61 @@
-"""Evict: the explicit verb that takes one replica away, and only the one it names. Apply never imports this."""
+"""Evict: the explicit verb that takes replicas away, and only those it names. Apply never imports this."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Mapping
+from typing import Any, Dict, List, Mapping
 
 import ray
 
-from .events import EVENT_VERSION, EventStream
-from .lock import LockBusy, take_lock
+from . import cluster
+from .events import EventStream
+from .explicit import Job, Outcome, key_of, result, run_explicit
 from .mark import actor_name
 
+LEAVE_S = 20.0
+"""How long an engine may take to end and its cards to be free, before its actor is ended all the same."""
 GONE_S = 30.0
 
 
 def run_evict(request: Mapping[str, Any], events: EventStream) -> int:
-    """End the named replica permanently; returns 0 when it is gone, 1 where none exists, 5 while an apply creates."""
-    name = actor_name(request["model"], int(request["replicaId"]))
-    events.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}",
-                version=EVENT_VERSION, toolVersion=request["toolVersion"], job=request["job"])
-    holder = {**request["holder"], "driver": ray.get_runtime_context().get_job_id()}
-    try:
-        lock = take_lock(request["fleet"], holder, float(request["lockTimeout"]), lambda _: None, lambda: False)
-        handle = ray.get_actor(name)
-    except LockBusy as busy:
-        return events.end(5, str(busy))
-    except ValueError:
-        return events.end(1, f"there is no {name}")
-    events.emit("replicaEnding", f"{name} is being ended")
-    ray.kill(handle, no_restart=True)
-    lock.release()
+    """End the named replicas permanently."""
+    return run_explicit(request, events, request["fleet"], end_all)
+
+
+def end_all(job: Job) -> List[Outcome]:
+    """End all replicas of the job at once; engines first, so that nothing of them is left when their actors go."""
+    handles: Dict[str, Any] = {}
+    for replica in job.replicas:
+        name = actor_name(replica["model"], replica["replicaId"])
+        try:
+            handles[key_of(replica)] = ray.get_actor(name)
+        except ValueError:
+            continue
+        job.events.emit("replicaEnding", f"{key_of(replica)} is being ended", model=replica["model"],
+                        replicaId=replica["replicaId"])
+    leaving = [ref for handle in handles.values() for ref in _ask_to_leave(handle)]
+    if leaving:
+        ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_S)
+    for handle in handles.values():
+        ray.kill(handle, no_restart=True)
+    job.lock.release()
     deadline = time.monotonic() + GONE_S
-    while name in ray.util.list_named_actors():
+    return [_outcome(replica, key_of(replica) in handles, deadline) for replica in job.replicas]
+
+
+def _ask_to_leave(handle: Any) -> List[Any]:
+    """Ask a replica that is up to end its engine; an actor of an older release does not know how."""
+    record = cluster.actor_record(handle._actor_id.hex())
+    leave = getattr(handle, "leave", None)
+    return [leave.remote()] if leave is not None and record.state == "ALIVE" and record.report else []
+
+
+def _outcome(replica: Mapping[str, Any], existed: bool, deadline: float) -> Outcome:
+    name = actor_name(replica["model"], replica["replicaId"])
+    if not existed:
+        return result(replica, "failed", "NOT_FOUND", f"there is no {name}")
+    while name in cluster.taken_names():
         if time.monotonic() >= deadline:
-            return events.end(1, f"{name} was ended and still exists")
+            return result(replica, "failed", "STILL_THERE", f"{name} was ended and still exists")
         time.sleep(0.05)
-    return events.end(0, f"{name} is gone")
+    return result(replica, "gone")

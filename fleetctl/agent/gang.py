@@ -22,7 +22,7 @@ from .engine import EngineProcess
 from .failure import StartFailed, decode_failure, encode_failure, keep_failure
 from .mark import actor_name, describe, injected_variables
 from .member import MemberSeat, deadline_after, write_reason
-from .replica import fail_start, start_failure
+from .replica import fail_start, leave_soon, start_failure
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0
@@ -52,9 +52,9 @@ class GangMember:
 
     def start(self, injected: Dict[str, str], lifecycle: Dict[str, Any]) -> None:
         """Start the engine; runs in the actor's main thread."""
-        engine = self._seat.start_engine(injected)
+        self._engine = self._seat.start_engine(injected)
         self._state = {"state": "starting"}
-        threading.Thread(target=self._follow, args=(engine, deadline_after(lifecycle)), daemon=True).start()
+        threading.Thread(target=self._follow, args=(self._engine, deadline_after(lifecycle)), daemon=True).start()
 
     def _follow(self, engine: EngineProcess, deadline: float) -> None:
         try:
@@ -73,6 +73,10 @@ class GangMember:
         """Note that the whole gang is ready: from now on liveness counts; before that, a rank may still load."""
         self._serving.set()
 
+    def leave(self) -> None:
+        """End the engine and return when nothing of it is left."""
+        self._seat.end_engine(self._engine)
+
     def poll(self) -> Dict[str, Any]:
         """Return the state: seated, starting, ready (leaders, with their port) or ended with code and reason."""
         return self._state
@@ -85,6 +89,7 @@ class GangCoordinator:
         self._replica = replica
         self._places: List[Dict[str, Any]] = []
         self._members: List[Any] = []
+        self._leaving = False
         restarted = node.was_restarted()
         if restarted:
             node.back_off(replica["lifecycle"])
@@ -230,6 +235,12 @@ class GangCoordinator:
             cause = getattr(error, "cause", None)
             raise StartFailed(getattr(cause, "code", "MEMBER_FAILED"), str(cause or error)) from None
 
+    def leave(self) -> None:
+        """End all engines and return when nothing of them is left; eviction ends the rest."""
+        self._leaving = True
+        leave_soon()
+        self._ask(self._members, "leave")
+
     def _end_with_members(self) -> None:
         """A member's end is the gang's end; Ray restarts the coordinator, and with it everything, up to the limit."""
         try:
@@ -237,9 +248,11 @@ class GangCoordinator:
                 time.sleep(POLL_S)
                 self._raise_if_ended(self._ask(self._members, "poll"))
         except Exception as reason:
-            write_reason(self._replica["members"][0], f"the gang goes down: {reason}")
+            if not self._leaving:
+                write_reason(self._replica["members"][0], f"the gang goes down: {reason}")
         finally:
-            os._exit(1)
+            if not self._leaving:
+                os._exit(1)
 
     def __repr__(self) -> str:
         return describe(self._replica, self._places)

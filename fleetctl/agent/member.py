@@ -50,6 +50,12 @@ class MemberSeat:
         engine.start()
         return engine
 
+    def end_engine(self, engine: EngineProcess) -> None:
+        """End the engine and wait until its processes are gone, and with them its memory on the cards."""
+        engine.stop()
+        cards.wait_for_clean_cards(self._granted, int(self.member["gpus"]), int(self.member["vram"]),
+                                   node_environment())
+
 
 def write_reason(member: Mapping[str, Any], reason: str) -> None:
     """Write the exit reason to the engine's log, without the last output, which is in it."""

@@ -16,12 +16,21 @@ from .failure import StartFailed, encode_failure
 from .mark import describe, injected_variables
 from .member import MemberSeat, deadline_after, write_reason
 
+LEAVE_S = 60.0
+
 
 def start_failure(error: Exception) -> StartFailed:
     """Return any error of a start as StartFailed: a full disk must not cost a replica its remaining restarts either."""
     if isinstance(error, StartFailed):
         return error
     return StartFailed("START_ERROR", f"{error.__class__.__name__}: {error}".strip())
+
+
+def leave_soon() -> None:
+    """End this process in a while, should the eviction that asked it to leave not do it: Ray restarts the replica."""
+    timer = threading.Timer(LEAVE_S, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
 
 
 def fail_start(replica: Mapping[str, Any], failure: StartFailed, restarted: bool) -> None:
@@ -37,6 +46,7 @@ class ModelActor:
 
     def __init__(self, replica: Dict[str, Any]) -> None:
         self._replica = replica
+        self._leaving = False
         restarted = node.was_restarted()
         if restarted:
             node.back_off(replica["lifecycle"])
@@ -48,7 +58,7 @@ class ModelActor:
 
     def _start(self) -> EngineProcess:
         deadline = deadline_after(self._replica["lifecycle"])
-        seat = MemberSeat(self._replica["members"][0])
+        self._seat = seat = MemberSeat(self._replica["members"][0])
         self._place = seat.place()
         injected = injected_variables(self._replica, seat.member, 1, seat.port, seat.ip, seat.leader_port)
         engine = seat.start_engine(injected)
@@ -63,9 +73,19 @@ class ModelActor:
     def _end_with_engine(self) -> None:
         """The engine's end is the actor's end; Ray restarts it, up to the model's limit."""
         try:
-            write_reason(self._replica["members"][0], self._engine.watch())
+            reason = self._engine.watch()
+            if self._leaving:
+                return
+            write_reason(self._replica["members"][0], reason)
         finally:
-            os._exit(1)
+            if not self._leaving:
+                os._exit(1)
+
+    def leave(self) -> None:
+        """End the engine and return when its processes are gone and its cards are free; eviction ends the rest."""
+        self._leaving = True
+        leave_soon()
+        self._seat.end_engine(self._engine)
 
     def __repr__(self) -> str:
         return describe(self._replica, [self._place])

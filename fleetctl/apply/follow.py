@@ -35,11 +35,6 @@ APPLY = Wording(
     afterwards="`fleetctl apply --attach {job}` follows it, `fleetctl status` shows the replicas",
     died="what it created continues; apply again, and it continues from what runs",
 )
-EVICTION = Wording(
-    "eviction",
-    afterwards="`fleetctl status` shows whether the replica is still there",
-    died="`fleetctl status` shows whether the replica is still there; if so, evict it again",
-)
 
 
 def parse_line(line: str) -> Event | None:

@@ -20,7 +20,7 @@ from fleetctl.documents.history import History, HistoryEntry, HistoryRun
 from fleetctl.documents.plan import FleetSource
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import Job, log_of, ours
+from fleetctl.inventory.jobs import Job, log_of, named_replicas, ours
 
 READERS = 8
 LATEST = "latest"
@@ -102,10 +102,12 @@ def _entry(job: Job, log: RunLog) -> HistoryEntry:
 
 def _submitted(metadata: Mapping[str, str]) -> dict[str, object]:
     """Return the fields of a run that its metadata holds; see `apply/record.py`."""
-    texts = ("fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch", "replica")
+    named = named_replicas(metadata)
+    texts = ("fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch")
     return {
         "verb": metadata.get("verb", ""), "dirty": {"true": True, "false": False}.get(metadata.get("dirty", "")),
-        "create": _number(metadata.get("create")), **{name: metadata.get(name) for name in texts},
+        "create": _number(metadata.get("create")), "replicas": named,
+        "replica": named[0] if len(named) == 1 else None, **{name: metadata.get(name) for name in texts},
     }
 
 

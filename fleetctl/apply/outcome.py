@@ -29,7 +29,7 @@ def _is_fine(row: ReplicaOutcome, *, waited: bool) -> bool:
     """Return whether the replica is as wanted, or no longer needed because others reached the target."""
     if row.outcome == "starting":
         return not waited and row.code is None
-    return row.outcome == "ready" or (row.outcome == "skipped" and row.code == "TARGET_REACHED")
+    return row.outcome in ("ready", "gone") or (row.outcome == "skipped" and row.code == "TARGET_REACHED")
 
 
 def blocked_outcomes(plan: Plan) -> list[ReplicaOutcome]:

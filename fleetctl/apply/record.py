@@ -5,6 +5,8 @@ Neither holds a secret: every user of the cluster's dashboard can read both.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.documents.mask import masked
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.record import ApplyRecord, RecordedModel, RecordedReplica
+from fleetctl.inventory.jobs import REPLICAS
 from fleetctl.version import __version__
 
 
@@ -35,9 +38,9 @@ def apply_metadata(plan: Plan, starter: Starter) -> dict[str, str]:
     return metadata
 
 
-def evict_metadata(fleet: str, namespace: str, replica: str, starter: Starter) -> dict[str, str]:
-    """Return the metadata of an eviction's job; `replica` is `<model>/<replicaId>`."""
-    return {"fleet": fleet, "namespace": namespace, "replica": replica, **_by(starter)}
+def explicit_metadata(fleet: str, namespace: str, replicas: Sequence[str], starter: Starter) -> dict[str, str]:
+    """Return the metadata of an explicit verb's job; `replicas` are named `<model>/<replicaId>`."""
+    return {"fleet": fleet, "namespace": namespace, REPLICAS: json.dumps(list(replicas)), **_by(starter)}
 
 
 def _by(starter: Starter) -> dict[str, str]:

@@ -52,13 +52,3 @@ def plan_request(plan: Plan) -> dict[str, Any]:
             for action in plan.actions for member in action.members
         },
     }
-
-
-def evict_request(
-    fleet: str, namespace: str, model: str, replica_id: int, job: str, who: str, lock_timeout_s: float
-) -> dict[str, Any]:
-    """Return the request for `evict`."""
-    return {
-        "fleet": fleet, "namespace": namespace, "model": model, "replicaId": replica_id, "job": job,
-        "holder": {"job": job, "who": who}, "toolVersion": __version__, "lockTimeout": lock_timeout_s,
-    }

@@ -21,7 +21,7 @@ NEVER_STARTED = frozenset({
 })
 """Ray's errors for a job whose command was not started."""
 
-FIRST_ACTION = {"apply": "lockAcquired", "evict": "replicaEnding"}
+FIRST_ACTION = {"apply": "lockAcquired", "evict": "replicaEnding", "restart": "replicaEnding"}
 """The line before the first action of a run; by verb."""
 
 
@@ -92,7 +92,7 @@ def outcomes_of(log: RunLog) -> list[ReplicaOutcome]:
 
 
 def _from_summary(summary: RunSummary, *, idle: bool) -> RunStatus:
-    """Return the status by the agent's own summary. An eviction has no outcomes, only its exit code."""
+    """Return the status by the agent's own summary. An eviction by an older release has no outcomes."""
     if summary.exit_code == LockHeld.exit_code:
         return RunStatus("refused", summary.message, "LOCK_HELD")
     if summary.exit_code == PlanUsed.exit_code:

@@ -1,87 +1,72 @@
-"""`fleetctl evict MODEL/ID`: the explicit verb that ends one replica. Asks first; apply never uses it."""
+"""`fleetctl evict`: the explicit verb that ends the replicas it names. Asks first; apply never uses it."""
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
+from typing import Annotated
 
-from fleetctl.apply.evict import run_evict
+import typer
+
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.console import confirm, say, write_result
-from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.explicit import DryRun, Wanted, carry_out, refuse_protected
 from fleetctl.cli.process import this_invocation
-from fleetctl.cli.replica_argument import ReplicaArgument, absent, parse_replica
-from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids
-from fleetctl.errors import FleetctlError, PolicyRefused
+from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, absent, named_replicas
+from fleetctl.documents.inventory import Inventory, Replica
+from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.read import read_inventory
-from fleetctl.planner.policy import policy_at, protecting
-from fleetctl.render.replica_text import node_text, status_word
-from fleetctl.render.visible import visible
 from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl evict openai-community/gpt2/2",
-    "fleetctl evict openai-community/gpt2/2 --yes",
-    exit_codes="0 gone, 1 error, or there is no such replica of ours, 4 protected by the fleet's policy, 5 an "
-               "apply is running, 64 usage")
+    "fleetctl evict openai-community/gpt2/1 openai-community/gpt2/2 --drain 30s",
+    "fleetctl evict openai-community/gpt2 --dry-run   # all its replicas",
+    "fleetctl evict --all -f fleets/demo.yaml         # all of the fleet",
+    exit_codes="0 gone, 1 error, or there is no such replica of ours, 3 some are not gone, 4 protected by the fleet's "
+               "policy, 5 an apply creates, 64 usage")
 app = command_app()
 
 
 @app.command(epilog=EPILOG)
 def evict(
-    replica: ReplicaArgument,
+    replicas: ReplicaArguments = None,
+    replica_id: ReplicaId = None,
+    every: Annotated[bool, typer.Option("--all", help="All replicas of the fleet that -f names.")] = False,
     files: flags.ClusterFiles = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
+    drain: Annotated[float, flags.option(
+        "--drain", metavar="DURATION", parser=flags.duration,
+        help="Take them off `fleetctl endpoints` first, and wait this long for requests to end. [default: 0s]")] = 0,
+    dry_run: DryRun = False,
     yes: flags.Yes = False,
     lock_timeout: flags.LockTimeout = 0,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
-    """End one replica permanently, and no other.
+    """End the replicas that are named, and no other.
 
-    Requests in flight are cut off. If the fleet file still wants it, the next apply starts a new one.
+    It returns when their engines are gone and their cards free. Requests in flight are cut off unless they end within
+    --drain. What the fleet file still wants, the next apply starts again.
     """
-    model, replica_id = parse_replica(replica)
+    if bool(replicas) == every:
+        raise UsageError("name the replicas to end", hint="write MODEL/ID or MODEL, or --all -f FLEET")
+    if every and not files:
+        raise UsageError("--all needs -f FLEET: it ends the replicas of that fleet alone")
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
-    _refuse_protected(fleet, model, replica)
     where = Where(None, address, namespace)
     with closing(live_source(invocation, where, cluster_of(fleet), or_inventory=False)) as source:
         seen = read_inventory(source)
-        found = _ours(seen, model, replica_id, replica)
-        if not confirm(f"End {replica} ({_describe(found, seen)})?", yes=yes):
-            say("note", "nothing was done")
-            return 1
-        job = new_job_id("evict")
-        message = run_evict(source.client, found.fleet or "", source.namespace, (model, replica_id), job,
-                            starter(os.environ), lock_timeout)
-    write_result(message + "\n")
-    return 0
+        chosen = _all_of(seen, fleet) if every and fleet else named_replicas(seen, replicas or (), replica_id)
+        refuse_protected(fleet, chosen)
+        wanted = Wanted("evict", "End", yes, dry_run, output_format, lock_timeout, drain)
+        return carry_out(wanted, source, seen, chosen, fleet)
 
 
-def _refuse_protected(fleet: ResolvedFleet | None, model: str, name: str) -> None:
-    """Raise PolicyRefused when the fleet file that was given protects the model."""
-    pattern = protecting(fleet.policy.protected_models, model) if fleet else None
-    if fleet and pattern is not None:
-        raise PolicyRefused(f"{name} stays: {policy_at(fleet, 'protectedModels', pattern)} protects it",
-                            hint="no flag lifts this; change spec.policy in a review of its own")
-
-
-def _ours(seen: Inventory, model: str, replica_id: int, name: str) -> Replica:
-    """Return the managed replica of that name.
-
-    Raises FleetctlError when there is none or no fleet started it, InventoryError when the inventory is incomplete.
-    """
-    for replica in seen.replicas:
-        if replica.model == model and replica.replica_id == replica_id:
-            if replica.fleet is None:
-                raise FleetctlError(f"{name} has no fleet's mark: fleetctl did not start it and does not end it")
-            return replica
-    raise absent(seen, f"there is no {name}", hint="`fleetctl status` lists what runs")
-
-
-def _describe(replica: Replica, seen: Inventory) -> str:
-    nodes = node_text(replica, {node.id: node.name for node in seen.nodes})
-    return f"fleet {visible(replica.fleet or '')}, {status_word(replica, dead_node_ids(seen))}, on {nodes}"
+def _all_of(seen: Inventory, fleet: ResolvedFleet) -> list[Replica]:
+    found = [replica for replica in seen.replicas if replica.fleet == fleet.name and replica.replica_id is not None]
+    if not found:
+        raise absent(seen, f"no replica of fleet {fleet.name} runs", hint="`fleetctl status` lists what runs")
+    return found

@@ -47,7 +47,7 @@ def history(
     output_format: ReportFormatOption = ReportFormat.TABLE,
     report: ReportOption = None,
 ) -> int:
-    """Show what was applied or evicted, and how it ended.
+    """Show what was applied, restarted or evicted, and how it ended.
 
     Each run with its starter, commit and plan. The cluster itself keeps the history, as long as its Ray session
     lives. `unknown` = the run died without a summary, or its log is gone; `refused` = it ended before it did anything.

@@ -1,18 +1,28 @@
-"""The argument MODEL/ID: one replica, named by its model key (which may hold slashes) and its id."""
+"""The arguments MODEL/ID, one replica, and MODEL, all replicas of a model, whose key may itself hold slashes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from fleetctl.cli import flags
 from fleetctl.cli.completion import complete_replicas
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import Inventory, Replica
+from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
+
+LIST_HINT = "`fleetctl status` lists what runs"
 
 ReplicaArgument = Annotated[str, typer.Argument(
     metavar="MODEL/ID", show_default=False, autocompletion=complete_replicas,
     help="One replica, as `fleetctl status` names it.")]
+ReplicaArguments = Annotated[list[str] | None, typer.Argument(
+    metavar="MODEL/ID...", show_default=False, autocompletion=complete_replicas,
+    help="A replica, as `fleetctl status` names it, or a model: all its replicas.")]
+ReplicaId = Annotated[int | None, flags.option(
+    "--replica-id", metavar="N", min=0, help="The id of the replica; the argument is then the model key alone.")]
 
 
 def parse_replica(text: str) -> tuple[str, int]:
@@ -21,6 +31,40 @@ def parse_replica(text: str) -> tuple[str, int]:
     if not slash or not model or not number.isascii() or not number.isdigit():
         raise UsageError(f"{text!r} does not name a replica", hint="write MODEL/ID, such as openai-community/gpt2/0")
     return model, int(number)
+
+
+def named_replicas(seen: Inventory, names: Sequence[str], replica_id: int | None = None) -> list[Replica]:
+    """Return the replicas that `names` mean, each once, in the order of the inventory.
+
+    A key may end like an id: `m/3` is replica 3 of `m`, or else all replicas of the model `m/3`. Raises UsageError
+    where it is both, FleetctlError where it is neither or no fleet started it, InventoryError where that is not known.
+    """
+    if replica_id is not None and len(names) != 1:
+        raise UsageError("--replica-id needs exactly one MODEL")
+    found = [replica for name in names for replica in _meant(seen, name, replica_id)]
+    unmarked = [f"{one.model}/{one.replica_id}" for one in found if one.fleet is None]
+    if unmarked:
+        raise FleetctlError(f"{', '.join(unmarked)}: no fleet's mark; fleetctl did not start it and does not end it")
+    chosen = {(one.model, one.replica_id) for one in found}
+    return [replica for replica in seen.replicas if (replica.model, replica.replica_id) in chosen]
+
+
+def _meant(seen: Inventory, name: str, replica_id: int | None) -> list[Replica]:
+    numbered = [replica for replica in seen.replicas if replica.replica_id is not None]
+    of_model = [replica for replica in numbered if replica.model == name]
+    if replica_id is not None:
+        found = [replica for replica in of_model if replica.replica_id == replica_id]
+        return found or _raise_absent(seen, f"{name}/{replica_id}")
+    exact = [replica for replica in numbered if f"{replica.model}/{replica.replica_id}" == name]
+    if exact and of_model:
+        raise UsageError(f"{name} is replica {exact[0].replica_id} of {exact[0].model}, and a model of its own",
+                         hint=f"write `{exact[0].model} --replica-id {exact[0].replica_id}`, or `{name}/ID`")
+    return exact or of_model or _raise_absent(seen, name)
+
+
+def _raise_absent(seen: Inventory, name: str) -> list[Replica]:
+    names = {f"{one.model}/{one.replica_id}" for one in seen.replicas} | {one.model for one in seen.replicas}
+    raise absent(seen, f"there is no {name}", hint=did_you_mean(name, names) or LIST_HINT)
 
 
 def absent(seen: Inventory, message: str, hint: str) -> FleetctlError:

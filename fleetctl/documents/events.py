@@ -13,7 +13,8 @@ from pydantic.alias_generators import to_camel
 from fleetctl.documents.base import Stored
 
 Level = Literal["debug", "info", "warning", "error"]
-Outcome = Literal["ready", "starting", "failed", "blocked", "skipped"]
+Outcome = Literal["ready", "gone", "starting", "failed", "blocked", "skipped"]
+"""gone = an explicit verb has ended it, as asked."""
 
 
 class Event(Stored):

@@ -16,10 +16,10 @@ running = not ended; refused = it ended before any action."""
 
 
 class HistoryEntry(Stored):
-    """One run: an apply, or an eviction. A value that its job does not record is null."""
+    """One run: an apply, or an explicit verb. A value that its job does not record is null."""
 
     id: str = Field(description="the Ray job's submission id")
-    verb: str = Field(description="apply or evict")
+    verb: str = Field(description="apply, evict or restart")
     fleet: str | None = None
     namespace: str | None = Field(None, description="the Ray namespace of its replicas")
     state: RunState = Field(description="ok, partial, unknown (it died, or its log is gone), running, or refused (it "
@@ -38,7 +38,8 @@ class HistoryEntry(Stored):
     branch: str | None = None
     dirty: bool | None = Field(None, description="the fleet files had changes that were not committed")
     create: int | None = Field(None, description="the number of replicas it was to create")
-    replica: str | None = Field(None, description="evict: the replica it was to end")
+    replica: str | None = Field(None, description="evict, restart: the replica it names, if it is one")
+    replicas: list[str] = Field(default_factory=list, description="evict, restart: the replicas it names")
     counts: dict[Outcome, int] = Field(default_factory=dict, description="the number of replicas per outcome")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,9 @@ TOOL = "fleetctl"
 JOBS_PATH = "/api/jobs/"
 DRAINING = "draining"
 """The key of a job's metadata under which its agent notes the nodes it found draining; see agent/apply.py."""
+
+REPLICAS = "replicas"
+"""The key of a job's metadata under which an explicit verb names its replicas, as a JSON list of `<model>/<id>`."""
 
 LOG_QUOTED, MESSAGE_SHOWN = ", last available logs", 200
 FINAL_STATUSES = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
@@ -72,6 +77,16 @@ def log_of(client: DashboardClient, submission_id: str) -> str | None:
     """Return everything the job has written so far; None when its log cannot be served, now or any more."""
     answer = client.get(f"{JOBS_PATH}{submission_id}/logs")
     return str(_content(answer).get("logs") or "") if answer.status_code == 200 else None
+
+
+def named_replicas(metadata: Mapping[str, str]) -> list[str]:
+    """Return the replicas that an explicit verb's job names; `replica` is how an older release named its one."""
+    try:
+        named = json.loads(metadata.get(REPLICAS, "[]"))
+    except ValueError:
+        named = []
+    listed = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    return listed or ([metadata["replica"]] if metadata.get("replica") else [])
 
 
 def _job(record: dict[str, Any]) -> Job:

@@ -10,7 +10,7 @@ from pathlib import Path
 from fleetctl.apply.prepare import ApplyTask, prepare_saved
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError, PlanStale, PolicyRefused
-from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.policy import refusing
 from fleetctl.workflow.cluster import open_dashboard
@@ -37,7 +37,15 @@ class Proposal:
 @contextmanager
 def proposed_by_files(invocation: Invocation, options: PlanOptions, where: Where) -> Iterator[Proposal]:
     """Plan now; such an apply is never stale, and plans around what its agent finds. Raises what planning raises."""
-    loaded = inspect_fleet(options.files, stdin=invocation.stdin)
+    with proposed_by_fleet(invocation, inspect_fleet(options.files, stdin=invocation.stdin), options, where) as made:
+        yield made
+
+
+@contextmanager
+def proposed_by_fleet(
+    invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where
+) -> Iterator[Proposal]:
+    """Plan a fleet that is loaded already, in the same way."""
     with open_dashboard(invocation, where.address, loaded.sound().cluster.address) as client:
         planned = plan_fleet(invocation, loaded, options, where)
         replanner = FleetReplanner(invocation, planned, where)

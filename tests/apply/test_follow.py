@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from cluster_stand_in import ClusterStandIn, event, ready, summary
 
-from fleetctl.apply.follow import APPLY, EVICTION, UNREACHABLE_S, Follower, parse_line
+from fleetctl.apply.follow import APPLY, UNREACHABLE_S, Follower, parse_line
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.errors import ApplyError, ClusterRefused, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
@@ -214,10 +214,3 @@ def test_following_goes_on_where_it_was_interrupted(cluster: ClusterStandIn, cli
     follower = Follower(client, "j", APPLY, sleep=lambda _: None)
     assert next(follower.events()).type == "version"
     assert types(list(follower.events())) == ["lockAcquired", "replicaReady", "runSummary"]
-
-
-def test_an_eviction_is_called_one(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    cluster.add_job("j", ("RUNNING", VERSION))
-    with pytest.raises(WaitTimeout, match="the eviction continues") as caught:
-        list(Follower(client, "j", EVICTION, wait_timeout_s=0).events())
-    assert "apply" not in (caught.value.hint or "")

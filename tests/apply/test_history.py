@@ -123,8 +123,8 @@ def test_the_end_of_a_log_does_not_prove_that_nothing_was_done(
 def test_of_a_verb_this_version_does_not_know_nobody_can_say_that_it_did_nothing(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
-    put(cluster, VERSION, verb="restart")
-    assert (told(client).verb, told(client).state) == ("restart", "unknown")
+    put(cluster, VERSION, verb="resize")
+    assert (told(client).verb, told(client).state) == ("resize", "unknown")
 
 
 def test_a_job_that_ray_never_started_did_nothing(cluster: ClusterStandIn, client: DashboardClient) -> None:

@@ -1,8 +1,10 @@
-"""`fleetctl evict MODEL/ID`: asks, ends what it names if it is ours, and nothing else."""
+"""`fleetctl evict` and `fleetctl restart`: they ask, act on what is named if it is ours, and on nothing else."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster_stand_in import ClusterStandIn, event
@@ -10,15 +12,29 @@ from cluster_stand_in import ClusterStandIn, event
 MODEL = "org/one:1"
 
 
+def obeyed(asked: dict[str, Any], outcome: str = "gone") -> list[tuple[str, str]]:
+    rows = [{"model": one["model"], "replicaId": one["replicaId"], "outcome": outcome, "nodes": one["nodes"],
+             "message": ""} for one in asked["replicas"]]
+    return [("SUCCEEDED", event(0, "runSummary", "done", outcomes=rows, exitCode=0))]
+
+
 @pytest.fixture
 def running(cluster: ClusterStandIn) -> ClusterStandIn:
-    """Two replicas of ours and one without a mark; the agent ends what it is told to."""
+    """Two replicas of ours and one without a mark; the agent does as it is asked."""
     for replica_id, node in enumerate(cluster.nodes):
         cluster.add_replica(MODEL, replica_id, node["node_id"])
     cluster.add_replica("odd", 0, cluster.nodes[0]["node_id"], fleet=None, gpus=0)
-    cluster.on_submit = lambda asked: [("SUCCEEDED", event(
-        0, "runSummary", f"ModelActor:{asked['model']}:{asked['replicaId']} is gone", outcomes=[], exitCode=0))]
+    cluster.on_submit = obeyed
     return cluster
+
+
+def asked(running: ClusterStandIn) -> dict[str, Any]:
+    [job] = running.jobs
+    return running.request_of(job)
+
+
+def ids_asked_for(running: ClusterStandIn) -> list[tuple[str, int]]:
+    return [(one["model"], one["replicaId"]) for one in asked(running)["replicas"]]
 
 
 def test_it_asks_naming_the_replica_its_fleet_and_its_node(cli, running: ClusterStandIn) -> None:
@@ -31,42 +47,114 @@ def test_it_asks_naming_the_replica_its_fleet_and_its_node(cli, running: Cluster
 
 def test_with_a_yes_the_agent_is_asked_to_end_that_one(cli, running: ClusterStandIn) -> None:
     shown = cli("evict", f"{MODEL}/1", typed="y\n")
-    assert (shown.code, shown.out) == (0, f"ModelActor:{MODEL}:1 is gone\n")
-    [job] = running.jobs
-    asked = running.request_of(job)
-    assert (asked["model"], asked["replicaId"], asked["fleet"], asked["namespace"]) == (MODEL, 1, "lab", "fleet")
-    assert job.startswith("fleetctl-evict-")
+    assert shown.code == 0
+    assert "Evict: 1 gone\n" in shown.out
+    assert (asked(running)["fleet"], ids_asked_for(running)) == ("lab", [(MODEL, 1)])
+    assert next(iter(running.jobs)).startswith("fleetctl-evict-")
 
 
-def test_without_a_terminal_it_needs_yes(cli, running: ClusterStandIn) -> None:
-    assert cli("evict", f"{MODEL}/1").code == 64
+def test_several_are_listed_before_the_question(cli, running: ClusterStandIn) -> None:
+    shown = cli("evict", f"{MODEL}/1", f"{MODEL}/0", "--drain", "30s", typed="y\n")
+    assert (shown.code, asked(running)["drain"]) == (0, 30)
+    assert f"{MODEL}/0 (fleet lab, ready, on node-a)" in shown.err
+    assert f"{MODEL}/1 (fleet lab, ready, on node-b)" in shown.err
+    assert "End these 2 replicas? [y/N]" in shown.err
+    assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]
+
+
+def test_a_bare_key_is_all_replicas_of_the_model(cli, running: ClusterStandIn) -> None:
+    assert cli("evict", MODEL, "--yes").code == 0
+    assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]
+
+
+def test_a_key_that_ends_like_an_id(cli, running: ClusterStandIn) -> None:
+    node = running.nodes[0]["node_id"]
+    running.add_replica("plain/3", 0, node, gpus=0)
+    assert cli("restart", "plain/3", "--dry-run").err.count("plain/3/0 (") == 1
+    running.add_replica("plain", 3, node, gpus=0)
+    both = cli("evict", "plain/3", "--yes")
+    assert (both.code, running.writes()) == (64, [])
+    assert "plain/3 is replica 3 of plain, and a model of its own" in both.err
+    assert "write `plain --replica-id 3`, or `plain/3/ID`" in both.err
+    assert cli("evict", "plain", "--replica-id", "3", "--yes").code == 0
+    assert ids_asked_for(running) == [("plain", 3)]
+
+
+def test_all_ends_the_replicas_of_the_named_fleet_alone(cli, running: ClusterStandIn, fleet_file: Path) -> None:
+    running.add_replica("theirs", 0, running.nodes[0]["node_id"], fleet="other", gpus=0)
+    assert cli("evict", "--all", "--yes").code == 64
+    assert cli("evict", "--all", MODEL, "-f", fleet_file, "--yes").code == 64
     assert running.writes() == []
-    assert cli("evict", f"{MODEL}/1", "--yes").code == 0
+    assert cli("evict", "--all", "-f", fleet_file, "--yes").code == 0
+    assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]
 
 
-def test_what_fleetctl_did_not_start_it_does_not_end(cli, running: ClusterStandIn) -> None:
-    shown = cli("evict", "odd/0", "--yes")
+def test_replicas_of_two_fleets_are_two_jobs(cli, running: ClusterStandIn) -> None:
+    running.add_replica(MODEL, 2, running.nodes[0]["node_id"], fleet="other", gpus=0)
+    shown = cli("evict", MODEL, "--yes", "--format", "json")
+    assert {running.request_of(job)["fleet"] for job in running.jobs} == {"lab", "other"}
+    summary = json.loads(shown.out)
+    assert (summary["exitCode"], len(summary["outcomes"])) == (0, 3)
+
+
+def test_a_dry_run_lists_and_writes_nothing(cli, running: ClusterStandIn, fleet_file: Path) -> None:
+    running.add_replica("org/one", 0, running.nodes[0]["node_id"], gpus=0)
+    shown = cli("evict", MODEL, "org/one", "-f", fleet_file, "--dry-run")
+    assert shown.code == 0
+    assert f"{MODEL}/1 (fleet lab, ready, on node-b)" in shown.err
+    assert "org/one: the fleet file wants" in shown.err
+    assert "0 stay; the next apply starts" in shown.err
+    assert running.writes() == []
+
+
+def test_what_could_not_be_ended_is_3_with_its_reason(cli, running: ClusterStandIn) -> None:
+    row = {"model": MODEL, "replicaId": 0, "outcome": "failed", "code": "NOT_FOUND", "message": "there is no such"}
+    running.on_submit = lambda _: [("FAILED", event(0, "runSummary", "0 of 1", outcomes=[row], exitCode=3))]
+    shown = cli("evict", f"{MODEL}/0", "--yes")
+    assert shown.code == 3
+    assert "failed (NOT_FOUND)" in shown.out
+    assert "Evict: 1 failed" in shown.out
+
+
+def test_restart_names_what_it_does_and_how_long_it_may_take(cli, running: ClusterStandIn, fleet_file: Path) -> None:
+    running.on_submit = lambda request: obeyed(request, "ready")
+    shown = cli("restart", f"{MODEL}/1", "-f", fleet_file, typed="y\n")
+    assert shown.code == 0
+    assert f"Restart {MODEL}/1 (fleet lab, ready, on node-b)? [y/N]" in shown.err
+    assert "Restart: 1 ready" in shown.out
+    [one] = asked(running)["replicas"]
+    assert one["startupTimeout"] > 0
+    assert next(iter(running.jobs)).startswith("fleetctl-restart-")
+    history = cli("history")
+    assert f"restarted {MODEL}/1" in history.out
+
+
+@pytest.mark.parametrize("verb", ["evict", "restart"])
+def test_without_a_terminal_it_needs_yes(cli, running: ClusterStandIn, verb: str) -> None:
+    assert cli(verb, f"{MODEL}/1").code == 64
+    assert cli(verb).code == 64
+    assert running.writes() == []
+    assert cli(verb, f"{MODEL}/0", "--yes").code == 0
+
+
+@pytest.mark.parametrize("verb", ["evict", "restart"])
+def test_what_fleetctl_did_not_start_it_does_not_touch(cli, running: ClusterStandIn, verb: str) -> None:
+    shown = cli(verb, "odd/0", f"{MODEL}/0", "--yes")
     assert shown.code == 1
-    assert "has no fleet's mark" in shown.err
+    assert "no fleet's mark" in shown.err
     assert running.writes() == []
 
 
-@pytest.mark.parametrize("name", [f"{MODEL}/2", "org/one/1", "nobody/0"])
-def test_what_does_not_exist_is_1(cli, running: ClusterStandIn, name: str) -> None:
-    shown = cli("evict", name, "--yes")
+@pytest.mark.parametrize("verb", ["evict", "restart"])
+@pytest.mark.parametrize("name", [f"{MODEL}/2", "org/one/1", "nobody/0", f"{MODEL}/", f"{MODEL}/*", f"{MODEL}/0,1"])
+def test_what_does_not_exist_is_1(cli, running: ClusterStandIn, verb: str, name: str) -> None:
+    shown = cli(verb, name, "--yes")
     assert shown.code == 1
     assert f"there is no {name}" in shown.err
     assert running.writes() == []
 
 
-@pytest.mark.parametrize("name", [MODEL, f"{MODEL}/", f"{MODEL}/*", f"{MODEL}/0,1"])
-def test_it_takes_one_replica_by_name_and_no_pattern(cli, running: ClusterStandIn, name: str) -> None:
-    assert cli("evict", name, "--yes").code == 64
-    assert cli("evict", f"{MODEL}/0", f"{MODEL}/1", "--yes").code == 64
-    assert running.writes() == []
-
-
-def test_while_an_apply_runs_it_is_5(cli, running: ClusterStandIn) -> None:
+def test_while_an_apply_creates_it_is_5(cli, running: ClusterStandIn) -> None:
     running.on_submit = lambda _: [("FAILED", event(
         0, "runSummary", "the lock of fleet lab is held by job j9", outcomes=[], exitCode=5))]
     shown = cli("evict", f"{MODEL}/0", "--yes")
@@ -76,8 +164,7 @@ def test_while_an_apply_runs_it_is_5(cli, running: ClusterStandIn) -> None:
 
 def test_the_lock_is_waited_for_when_asked(cli, running: ClusterStandIn) -> None:
     cli("evict", f"{MODEL}/0", "--yes", "--lock-timeout", "10m")
-    [job] = running.jobs
-    assert running.request_of(job)["lockTimeout"] == 600
+    assert asked(running)["lockTimeout"] == 600
 
 
 def test_a_broken_fleet_file_ends_nothing(cli, running: ClusterStandIn, fleet_file: Path) -> None:
@@ -95,23 +182,24 @@ def test_where_not_all_could_be_read_nobody_knows_whether_it_is_there(cli, runni
     assert running.writes() == []
 
 
-def test_an_eviction_that_got_out_of_sight_is_not_called_an_apply(cli, running: ClusterStandIn) -> None:
+def test_an_eviction_without_a_summary_is_not_called_an_apply(cli, running: ClusterStandIn) -> None:
     running.on_submit = lambda _: [("FAILED", event(0, "version"))]
     shown = cli("evict", f"{MODEL}/0", "--yes")
     assert shown.code == 1
-    assert "evict it again" in shown.err
+    assert "evict what is left" in shown.err
     assert "apply" not in shown.err
 
 
-def test_a_model_that_the_fleet_file_protects_is_not_ended_and_nobody_is_asked(
-    cli, running: ClusterStandIn, fleet_file: Path
+@pytest.mark.parametrize("verb", ["evict", "restart"])
+def test_a_model_that_the_fleet_file_protects_is_left_alone_and_nobody_is_asked(
+    cli, running: ClusterStandIn, fleet_file: Path, verb: str
 ) -> None:
     text = fleet_file.read_text().replace("spec:\n", "spec:\n  policy: {protectedModels: ['org/one:*']}\n")
     fleet_file.write_text(text)
-    shown = cli("evict", f"{MODEL}/1", "-f", fleet_file, typed="y\n")
+    shown = cli(verb, f"{MODEL}/1", "-f", fleet_file, typed="y\n")
     assert shown.code == 4
     assert f"{MODEL}/1 stays: spec.policy.protectedModels: org/one:* at {fleet_file}:5:29 protects it" in shown.err
     assert "?" not in shown.err
     assert running.writes() == []
     fleet_file.write_text(text.replace("org/one:*", "org/two"))
-    assert cli("evict", f"{MODEL}/1", "-f", fleet_file, "--yes").code == 0
+    assert cli(verb, f"{MODEL}/1", "-f", fleet_file, "--yes").code == 0

@@ -51,6 +51,35 @@ def test_evict_takes_the_one_it_names_and_the_next_apply_starts_another(world: W
     assert [(row["model"], row["outcome"]) for row in summary["outcomes"]] == [("gang", "ready")]
 
 
+def test_deploy_scale_and_restart_one_model(world: World) -> None:
+    world.write(model("one", 2, member("--plain", gpus=0.5)),
+                model("gang", 1, member("--plain", role="Leader"), member("--plain", role="Worker")))
+    assert world.run("deploy", "one", "--replicas", "1", "-f", world.file, "--yes").returncode == 0
+    assert set(world.actors()) == {"ModelActor:one:0"}
+    assert world.run("deploy", "one", "-f", world.file, "--yes").returncode == 1
+    assert world.run("scale", "one", "--scale-up", "2", "-f", world.file, "--yes").returncode == 0
+    assert world.run("scale", "one", "--replicas", "1", "-f", world.file, "--yes").returncode == 0
+    assert world.run("scale", "gang", "--replicas", "1", "-f", world.file, "--yes").returncode == 0
+    before = world.actors()
+    assert set(before) == {"ModelActor:one:0", "ModelActor:one:1", "ModelActor:one:2", "ModelActor:gang:0"}
+
+    restarted = world.run("restart", "one/1", "gang", "-f", world.file, "--yes", "--format", "json")
+    assert restarted.returncode == 0, restarted.stderr
+    assert {row["outcome"] for row in json.loads(restarted.stdout)["outcomes"]} == {"ready"}
+    after = world.actors()
+    assert {name: row["restarts"] for name, row in after.items()} == {
+        "ModelActor:one:0": 0, "ModelActor:one:1": 1, "ModelActor:one:2": 0, "ModelActor:gang:0": 1}
+    assert {name: (row["id"], row["node"]) for name, row in after.items()} == {
+        name: (row["id"], row["node"]) for name, row in before.items()}
+    assert len(world.engines()) == 5, "an engine each, two of the gang: no process of an old one is left"
+
+    ended = world.run("evict", "one", "gang/0", "--drain", "1s", "--yes", "--format", "json")
+    assert ended.returncode == 0, ended.stderr
+    assert [row["outcome"] for row in json.loads(ended.stdout)["outcomes"]] == ["gone"] * 4
+    assert world.engines() == [], "evict returns when the engines are gone"
+    assert world.actors() == {}
+
+
 def test_a_model_that_another_fleet_runs_is_blocked_and_can_be_adopted(world: World) -> None:
     world.write(model("one", 1, member("--plain", gpus=1)))
     assert world.apply_result()["exitCode"] == 0

@@ -11,7 +11,7 @@ from fleetctl.apply.request import ApplyOptions
 from fleetctl.cli import flags
 from fleetctl.cli.apply.agreement import agreed_to, new_plan_offer
 from fleetctl.cli.apply.follow import attach_to, carry_out
-from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
+from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput, FormatOption
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
 from fleetctl.errors import UsageError
@@ -27,11 +27,6 @@ EPILOG = epilog(
     exit_codes="0 every wanted replica is ready, 1 error before any action, 3 partial: something is blocked, "
                "failed or still starting, 4 refused by policy, 5 another apply holds the lock, 6 the saved plan is "
                "stale or used, 7 --wait-timeout passed, 64 usage, 130 interrupted, 143 terminated")
-
-
-FormatOption = Annotated[
-    ApplyFormat, typer.Option("--format", help="table, json (the result), or jsonl (every event, then the result).")
-]
 PlanArgument = Annotated[str | None, typer.Argument(
     metavar="PLAN", show_default=False, help="A plan saved by `plan --out`; with --attach, the job to follow.")]
 app = command_app()

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from fleetctl.apply.outcome import INTERRUPTED, all_outcomes, final_exit_code
 from fleetctl.cli.console import say, show_report, write_result
@@ -28,6 +30,11 @@ class ApplyFormat(str, Enum):
     TABLE = "table"
     JSON = "json"
     JSONL = "jsonl"
+
+
+FormatOption = Annotated[
+    ApplyFormat, typer.Option("--format", help="table, json (the result), or jsonl (every event, then the result).")
+]
 
 
 class ApplyOutput:

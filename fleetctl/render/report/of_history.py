@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fleetctl.documents.history import History, HistoryEntry, HistoryRun, RunState
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.report.model import Column, Finding, Level, Report, Table, Total
 from fleetctl.render.report.of_outcomes import ORDER, count_outcomes, outcome_tables, replica_text, took_text
 
 STATES: tuple[RunState, ...] = ("ok", "partial", "unknown", "running", "refused")
 UNKNOWN = {"DIED": "died without a summary", "LOG_GONE": "its log is gone"}
+PAST = {"evict": "evicted", "restart": "restarted"}
 PLAN_SHOWN, COMMIT_SHOWN = 8, 7
 LEVEL_OF_STATE: dict[str, Level] = {"unknown": "error", "partial": "error", "refused": "warning", "running": "notice"}
 LEVEL_OF_OUTCOME: dict[str, Level] = {
@@ -93,8 +95,9 @@ def _sentence(history: History, counts: Counter[RunState]) -> str:
 
 def _result(run: HistoryEntry) -> str:
     """Return how the run ended, in the few words a row has room for."""
-    if run.verb == "evict" and run.state == "ok":
-        return f"evicted {run.replica}"
+    if run.state == "ok" and run.verb in PAST:
+        named = run.replicas[0] if len(run.replicas) == 1 else count_of(len(run.replicas), "replica")
+        return f"{PAST[run.verb]} {named}"
     counts = _counts(run)
     if run.state in ("ok", "partial"):
         return (counts or run.message) + (", interrupted" if run.code == "INTERRUPTED" else "")
@@ -128,7 +131,7 @@ def _facts(run: HistoryRun) -> Iterator[tuple[str, str]]:
         "started": (run.started_at or "") + (f", took {took_text(run.seconds)}" if run.seconds is not None else ""),
         "by": run.who or "",
         "CI run": run.run or "",
-        "replica": run.replica or "",
+        "replica": ", ".join(run.replicas),
         "commit": f"{_commit(run)}{branch}" if run.commit else "",
         "files": ", ".join(source.path for source in run.files),
         "plan id": run.plan_id or "",

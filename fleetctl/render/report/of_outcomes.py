@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fleetctl.documents.events import Outcome, ReplicaOutcome
 from fleetctl.render.report.model import Column, Report, Table
 
-ORDER: tuple[Outcome, ...] = ("ready", "starting", "failed", "blocked", "skipped")
+ORDER: tuple[Outcome, ...] = ("ready", "gone", "starting", "failed", "blocked", "skipped")
 REPLICA = Column("replica", "replica", name=True)
 OUTCOME_ROW = (
     REPLICA, Column("outcome", "outcome"), Column("code", "code", name=True, terminal="never"),
@@ -18,10 +18,10 @@ OUTCOME_ROW = (
 REASON_ROW = (REPLICA, Column("outcome", "outcome"), Column("message", "why"))
 
 
-def outcomes_report(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False) -> Report:
-    """Return what an apply prints when it has ended."""
-    return Report(kind="apply", title="Apply", verdict=totals(outcomes, interrupted=interrupted),
-                  tables=outcome_tables(outcomes))
+def outcomes_report(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False, verb: str = "apply") -> Report:
+    """Return what an apply, or another verb, prints when it has ended."""
+    return Report(kind="apply", title=verb.capitalize(), tables=outcome_tables(outcomes),
+                  verdict=totals(outcomes, interrupted=interrupted, verb=verb))
 
 
 def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
@@ -37,12 +37,12 @@ def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
     return tuple(table for table in tables if table.rows)
 
 
-def totals(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False) -> str:
-    """Return the counts in one line; it never counts a removal because there is none."""
+def totals(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False, verb: str = "apply") -> str:
+    """Return the counts in one line; an apply never counts a removal because there is none."""
     counts = count_outcomes(outcomes)
     parts = [f"{counts[kind]} {kind}" for kind in ORDER if counts[kind]]
-    head = "Apply, interrupted" if interrupted else "Apply"
-    return f"{head}: {', '.join(parts) if parts else 'nothing to do'}, 0 removed"
+    head = f"{verb.capitalize()}{', interrupted' if interrupted else ''}"
+    return f"{head}: {', '.join(parts) if parts else 'nothing to do'}{', 0 removed' if verb == 'apply' else ''}"
 
 
 def count_outcomes(outcomes: Sequence[ReplicaOutcome]) -> Counter[str]:

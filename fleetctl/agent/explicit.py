@@ -1,0 +1,71 @@
+"""What the explicit verbs share: their first line, the lock, an outcome per replica, their summary.
+
+Nothing on the way of an apply imports this.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional
+
+import ray
+
+from .events import EVENT_VERSION, EventStream
+from .lock import HeldLock, Interrupted, LockBusy, take_lock
+
+Replica = Mapping[str, Any]
+Outcome = Mapping[str, Any]
+DONE = ("ready", "gone")
+
+
+class Job(NamedTuple):
+    """One run of a verb, once it holds the lock. `stop` is set at SIGTERM: nothing more may be begun."""
+
+    replicas: List[Replica]
+    events: EventStream
+    lock: HeldLock
+    stop: threading.Event
+
+
+def key_of(replica: Replica) -> str:
+    """Return how a replica is written: MODEL/ID."""
+    return f"{replica['model']}/{replica['replicaId']}"
+
+
+def result(replica: Replica, outcome: str, code: Optional[str] = None, message: str = "", **more: Any) -> Outcome:
+    """Return the outcome of one replica."""
+    row = {"model": replica["model"], "replicaId": replica["replicaId"], "outcome": outcome, "nodes": replica["nodes"],
+           "message": message, **more}
+    return {**row, "code": code} if code else row
+
+
+def run_explicit(
+    request: Mapping[str, Any], events: EventStream, lock_name: str, act: Callable[[Job], List[Outcome]]
+) -> int:
+    """Wait until requests have drained, take the lock, act; returns 0 all done, 3 some not, 5 the lock is held."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    events.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}",
+                version=EVENT_VERSION, toolVersion=request["toolVersion"], job=request["job"])
+    drain_s = float(request.get("drain", 0))
+    if drain_s:
+        events.emit("draining", f"waiting {drain_s:g} s for requests to end: `fleetctl endpoints` lists it no more")
+    holder = {**request["holder"], "driver": ray.get_runtime_context().get_job_id()}
+    try:
+        if stop.wait(drain_s):
+            raise Interrupted
+        lock = take_lock(lock_name, holder, float(request["lockTimeout"]), lambda _: None, stop.is_set)
+    except LockBusy as busy:
+        return events.end(5, str(busy), holder=busy.holder)
+    except Interrupted:
+        return events.end(3, "interrupted before anything was begun", interrupted=True)
+    try:
+        outcomes = act(Job(list(request["replicas"]), events, lock, stop))
+    finally:
+        lock.release()
+    done = sum(row["outcome"] in DONE for row in outcomes)
+    code = 0 if done == len(outcomes) else 3
+    events.emit("runSummary", f"{done} of {len(outcomes)} done", level="warning" if code else "info",
+                outcomes=outcomes, exitCode=code, interrupted=stop.is_set())
+    return code

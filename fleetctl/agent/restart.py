@@ -1,0 +1,72 @@
+"""Restart: the explicit verb that ends replicas' engines and starts them again, one replica at a time.
+
+Ray restarts the actor: same name, same nodes, same spec. That uses one of the restarts the model allows, so a replica
+without any left is refused: ending it would be permanent.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, List, Mapping
+
+import ray
+
+from . import cluster
+from .events import EventStream
+from .explicit import Job, Outcome, Replica, key_of, result, run_explicit
+from .failure import decode_failure, kept_failure
+from .mark import actor_name
+
+POLL_S = 0.2
+MARGIN_S = 120.0
+
+
+def run_restart(request: Mapping[str, Any], events: EventStream) -> int:
+    """Restart the named replicas. The lock is one of restarts alone: an apply may go on meanwhile."""
+    return run_explicit(request, events, f"{request['fleet']}/restart", restart_all)
+
+
+def restart_all(job: Job) -> List[Outcome]:
+    """Restart one replica after another, each ready before the next; the first failure ends it."""
+    outcomes: List[Outcome] = []
+    for replica in job.replicas:
+        if outcomes and outcomes[-1]["outcome"] != "ready":
+            outcomes.append(result(replica, "skipped", "NOT_BEGUN", "one before it is not ready: it runs as before"))
+        elif job.stop.is_set():
+            outcomes.append(result(replica, "skipped", "INTERRUPTED", "interrupted: it runs as before"))
+        else:
+            outcomes.append(_restart(replica, job))
+            job.events.emit("replicaRestarted", f"{key_of(replica)}: {outcomes[-1]['outcome']}",
+                            model=replica["model"], replicaId=replica["replicaId"])
+    return outcomes
+
+
+def _restart(replica: Replica, job: Job) -> Outcome:
+    begun = time.monotonic()
+    try:
+        handle = ray.get_actor(actor_name(replica["model"], replica["replicaId"]))
+    except ValueError:
+        return result(replica, "failed", "NOT_FOUND", f"there is no {key_of(replica)}")
+    before = cluster.actor_record(handle._actor_id.hex())
+    if before.restarts_left == 0:
+        return result(replica, "failed", "RESTARTS_USED", f"all its {before.restarts} restarts are used, so ending it "
+                      f"would be permanent: `fleetctl evict {key_of(replica)}`, and the next apply starts another one")
+    job.events.emit("replicaEnding", f"{key_of(replica)} is being restarted", model=replica["model"],
+                    replicaId=replica["replicaId"])
+    ray.kill(handle, no_restart=False)
+    return _await_ready(replica, handle, before.restarts, begun)
+
+
+def _await_ready(replica: Replica, handle: Any, restarts_before: int, begun: float) -> Outcome:
+    deadline = begun + float(replica["startupTimeout"]) + MARGIN_S
+    actor_id = handle._actor_id.hex()
+    while time.monotonic() < deadline:
+        record = cluster.actor_record(actor_id)
+        seconds = round(time.monotonic() - begun, 2)
+        if record.state == "ALIVE" and record.report and record.restarts > restarts_before:
+            return result(replica, "ready", seconds=seconds)
+        if record.state == "DEAD":
+            code, message = kept_failure(actor_id) or decode_failure(record.death)
+            return result(replica, "failed", code, message, seconds=seconds)
+        time.sleep(POLL_S)
+    return result(replica, "starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")

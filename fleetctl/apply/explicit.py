@@ -1,0 +1,75 @@
+"""The explicit verbs from the client's side: a job of the agent for the replicas it names. Apply never imports this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fleetctl.apply import jobs
+from fleetctl.apply.follow import Follower, Wording
+from fleetctl.apply.outcome import raise_if_refused
+from fleetctl.apply.record import Starter, explicit_metadata
+from fleetctl.documents.events import Event, RunSummary
+from fleetctl.errors import ApplyError
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.version import __version__
+
+Verb = Literal["evict", "restart"]
+NOUNS: dict[Verb, str] = {"evict": "eviction", "restart": "restart"}
+MARGIN_S = 120.0
+"""How much longer than its work a verb may take, before the client stops waiting for it."""
+STILL = "`fleetctl status` shows how the replicas are"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedReplica:
+    """A replica to act on. `nodes` are names, for people; `startup_timeout_s` is how long it may take to be ready."""
+
+    model: str
+    replica_id: int
+    nodes: tuple[str, ...]
+    startup_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one run of a verb is to do. All replicas are of one fleet."""
+
+    verb: Verb
+    fleet: str
+    namespace: str
+    replicas: Sequence[NamedReplica]
+    drain_s: float = 0.0
+    lock_timeout_s: float = 0.0
+
+    @property
+    def longest_s(self) -> float:
+        """How long it may take in all: restarts come one after another."""
+        work = sum(one.startup_timeout_s + MARGIN_S for one in self.replicas) if self.verb == "restart" else 0.0
+        return self.drain_s + self.lock_timeout_s + work + MARGIN_S
+
+
+def run_explicit(
+    client: DashboardClient, order: Order, job: str, starter: Starter, relay: Callable[[Event], None],
+    patience: jobs.Patience | None = None,
+) -> RunSummary:
+    """Carry out the order and return its summary; raises LockHeld, ApplyError and WaitTimeout."""
+    metadata = explicit_metadata(order.fleet, order.namespace, [f"{one.model}/{one.replica_id}"
+                                                                for one in order.replicas], starter)
+    jobs.submit(client, jobs.Submission(job, order.verb, order.namespace, metadata, STILL),
+                _request(order, job, starter.name), patience)
+    wording = Wording(NOUNS[order.verb], afterwards=STILL, died=f"{STILL}; then {order.verb} what is left")
+    for event in Follower(client, job, wording, wait_timeout_s=order.longest_s).events():
+        if isinstance(event, RunSummary):
+            raise_if_refused(event)
+            return event
+        relay(event)
+    raise ApplyError("the agent's events ended without a summary")
+
+
+def _request(order: Order, job: str, who: str) -> dict[str, Any]:
+    replicas = [{"model": one.model, "replicaId": one.replica_id, "nodes": list(one.nodes),
+                 "startupTimeout": one.startup_timeout_s} for one in order.replicas]
+    return {"fleet": order.fleet, "replicas": replicas, "drain": order.drain_s, "lockTimeout": order.lock_timeout_s,
+            "job": job, "holder": {"job": job, "who": who}, "toolVersion": __version__}

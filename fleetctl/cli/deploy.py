@@ -1,0 +1,51 @@
+"""`fleetctl deploy MODEL`: an apply of one model of which nothing runs yet."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fleetctl.cli import flags
+from fleetctl.cli.apply.output import ApplyFormat, FormatOption
+from fleetctl.cli.apply.scaled import ModelArgument, StartFlags, apply_scaled
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.process import this_invocation
+from fleetctl.documents.fleet import MAX_REPLICAS
+from fleetctl.documents.quantity import count_of
+from fleetctl.errors import FleetctlError
+from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.scaling import look_up
+
+EPILOG = epilog(
+    "fleetctl deploy openai-community/gpt2 -f fleets/demo.yaml",
+    "fleetctl deploy openai-community/gpt2 --replicas 1 -f fleets/demo.yaml",
+    exit_codes="0 all are ready, 1 error before any action, or replicas are live already, 3 partial, 4 refused by "
+               "policy, 5 another apply holds the lock, 64 usage, 130 interrupted")
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def deploy(
+    model: ModelArgument,
+    files: flags.Files,
+    replicas: Annotated[int | None, flags.option(
+        "--replicas", metavar="N", min=1, max=MAX_REPLICAS,
+        help="How many to start. [default: as many as the file wants]")] = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    yes: flags.Yes = False,
+    force: flags.Force = False,
+    lock_timeout: flags.LockTimeout = 0,
+    wait_timeout: flags.WaitTimeout = None,
+    output_format: FormatOption = ApplyFormat.TABLE,
+) -> int:
+    """Start the first replicas of a model of the fleet file.
+
+    It is refused where any replica of the model is live.
+    """
+    invocation, where = this_invocation(), Where(None, address, namespace)
+    found = look_up(invocation, files, model, where)
+    if found.live:
+        raise FleetctlError(f"{model} has {count_of(found.live, 'live replica')}",
+                            hint=f"`fleetctl scale {model} --replicas N` starts more")
+    start = StartFlags(files, where, yes, force, lock_timeout, wait_timeout, output_format)
+    return apply_scaled(invocation, found, replicas if replicas is not None else found.wanted, start)

@@ -1,0 +1,129 @@
+"""What `evict` and `restart` share: the question that names every replica, the run, and its result."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from fleetctl.apply.explicit import NamedReplica, Order, Verb, run_explicit
+from fleetctl.apply.outcome import final_exit_code
+from fleetctl.cli.console import confirm, say, show_report, write_result
+from fleetctl.cli.flags import OutputFormat
+from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.documents.canonical import indented_json
+from fleetctl.documents.events import ReplicaOutcome, RunSummary
+from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
+from fleetctl.documents.quantity import count_of
+from fleetctl.errors import PolicyRefused
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.inventory.read import Live
+from fleetctl.planner.policy import policy_at, protecting
+from fleetctl.render.replica_text import node_text, replica_name, status_word
+from fleetctl.render.report.of_outcomes import outcomes_report
+from fleetctl.render.visible import visible
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")]
+USUAL_STARTUP_S = 1800.0
+"""How long a model may take to start of which no file says it."""
+LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a person asked for: the verb, its question's first word, and its flags."""
+
+    verb: Verb
+    asks: str
+    yes: bool
+    dry_run: bool
+    output_format: OutputFormat
+    lock_timeout_s: float
+    drain_s: float = 0.0
+
+
+def refuse_protected(fleet: ResolvedFleet | None, chosen: Sequence[Replica]) -> None:
+    """Raise PolicyRefused when the fleet file that was given protects one of the models."""
+    for replica in chosen if fleet else ():
+        pattern = protecting(fleet.policy.protected_models, replica.model) if fleet else None
+        if fleet and pattern is not None:
+            raise PolicyRefused(f"{replica_name(replica.model, replica.replica_id)} stays: "
+                                f"{policy_at(fleet, 'protectedModels', pattern)} protects it",
+                                hint="no flag lifts this; change spec.policy in a review of its own")
+
+
+def carry_out(
+    wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
+) -> int:
+    """List the replicas, ask, act, show the result; returns the exit code."""
+    names = {node.id: node.name for node in seen.nodes}
+    described = [(replica_name(one.model, one.replica_id), _describe(one, seen, names)) for one in chosen]
+    if len(chosen) > 1 or wanted.dry_run:
+        for name, text in described[:LISTED]:
+            say(wanted.asks.lower(), f"{name} ({text})")
+        if len(described) > LISTED:
+            say(wanted.asks.lower(), f"and {len(described) - LISTED} more")
+    for note in _afterwards(wanted.verb, seen, chosen, fleet):
+        say("note", note)
+    if wanted.dry_run:
+        say("note", "--dry-run: nothing was done")
+        return 0
+    what = f"{described[0][0]} ({described[0][1]})" if len(chosen) == 1 else f"these {len(chosen)} replicas"
+    if not confirm(f"{wanted.asks} {what}?", yes=wanted.yes):
+        say("note", "nothing was done")
+        return 1
+    return _show([summary for order in _orders(wanted, source, chosen, names, fleet)
+                  for summary in [run_explicit(source.client, order, new_job_id(wanted.verb), starter(os.environ),
+                                               lambda event: say("note", event.message)
+                                               if event.type == "draining" else None)]], wanted)
+
+
+def _orders(
+    wanted: Wanted, source: Live, chosen: Sequence[Replica], names: dict[str, str], fleet: ResolvedFleet | None
+) -> Iterator[Order]:
+    """Yield an order per fleet: each has a lock of its own."""
+    timeouts = {model.key: model.startup_timeout_s for model in fleet.models} if fleet else {}
+    by_fleet: defaultdict[str, list[NamedReplica]] = defaultdict(list)
+    for one in chosen:
+        nodes = tuple(dict.fromkeys(names.get(member.node_id or "", "") for member in one.members))
+        by_fleet[one.fleet or ""].append(NamedReplica(
+            one.model, one.replica_id or 0, tuple(filter(None, nodes)), timeouts.get(one.model, USUAL_STARTUP_S)))
+    for name, replicas in by_fleet.items():
+        yield Order(wanted.verb, name, source.namespace, replicas, wanted.drain_s, wanted.lock_timeout_s)
+
+
+def _show(summaries: Sequence[RunSummary], wanted: Wanted) -> int:
+    outcomes: list[ReplicaOutcome] = [row for summary in summaries for row in summary.outcomes]
+    interrupted = any(summary.interrupted for summary in summaries)
+    code = final_exit_code(outcomes, interrupted=interrupted)
+    if wanted.output_format is OutputFormat.JSON:
+        last = summaries[-1].model_copy(update={"outcomes": outcomes, "exit_code": code})
+        write_result(indented_json(last))
+    else:
+        show_report(outcomes_report(outcomes, interrupted=interrupted, verb=wanted.verb))
+    return code
+
+
+def _describe(replica: Replica, seen: Inventory, names: dict[str, str]) -> str:
+    return (f"fleet {visible(replica.fleet or '')}, {status_word(replica, dead_node_ids(seen))}, "
+            f"on {node_text(replica, names)}")
+
+
+def _afterwards(
+    verb: Verb, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
+) -> Iterator[str]:
+    """Say what the next apply of the file makes of it."""
+    if verb != "evict" or fleet is None:
+        return
+    dead, ended = dead_node_ids(seen), {(one.model, one.replica_id) for one in chosen}
+    left = Counter(one.model for one in seen.replicas
+                   if is_live(one, dead) and (one.model, one.replica_id) not in ended)
+    for model in fleet.models:
+        if any(one.model == model.key for one in chosen):
+            again = model.replicas - left[model.key]
+            yield (f"{model.key}: the fleet file wants {model.replicas}, {left[model.key]} stay"
+                   + (f"; the next apply starts {count_of(again, 'replica')}" if again > 0 else ""))

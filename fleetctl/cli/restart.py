@@ -1,0 +1,52 @@
+"""`fleetctl restart`: the explicit verb that starts engines again where they are, one replica after another."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.explicit import DryRun, Wanted, carry_out, refuse_protected
+from fleetctl.cli.process import this_invocation
+from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, named_replicas
+from fleetctl.errors import UsageError
+from fleetctl.inventory.read import read_inventory
+from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source
+from fleetctl.workflow.invocation import Where
+
+EPILOG = epilog(
+    "fleetctl restart openai-community/gpt2/2",
+    "fleetctl restart openai-community/gpt2   # all its replicas",
+    exit_codes="0 all are ready again, 1 error, or there is no such replica of ours, 3 some are not ready, 4 protected "
+               "by the fleet's policy, 5 another restart runs, 64 usage")
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def restart(
+    replicas: ReplicaArguments = None,
+    replica_id: ReplicaId = None,
+    files: flags.ClusterFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    dry_run: DryRun = False,
+    yes: flags.Yes = False,
+    lock_timeout: flags.LockTimeout = 0,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
+) -> int:
+    """Start engines again where they are, one replica after another.
+
+    Id, nodes and spec stay. Each is ready before the next; the first that does not become ready ends it. It uses one of
+    the restarts that the model allows (`restart.max`); a replica without any left is refused. Apply changes specs.
+    """
+    if not replicas:
+        raise UsageError("name the replicas to restart", hint="write MODEL/ID or MODEL")
+    invocation = this_invocation()
+    fleet = fleet_of(invocation, files)
+    where = Where(None, address, namespace)
+    with closing(live_source(invocation, where, cluster_of(fleet), or_inventory=False)) as source:
+        seen = read_inventory(source)
+        chosen = named_replicas(seen, replicas, replica_id)
+        refuse_protected(fleet, chosen)
+        wanted = Wanted("restart", "Restart", yes, dry_run, output_format, lock_timeout)
+        return carry_out(wanted, source, seen, chosen, fleet)

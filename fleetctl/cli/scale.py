@@ -1,0 +1,58 @@
+"""`fleetctl scale MODEL --replicas N`: an apply of one model, up to a number that the command line gives."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fleetctl.cli import flags
+from fleetctl.cli.apply.output import ApplyFormat, FormatOption
+from fleetctl.cli.apply.scaled import ModelArgument, StartFlags, apply_scaled
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say
+from fleetctl.cli.process import this_invocation
+from fleetctl.documents.fleet import MAX_REPLICAS
+from fleetctl.errors import UsageError
+from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.scaling import look_up
+
+EPILOG = epilog(
+    "fleetctl scale openai-community/gpt2 --replicas 5 -f fleets/demo.yaml",
+    "fleetctl scale openai-community/gpt2 --scale-up 2 -f fleets/demo.yaml",
+    exit_codes="0 so many are ready, 1 error before any action, 3 partial, 4 refused by policy, 5 another apply holds "
+               "the lock, 64 usage, 130 interrupted")
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def scale(
+    model: ModelArgument,
+    files: flags.Files,
+    replicas: Annotated[int | None, flags.option(
+        "--replicas", metavar="N", min=0, max=MAX_REPLICAS, help="At least this many in all.")] = None,
+    scale_up: Annotated[int | None, flags.option(
+        "--scale-up", metavar="N", min=1, max=MAX_REPLICAS, help="This many more than are live now.")] = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    yes: flags.Yes = False,
+    force: flags.Force = False,
+    lock_timeout: flags.LockTimeout = 0,
+    wait_timeout: flags.WaitTimeout = None,
+    output_format: FormatOption = ApplyFormat.TABLE,
+) -> int:
+    """Start replicas of a model until so many run; never fewer.
+
+    The model is one of the fleet file, which stays as it is: where it wants fewer, the surplus is kept and reported.
+    """
+    if (replicas is None) == (scale_up is None):
+        raise UsageError("give either --replicas N or --scale-up N")
+    invocation, where = this_invocation(), Where(None, address, namespace)
+    found = look_up(invocation, files, model, where)
+    number = replicas if replicas is not None else found.live + (scale_up or 0)
+    if number <= found.live:
+        say("note", f"{model}: {found.live} are live, {number} wanted; nothing to start. Scale never takes any "
+                    "away: `fleetctl evict` does")
+    elif number > found.wanted:
+        say("note", f"{model}: the fleet file wants {found.wanted}; change it there, or the next plan calls "
+                    f"{number - found.wanted} of them surplus, and keeps them")
+    start = StartFlags(files, where, yes, force, lock_timeout, wait_timeout, output_format)
+    return apply_scaled(invocation, found, number, start)

@@ -1,0 +1,51 @@
+"""`scale` and `deploy`: the number of replicas of one model comes from the command line, all else from the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from fleetctl.documents.inventory import dead_node_ids, is_live
+from fleetctl.documents.nearest import did_you_mean
+from fleetctl.errors import InventoryError, UsageError
+from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
+from fleetctl.inventory.read import read_inventory
+from fleetctl.workflow.cluster import inventory_source
+from fleetctl.workflow.invocation import Invocation, Where
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """A model of the fleet file, how many replicas the file wants, and how many are live."""
+
+    loaded: LoadedFleet
+    model: str
+    wanted: int
+    live: int
+
+    def to(self, replicas: int) -> LoadedFleet:
+        """Return the fleet with this many replicas of the model wanted."""
+        fleet = self.loaded.sound()
+        models = tuple(replace(one, replicas=replicas) if one.key == self.model else one for one in fleet.models)
+        return replace(self.loaded, fleet=replace(fleet, models=models))
+
+
+def look_up(invocation: Invocation, files: Sequence[str], model: str, where: Where) -> Scaling:
+    """Return the model of the fleet file and its live count; raises UsageError when the file has no such model."""
+    loaded = inspect_fleet(files, stdin=invocation.stdin)
+    fleet = loaded.sound()
+    found = next((one for one in fleet.models if one.key == model), None)
+    if found is None:
+        raise UsageError(f"the fleet file has no model {model}",
+                         hint=did_you_mean(model, [one.key for one in fleet.models])
+                         or "its shape comes from the file: add it there first")
+    with closing(inventory_source(invocation, where, fleet.cluster)) as source:
+        seen = read_inventory(source)
+    if not seen.complete:
+        raise InventoryError("the inventory is not complete, so it is not known how many replicas are live",
+                             hint="`fleetctl inventory` shows what could be read")
+    dead = dead_node_ids(seen)
+    live = sum(one.model == model and one.replica_id is not None and one.fleet is not None and is_live(one, dead)
+               for one in seen.replicas)
+    return Scaling(loaded, model, found.replicas, live)

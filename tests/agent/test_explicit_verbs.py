@@ -1,0 +1,142 @@
+"""Evict and restart without Ray: only what is named is touched, and every end has its exit code and its sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fleetctl.agent import evict, explicit, restart
+from fleetctl.agent.cluster import ActorRecord
+from fleetctl.agent.events import EventStream
+from fleetctl.agent.lock import LockBusy
+
+REQUEST = {"toolVersion": "1", "job": "j", "holder": {}, "fleet": "lab", "lockTimeout": 0}
+
+
+class Played:
+    """A cluster of actors. A killed one is gone, or comes up again one restart later; `broken` ones end for good."""
+
+    def __init__(self) -> None:
+        self.records = {f"ModelActor:org/m:{number}": ActorRecord("ALIVE", True, "{}", "", 0, 2) for number in range(4)}
+        self.calls: list[str] = []
+        self.broken: set[str] = set()
+        self.old: set[str] = set()
+
+    def get_actor(self, name: str) -> Any:
+        if name not in self.records:
+            raise ValueError
+        handle = SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: name), name=name)
+        if name not in self.old:
+            handle.leave = SimpleNamespace(remote=lambda: self.calls.append(f"leave {name}") or name)
+        return handle
+
+    def kill(self, handle: Any, *, no_restart: bool) -> None:
+        self.calls.append(f"{'end' if no_restart else 'restart'} {handle.name}")
+        before = self.records.pop(handle.name)
+        if handle.name in self.broken:
+            self.records[handle.name] = before._replace(state="DEAD", death="it is broken")
+        elif not no_restart:
+            self.records[handle.name] = before._replace(
+                restarts=before.restarts + 1, restarts_left=before.restarts_left - 1)
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+    cluster = Played()
+    ray = SimpleNamespace(
+        __version__="2", get_actor=cluster.get_actor, kill=cluster.kill, wait=lambda *_, **__: None,
+        get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "01"))
+    for module in (evict, explicit, restart):
+        monkeypatch.setattr(module, "ray", ray)
+    for module in (evict, restart):
+        monkeypatch.setattr(module.cluster, "actor_record", lambda actor_id: cluster.records[actor_id])
+    monkeypatch.setattr(evict.cluster, "taken_names", lambda: set(cluster.records))
+    monkeypatch.setattr(restart, "kept_failure", lambda _: None)
+    monkeypatch.setattr(explicit, "take_lock", lambda *_: SimpleNamespace(
+        release=lambda: cluster.calls.append("release")))
+    return cluster
+
+
+@pytest.fixture
+def run(played: Played, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+    def running(verb: Callable[..., int], *ids: int, **more: Any) -> dict[str, Any]:
+        replicas = [{"model": "org/m", "replicaId": number, "nodes": ["a"], "startupTimeout": 5} for number in ids]
+        code = verb({**REQUEST, "replicas": replicas, **more}, EventStream())
+        last: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert (last["type"], last["exitCode"]) == ("runSummary", code)
+        last["rows"] = [(row["replicaId"], row["outcome"], row.get("code")) for row in last["outcomes"]]
+        return last
+
+    return running
+
+
+def test_evict_ends_what_is_named_engines_first(played: Played, run: Any) -> None:
+    played.old.add("ModelActor:org/m:2")
+    assert run(evict.run_evict, 0, 2)["rows"] == [(0, "gone", None), (2, "gone", None)]
+    assert played.calls == ["leave ModelActor:org/m:0", "end ModelActor:org/m:0", "end ModelActor:org/m:2",
+                            "release", "release"]
+    assert set(played.records) == {"ModelActor:org/m:1", "ModelActor:org/m:3"}
+
+
+def test_one_that_is_still_starting_is_not_asked_to_leave(played: Played, run: Any) -> None:
+    played.records["ModelActor:org/m:0"] = ActorRecord("PENDING_CREATION", True, "", "")
+    assert run(evict.run_evict, 0)["exitCode"] == 0
+    assert played.calls[0] == "end ModelActor:org/m:0"
+
+
+def test_what_does_not_exist_is_not_found_and_the_rest_is_done(played: Played, run: Any) -> None:
+    last = run(evict.run_evict, 7, 1)
+    assert (last["exitCode"], last["rows"]) == (3, [(7, "failed", "NOT_FOUND"), (1, "gone", None)])
+    assert run(restart.run_restart, 7)["rows"] == [(7, "failed", "NOT_FOUND")]
+
+
+def test_restart_goes_one_by_one_and_keeps_the_id(played: Played, run: Any) -> None:
+    last = run(restart.run_restart, 0, 1)
+    assert (last["exitCode"], last["rows"]) == (0, [(0, "ready", None), (1, "ready", None)])
+    assert played.calls == ["restart ModelActor:org/m:0", "restart ModelActor:org/m:1", "release"]
+    assert len(played.records) == 4
+
+
+def test_the_first_that_does_not_come_back_ends_a_restart(played: Played, run: Any) -> None:
+    played.broken.add("ModelActor:org/m:1")
+    last = run(restart.run_restart, 0, 1, 2)
+    assert (last["exitCode"], last["rows"]) == (3, [
+        (0, "ready", None), (1, "failed", "REPLICA_DIED"), (2, "skipped", "NOT_BEGUN")])
+    assert "restart ModelActor:org/m:2" not in played.calls
+
+
+def test_one_without_a_restart_left_is_not_touched(played: Played, run: Any) -> None:
+    played.records["ModelActor:org/m:0"] = ActorRecord("ALIVE", True, "{}", "", 2, 0)
+    last = run(restart.run_restart, 0)
+    assert (last["exitCode"], last["rows"]) == (3, [(0, "failed", "RESTARTS_USED")])
+    assert played.calls == ["release"]
+
+
+@pytest.mark.parametrize("verb", [evict.run_evict, restart.run_restart])
+def test_a_busy_lock_is_5_and_touches_nothing(
+        played: Played, run: Any, monkeypatch: pytest.MonkeyPatch, verb: Any) -> None:
+    def busy(name: str, *_: Any) -> None:
+        raise LockBusy(name, {"job": "j9"})
+
+    monkeypatch.setattr(explicit, "take_lock", busy)
+    last = run(verb, 0)
+    assert last["exitCode"] == 5
+    assert "is held by job j9" in last["message"]
+    assert played.calls == []
+
+
+def test_an_interrupt_while_requests_drain_ends_nothing(
+        played: Played, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped:
+        def wait(self, seconds: float) -> bool:
+            assert seconds == 30
+            return True
+
+    monkeypatch.setattr(explicit.threading, "Event", Stopped)
+    last = run(evict.run_evict, 0, drain=30)
+    assert (last["exitCode"], last["interrupted"]) == (3, True)
+    assert played.calls == []

@@ -1,0 +1,68 @@
+"""The explicit verbs from the client's side: one job that names its replicas, and a summary of each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cluster_stand_in import ClusterStandIn, event
+
+from fleetctl.apply.explicit import NamedReplica, Order, run_explicit
+from fleetctl.apply.record import Starter
+from fleetctl.documents.events import Event, RunSummary
+from fleetctl.errors import ApplyError, LockHeld
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.version import __version__
+
+REPLICAS = (NamedReplica("org/m:1", 3, ("node-a",), 60), NamedReplica("org/m:1", 4, ("node-b", "node-c"), 60))
+
+
+def answer(cluster: ClusterStandIn, code: int, message: str, *outcomes: dict) -> None:
+    last = event(1, "runSummary", message, outcomes=list(outcomes), exitCode=code)
+    cluster.on_submit = lambda _: [("SUCCEEDED" if code == 0 else "FAILED",
+                                    event(0, "version") + event(0, "draining", "waiting") + last)]
+
+
+def evict(client: DashboardClient, seen: list[Event] | None = None) -> RunSummary:
+    order = Order("evict", "lab", "ns", REPLICAS, drain_s=20, lock_timeout_s=30)
+    return run_explicit(client, order, "j", Starter("ann@laptop"), (seen if seen is not None else []).append)
+
+
+def test_the_agent_is_asked_to_end_the_replicas_by_name(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    answer(cluster, 3, "1 of 2 done", {"model": "org/m:1", "replicaId": 3, "outcome": "gone"},
+           {"model": "org/m:1", "replicaId": 4, "outcome": "failed", "code": "NOT_FOUND"})
+    seen: list[Event] = []
+    summary = evict(client, seen)
+    assert [(row.replica_id, row.outcome, row.code) for row in summary.outcomes] == [
+        (3, "gone", None), (4, "failed", "NOT_FOUND")]
+    assert [one.type for one in seen] == ["version", "draining"]
+    assert cluster.request_of("j") == {
+        "fleet": "lab", "drain": 20, "lockTimeout": 30, "job": "j", "holder": {"job": "j", "who": "ann@laptop"},
+        "toolVersion": __version__, "replicas": [
+            {"model": "org/m:1", "replicaId": 3, "nodes": ["node-a"], "startupTimeout": 60},
+            {"model": "org/m:1", "replicaId": 4, "nodes": ["node-b", "node-c"], "startupTimeout": 60}]}
+    assert cluster.jobs["j"].body["entrypoint"].endswith("start.sh evict j-request ns")
+    metadata = cluster.jobs["j"].body["metadata"]
+    assert json.loads(metadata.pop("replicas")) == ["org/m:1/3", "org/m:1/4"]
+    assert metadata == {"tool": "fleetctl", "verb": "evict", "fleet": "lab", "namespace": "ns", "who": "ann@laptop",
+                        "toolVersion": __version__}
+
+
+def test_while_an_apply_creates_nothing_is_evicted(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    answer(cluster, 5, "the lock of fleet lab is held by job k")
+    with pytest.raises(LockHeld, match="held by job k") as caught:
+        evict(client)
+    assert "--lock-timeout" in (caught.value.hint or "")
+
+
+def test_an_agent_that_could_not_begin_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    answer(cluster, 1, "no request came within 60 s")
+    with pytest.raises(ApplyError, match="no request came"):
+        evict(client)
+
+
+def test_an_agent_that_died_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    cluster.on_submit = lambda _: [("FAILED", event(0, "version"))]
+    with pytest.raises(ApplyError, match="without a summary") as caught:
+        evict(client)
+    assert "then evict what is left" in (caught.value.hint or "")

@@ -1,0 +1,88 @@
+"""`fleetctl scale` and `fleetctl deploy`: an apply of one model to a number from the command line, never to fewer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn, all_ready
+
+MODEL = "org/one"
+
+
+@pytest.fixture
+def obeying(cluster: ClusterStandIn) -> ClusterStandIn:
+    cluster.on_submit = all_ready
+    return cluster
+
+
+def created(cluster: ClusterStandIn) -> list[str]:
+    return [action["id"] for job in cluster.jobs for action in cluster.request_of(job)["plan"]["actions"]]
+
+
+def test_scale_starts_as_many_as_are_missing_of_this_model_alone(
+        cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+    obeying.add_replica(MODEL, 4, obeying.nodes[0]["node_id"], gpus=0)
+    shown = cli("scale", MODEL, "--replicas", "3", "-f", fleet_file, "--yes", "--format", "json")
+    assert shown.code == 0, shown.err
+    assert created(obeying) == [f"{MODEL}/5", f"{MODEL}/6"]
+    assert [row["outcome"] for row in json.loads(shown.out)["outcomes"]] == ["ready", "ready"]
+
+
+def test_scale_up_is_made_absolute_before_anything_happens(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+    obeying.add_replica(MODEL, 0, obeying.nodes[0]["node_id"], gpus=0)
+    assert cli("scale", MODEL, "--scale-up", "2", "-f", fleet_file, "--yes").code == 0
+    [job] = obeying.jobs
+    assert {action["wanted"] for action in obeying.request_of(job)["plan"]["actions"]} == {3}
+
+
+def test_fewer_is_no_operation_and_says_so(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+    for replica_id in range(3):
+        obeying.add_replica(MODEL, replica_id, obeying.nodes[0]["node_id"], gpus=0)
+    shown = cli("scale", MODEL, "--replicas", "1", "-f", fleet_file, "--yes")
+    assert shown.code == 0
+    assert "3 are live, 1 wanted; nothing to start" in shown.err
+    assert obeying.writes() == []
+
+
+def test_more_than_the_file_wants_is_said(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+    shown = cli("scale", MODEL, "--replicas", "6", "-f", fleet_file, "--yes")
+    assert "the next plan calls" in shown.err
+    assert "surplus, and keeps them" in shown.err
+
+
+def test_deploy_is_refused_where_anything_of_the_model_is_live(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+    obeying.add_replica(MODEL, 0, obeying.nodes[0]["node_id"], state="PENDING_CREATION", gpus=0)
+    shown = cli("deploy", MODEL, "-f", fleet_file, "--yes")
+    assert shown.code == 1
+    assert f"{MODEL} has 1 live replica" in shown.err
+    assert f"fleetctl scale {MODEL} --replicas N" in shown.err
+    assert obeying.writes() == []
+
+
+def test_deploy_starts_what_the_file_wants_or_what_is_asked(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+    assert cli("deploy", MODEL, "--replicas", "1", "-f", fleet_file, "--yes").code == 0
+    assert created(obeying) == [f"{MODEL}/0"]
+
+
+def test_what_does_not_fit_is_not_enough(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+    shown = cli("deploy", MODEL, "--replicas", "5000", "-f", fleet_file, "--yes")
+    assert shown.code == 3
+    assert "blocked" in shown.out
+
+
+@pytest.mark.parametrize("command", ["scale", "deploy"])
+def test_a_model_that_the_file_does_not_have_is_named_with_the_nearest(
+        cli, obeying: ClusterStandIn, fleet_file: Path, command: str) -> None:
+    shown = cli(command, "org/on", "--replicas", "1", "-f", fleet_file, "--yes")
+    assert shown.code == 64
+    assert "the fleet file has no model org/on" in shown.err
+    assert MODEL in shown.err
+    assert obeying.writes() == []
+
+
+def test_an_inventory_that_is_not_whole_starts_nothing(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+    obeying.refusals["GET", "/api/version"] = [(500, "")] * 10
+    assert cli("scale", MODEL, "--scale-up", "1", "-f", fleet_file, "--yes").code == 1
+    assert obeying.writes() == []
