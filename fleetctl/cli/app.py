@@ -29,6 +29,7 @@ COMMANDS = {
     "map": Listed("map", "Draw which replica holds which card."),
     "apply": Listed("apply.command", "Start what is missing, as far as it fits, until it is ready."),
     "status": Listed("status", "Show every replica: its state, its nodes, its address."),
+    "endpoints": Listed("endpoints", "Show where each model is served now."),
     "history": Listed("history", "Show what was applied, restarted or evicted, and how it ended."),
     "logs": Listed("logs", "Show the output of one replica's engines."),
     "deploy": Listed("deploy", "Start the first replicas of a model of the fleet file."),

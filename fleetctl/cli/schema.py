@@ -32,6 +32,7 @@ class SchemaName(str, Enum):
     PLACEMENT_MAP = "placement-map"
     RENDERED_FLEET = "rendered-fleet"
     HISTORY = "history"
+    ENDPOINTS = "endpoints"
     HISTORY_RUN = "history-run"
 
 

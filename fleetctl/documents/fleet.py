@@ -109,6 +109,17 @@ class ModelDefaults(Authored):
     )
 
 
+class Serving(Authored):
+    """How `fleetctl endpoints` lists a model. It changes no replica."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        None, description="the name that clients ask for; default: the model key")
+    path: Annotated[str, Field(pattern="^/")] = Field("/v1", description="the path of the API below an endpoint")
+    groups: list[str] | None = Field(None, description="only these worker groups; default: all")
+    weight: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="the weight of each endpoint, where a load "
+                                                                        "balancer knows weights")
+
+
 class Model(ModelDefaults):
     """One model: how many replicas at least, and the shape of one."""
 
@@ -119,6 +130,7 @@ class Model(ModelDefaults):
     workers: Annotated[list[WorkerGroup], Field(min_length=1, max_length=64)] = Field(
         description="the worker groups of one replica"
     )
+    serving: Serving = Field(default_factory=Serving, description="how its endpoints are listed")
 
 
 class Reserve(Authored):

@@ -99,6 +99,7 @@ class Replica(Stored):
     fleet: str | None = Field(None, description="the fleet whose mark it carries; null = unmanaged")
     spec_hash: str | None = None
     actor_id: str | None = None
+    draining: bool = Field(False, description="an eviction waits for its requests to end")
     restarts: int = Field(0, description="how many times Ray has restarted it since it was created")
     members: list[ReplicaMember] = Field(default_factory=list)
     constructed: bool = Field(

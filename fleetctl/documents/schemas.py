@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from fleetctl.documents.capacity import Capacity
 from fleetctl.documents.difference import FleetDiff
+from fleetctl.documents.endpoints import Endpoints
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.fleet import FleetDocument
 from fleetctl.documents.history import History, HistoryRun
@@ -101,6 +102,7 @@ _GENERATORS: dict[str, Callable[[], JsonSchema]] = {
     "what-if": lambda: _of(WhatIf, "fleetctl what-if", "serialization"),
     "placement-map": lambda: _of(PlacementMap, "fleetctl map", "serialization"),
     "rendered-fleet": lambda: _of(RenderedFleet, "fleetctl render", "serialization"),
+    "endpoints": lambda: _of(Endpoints, "fleetctl endpoints", "serialization"),
     "history": lambda: _of(History, "fleetctl history", "serialization"),
     "history-run": lambda: _of(HistoryRun, "fleetctl history show", "serialization"),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleetctl.documents.fleet import Cluster, NodePolicy, Placement, Policy, Restart, WorkerGroup
+from fleetctl.documents.fleet import Cluster, NodePolicy, Placement, Policy, Restart, Serving, WorkerGroup
 from fleetctl.documents.plan import FleetSource
 from fleetctl.documents.position import Position
 
@@ -24,6 +24,7 @@ class ResolvedModel:
     workers: tuple[WorkerGroup, ...]
     spec_hash: str
     source: Position
+    serving: Serving = field(default_factory=Serving)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fleetctl.documents.nearest import nearest
 from fleetctl.fleetfile.raw import Raw, repeated
 from fleetctl.fleetfile.rules_group import (
     MAX_MEMBERS_PER_REPLICA,
@@ -31,6 +32,7 @@ def check_model(model: Raw) -> Iterator[Problem]:
             yield from _unused_probes(member)
             yield from _fixed_ports(model, group, member)
     yield from _size(model, groups)
+    yield from _serving(model, groups)
     yield from _placement(model, groups)
 
 
@@ -39,6 +41,15 @@ def _size(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
     if members > MAX_MEMBERS_PER_REPLICA:
         yield model.problem("FL054", f"one replica would have {members} members", key="workers", on_key=True,
                             allowed=f"at most {MAX_MEMBERS_PER_REPLICA}")
+
+
+def _serving(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
+    names = [name for group in groups if (name := group.text("name"))]
+    serving = model.child("serving")
+    for name in serving.get("groups") or () if isinstance(serving.get("groups"), list) else ():
+        if isinstance(name, str) and name not in names:
+            yield serving.problem("FL059", f'no group of this model is called "{name}"', key="groups",
+                                  allowed=", ".join(names), suggestion=nearest(name, names))
 
 
 def _placement(model: Raw, groups: list[Raw]) -> Iterator[Problem]:

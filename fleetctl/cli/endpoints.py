@@ -1,0 +1,178 @@
+"""`fleetctl endpoints`: where each model is served now, for people and as the configuration of load balancers."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say, show_report, write_document
+from fleetctl.cli.process import refuse_two_readers, this_invocation
+from fleetctl.documents.endpoints import Endpoints, ServedModel
+from fleetctl.documents.quantity import count_of
+from fleetctl.errors import FleetctlError, InventoryError, UsageError
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.inventory.endpoint_check import answering
+from fleetctl.inventory.read import read_inventory
+from fleetctl.planner.endpoints import endpoints_of
+from fleetctl.render.endpoint_formats import FORMATS
+from fleetctl.render.report.of_endpoints import endpoints_report
+from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source
+from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
+
+EPILOG = epilog(
+    "fleetctl endpoints -f fleets/demo.yaml",
+    "fleetctl endpoints -f fleets/demo.yaml --format litellm --out litellm.yaml",
+    "fleetctl endpoints --format prometheus --out targets.json --follow",
+    exit_codes="0 listed, 1 error, or something could not be read, 64 usage, 130 Ctrl-C, 143 terminated")
+MODE = 0o644
+app = command_app()
+
+
+class EndpointFormat(str, Enum):
+    """What `endpoints` writes."""
+
+    TABLE = "table"
+    JSON = "json"
+    LITELLM = "litellm"
+    PROMETHEUS = "prometheus"
+    ENVOY = "envoy"
+    NGINX = "nginx"
+    VLLM_ROUTER = "vllm-router"
+
+
+@app.command(epilog=EPILOG)
+def endpoints(
+    files: flags.OwnFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: flags.Inventory = None,
+    output_format: Annotated[EndpointFormat, typer.Option("--format", help="What to write.")] = EndpointFormat.TABLE,
+    out: Annotated[Path | None, flags.option(
+        "--out", "-o", metavar="FILE", dir_okay=False, help="Write to this file, in one step.")] = None,
+    check: Annotated[bool, typer.Option(
+        "--check", help="Ask each endpoint once, and leave out those that do not answer.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep the file of --out up to date, until Ctrl-C.")] = False,
+    interval: Annotated[float, flags.option(
+        "--interval", metavar="DURATION", parser=flags.expiry_duration,
+        help="How often --follow reads the cluster. [default: 5s]")] = 5,
+    on_change: Annotated[str | None, flags.option(
+        "--on-change", metavar="COMMAND", help="Run this after each change of the file, without a shell.")] = None,
+) -> int:
+    """Show where each model is served now.
+
+    Only replicas that are ready and not draining are listed, and of a gang only its leader. With -f the names, paths
+    and weights are those of the file's `serving`. Where not everything could be read, no file is touched.
+    """
+    if follow and (out is None or inventory):
+        raise UsageError("--follow needs --out FILE and a live cluster")
+    if on_change and out is None:
+        raise UsageError("--on-change needs --out FILE")
+    if out is not None and output_format is EndpointFormat.TABLE:
+        raise UsageError("--out needs a --format for programs", hint="json, litellm, prometheus, envoy, nginx, ...")
+    refuse_two_readers(files or (), inventory)
+    refuse_to_overwrite("--out", out, [*(files or ()), inventory])
+    invocation, where = this_invocation(), Where(inventory, address, namespace)
+    fleet = fleet_of(invocation, files)
+    read = partial(_read, invocation, where, fleet, check=check)
+    if output_format is EndpointFormat.TABLE:
+        show_report(endpoints_report(read()))
+    elif out is None:
+        write_document(FORMATS[output_format.value](read()))
+    elif follow:
+        _follow(read, KeptFile(out, output_format, on_change), interval)
+    else:
+        KeptFile(out, output_format, on_change).write(read())
+    return 0
+
+
+def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, check: bool) -> Endpoints:
+    """Return the endpoints; raises InventoryError where the inventory is not complete: none may get lost."""
+    with closing(inventory_source(invocation, where, cluster_of(fleet))) as source:
+        seen = read_inventory(source)
+    if not seen.complete:
+        raise InventoryError(f"not everything could be read: {'; '.join(seen.warnings)}",
+                             hint="`fleetctl inventory` shows what could be read")
+    served = endpoints_of(seen, fleet)
+    return _checked(served, fleet) if check else served
+
+
+def _checked(served: Endpoints, fleet: ResolvedFleet | None) -> Endpoints:
+    """Leave out what does not answer, and name it."""
+    paths = _probe_paths(fleet)
+    asked = [(one.address, one.port, paths.get((model.key, one.group)))
+             for model in served.models for one in model.endpoints]
+    answers = iter(answering(asked))
+    models = []
+    for model in served.models:
+        kept = []
+        for one in model.endpoints:
+            if next(answers):
+                kept.append(one)
+            else:
+                say("warning", f"{model.key}/{one.replica_id} does not answer at {one.address}:{one.port}; left out")
+        models.append(model.model_copy(update={"endpoints": kept}))
+    return served.model_copy(update={"models": models})
+
+
+def _probe_paths(fleet: ResolvedFleet | None) -> dict[tuple[str, str], str]:
+    """Return the path of the readiness GET by model and group, where there is one on the serving port."""
+    return {(model.key, group.name): member.engine.readiness.http.path
+            for model in (fleet.models if fleet else ()) for group in model.workers for member in group.members
+            if member.role != "Worker" and member.engine.readiness and member.engine.readiness.http}
+
+
+class KeptFile:
+    """The file of --out, and what it holds by now; --on-change runs after each change."""
+
+    def __init__(self, path: Path, output_format: EndpointFormat, on_change: str | None) -> None:
+        self.path = path
+        self._format = FORMATS[output_format.value]
+        self._on_change = on_change
+        self._written: list[ServedModel] | None = None
+
+    def write(self, served: Endpoints) -> None:
+        """Write the file where anything changed."""
+        if served.models != self._written:
+            write_file(self.path, self._format(served), mode=MODE)
+            self._written = served.models
+            total = sum(len(model.endpoints) for model in served.models)
+            say("written", f"{self.path}: {count_of(total, 'endpoint')}")
+            _run(self._on_change)
+
+
+def _follow(read: Callable[[], Endpoints], file: KeptFile, interval_s: float) -> NoReturn:
+    """Keep the file up to date; while the cluster cannot be read, it stays as it is."""
+    away = False
+    while True:
+        try:
+            file.write(read())
+            away = False
+        except InventoryError as error:
+            if not away:
+                say("warning", f"{file.path} stays as it is: {error.message}")
+            away = True
+        time.sleep(interval_s)
+
+
+def _run(command: str | None) -> None:
+    """Run --on-change; what it says goes to standard error, and its failure is a warning: the file is right."""
+    if not command:
+        return
+    try:
+        code = subprocess.run(shlex.split(command), stdin=subprocess.DEVNULL, stdout=2, check=False).returncode
+    except (OSError, ValueError) as error:
+        raise FleetctlError(f"--on-change {command}: {error}") from None
+    if code:
+        say("warning", f"--on-change {command} ended with {code}")

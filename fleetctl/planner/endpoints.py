@@ -1,0 +1,41 @@
+"""Who serves: the endpoints of all replicas that are ready and not draining. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
+from fleetctl.documents.fleet import Serving
+from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
+from fleetctl.fleetfile.resolved import ResolvedFleet
+
+
+def endpoints_of(seen: Inventory, fleet: ResolvedFleet | None) -> Endpoints:
+    """Return the endpoints of the fleet's models; without a fleet those of all replicas that some fleet started."""
+    dead, names = dead_node_ids(seen), {node.id: node.name for node in seen.nodes}
+    ready: defaultdict[str, list[Replica]] = defaultdict(list)
+    for replica in seen.replicas:
+        whose = replica.fleet if fleet is None else replica.fleet == fleet.name
+        if whose and replica.state == "ALIVE" and is_live(replica, dead) and not replica.draining:
+            ready[replica.model].append(replica)
+    known = {model.key: model.serving for model in fleet.models} if fleet else {}
+    keys = [*known, *sorted(ready.keys() - known.keys())]
+    return Endpoints(observed_at=seen.observed_at, source=seen.source, fleet=fleet.name if fleet else None,
+                     models=[_served(key, known.get(key, Serving()), ready[key], names) for key in keys])
+
+
+def _served(key: str, serving: Serving, ready: list[Replica], names: Mapping[str, str]) -> ServedModel:
+    found = [endpoint for replica in sorted(ready, key=lambda one: one.replica_id or 0)
+             for endpoint in _of_replica(replica, serving, names)]
+    return ServedModel(key=key, name=serving.name or key, path=serving.path, weight=serving.weight, endpoints=found)
+
+
+def _of_replica(replica: Replica, serving: Serving, names: Mapping[str, str]) -> Iterator[Endpoint]:
+    for member in replica.members:
+        serves = member.rank == 0 and (serving.groups is None or member.group in serving.groups)
+        if serves and member.address and member.port and replica.replica_id is not None:
+            yield Endpoint(
+                replica_id=replica.replica_id, group=member.group or "", copy_index=member.copy_index,
+                role=member.role, node=names.get(member.node_id or "", member.node_id or ""), address=member.address,
+                port=member.port, path=serving.path)

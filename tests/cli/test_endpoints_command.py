@@ -1,0 +1,117 @@
+"""`fleetctl endpoints`: a table, files for load balancers, and no file emptied by a cluster that is away."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn
+from published import validator
+
+from fleetctl.cli import endpoints as command
+
+MODEL = "org/one"
+
+
+@pytest.fixture
+def running(cluster: ClusterStandIn) -> ClusterStandIn:
+    for replica_id, node in enumerate(cluster.nodes):
+        cluster.add_replica(MODEL, replica_id, node["node_id"])
+    cluster.add_replica(MODEL, 2, cluster.nodes[0]["node_id"], state="PENDING_CREATION", gpus=0)
+    return cluster
+
+
+def test_the_table_has_a_row_per_endpoint_and_the_models_without(cli, running: ClusterStandIn, fleet_file: Path):
+    shown = cli("endpoints", "-f", fleet_file)
+    assert shown.code == 0
+    assert f"{MODEL}/0" in shown.out
+    assert "http://10.0.0.7:7002/v1" in shown.out
+    assert f"{MODEL}/2" not in shown.out
+    assert "none is ready" in shown.out
+    assert "2 endpoints of" in shown.out
+
+
+def test_json_is_the_published_document(cli, running: ClusterStandIn):
+    document = json.loads(cli("endpoints", "--format", "json").out)
+    validator("endpoints").validate(document)
+    assert [one["url"] for model in document["models"] for one in model["endpoints"]] == [
+        "http://10.0.0.7:7001/v1", "http://10.0.0.7:7002/v1"]
+    assert running.writes() == []
+
+
+def test_a_cluster_that_is_not_read_whole_leaves_the_file_alone(cli, running: ClusterStandIn, tmp_path: Path):
+    out = tmp_path / "targets.json"
+    out.write_text("as it was")
+    running.refusals["GET", "/api/version"] = [(500, "")] * 10
+    shown = cli("endpoints", "--format", "prometheus", "--out", out)
+    assert shown.code == 1
+    assert "not everything could be read" in shown.err
+    assert out.read_text() == "as it was"
+
+
+def test_following_writes_what_changes_and_nothing_while_the_cluster_is_away(
+        cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    out, log = tmp_path / "up.conf", tmp_path / "log"
+    note = tmp_path / "note.py"
+    note.write_text(f"open({str(log)!r}, 'a').write(str(open({str(out)!r}).read().count('weight')))")
+    rounds = iter(["same", "away", "less", "end"])
+
+    def sleep(seconds: float) -> None:
+        assert seconds == 2
+        what = next(rounds)
+        if what == "away":
+            running.refusals["GET", "/api/version"] = [(500, "")] * 10
+        elif what == "less":
+            running.refusals.clear()
+            running.actors.pop(0)
+        elif what == "end":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(command.time, "sleep", sleep)
+    shown = cli("endpoints", "--format", "nginx", "--out", out, "--follow", "--interval", "2s",
+                "--on-change", f"{sys.executable} {note}")
+    assert shown.code == 130
+    assert log.read_text() == "21", "two endpoints, then one, and nothing between"
+    assert shown.err.count("stays as it is") == 1
+
+
+def test_check_leaves_out_and_names_what_does_not_answer(cli, running: ClusterStandIn, fleet_file: Path):
+    class Ready(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Ready) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        for actor in running.actors:
+            for old, new in (("10.0.0.7", "127.0.0.1"), ('"port":7001', f'"port":{port}'), ('"port":7002', '"port":1')):
+                actor["repr_name"] = actor["repr_name"].replace(old, new)
+        shown = cli("endpoints", "-f", fleet_file, "--format", "json", "--check")
+        server.shutdown()
+    [found] = [one for model in json.loads(shown.out)["models"] for one in model["endpoints"]]
+    assert found["port"] == port
+    assert f"{MODEL}/1 does not answer at 127.0.0.1:1; left out" in shown.err
+
+
+def test_a_command_that_fails_is_a_warning(cli, running: ClusterStandIn, tmp_path: Path):
+    shown = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json", "--on-change", "false")
+    assert shown.code == 0
+    assert "--on-change false ended with 1" in shown.err
+    missing = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json", "--on-change", "no-such-program")
+    assert missing.code == 1
+
+
+@pytest.mark.parametrize("words", [
+    ("--follow",), ("--out", "x"), ("--on-change", "true"), ("--follow", "--out", "x", "--inventory", "y"),
+    ("--interval", "0s"),
+])
+def test_flags_that_make_no_sense_together_are_usage_errors(cli, running: ClusterStandIn, words: tuple[str, ...]):
+    assert cli("endpoints", *words).code == 64

@@ -1,0 +1,101 @@
+"""Who serves: ready replicas alone, of a gang its leaders, with the names and groups that the file says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.fleetfile.load import inspect_bytes
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.sources import SourceBytes
+from fleetctl.planner.endpoints import endpoints_of
+
+
+def member(group: str = "main", rank: int = 0, copy: int = 0, address: str | None = "10.0.0.1", port: int = 9000
+           ) -> dict[str, Any]:
+    role = "Worker" if rank else "Leader"
+    return {"group": group, "copy": copy, "rank": rank, "role": role, "nodeId": "n1", "address": address, "port": port}
+
+
+def replica(model: str, number: int, *members: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"model": model, "replicaId": number, "fleet": "lab", "members": list(members) or [member()], **more}
+
+
+def seen(*replicas: dict[str, Any], node: str = "ALIVE") -> Inventory:
+    return Inventory.model_validate({
+        "observedAt": "2026-03-04T12:00:00Z", "source": "x", "nodes": [{"id": "n1", "name": "node-a", "state": node}],
+        "replicas": list(replicas)})
+
+
+def fleet(serving: str = "") -> ResolvedFleet:
+    text = f"""\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {{name: lab}}
+spec:
+  models:
+  - key: org/m
+    replicas: 1
+    {serving}
+    workers:
+    - {{name: prefill, members: [{{resources: {{cpus: 1}}, engine: {{command: [a]}}}}]}}
+    - {{name: decode, members: [{{resources: {{cpus: 1}}, engine: {{command: [a]}}}}]}}
+"""
+    return inspect_bytes([SourceBytes("fleet.yaml", text.encode())]).sound()
+
+
+def urls(found: Any) -> list[str]:
+    return [one.url for model in found.models for one in model.endpoints]
+
+
+@pytest.mark.parametrize("more", [
+    {"state": "PENDING_CREATION"}, {"state": "RESTARTING"}, {"state": "DEAD"}, {"constructed": False},
+    {"draining": True}, {"level": "WARM"}, {"fleet": "other"}, {"fleet": None},
+])
+def test_only_ready_replicas_of_the_fleet_serve(more: dict[str, Any]):
+    found = endpoints_of(seen(replica("org/m", 0), replica("org/m", 1, member(port=9001), **more)), fleet())
+    assert urls(found) == ["http://10.0.0.1:9000/v1"]
+
+
+def test_a_replica_on_a_dead_node_serves_nothing():
+    assert urls(endpoints_of(seen(replica("org/m", 0), node="DEAD"), fleet())) == []
+
+
+def test_every_leader_of_every_group_and_copy_serves_and_no_worker():
+    gang = replica("org/m", 0, member(), member(rank=1, port=9001), member(copy=1, port=9002),
+                   member("decode", port=9003))
+    found = endpoints_of(seen(gang), None)
+    assert [(one.group, one.copy_index, one.port) for model in found.models for one in model.endpoints] == [
+        ("main", 0, 9000), ("main", 1, 9002), ("decode", 0, 9003)]
+
+
+def test_a_member_without_a_place_is_not_an_endpoint():
+    assert urls(endpoints_of(seen(replica("org/m", 0, member(address=None))), None)) == []
+
+
+def test_the_file_names_what_is_served_and_has_a_row_for_what_is_not_ready():
+    serving = "serving: {name: small, path: /api, groups: [decode], weight: 3}"
+    there = replica("org/m", 0, member("prefill"), member("decode", port=9001))
+    [model] = endpoints_of(seen(there), fleet(serving)).models
+    assert (model.name, model.weight, [one.url for one in model.endpoints]) == (
+        "small", 3, ["http://10.0.0.1:9001/api"])
+    [empty] = endpoints_of(seen(), fleet(serving)).models
+    assert (empty.key, empty.endpoints) == ("org/m", [])
+
+
+def test_without_a_file_it_is_all_that_some_fleet_started():
+    found = endpoints_of(seen(replica("b", 1), replica("b", 0), replica("a", 0, fleet="other"),
+                              replica("c", 0, fleet=None)), None)
+    assert [(model.key, [one.replica_id for one in model.endpoints]) for model in found.models] == [
+        ("a", [0]), ("b", [0, 1])]
+
+
+def test_an_ipv6_address_is_in_brackets():
+    assert urls(endpoints_of(seen(replica("m", 0, member(address="fd00::7"))), None)) == ["http://[fd00::7]:9000/v1"]
+
+
+def test_serving_changes_no_spec():
+    [plain], [named] = fleet().models, fleet("serving: {name: x}").models
+    assert plain.spec_hash == named.spec_hash
