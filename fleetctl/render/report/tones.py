@@ -19,7 +19,7 @@ TEXT_TONES: dict[str, Tone] = {
                      "DEAD"), "bad"),
     **dict.fromkeys(("~", "*", "drift", "warning", "partial", "restarting", "outdated", "skipped", "DRAINING"),
                     "warn"),
-    **dict.fromkeys(("-", "starting", "running", "held"), "calm"),
+    **dict.fromkeys(("-", "starting", "running", "held", "gone"), "calm"),
     "=": "soft",
 }
 """The tone of a sign or of a word for a state."""
