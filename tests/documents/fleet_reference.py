@@ -18,7 +18,8 @@ TITLES = {
     "FleetDocument": "A document", "FleetSpec": "spec", "Cluster": "spec.cluster", "ModelDefaults": "spec.defaults",
     "Policy": "spec.policy", "NodePolicy": "spec.nodes[]", "Reserve": "spec.nodes[].reserve", "Model": "spec.models[]",
     "Serving": "serving", "Placement": "placement", "Spread": "spread", "Restart": "restart",
-    "WorkerGroup": "workers[]", "Member": "members[]", "Resources": "resources", "Engine": "engine", "FromNode": "A value of engine.env",
+    "WorkerGroup": "workers[]", "Member": "members[]", "Resources": "resources", "Engine": "engine",
+    "FromNode": "A value of engine.env",
     "Probe": "readiness, liveness", "HttpProbe": "http", "TcpProbe": "tcp", "ExecProbe": "exec", "Metadata": "metadata",
 }
 
