@@ -13,6 +13,7 @@ from typer._completion_classes import completion_init  # what `add_completion` w
 from fleetctl.cli import console
 from fleetctl.cli.commands import Listed, command_app, epilog, lazy_group
 from fleetctl.cli.console import ColorChoice
+from fleetctl.cli.context_option import ContextOption, choose_context
 from fleetctl.version import VERSION_LINE
 
 COMMANDS = {
@@ -32,6 +33,7 @@ COMMANDS = {
     "history": Listed("history", "Show what was applied or evicted, and how it ended."),
     "logs": Listed("logs", "Show the output of one replica's engines."),
     "evict": Listed("evict", "End one replica permanently, and no other."),
+    "context": Listed("context", "Name clusters, and choose the one that commands use."),
     "ci": Listed("ci.command", "Validate, review or apply a change in a CI job."),
     "import": Listed("import_fleet", "Write a fleet file from what already exists."),
     "completion": Listed("completion", "Print the completion script of a shell."),
@@ -66,9 +68,11 @@ def _global_options(
     color: Annotated[
         ColorChoice, typer.Option("--color", help="When to use colour. [env: NO_COLOR, FORCE_COLOR]")
     ] = ColorChoice.AUTO,
+    cluster: ContextOption = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     console.choose_color(color)
+    choose_context(cluster)
     if version:
         typer.echo(VERSION_LINE)
         raise typer.Exit

@@ -15,7 +15,8 @@ from fleetctl.errors import UsageError
 from fleetctl.forge.change import ChangeRequest, Forge, ForgeName
 from fleetctl.planner.outcome import CHANGES, NOTHING_TO_DO, PARTIAL
 from fleetctl.render.report.model import Report
-from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation, Where
+from fleetctl.workflow.cluster import given_address
+from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import check_out
 
 # every flag has a variable, for a template cannot build a command line safely
@@ -63,7 +64,7 @@ class Job:
 
     def address(self) -> str | None:
         """Return the cluster's address as the job itself gives it."""
-        return self.where.address or self.invocation.environ.get(ADDRESS_VARIABLE)
+        return given_address(self.invocation, self.where.address)
 
     def exit_code(self, code: int) -> int:
         """Return the exit code of a review whose plan has `code`: changes alone do not fail it."""
