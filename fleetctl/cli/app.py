@@ -17,6 +17,7 @@ from fleetctl.cli.context_option import ContextOption, choose_context
 from fleetctl.version import VERSION_LINE
 
 COMMANDS = {
+    "init": Listed("init", "Write a first fleet file, from the nodes of a cluster."),
     "validate": Listed("validate", "Check fleet files and print every problem with its place."),
     "fmt": Listed("fmt", "Format fleet files: key order, indentation, blank lines."),
     "render": Listed("render", "Print a fleet as one document, with everything it extends."),
