@@ -21,6 +21,7 @@ COMMANDS = {
     "validate": Listed("validate", "Check fleet files and print every problem with its place."),
     "fmt": Listed("fmt", "Format fleet files: key order, indentation, blank lines."),
     "render": Listed("render", "Print a fleet as one document, with everything it extends."),
+    "explain": Listed("explain", "Describe a field of the fleet file, as kubectl explain does."),
     "schema": Listed("schema", "Print the JSON Schema of a document."),
     "inventory": Listed("inventory", "Show the nodes, the holders of their cards, and all replicas."),
     "diff": Listed("diff", "Show what changed in meaning, and how it affects what runs."),
