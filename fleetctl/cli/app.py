@@ -31,6 +31,7 @@ COMMANDS = {
     "what-if": Listed("what_if", "Show the plan for a cluster that lost or gained nodes."),
     "map": Listed("map", "Draw which replica holds which card."),
     "apply": Listed("apply.command", "Start what is missing, as far as it fits, until it is ready."),
+    "stop": Listed("stop", "Stop an apply that runs; what it created stays."),
     "status": Listed("status", "Show every replica: its state, its nodes, its address."),
     "history": Listed("history", "Show what was applied or evicted, and how it ended."),
     "logs": Listed("logs", "Show the output of one replica's engines."),
