@@ -83,6 +83,7 @@ ALLOWED = {
     "inventory/address.py": {"_looked_up": "the timer that would have reported the wait"},
     "forge/github.py": {
         "GitHub._thread": "the text of a comment on a pull request, by HTTP's word for it",
+        "GitHub._issues": "the text of an issue, by HTTP's word for it",
     },
     "render/apply_progress.py": {
         "LiveProgress.__exit__": "stops drawing",

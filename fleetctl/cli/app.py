@@ -37,7 +37,7 @@ COMMANDS = {
     "logs": Listed("logs", "Show the output of one replica's engines."),
     "evict": Listed("evict", "End one replica permanently, and no other."),
     "context": Listed("context", "Name clusters, and choose the one that commands use."),
-    "ci": Listed("ci.command", "Validate, review or apply a change in a CI job."),
+    "ci": Listed("ci.command", "Validate, review or apply a change in a CI job; check for drift."),
     "import": Listed("import_fleet", "Write a fleet file from what already exists."),
     "completion": Listed("completion", "Print the completion script of a shell."),
     "demo": Listed("demo", "A local Ray with simulated GPUs, on this machine only."),

@@ -15,7 +15,7 @@ from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.command import proposed
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
-from fleetctl.cli.ci.base import fleet_name, trusted_address
+from fleetctl.cli.ci.base import fleet_name, trusted_where
 from fleetctl.cli.ci.job import ApplyFailOn, ForceOption, ForgeOption, Job, JobResult, lines_of
 from fleetctl.cli.ci.publish import publish
 from fleetctl.cli.commands import command_app, epilog
@@ -25,7 +25,6 @@ from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.history import HistoryRun
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import DocumentError, FleetctlError, UsageError
-from fleetctl.fleetfile.load import load_fleet
 from fleetctl.forge.change import ForgeName
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
@@ -100,7 +99,7 @@ def refuse_review_settings(environ: Mapping[str, str]) -> None:
 
 def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: ApplyOutput) -> JobResult:
     try:
-        options, where = PlanOptions(force=job.force, files=job.files), job.where if plan_file else _where(job)
+        options, where = PlanOptions(force=job.force, files=job.files), job.where if plan_file else trusted_where(job)
         with proposed(job.invocation, plan_file, options, where, yes=True) as proposal:
             task = proposal.task
             output.plan = task.plan
@@ -113,13 +112,6 @@ def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: App
     except FleetctlError as error:
         failures.explain(error)
         return _failed(job, output.plan or _saved(job, plan_file), error)
-
-
-def _where(job: Job) -> Where:
-    """Return which cluster: as the job gives it, else as the merged files do."""
-    if job.address() or "-" in job.files or job.forge is None or job.forge.change:
-        return job.where
-    return replace(job.where, address=trusted_address(load_fleet(job.files), None, job.forge))
 
 
 def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
