@@ -32,13 +32,13 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def explain(
     path: Annotated[str, typer.Argument(
-        metavar="[PATH]", show_default=False, autocompletion=complete_fields,
+        metavar="PATH", show_default=False, autocompletion=complete_fields,
         help="A field with dots, from the top, from spec or from a model; none = the whole file.")] = "",
     recursive: Annotated[bool, typer.Option("--recursive", help="Also show the fields of all levels below.")] = False,
 ) -> int:
-    """Describe a field of the fleet file: its value, its default, what it is for.
+    """Describe a field of the fleet file, as kubectl explain does.
 
-    As `kubectl explain`. docs/fleet-file.md has all fields on one page.
+    Its value, its default, what it is for, and the fields below it.
     """
     fields = all_fields()
     field, *others = find_fields(fields, path)

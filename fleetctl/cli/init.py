@@ -56,10 +56,10 @@ def init(
     namespace: flags.Namespace = None,
     inventory: flags.Inventory = None,
 ) -> int:
-    """Write a first fleet file, with comments.
+    """Write a first fleet file, from the nodes of a cluster.
 
-    One model on the cards of the cluster, or of a snapshot. With --model the cluster may be missing. The model's
-    claim is guessed from its name, and the file says so.
+    One model on the cards of the cluster, or of a snapshot, with comments. With --model the cluster may be missing.
+    The model's claim is guessed from its name, and the file says so.
     """
     refuse_to_overwrite("--out", out if out != STDOUT else None, (inventory,))
     if out != STDOUT and out.exists() and not force:

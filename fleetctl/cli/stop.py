@@ -32,7 +32,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def stop(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", show_default=False, help=(
+    job: Annotated[str | None, typer.Argument(metavar="JOB", show_default=False, help=(
         "Its id, or the beginning, as `fleetctl history` shows it; needed where several run."))] = None,
     files: flags.ClusterFiles = None,
     address: flags.Address = None,

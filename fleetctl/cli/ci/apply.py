@@ -38,7 +38,7 @@ from fleetctl.workflow.saved_plan import read_saved_plan
 EPILOG = epilog(
     "fleetctl ci apply -f fleets/prod.yaml --address http://ray-head:8265",
     "fleetctl ci apply prod.fleetplan",
-    "fleetctl ci apply -f fleets/ --fail-on failed   # short of cards is no failure",
+    "fleetctl ci apply -f fleets/ --fail-on failed   # blocked is no failure",
     exit_codes="as for apply: 0 ready, 1 error, 3 partial, 4 refused by policy, 5 locked, 6 stale plan, 64 usage")
 PlanArgument = Annotated[str | None, typer.Argument(
     metavar="PLAN", envvar="FLEETCTL_PLAN", show_default=False, help="A plan saved by `ci review`.")]
