@@ -21,6 +21,7 @@ PERSON_TOKEN = "ghp_the-token-of-a-person"
 LONGEST_BODY = 65_536
 ISSUE = re.compile(rf"/repos/{REPOSITORY}/issues/(\d+)/comments")
 COMMENT = re.compile(rf"/repos/{REPOSITORY}/issues/comments/(\d+)")
+ISSUES = re.compile(rf"/repos/{REPOSITORY}/issues(?:/(\d+))?")
 NOT_FOUND = Answer(404, {"message": "Not Found"})
 NOT_ALLOWED = Answer(403, {"message": "Resource not accessible by integration"})
 
@@ -33,6 +34,7 @@ class GitHubStandIn:
     logins: dict[str, str] = field(default_factory=lambda: {
         JOB_TOKEN: "github-actions[bot]", READ_ONLY_TOKEN: "github-actions[bot]", PERSON_TOKEN: "octo-lab"})
     pulls: dict[int, list[dict[str, Any]]] = field(default_factory=lambda: {7: []})
+    issues: list[dict[str, Any]] = field(default_factory=list)
     refusals: dict[str, list[Answer]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
     has_graphql: bool = True
@@ -73,7 +75,29 @@ class GitHubStandIn:
             return self._issue(request, int(found[1]), token)
         if found := COMMENT.fullmatch(request.path):
             return self._comment(request, int(found[1]), token)
+        if found := ISSUES.fullmatch(request.path):
+            return self._refused(request, token) or self._issues(request, int(found[1] or 0), token)
         return NOT_FOUND
+
+    def _issues(self, request: Request, number: int, token: str) -> Answer:
+        if request.method == "GET":
+            named = {request.query["labels"]} if "labels" in request.query else set()
+            wanted = {"open", "closed"} if request.query.get("state") == "all" else {request.query.get("state", "open")}
+            return self._page(request, [row for row in self.issues if row["state"] in wanted
+                                        and named <= {one["name"] for one in row["labels"]}])
+        if request.method == "POST":
+            number = 20 + len(self.issues)
+            self.issues.append({
+                "number": number, "id": 10**9 + number, "user": {"login": self.logins[token]}, "state": "open",
+                "title": request.body["title"], "body": request.body["body"],
+                "labels": [{"name": name} for name in request.body.get("labels", ())],
+                "html_url": f"https://github.example.com/{REPOSITORY}/issues/{number}"})
+            return Answer(201, self.issues[-1])
+        row = next((row for row in self.issues if row["number"] == number), None)
+        if row is None or request.method != "PATCH":
+            return NOT_FOUND
+        row.update(request.body)
+        return Answer(200, row)
 
     def _issue(self, request: Request, pull: int, token: str) -> Answer:
         if pull not in self.pulls:
@@ -94,6 +118,8 @@ class GitHubStandIn:
         return Answer(200, row)
 
     def _refused(self, request: Request, token: str) -> Answer | None:
+        if request.method == "GET":
+            return None
         if token == READ_ONLY_TOKEN:
             return NOT_ALLOWED
         if not request.body["body"] or len(request.body["body"]) > LONGEST_BODY:

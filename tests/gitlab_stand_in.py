@@ -14,6 +14,8 @@ PROJECT_TOKEN = "glpat-the-token-of-a-project"
 JOB_TOKEN = "glcbt-the-token-of-the-job"
 NOTES = re.compile(r"/api/v4/projects/42/merge_requests/(\d+)/notes(?:/(\d+))?")
 
+ISSUES = re.compile(r"/api/v4/projects/42/issues(?:/(\d+))?")
+
 
 @dataclass
 class GitLabStandIn:
@@ -22,6 +24,7 @@ class GitLabStandIn:
     url: str = ""
     users: dict[str, str] = field(default_factory=lambda: {PROJECT_TOKEN: "project_42_bot"})
     merge_requests: dict[int, list[dict[str, Any]]] = field(default_factory=lambda: {5: []})
+    issues: list[dict[str, Any]] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
 
     def add(self, body: str, username: str, *, system: bool = False) -> dict[str, Any]:
@@ -47,10 +50,28 @@ class GitLabStandIn:
             return Answer(401, {"message": "401 Unauthorized"})
         if request.path == "/api/v4/user":
             return Answer(200, {"id": 9, "username": user})
+        if found := ISSUES.fullmatch(request.path):
+            return self._issues(request, user, int(found[1] or 0))
         found = NOTES.fullmatch(request.path)
         if not found or int(found[1]) not in self.merge_requests:
             return Answer(404, {"message": "404 Not found"})
         return self._notes(request, user, found[2])
+
+    def _issues(self, request: Request, user: str, iid: int) -> Answer:
+        if request.method == "GET":
+            return Answer(200, [row for row in self.issues if request.query["labels"] in row["labels"]])
+        if request.method == "POST":
+            number = 1 + len(self.issues)
+            self.issues.append({"id": 9000 + number, "iid": number, "state": "opened", "author": {"username": user},
+                                "web_url": f"https://gitlab.example.com/issues/{number}", **request.body,
+                                "labels": request.body["labels"].split(",")})
+            return Answer(201, self.issues[-1])
+        row = self.issues[iid - 1]
+        changed = dict(request.body)
+        if event := changed.pop("state_event", None):
+            row["state"] = {"close": "closed", "reopen": "opened"}[event]
+        row.update(changed)
+        return Answer(200, row)
 
     def _notes(self, request: Request, user: str, note: str | None) -> Answer:
         rows = self.merge_requests[5]

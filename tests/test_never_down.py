@@ -30,7 +30,6 @@ ENDING_TEXT = re.compile(r"^(DELETE|PATCH|stop)$|/stop\b|\bray (?:job )?stop\b|\
 ALLOWED = {
     "agent/apply.py": {
         "Run.finish": "the job's own process, when its summary is written",
-        "run_apply": "a hint: the command to end the job that holds the lock",
     },
     "agent/attempt.py": {
         "<module>": "imports what takes back",
@@ -83,16 +82,15 @@ ALLOWED = {
         "stop": "stops a job of the agent, never a replica",
     },
     "apply/run.py": {
-        "follow": "the first Ctrl-C stops the job; what it created goes on",
+        "_stop": "the first Ctrl-C and `fleetctl stop` stop the job; what it created goes on",
     },
-    "apply/outcome.py": {
-        "_lock_held": "a hint: the command to end the job that holds the lock",
-    },
+    "cli/app.py": {"<module>": "the name of the command that stops an apply"},
     "cli/entry.py": {"main": "itself, when it was interrupted"},
     "cli/signals.py": {"_end": "itself, at a signal"},
     "inventory/address.py": {"_looked_up": "the timer that would have reported the wait"},
     "forge/github.py": {
         "GitHub._thread": "the text of a comment on a pull request, by HTTP's word for it",
+        "GitHub._issues": "the text of an issue, by HTTP's word for it",
     },
     "render/apply_progress.py": {
         "LiveProgress.__exit__": "stops drawing",

@@ -226,7 +226,7 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
             fleet, {**request["holder"], "driver": ray.get_runtime_context().get_job_id()},
             float(request["lockTimeout"]),
             lambda holder: events.emit(
-                "lockWaiting", f"the lock of {fleet} is held; to end its holder: ray job stop {holder.get('job')}",
+                "lockWaiting", f"the lock of {fleet} is held; to end its holder: fleetctl stop {holder.get('job')}",
                 holder=holder),
             run.stop.is_set,
         )

@@ -135,7 +135,7 @@ def stop(client: DashboardClient, submission_id: str) -> None:
         _require_ok(client.request("POST", f"/api/jobs/{submission_id}/stop"), "the request to stop it")
     except (ApplyError, InventoryError) as error:
         raise ApplyError(f"job {submission_id} was not stopped and continues: {error.message}",
-                         hint=f"stop it with `ray job stop {submission_id}`") from None
+                         hint=f"try again: `fleetctl stop {submission_id}`") from None
 
 
 def _require_ok(answer: httpx.Response, doing: str) -> None:

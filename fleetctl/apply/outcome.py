@@ -64,5 +64,5 @@ def _lock_held(message: str, holder: Mapping[str, str]) -> LockHeld:
     ways = "wait for it with --lock-timeout 10m, or follow it with `fleetctl apply --attach`"
     if job := holder.get("job"):
         ways = (f"wait for it with --lock-timeout 10m, follow it with `fleetctl apply --attach {job}`, "
-                f"or stop it with `ray job stop {job}`")
+                f"or stop it with `fleetctl stop {job}`")
     return LockHeld(f"{message}{who}", hint=ways)

@@ -82,11 +82,23 @@ def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = Non
         interrupts.announce()
         interrupts.pause()
         stopped = True
-        jobs.stop(started.client, started.submission_id)
-        follower.wait_at_most(STOP_PATIENCE_S)
-        return _drain_stopped(started, follower, relay)
+        return _stop(started, follower, relay)
     except (KeyboardInterrupt, WaitTimeout):
         raise Detached(started.submission_id, stopped=stopped) from None
+
+
+def stop_apply(started: Started, relay: Relay) -> RunSummary:
+    """Stop an apply, relay its events from the first on, and return its report; what it created continues.
+
+    Raises ApplyError when it could not be stopped, WaitTimeout when it does not end.
+    """
+    return _stop(started, Follower(started.client, started.submission_id, APPLY), relay)
+
+
+def _stop(started: Started, follower: Follower, relay: Relay) -> RunSummary:
+    jobs.stop(started.client, started.submission_id)
+    follower.wait_at_most(STOP_PATIENCE_S)
+    return _drain_stopped(started, follower, relay)
 
 
 def _drain(started: Started, follower: Follower, relay: Relay) -> RunSummary:

@@ -13,12 +13,15 @@ from typer._completion_classes import completion_init  # what `add_completion` w
 from fleetctl.cli import console
 from fleetctl.cli.commands import Listed, command_app, epilog, lazy_group
 from fleetctl.cli.console import ColorChoice
+from fleetctl.cli.context_option import ContextOption, choose_context
 from fleetctl.version import VERSION_LINE
 
 COMMANDS = {
+    "init": Listed("init", "Write a first fleet file, from the nodes of a cluster."),
     "validate": Listed("validate", "Check fleet files and print every problem with its place."),
     "fmt": Listed("fmt", "Format fleet files: key order, indentation, blank lines."),
     "render": Listed("render", "Print a fleet as one document, with everything it extends."),
+    "explain": Listed("explain", "Describe a field of the fleet file, as kubectl explain does."),
     "schema": Listed("schema", "Print the JSON Schema of a document."),
     "inventory": Listed("inventory", "Show the nodes, the holders of their cards, and all replicas."),
     "diff": Listed("diff", "Show what changed in meaning, and how it affects what runs."),
@@ -28,6 +31,7 @@ COMMANDS = {
     "what-if": Listed("what_if", "Show the plan for a cluster that lost or gained nodes."),
     "map": Listed("map", "Draw which replica holds which card."),
     "apply": Listed("apply.command", "Start what is missing, as far as it fits, until it is ready."),
+    "stop": Listed("stop", "Stop an apply that runs; what it created stays."),
     "status": Listed("status", "Show every replica: its state, its nodes, its address."),
     "endpoints": Listed("endpoints", "Show where each model is served now."),
     "history": Listed("history", "Show what was applied, restarted or evicted, and how it ended."),
@@ -36,7 +40,8 @@ COMMANDS = {
     "scale": Listed("scale", "Start replicas of a model until so many run; never fewer."),
     "restart": Listed("restart", "Start engines again where they are, one replica after another."),
     "evict": Listed("evict", "End the replicas that are named, and no other."),
-    "ci": Listed("ci.command", "Validate, review or apply a change in a CI job."),
+    "context": Listed("context", "Name clusters, and choose the one that commands use."),
+    "ci": Listed("ci.command", "Validate, review or apply a change in a CI job; check for drift."),
     "import": Listed("import_fleet", "Write a fleet file from what already exists."),
     "completion": Listed("completion", "Print the completion script of a shell."),
     "demo": Listed("demo", "A local Ray with simulated GPUs, on this machine only."),
@@ -70,9 +75,11 @@ def _global_options(
     color: Annotated[
         ColorChoice, typer.Option("--color", help="When to use colour. [env: NO_COLOR, FORCE_COLOR]")
     ] = ColorChoice.AUTO,
+    cluster: ContextOption = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     console.choose_color(color)
+    choose_context(cluster)
     if version:
         typer.echo(VERSION_LINE)
         raise typer.Exit

@@ -56,7 +56,7 @@ ClusterFiles = Annotated[list[str] | None, option(
     "--file", "-f", metavar="PATH", help="Fleet file that names the cluster and its namespace; repeatable.")]
 Address = Annotated[str | None, option(
     "--address", metavar="URL",
-    help="Ray dashboard, as http://ray-head:8265. [env: FLEETCTL_ADDRESS; else spec.cluster.address]")]
+    help="Ray dashboard, as http://ray-head:8265. [env: FLEETCTL_ADDRESS; else see --context]")]
 Namespace = Annotated[str | None, option(
     "--namespace", metavar="NAME",
     help="Ray namespace of the replicas. [env: FLEETCTL_NAMESPACE; else spec.cluster.namespace, else fleet]")]

@@ -194,7 +194,7 @@ def _live_draft(fleet: str | None, files: Sequence[str] | None, where: Where) ->
         seen = read_inventory(source)
         name = choose_fleet(seen, fleet)
         recorded, problem = _recorded_shapes(source, name, wanted_specs(seen, name))
-    draft = live_draft(seen, name, recorded, resolve_namespace(where.namespace, invocation.environ, cluster))
+    draft = live_draft(seen, name, recorded, resolve_namespace(invocation, where, cluster))
     if problem:
         draft.notes.append(problem)
     return draft

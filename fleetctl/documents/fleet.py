@@ -153,7 +153,7 @@ class NodePolicy(Authored):
 
 
 class Cluster(Authored):
-    """The cluster; --address and FLEETCTL_ADDRESS win over it."""
+    """The cluster; --address, FLEETCTL_ADDRESS and --context win over it."""
 
     address: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="http(s)://host:8265 = Ray dashboard; auto or host:port = a local Ray"

@@ -12,6 +12,9 @@ from fleetctl.errors import ForgeError
 from fleetctl.forge.http import ForgeClient
 from fleetctl.forge.sticky import Posted, Thread, put_comment
 
+LABEL = "fleetctl"
+"""The label of our issues, by which they are found."""
+
 
 class ForgeName(str, Enum):
     """Which forge a run is on, as `--forge` takes it; auto = by its variables."""
@@ -54,17 +57,28 @@ class Forge(ABC):
         self._environ = environ
         self._sleep = sleep
 
-    def comment(self, body: str) -> Posted:
+    def comment(self, body: str) -> Posted | None:
         """Write the one comment whose first line, a hidden marker, is that of `body`.
 
         Raises ForgeError, which says why and what to do, when the forge does not take it.
         """
-        if self.change is None:
+        change = self.change
+        if change is None:
             raise ForgeError(f"this run is about no {self.kind_of_change}")
+        return self._put(lambda client, path: self._thread(client, path, change), body)
+
+    def issue(self, title: str, body: str, *, is_open: bool) -> Posted | None:
+        """Keep the one issue whose first line, a hidden marker, is that of `body`, and open or close it.
+
+        None = there is none, and none is needed. Raises ForgeError as `comment` does.
+        """
+        return self._put(lambda client, path: self._issues(client, path, title), body, is_open=is_open)
+
+    def _put(self, thread: Callable[[ForgeClient, str], Thread], body: str, *, is_open: bool = True) -> Posted | None:
         api, headers, path = self._api()
         try:
             with ForgeClient(api, headers, sleep=self._sleep) as client:
-                return put_comment(self._thread(client, path, self.change), body)
+                return put_comment(thread(client, path), body, is_open=is_open)
         except ForgeError as error:
             hint = error.hint or self._hint(error.status, self.change)
             raise ForgeError(error.message, hint=hint, status=error.status) from None
@@ -85,5 +99,9 @@ class Forge(ABC):
         """Return the comments of a change in a repository."""
 
     @abstractmethod
-    def _hint(self, status: int | None, change: ChangeRequest) -> str | None:
-        """Return what to do about a refused comment."""
+    def _issues(self, client: ForgeClient, path: str, title: str) -> Thread:
+        """Return the issues with our label in a repository; `title` is that of a new one."""
+
+    @abstractmethod
+    def _hint(self, status: int | None, change: ChangeRequest | None) -> str | None:
+        """Return what to do about a refused comment, or without a change about a refused issue."""

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import ChangeRequest, Forge
+from fleetctl.forge.change import LABEL, ChangeRequest, Forge
 from fleetctl.forge.http import ForgeClient, json_object
 from fleetctl.forge.outputs import github_outputs
-from fleetctl.forge.sticky import Thread
+from fleetctl.forge.sticky import Thread, Wording
 from fleetctl.forge.summary import fit
 
 ACTIONS_USER = "github-actions[bot]"
 """The author of what is written with the token that GitHub makes for a job."""
 
+NOT_VALID = "the token is not valid here, or not any more"
 SUMMARY_LIMIT = 1024 * 1024
 MERGE_REF = re.compile(r"refs/pull/(\d+)/(?:merge|head)")
 
@@ -64,9 +65,19 @@ class GitHub(Forge):
         # for GitHub the comments of a pull request are those of an issue
         return Thread(client, f"{path}/issues/{change.number}/comments", f"{path}/issues/comments", "PATCH", self._me)
 
-    def _hint(self, status: int | None, change: ChangeRequest) -> str | None:
+    def _issues(self, client: ForgeClient, path: str, title: str) -> Thread:
+        wording = Wording(number="number", created={"title": title, "labels": [LABEL]},
+                          opened={"state": "open"}, closed={"state": "closed"})
+        listed = {"labels": LABEL, "state": "all", "sort": "created", "direction": "asc"}
+        return Thread(client, f"{path}/issues", f"{path}/issues", "PATCH", self._me, listed, wording)
+
+    def _hint(self, status: int | None, change: ChangeRequest | None) -> str | None:
+        if change is None:
+            return {401: NOT_VALID, 403: "give the job `permissions: {contents: read, issues: write}`",
+                    404: "the token cannot see the issues of this repository",
+                    410: "issues are switched off in this repository"}.get(status or 0)
         return {
-            401: "the token is not valid here, or not any more",
+            401: NOT_VALID,
             403: "a pull request from a fork has a read-only token: that is as it should be" if change.from_fork else
                  "give the job `permissions: {contents: read, pull-requests: write}`",
             404: "the token cannot see this pull request: is it the one of this repository?",

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import ChangeRequest, Forge
+from fleetctl.forge.change import LABEL, ChangeRequest, Forge
 from fleetctl.forge.http import ForgeClient, json_object
 from fleetctl.forge.outputs import dotenv
-from fleetctl.forge.sticky import Thread
+from fleetctl.forge.sticky import OLDEST_FIRST, Thread, Wording
 
 DOTENV_FILE = "fleetctl.env"
 """Below the checkout; the job names it under artifacts:reports:dotenv."""
 
 HOW_TO_WRITE = ("give the job a project access token (role Reporter, scope api) in the masked variable GITLAB_TOKEN; "
-                "CI_JOB_TOKEN may not write notes")
+                "CI_JOB_TOKEN may not write notes and issues")
 
 
 class GitLab(Forge):
@@ -53,7 +53,13 @@ class GitLab(Forge):
         notes = f"{path}/merge_requests/{change.number}/notes"
         return Thread(client, notes, notes, "PUT", lambda: self._me(client))
 
-    def _hint(self, status: int | None, change: ChangeRequest) -> str | None:  # noqa: ARG002 (as GitHub needs it)
+    def _issues(self, client: ForgeClient, path: str, title: str) -> Thread:
+        wording = Wording(number="iid", text="description", created={"title": title, "labels": LABEL},
+                          opened={"state_event": "reopen"}, closed={"state_event": "close"})
+        listed = {"labels": LABEL, **OLDEST_FIRST}
+        return Thread(client, f"{path}/issues", f"{path}/issues", "PUT", lambda: self._me(client), listed, wording)
+
+    def _hint(self, status: int | None, change: ChangeRequest | None) -> str | None:  # noqa: ARG002 (as GitHub needs it)
         return HOW_TO_WRITE if status in {401, 403, 404} else None
 
     def _me(self, client: ForgeClient) -> str:

@@ -1,12 +1,12 @@
-"""One comment per marker: found by its first line and its author, updated in place.
+"""One comment, or one issue, per marker: found by its first line and its author, updated in place.
 
 Anyone may write a comment that begins with our marker, so the author counts as much as the marker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.errors import ForgeError
@@ -19,7 +19,7 @@ PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """A comment on the forge. `created` False = the earlier comment was updated."""
+    """A comment or issue on the forge. `created` False = the earlier one was updated."""
 
     url: str
     created: bool
@@ -27,17 +27,35 @@ class Posted:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment as it is on the forge."""
+    """A comment or issue as it is on the forge; a comment is always open."""
 
     id: int
     author: str
     body: str
     url: str
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How a forge names the parts of what is kept: number and text, more fields for its creation, and its states."""
+
+    number: str = "id"
+    text: str = "body"
+    created: Mapping[str, object] = field(default_factory=dict)
+    opened: Mapping[str, str] = field(default_factory=dict)
+    closed: Mapping[str, str] = field(default_factory=dict)
+
+
+# GitLab has the newest first; GitHub has this order always
+OLDEST_FIRST = {"sort": "asc", "order_by": "created_at"}
+COMMENT = Wording()
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """The comments of one change: listed and created at `path`, updated by `method` below `one`.
+    """The comments of one change, or the issues of a repository: listed and created at `path`, updated by `method`
+    below `one`.
 
     `me` returns the author's name of our comments; it is asked only when a comment has our marker. Each method raises
     ForgeError when the forge refuses.
@@ -48,57 +66,65 @@ class Thread:
     one: str
     method: str
     me: Callable[[], str]
+    listed: Mapping[str, str] = field(default_factory=lambda: OLDEST_FIRST)
+    wording: Wording = COMMENT
 
     def comments(self) -> Iterator[Comment]:
         """Yield all comments that people or programs wrote, oldest first, page by page."""
         page, more = 1, True
         while more:
-            # GitLab has the newest first; GitHub has this order always
-            params: dict[str, str | int] = {"per_page": PAGE, "page": page, "sort": "asc", "order_by": "created_at"}
+            params: dict[str, str | int] = {"per_page": PAGE, "page": page, **self.listed}
             answer = self.client.send("GET", self.path, params=params)
-            yield from (_comment(row) for row in json_objects(answer) if not row.get("system"))
+            yield from (self._read(row) for row in json_objects(answer) if not row.get("system"))
             more = "next" in answer.links or bool(answer.headers.get("x-next-page"))
             page += 1
 
     def create(self, body: str) -> Comment:
         """Add a comment."""
-        return _comment(json_object(self.client.send("POST", self.path, body={"body": body}, creates=True)))
+        sent = {self.wording.text: body, **self.wording.created}
+        return self._read(json_object(self.client.send("POST", self.path, body=sent, creates=True)))
 
-    def update(self, comment_id: int, body: str) -> Comment:
-        """Give one of our comments a new text."""
-        return _comment(json_object(self.client.send(self.method, f"{self.one}/{comment_id}", body={"body": body})))
+    def update(self, found: Comment, body: str, *, is_open: bool) -> Comment:
+        """Give one of our comments a new text and state."""
+        state = {} if is_open == found.is_open else self.wording.opened if is_open else self.wording.closed
+        sent = {self.wording.text: body, **state}
+        return self._read(json_object(self.client.send(self.method, f"{self.one}/{found.id}", body=sent)))
+
+    def _read(self, row: dict[str, Any]) -> Comment:
+        """Read a row. GitHub has `user.login`, null for a deleted account; GitLab `author.username`."""
+        author = row.get("user") or row.get("author") or {}
+        name = author.get("login") or author.get("username") or ""
+        url = row.get("html_url") or row.get("web_url") or ""
+        return Comment(row.get(self.wording.number, 0), name, row.get(self.wording.text) or "", url,
+                       row.get("state") != "closed")
 
 
-def put_comment(thread: Thread, body: str) -> Posted:
+def put_comment(thread: Thread, body: str, *, is_open: bool = True) -> Posted | None:
     """Make `body` the text of our comment that begins with the same line, the marker; create it where it is missing.
+
+    One that is not to be open is closed, where it is open; None = there is none, and it is not created for that.
 
     A forge that fails while it creates may have created all the same, so before another try the thread is read again.
     """
     for attempt in range(TRIES):
         try:
-            return _put(thread, body)
+            return _put(thread, body, is_open=is_open)
         except ForgeError as error:
             if attempt == TRIES - 1 or not _may_have_changed(error):
                 raise
     raise AssertionError("the last try returns or raises")
 
 
-def _put(thread: Thread, body: str) -> Posted:
+def _put(thread: Thread, body: str, *, is_open: bool) -> Posted | None:
     marked = [one for one in thread.comments() if _first_line(one.body) == _first_line(body)]
     me = thread.me() if marked else ""
     found = next((one for one in marked if one.author == me), None)
     if found is None:
-        return Posted(thread.create(body).url, created=True)
-    if found.body.replace("\r\n", "\n").rstrip() == body.rstrip():
+        return Posted(thread.create(body).url, created=True) if is_open else None
+    same = found.body.replace("\r\n", "\n").rstrip() == body.rstrip()
+    if found.is_open == is_open and (same or not is_open):
         return Posted(found.url, created=False)
-    return Posted(thread.update(found.id, body).url, created=False)
-
-
-def _comment(row: dict[str, Any]) -> Comment:
-    """Read a comment. GitHub has `user.login`, null for a deleted account; GitLab `author.username` and no address."""
-    author = row.get("user") or row.get("author") or {}
-    name = author.get("login") or author.get("username") or ""
-    return Comment(row.get("id", 0), name, row.get("body") or "", row.get("html_url", ""))
+    return Posted(thread.update(found, body, is_open=is_open).url, created=False)
 
 
 def _may_have_changed(error: ForgeError) -> bool:

@@ -37,10 +37,16 @@ def dashboard_url(address: str, environ: Mapping[str, str], *, python: str = sys
     `environ` is for the look-up process; `python` the interpreter that has ray; `on_waiting` is called when it takes
     long. Raises InventoryError for an address of no known form and ClusterUnreachable when no Ray is found there.
     """
+    address = checked_address(address)
+    return address if "://" in address else _looked_up(address, environ, python, on_waiting)
+
+
+def checked_address(address: str) -> str:
+    """Return an address, a URL without a trailing slash; raises InventoryError for an address of no known form."""
     if "://" in address:
         return _checked_url(address)
     if address == "auto" or _HOST_PORT.fullmatch(address):
-        return _looked_up(address, environ, python, on_waiting)
+        return address
     raise InventoryError(f"{address!r} is not an address of a cluster", hint=f"allowed: {ADDRESSES}")
 
 
@@ -61,7 +67,7 @@ def _checked_url(address: str) -> str:
 
 def without_secret(address: str) -> str:
     """Cut the parts that may be secret from an address, for a message."""
-    return re.sub(r"//[^/@]*@", "//***@", address).partition("?")[0].partition("#")[0]
+    return re.sub(r"//.*@", "//***@", address).partition("?")[0].partition("#")[0]
 
 
 def _looked_up(address: str, environ: Mapping[str, str], python: str, on_waiting: Callable[[], None]) -> str:

@@ -1,4 +1,7 @@
-"""Which cluster: the flag, then the environment, then the fleet file or the saved plan; and how to read it."""
+"""Which cluster, and how to read it.
+
+The flag, the environment, the named context, the fleet file or the saved plan, the current context; see `contexts.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from fleetctl.inventory.access import find_access, without_token
 from fleetctl.inventory.address import dashboard_url
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.read import InventorySource, Live, Snapshot, read_inventory
+from fleetctl.workflow.contexts import context_for, named_context, variables_of
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, NAMESPACE_VARIABLE, Invocation, Where
 
 if TYPE_CHECKING:
@@ -44,16 +48,30 @@ def resolve_address(
     address = flag or environ.get(ADDRESS_VARIABLE) or written
     if address:
         return address
+    otherwise = "; --inventory FILE reads a saved inventory instead" if or_inventory else ""
     raise InventoryError(
         "no cluster address",
-        hint=f"give --address http://ray-head:8265, or set {ADDRESS_VARIABLE}, or spec.cluster.address in the fleet "
-        f"file{'; --inventory FILE reads a saved inventory instead' if or_inventory else ''}",
+        hint=f"give --address http://ray-head:8265 or --context NAME, or set {ADDRESS_VARIABLE}, or "
+        f"spec.cluster.address in the fleet file{otherwise}",
     )
 
 
-def resolve_namespace(flag: str | None, environ: Mapping[str, str], cluster: Cluster) -> str:
-    """Return the Ray namespace of the replicas: --namespace, FLEETCTL_NAMESPACE, spec.cluster.namespace."""
-    return flag or environ.get(NAMESPACE_VARIABLE) or cluster.namespace
+def given_address(invocation: Invocation, flag: str | None) -> str | None:
+    """Return the address that the person gives: by --address, FLEETCTL_ADDRESS, or the name of a context."""
+    address = flag or invocation.environ.get(ADDRESS_VARIABLE)
+    return address or ((chosen := named_context(invocation)) and chosen.context.address) or None
+
+
+def resolve_namespace(invocation: Invocation, where: Where, cluster: Cluster) -> str:
+    """Return the Ray namespace of the replicas.
+
+    --namespace, FLEETCTL_NAMESPACE, the named context, spec.cluster.namespace, the current context.
+    """
+    if given := where.namespace or invocation.environ.get(NAMESPACE_VARIABLE):
+        return given
+    chosen = context_for(invocation, where.address, cluster.address)
+    counts = chosen and (chosen.named or "namespace" not in cluster.model_fields_set)
+    return (chosen.context.namespace if chosen and counts else None) or cluster.namespace
 
 
 def open_dashboard(
@@ -61,11 +79,16 @@ def open_dashboard(
 ) -> DashboardClient:
     """Return a client for the cluster's dashboard; see `resolve_address`. It says on standard error when it waits.
 
-    Token, headers and client certificate go only to an address that --address or FLEETCTL_ADDRESS names, or to this
-    machine: `written` comes from a file, and its author may not own the token. Raises InventoryError for an address, a
-    token, a header or a certificate that cannot be used.
+    Token, headers and client certificate go only to an address that --address, FLEETCTL_ADDRESS or a context names, or
+    to this machine: `written` comes from a file, and its author may not own the token. Raises InventoryError for an
+    address, a token, a header or a certificate that cannot be used.
     """
-    environ = invocation.environ
+    chosen, environ = context_for(invocation, address, written), invocation.environ
+    if chosen:
+        environ = {**environ, **variables_of(chosen, environ)}
+    elif invocation.context:
+        by = "--address" if address else ADDRESS_VARIABLE
+        invocation.say("warning", f"context {invocation.context} is not used: {by} names a cluster, and wins")
     named = resolve_address(address, environ, written, or_inventory=or_inventory)
     given = bool(address or environ.get(ADDRESS_VARIABLE))
     access = find_access(environ, invocation.home).only_for_given(named, given=given)
@@ -78,7 +101,7 @@ def open_dashboard(
 def live_source(invocation: Invocation, where: Where, cluster: Cluster, *, or_inventory: bool = True) -> Live:
     """Return the cluster as the source of the inventory. The caller closes it."""
     client = open_dashboard(invocation, where.address, cluster.address, or_inventory=or_inventory)
-    return Live(client, invocation.now(), resolve_namespace(where.namespace, invocation.environ, cluster))
+    return Live(client, invocation.now(), resolve_namespace(invocation, where, cluster))
 
 
 def inventory_source(invocation: Invocation, where: Where, cluster: Cluster) -> InventorySource:

@@ -8,11 +8,15 @@ from pathlib import Path
 
 ADDRESS_VARIABLE = "FLEETCTL_ADDRESS"
 NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"
+CONTEXT_VARIABLE = "FLEETCTL_CONTEXT"
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Environment, home folder, clock (RFC 3339, UTC), standard input, labelled messages, count of interrupts."""
+    """Environment, home folder, clock (RFC 3339, UTC), standard input, labelled messages, count of interrupts.
+
+    `context` is --context, as given.
+    """
 
     environ: Mapping[str, str]
     home: Path
@@ -20,6 +24,7 @@ class Invocation:
     stdin: Callable[[], bytes]
     say: Callable[[str, str], None]
     interrupts: Callable[[], int]
+    context: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

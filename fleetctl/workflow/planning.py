@@ -65,7 +65,7 @@ def plan_on(
         tool_version=__version__,
         git=git_facts([file.path for file in fleet.files], invocation.environ),
         expires_at=expiry(seen.observed_at, expires_s),
-        namespace=resolve_namespace(where.namespace, invocation.environ, fleet.cluster),
+        namespace=resolve_namespace(invocation, where, fleet.cluster),
         address=seen.cluster.address,
     )
     return Planned(fleet, seen, options, facts, make_plan(fleet, seen, options, facts))

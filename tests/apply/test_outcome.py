@@ -73,7 +73,7 @@ def test_a_lock_that_is_held_names_its_holder_and_how_to_get_past() -> None:
     with pytest.raises(LockHeld, match="told, started by bob@ci") as caught:
         raise_if_refused(ended(5, holder={"job": "fleetctl-apply-9", "who": "bob@ci"}))
     hint = caught.value.hint or ""
-    assert all(way in hint for way in ("--lock-timeout", "--attach fleetctl-apply-9", "ray job stop fleetctl-apply-9"))
+    assert all(way in hint for way in ("--lock-timeout", "--attach fleetctl-apply-9", "fleetctl stop fleetctl-apply-9"))
     assert caught.value.exit_code == 5
 
 

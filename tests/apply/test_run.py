@@ -150,7 +150,7 @@ def test_a_stop_that_does_not_get_through_is_told(
     cluster.refusals["POST", "/api/jobs/j/stop"] = [answer]
     with pytest.raises(ApplyError, match="job j was not stopped and continues: ") as caught:
         follow(Started(client, "j"), Interrupted())
-    assert "ray job stop j" in (caught.value.hint or "")
+    assert "fleetctl stop j" in (caught.value.hint or "")
 
 
 def test_the_clients_own_time_limit_stops_nothing(cluster: ClusterStandIn, client: DashboardClient) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_stand_in import ClusterStandIn, all_ready, serve
+from cluster_stand_in import ClusterStandIn, all_ready, serve, summary
 from pull_request import FLEET, PullRequest
 
 
@@ -77,6 +77,24 @@ def test_what_is_blocked_is_told_and_it_ends_as_apply_does(job, merged: PullRequ
     assert ended.code == 3
     assert "INSUFFICIENT_GPU" in ended.summary
     assert "::error" in ended.log
+
+
+@pytest.mark.parametrize(("how", "fail_on", "code"), [
+    ("blocked", "blocked", 3), ("blocked", "failed", 0), ("blocked", "never", 0), ("blocked", "", 3),
+    ("failed", "failed", 3), ("failed", "never", 0), ("starting", "failed", 3), ("broken", "never", 1),
+])
+def test_what_fails_the_job_can_be_chosen_and_what_is_reported_stays(
+    job, merged: PullRequest, cluster: ClusterStandIn, how: str, fail_on: str, code: int
+) -> None:
+    fleet = {"blocked": FLEET.replace("replicas: 1", "replicas: 3"), "broken": "a: ["}.get(how, FLEET)
+    (Path(merged.environ["GITHUB_WORKSPACE"]) / "fleet.yaml").write_text(fleet)
+    if how in ("failed", "starting"):
+        row = {"model": "org/one", "replicaId": 0, "outcome": how, "code": "ENGINE_EXITED"}
+        cluster.on_submit = lambda _: [("SUCCEEDED", summary(0, row, code=3))]
+    ended = job("ci", "apply", "-f", "fleet.yaml", FLEETCTL_FAIL_ON=fail_on)
+    assert ended.code == code, ended.log
+    assert ended.outputs["exit_code"] == ("1" if how == "broken" else "3")
+    assert (f"--fail-on {fail_on} lets the job pass" in ended.log) is (code == 0)
 
 
 def test_a_policy_refuses_before_anything_is_begun(job, merged: PullRequest, cluster: ClusterStandIn) -> None:

@@ -73,10 +73,22 @@ def run_job(tmp_path: Path, installed: Path, lab: GitLabStandIn, cluster: Cluste
 
 
 def test_there_is_a_job_for_each_step_of_a_change() -> None:
-    assert set(JOBS) == {"fleetctl:validate", "fleetctl:plan", "fleetctl:apply"}
+    assert set(JOBS) == {"fleetctl:validate", "fleetctl:plan", "fleetctl:apply", "fleetctl:drift"}
     for job in JOBS.values():
         assert job["rules"]
         assert job["stage"] in {"test", "deploy"}
+
+
+def test_a_schedule_for_drift_applies_nothing_and_keeps_an_issue(
+    run_job, cluster: ClusterStandIn, lab: GitLabStandIn
+) -> None:
+    [only] = JOBS["fleetctl:drift"]["rules"]
+    assert JOBS["fleetctl:apply"]["rules"][0] == {**only, "when": "never"}
+    done = run_job("fleetctl:drift", CI_MERGE_REQUEST_IID="")
+    assert done.returncode == 2, done.stderr
+    assert "2 can be created" in lab.issues[0]["description"]
+    assert (run_job.place / "fleetctl-drift.html").is_file()
+    assert cluster.writes() == []
 
 
 def test_what_to_install_has_to_be_said(tmp_path: Path) -> None:

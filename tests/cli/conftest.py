@@ -63,7 +63,7 @@ def cli(
 ) -> Cli:
     """Run a command line on the cluster, without a terminal; `typed` = a person sits there and types this."""
     for name in ("FLEETCTL_NAMESPACE", "FLEETCTL_DEBUG", "NO_COLOR", "FORCE_COLOR", "CI", "RAY_AUTH_TOKEN",
-                 "RAY_AUTH_TOKEN_PATH", "GITHUB_ACTIONS"):
+                 "RAY_AUTH_TOKEN_PATH", "GITHUB_ACTIONS", "FLEETCTL_CONTEXT", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # reports of unexpected errors go there

@@ -74,7 +74,7 @@ def test_a_lock_that_is_held_is_5_and_names_the_holder(cli, cluster: ClusterStan
     shown = cli("apply", "-f", fits, "--yes")
     assert shown.code == 5
     assert "the lock is held, started by bob@ci" in shown.err
-    assert "ray job stop fleetctl-apply-9" in shown.err
+    assert "fleetctl stop fleetctl-apply-9" in shown.err
 
 
 def test_an_agent_that_died_is_1_and_says_that_a_new_apply_goes_on(cli, cluster: ClusterStandIn, fits: Path) -> None:

@@ -130,4 +130,4 @@ def test_ctrl_c_that_does_not_reach_the_job_is_said(
     shown = cli("apply", "-f", fits, "--yes")
     assert shown.code == 1
     assert "was not stopped and continues: " in shown.err
-    assert "ray job stop fleetctl-apply-" in shown.err
+    assert "fleetctl stop fleetctl-apply-" in shown.err

@@ -7,7 +7,7 @@ import pytest
 from fleetctl.cli.process import refuse_two_readers
 from fleetctl.documents.fleet import Cluster
 from fleetctl.errors import InventoryError, UsageError
-from fleetctl.workflow.cluster import resolve_address, resolve_namespace
+from fleetctl.workflow.cluster import resolve_address
 
 CLUSTER = Cluster.model_validate({"address": "http://file:8265", "namespace": "from-file"})
 
@@ -42,18 +42,6 @@ def test_only_a_command_that_has_inventory_is_told_of_it(
     assert shown.code == 1
     assert "error: no cluster address" in shown.err
     assert ("--inventory" in shown.err) is has_it
-
-
-@pytest.mark.parametrize(("flag", "environ", "cluster", "namespace"), [
-    ("flag", {"FLEETCTL_NAMESPACE": "env"}, CLUSTER, "flag"),
-    (None, {"FLEETCTL_NAMESPACE": "env"}, CLUSTER, "env"),
-    (None, {}, CLUSTER, "from-file"),
-    (None, {}, Cluster(), "fleet"),
-])
-def test_the_namespace_comes_from_flag_then_environment_then_file(
-    flag: str | None, environ: dict[str, str], cluster: Cluster, namespace: str
-) -> None:
-    assert resolve_namespace(flag, environ, cluster) == namespace
 
 
 @pytest.mark.parametrize(("files", "inventory"), [(["-"], "-"), (["-", "-"], None)])

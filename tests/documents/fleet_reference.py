@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fleetctl.documents.schema_words import default_words, kind_words
 from fleetctl.documents.schemas import json_schema
 from fleetctl.fleetfile.rules_reference import INJECTED
 from fleetctl.problem import CODES, severity_of
@@ -67,45 +68,19 @@ def refreshed(page: str) -> str:
 def _table(title: str, definition: dict[str, Any]) -> str:
     required = set(definition.get("required", ()))
     properties = sorted(definition["properties"].items(), key=lambda item: item[0] not in required)
-    rows = [f"| `{key}` | {_cell(_kind(value))} | {_default(value, key in required)} | {_cell(value['description'])} |"
-            for key, value in properties]
+    rows = [f"| `{key}` | {_cell(kind_words(value, _kind))} | {_default(value, key in required)} | "
+            f"{_cell(value['description'])} |" for key, value in properties]
     head = ["| key | value | default | meaning |", "|---|---|---|---|"]
     return "\n".join([f"### {title}\n", f"{definition['description']}\n", *head, *rows, ""])
 
 
+def _kind(name: str) -> str:
+    return KINDS.get(name, f"[{TITLES[name]}](#{TITLES[name].replace('.', '')})")
+
+
 def _default(value: dict[str, Any], required: bool) -> str:
-    if required:
-        return "required"
-    return "" if value.get("default") is None else f"`{value['default']}`"
-
-
-def _kind(value: dict[str, Any]) -> str:
-    return " or ".join(dict.fromkeys(_kinds(value))) + _bounds(value)
-
-
-def _kinds(value: dict[str, Any]) -> Iterator[str]:
-    for part in (*value.get("anyOf", ()), *value.get("allOf", ())):
-        yield from _kinds(part)
-    if "$ref" in value:
-        name = value["$ref"].rpartition("/")[2]
-        yield KINDS.get(name, f"[{TITLES[name]}](#{TITLES[name].replace('.', '')})")
-    elif "enum" in value or "const" in value:
-        yield ", ".join(f"`{known}`" for known in value.get("enum", [value.get("const")]))
-    elif "(ms|s|m|h|d)" in value.get("pattern", ""):
-        yield "duration"
-    elif "[KMGTPE]i" in value.get("pattern", ""):
-        yield "quantity"
-    elif value.get("type") == "array":
-        yield f"list of {' or '.join(_kinds(value['items']))}"
-    elif value.get("type") == "object":
-        yield f"map of {' or '.join(_kinds(value['additionalProperties']))}"
-    elif "type" in value and value["type"] != "null":
-        yield {"string": "text", "integer": "integer", "number": "number", "boolean": "true, false"}[value["type"]]
-
-
-def _bounds(value: dict[str, Any]) -> str:
-    bounded = next((part for part in (value, *value.get("anyOf", ())) if "maximum" in part), {})
-    return f", {bounded['minimum']} to {bounded['maximum']}" if bounded else ""
+    words = default_words(value, required=required)
+    return words if required or not words else f"`{words}`"
 
 
 def _cell(text: str) -> str:

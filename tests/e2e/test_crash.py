@@ -120,7 +120,7 @@ def test_two_applies_at_once_never_make_a_duplicate(world: World) -> None:
     assert codes in ([0, 5], [0, 0]), ended
     assert set(world.actors()) == {"ModelActor:one:0", "ModelActor:one:1"}
     refused = [told for (_, told), code in ended if code == 5]
-    assert all("--attach" in told and "ray job stop" in told for told in refused)
+    assert all("--attach" in told and "fleetctl stop" in told for told in refused)
     assert len(world.engines()) == 2
 
 

@@ -44,17 +44,18 @@ def attach_to(
     """Follow a running apply: `job`, or the only one there is (of the fleet in `files`, where given)."""
     fleet = fleet_of(invocation, files)
     with open_dashboard(invocation, address, cluster_of(fleet).address) as client:
-        job = job or _only(running(client, fleet.name if fleet else None))
+        job = job or only(running(client, fleet.name if fleet else None), "fleetctl apply --attach JOB").submission_id
         return _follow(Started(client, job), output, wait_timeout_s)
 
 
-def _only(found: Sequence[Job]) -> str:
+def only(found: Sequence[Job], command: str) -> Job:
+    """Return the one apply that runs; raises ApplyError for none, UsageError with the `command` for one of several."""
     if not found:
         raise ApplyError("no apply is running", hint="`fleetctl status` shows what runs")
     if len(found) > 1:
         listed = ", ".join(f"{one.submission_id} (fleet {one.metadata.get('fleet')})" for one in found)
-        raise UsageError(f"several applies are running: {listed}", hint="name one: fleetctl apply --attach JOB")
-    return found[0].submission_id
+        raise UsageError(f"several applies are running: {listed}", hint=f"name one: {command}")
+    return found[0]
 
 
 def _follow(started: Started, output: ApplyOutput, wait_timeout_s: float | None) -> int:

@@ -15,16 +15,16 @@ from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.command import proposed
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
-from fleetctl.cli.ci.base import fleet_name, trusted_address
-from fleetctl.cli.ci.job import ForceOption, ForgeOption, Job, JobResult, lines_of
+from fleetctl.cli.ci.base import fleet_name, trusted_where
+from fleetctl.cli.ci.job import ApplyFailOn, ForceOption, ForgeOption, Job, JobResult, lines_of
 from fleetctl.cli.ci.publish import publish
 from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.history import HistoryRun
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import DocumentError, FleetctlError, UsageError
-from fleetctl.fleetfile.load import load_fleet
 from fleetctl.forge.change import ForgeName
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
@@ -38,12 +38,16 @@ from fleetctl.workflow.saved_plan import read_saved_plan
 EPILOG = epilog(
     "fleetctl ci apply -f fleets/prod.yaml --address http://ray-head:8265",
     "fleetctl ci apply prod.fleetplan",
+    "fleetctl ci apply -f fleets/ --fail-on failed   # blocked is no failure",
     exit_codes="as for apply: 0 ready, 1 error, 3 partial, 4 refused by policy, 5 locked, 6 stale plan, 64 usage")
 PlanArgument = Annotated[str | None, typer.Argument(
     metavar="PLAN", envvar="FLEETCTL_PLAN", show_default=False, help="A plan saved by `ci review`.")]
 LockTimeoutOption = Annotated[float, flags.option(
     "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
     help="How long to wait while another apply of this fleet runs. [default: 10m]")]
+FailOnOption = Annotated[ApplyFailOn, typer.Option(
+    "--fail-on", envvar="FLEETCTL_FAIL_ON",
+    help="Which replicas fail the job with 3: failed ones, also blocked ones, or none. An error always fails it.")]
 app = command_app()
 
 
@@ -55,6 +59,7 @@ def apply(
     namespace: flags.Namespace = None,
     force: ForceOption = False,
     lock_timeout: LockTimeoutOption = 600,
+    fail_on: FailOnOption = ApplyFailOn.BLOCKED,
     forge: ForgeOption = ForgeName.AUTO,
 ) -> int:
     """Apply what was merged, and report to the forge.
@@ -67,16 +72,20 @@ def apply(
         this_invocation(), () if plan_file else lines_of(files, "FLEETCTL_FILES"), Where(None, address, namespace),
         force=force, forge=find_forge(os.environ, forge),
     )
-    return run_apply(job, plan_file, lock_timeout)
+    return run_apply(job, plan_file, lock_timeout, fail_on)
 
 
-def run_apply(job: Job, plan_file: str | None, lock_timeout_s: float) -> int:
-    """Apply, report to the forge, and return the exit code of the apply; raises UsageError without anything to do."""
+def run_apply(job: Job, plan_file: str | None, lock_timeout_s: float, fail_on: ApplyFailOn) -> int:
+    """Apply, report to the forge, and return the exit code of the job; raises UsageError without anything to do."""
     if not plan_file and not job.files:
         raise UsageError("nothing to apply", hint="give a saved PLAN, or -f FLEET, or FLEETCTL_FILES")
-    result = _applied(job, plan_file, lock_timeout_s)
+    output = ApplyOutput(ApplyFormat.TABLE)
+    result = _applied(job, plan_file, lock_timeout_s, output)
     publish(job, result, comment=False)
-    return result.code
+    code = fail_on.exit_code(result.code, output.outcomes)
+    if code != result.code:
+        say("note", f"the apply is partial ({result.code}), and --fail-on {fail_on.value} lets the job pass")
+    return code
 
 
 def refuse_review_settings(environ: Mapping[str, str]) -> None:
@@ -88,10 +97,9 @@ def refuse_review_settings(environ: Mapping[str, str]) -> None:
                              "`reports` and `inventory`; in GitLab, variables of its job")
 
 
-def _applied(job: Job, plan_file: str | None, lock_timeout_s: float) -> JobResult:
-    output = ApplyOutput(ApplyFormat.TABLE)
+def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: ApplyOutput) -> JobResult:
     try:
-        options, where = PlanOptions(force=job.force, files=job.files), job.where if plan_file else _where(job)
+        options, where = PlanOptions(force=job.force, files=job.files), job.where if plan_file else trusted_where(job)
         with proposed(job.invocation, plan_file, options, where, yes=True) as proposal:
             task = proposal.task
             output.plan = task.plan
@@ -104,13 +112,6 @@ def _applied(job: Job, plan_file: str | None, lock_timeout_s: float) -> JobResul
     except FleetctlError as error:
         failures.explain(error)
         return _failed(job, output.plan or _saved(job, plan_file), error)
-
-
-def _where(job: Job) -> Where:
-    """Return which cluster: as the job gives it, else as the merged files do."""
-    if job.address() or "-" in job.files or job.forge is None or job.forge.change:
-        return job.where
-    return replace(job.where, address=trusted_address(load_fleet(job.files), None, job.forge))
 
 
 def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fleetctl.cli.ci.job import Job
 from fleetctl.errors import FleetctlError, RevisionError
 from fleetctl.fleetfile.compose import compose_bytes
+from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import read_sources
 from fleetctl.forge.change import ChangeRequest, Forge
@@ -20,7 +22,7 @@ from fleetctl.review.base import load_base
 from fleetctl.review.inputs import Side
 from fleetctl.review.revisions import MissingRevision, NoRepository, repository_of
 from fleetctl.workflow.base_plan import why_unknown
-from fleetctl.workflow.invocation import Invocation
+from fleetctl.workflow.invocation import Invocation, Where
 
 NOT_FETCHED = ("the checkout lacks the base of the change: in GitHub Actions give actions/checkout fetch-depth: 0, in "
                "GitLab set GIT_DEPTH: 0")
@@ -65,6 +67,13 @@ def trusted_address(head: ResolvedFleet, base: Side | None, forge: Forge | None)
         return head.cluster.address if forge else None
     _refuse_new_address(head, base)
     return head.cluster.address
+
+
+def trusted_where(job: Job) -> Where:
+    """Return which cluster a job about no change asks: as it says itself, else as the files of its branch do."""
+    if job.address() or "-" in job.files or job.forge is None or job.forge.change:
+        return job.where
+    return replace(job.where, address=trusted_address(load_fleet(job.files), None, job.forge))
 
 
 def _refuse_new_address(head: ResolvedFleet, base: Side | None) -> None:

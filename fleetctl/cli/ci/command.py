@@ -1,4 +1,4 @@
-"""`fleetctl ci validate`, `review` and `apply`: the steps of a job for a pull request, and of a job after its merge.
+"""`fleetctl ci validate`, `review`, `apply`, `drift`: the steps of a job for a change, after its merge, on a schedule.
 
 Each is the command of that name (review is plan) with what a job needs around it.
 """
@@ -11,6 +11,7 @@ COMMANDS = {
     "validate": Listed("ci.validate", "Check fleet files, and report to the forge."),
     "review": Listed("ci.review", "Plan a change, and report to the forge."),
     "apply": Listed("ci.apply", "Apply what was merged, and report to the forge."),
+    "drift": Listed("ci.drift", "Check on a schedule that the cluster runs what the files say."),
 }
 EPILOG = epilog(
     "fleetctl ci review -f fleets/ --report html=plan.html",
@@ -21,4 +22,4 @@ app = command_app()
 
 @app.callback(cls=lazy_group(COMMANDS), epilog=EPILOG)
 def ci() -> None:
-    """Validate, review or apply a change in a CI job."""
+    """Validate, review or apply a change in a CI job; check for drift."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.apply.outcome import final_exit_code
 from fleetctl.cli.reporting import parse_reports
+from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.errors import UsageError
 from fleetctl.forge.change import ChangeRequest, Forge, ForgeName
 from fleetctl.planner.outcome import CHANGES, NOTHING_TO_DO, PARTIAL
 from fleetctl.render.report.model import Report
-from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation, Where
+from fleetctl.workflow.cluster import given_address
+from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import check_out
 
 # every flag has a variable, for a template cannot build a command line safely
@@ -29,6 +33,21 @@ class FailOn(str, Enum):
 
     POLICY = "policy"
     BLOCKED = "blocked"
+
+
+class ApplyFailOn(str, Enum):
+    """What fails an apply, besides errors, a policy, the lock and a stale plan."""
+
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    NEVER = "never"
+
+    def exit_code(self, code: int, outcomes: Sequence[ReplicaOutcome]) -> int:
+        """Return the exit code of a job whose apply has `code`: replicas without a place may be left out of it."""
+        if code != PARTIAL or self is ApplyFailOn.BLOCKED:
+            return code
+        begun = [row for row in outcomes if row.outcome != "blocked"]
+        return 0 if self is ApplyFailOn.NEVER else final_exit_code(begun, interrupted=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +82,7 @@ class Job:
 
     def address(self) -> str | None:
         """Return the cluster's address as the job itself gives it."""
-        return self.where.address or self.invocation.environ.get(ADDRESS_VARIABLE)
+        return given_address(self.invocation, self.where.address)
 
     def exit_code(self, code: int) -> int:
         """Return the exit code of a review whose plan has `code`: changes alone do not fail it."""

@@ -14,6 +14,7 @@ from fleetctl.cli.console import say, write_document
 from fleetctl.cli.identity import ci_address
 from fleetctl.errors import ForgeError
 from fleetctl.forge.change import Forge
+from fleetctl.forge.sticky import Posted
 from fleetctl.render.report.formats import ReportFormat, render_report
 from fleetctl.render.report.markdown import render_markdown
 
@@ -57,8 +58,26 @@ def _comment(forge: Forge, body: str) -> None:
         if error.hint:
             say("hint", error.hint)
     else:
-        done = "written" if posted.created else "updated"
-        say("comment", f"{done} on {label}{': ' if posted.url else ''}{posted.url}")
+        _say_posted("comment", f"on {label}", posted)
+
+
+def keep_issue(job: Job, result: JobResult, *, is_open: bool) -> None:
+    """Keep one issue about the report: opened or updated where `is_open`, else closed with the last report."""
+    if job.forge is None:
+        return
+    try:
+        posted = job.forge.issue(result.report.title, render_markdown(result.report) + _footer(job), is_open=is_open)
+    except ForgeError as error:
+        say("warning", f"no issue was written: {error.message}")
+        if error.hint:
+            say("hint", error.hint)
+    else:
+        _say_posted("issue", "and open" if is_open else "and closed", posted)
+
+
+def _say_posted(what: str, where: str, posted: Posted | None) -> None:
+    if posted:
+        say(what, f"{'written' if posted.created else 'updated'} {where}{': ' if posted.url else ''}{posted.url}")
 
 
 def _footer(job: Job) -> str:

@@ -1,0 +1,92 @@
+"""The check of a schedule: does the cluster run what the main branch says? One issue of the forge has the answer."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli import failures, flags
+from fleetctl.cli.ci.base import fleet_name, trusted_where
+from fleetctl.cli.ci.job import ForgeOption, Job, JobResult, lines_of
+from fleetctl.cli.ci.publish import keep_issue, publish
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.process import this_invocation
+from fleetctl.cli.reporting import Formats, ReportOption, parse_reports, show, write_reports
+from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.forge.change import ForgeName
+from fleetctl.forge.detect import find_forge
+from fleetctl.planner.options import PlanOptions
+from fleetctl.planner.outcome import NOTHING_TO_DO
+from fleetctl.render.plan_json import render_plan_json
+from fleetctl.render.report.formats import ReportFormat
+from fleetctl.render.report.of_drift import drift_report
+from fleetctl.render.report.of_problems import failure_report
+from fleetctl.workflow.cluster import open_dashboard
+from fleetctl.workflow.drift import failures_of
+from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.planning import plan_fleet
+
+EPILOG = epilog(
+    "fleetctl ci drift -f fleets/prod.yaml --address http://ray-head:8265",
+    "fleetctl ci drift -f fleets/ --no-issue --report html=drift.html",
+    exit_codes="0 no drift, 1 error, 2 something is missing or runs otherwise than the files say, 3 something is "
+               "blocked, restarting or failed, 4 a policy refuses what is missing, 64 usage")
+IssueOption = Annotated[bool, typer.Option(
+    "--issue/--no-issue", envvar="FLEETCTL_ISSUE", help="Keep one issue: open while there is drift, else closed.")]
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def drift(
+    files: flags.OptionalFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    report: ReportOption = None,
+    issue: IssueOption = True,
+    forge: ForgeOption = ForgeName.AUTO,
+) -> int:
+    """Check on a schedule that the cluster runs what the files say.
+
+    It plans, and looks at the latest apply: what is missing, blocked, outdated, restarting or failed. On a forge one
+    issue is kept up to date, opened when drift begins and closed when it is over. Nothing is changed in the cluster.
+    Files may also come from FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line.
+    """
+    job = Job(
+        this_invocation(), lines_of(files, "FLEETCTL_FILES"), Where(None, address, namespace),
+        reports=lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge),
+    )
+    return run_drift(job, issue=issue)
+
+
+def run_drift(job: Job, *, issue: bool) -> int:
+    """Check, report to the forge, and return the exit code; an error leaves the issue as it is."""
+    job.check()
+    try:
+        result = _checked(job)
+    except UsageError:
+        raise
+    except FleetctlError as error:
+        failures.explain(error)
+        name = fleet_name(job.invocation, job.files, None)
+        report = failure_report(error, identity=f"drift:{name}", fleet=name, title=f"No check of fleet {name}")
+        result, issue = JobResult(report, error.exit_code), False
+    publish(job, result, comment=False)
+    if issue:
+        keep_issue(job, result, is_open=result.code != NOTHING_TO_DO)
+    return result.code
+
+
+def _checked(job: Job) -> JobResult:
+    loaded, where = inspect_fleet(job.files), trusted_where(job)
+    plan = (planned := plan_fleet(job.invocation, loaded, PlanOptions(files=job.files), where)).plan
+    with open_dashboard(job.invocation, where.address, planned.fleet.cluster.address) as client:
+        failed = failures_of(client, plan)
+    report = drift_report(planned.shown(), failed)
+    formats, reports = Formats(json=lambda: render_plan_json(plan), report=lambda: report), parse_reports(job.reports)
+    show(formats, ReportFormat.TABLE)
+    write_reports(formats, reports)
+    return JobResult(report, report.exit_code, plan.plan_id, bool(plan.actions),
+                     reports=tuple(str(one.path) for one in reports))

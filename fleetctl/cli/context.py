@@ -1,0 +1,200 @@
+"""`fleetctl context`: clusters by name, in the configuration file of the person. No command here contacts a cluster."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say, show_report, write_result
+from fleetctl.cli.context_option import complete_contexts
+from fleetctl.cli.process import this_invocation
+from fleetctl.documents.canonical import indented_json
+from fleetctl.documents.contexts import Context, Contexts
+from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.inventory.address import checked_address
+from fleetctl.render.report.model import Column, Report, Table
+from fleetctl.render.visible import visible
+from fleetctl.workflow.contexts import TO_SEE, change_contexts, config_path, find_context, named_context, read_contexts
+from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation
+
+EPILOG = epilog(
+    "fleetctl context set prod --address http://ray-head:8265",
+    "fleetctl context use prod",
+    "fleetctl plan -f fleets/prod.yaml --context staging",
+    "fleetctl context list",
+    exit_codes="0 done, 1 error, or there is no such context, 64 usage")
+SET_EPILOG = epilog(
+    "fleetctl context set lab --address http://ray-head:8265 --namespace research",
+    "fleetctl context set prod --token-command 'gcloud auth print-access-token'",
+    "fleetctl context set prod --header X-Api-Key=PROXY_KEY",
+    exit_codes="0 written, 1 error, 64 usage")
+COLUMNS = (Column("current", "current"), Column("name", "context", name=True), Column("address", "address", name=True),
+           Column("namespace", "namespace", name=True, terminal="filled"), Column("sends", "sends", terminal="filled"))
+
+NameArgument = Annotated[str, typer.Argument(
+    metavar="NAME", show_default=False, autocompletion=complete_contexts, help="The context.")]
+OptionalNameArgument = Annotated[str | None, typer.Argument(
+    metavar="NAME", show_default=False, autocompletion=complete_contexts,
+    help="The context. [default: the one that commands use]")]
+app = command_app()
+
+
+@app.callback(epilog=EPILOG)
+def context() -> None:
+    """Name clusters, and choose the one that commands use.
+
+    Which cluster a command asks: --address, FLEETCTL_ADDRESS, --context, FLEETCTL_CONTEXT, spec.cluster.address in the
+    fleet file, the current context; the first of them counts. The contexts are in fleetctl/config.yaml below
+    XDG_CONFIG_HOME, usually ~/.config. The file holds no secrets: it names the places of them.
+    """
+
+
+@app.command("list")
+def list_contexts(output_format: flags.Format = flags.OutputFormat.TABLE) -> int:
+    """List the contexts; the current one is marked with *."""
+    path, contexts = _read(this_invocation())
+    if output_format is flags.OutputFormat.JSON:
+        write_result(indented_json(contexts))
+    elif not contexts.contexts:
+        say("note", f"there are no contexts in {path}; {TO_SEE.partition(', ')[2]}")
+    else:
+        show_report(_report(contexts))
+    return 0
+
+
+@app.command("show")
+def show_context(name: OptionalNameArgument = None) -> int:
+    """Show one context, and what wins over it now."""
+    invocation = this_invocation()
+    path, contexts = _read(invocation)
+    if name is None:
+        chosen = named_context(invocation)
+        name = chosen.name if chosen else contexts.current
+    if name is None:
+        raise FleetctlError("there is no current context", hint="`fleetctl context use NAME` chooses one")
+    one = find_context(contexts, name)
+    facts = {"context": f"{name}{' (current)' if name == contexts.current else ''}", "address": one.address,
+             "namespace": one.namespace, "sends": "\n           ".join(_sent(one)), "file": str(path)}
+    write_result("".join(f"{label:9}  {text}\n" for label, text in facts.items() if text))
+    if invocation.environ.get(ADDRESS_VARIABLE):
+        say("note", f"{ADDRESS_VARIABLE} is set, and wins over every context")
+    return 0
+
+
+@app.command("use")
+def use_context(name: NameArgument) -> int:
+    """Make a context the current one."""
+    path, contexts = _read(this_invocation())
+    find_context(contexts, name)
+    change_contexts(path, {"current": name})
+    say("context", f"{name} is the current one")
+    return 0
+
+
+@app.command("set", epilog=SET_EPILOG)
+def set_context(
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="A name of your choice.")],
+    url: Annotated[str | None, flags.option(
+        "--address", metavar="URL", help="Ray dashboard, as http://ray-head:8265.")] = None,
+    namespace: Annotated[str | None, flags.option(
+        "--namespace", metavar="NAME", help="Ray namespace of the replicas.")] = None,
+    token_env: Annotated[str | None, flags.option(
+        "--token-env", metavar="VARIABLE", help="The environment variable that holds the cluster's token.")] = None,
+    token_command: Annotated[str | None, flags.option(
+        "--token-command", metavar="COMMAND", help="A command that prints the cluster's token; no shell runs it.",
+    )] = None,
+    header: Annotated[list[str] | None, flags.option(
+        "--header", metavar="NAME=VARIABLE",
+        help="A header for a proxy, and the environment variable that holds its value; repeatable.")] = None,
+    client_cert: Annotated[str | None, flags.option(
+        "--client-cert", metavar="PATH", help="PEM file with a client certificate for a proxy.")] = None,
+    client_key: Annotated[str | None, flags.option(
+        "--client-key", metavar="PATH", help="PEM file with its key, if that is another file.")] = None,
+) -> int:
+    """Add a context, or change what is given here of one.
+
+    An empty value removes a setting, as in `--namespace ''`. The first context becomes the current one.
+    """
+    if token_env and token_command:
+        raise UsageError("--token-env and --token-command: a token has one source")
+    path, contexts = _read(this_invocation())
+    given = {
+        "address": checked_address(url) if url is not None else None, "namespace": namespace,
+        "token": _token(token_env, token_command), "headers": _headers(header), "clientCert": _absolute(client_cert),
+        "clientKey": _absolute(client_key)}
+    changes = {key: value or None for key, value in given.items() if value is not None}
+    if name not in contexts.contexts and url is None:
+        raise UsageError(f"there is no context {name} yet, and a new one needs an address", hint="add --address URL")
+    changed = change_contexts(path, changes, "contexts", name)
+    if not contexts.contexts:
+        changed = change_contexts(path, {"current": name})
+    say("context", f"{name} is in {path}{', and is the current one' if changed.current == name else ''}")
+    return 0
+
+
+@app.command("unset")
+def unset_context(name: NameArgument) -> int:
+    """Remove a context. The cluster is not asked, and nothing in it changes."""
+    path, contexts = _read(this_invocation())
+    find_context(contexts, name)
+    if contexts.current == name:
+        change_contexts(path, {"current": None})
+        say("note", "there is no current context now; `fleetctl context use NAME` chooses one")
+    change_contexts(path, {name: None}, "contexts")
+    say("context", f"{name} is removed from {path}")
+    return 0
+
+
+def _read(invocation: Invocation) -> tuple[Path, Contexts]:
+    path = config_path(invocation.environ, invocation.home)
+    return path, read_contexts(path)
+
+
+def _report(contexts: Contexts) -> Report:
+    rows = tuple(("*" if name == contexts.current else "", name, one.address, one.namespace or "", tuple(_sent(one)))
+                 for name, one in contexts.contexts.items())
+    return Report(kind="answer", identity="contexts", fleet="", title="Contexts", facts=(), totals=(),
+                  tables=(Table("context", "Contexts", COLUMNS, rows),), verdict="", findings=(), subjects=())
+
+
+def _sent(one: Context) -> Iterator[str]:
+    """Yield what goes to the cluster, and where it comes from."""
+    if one.token:
+        yield f"token from {visible(str(one.token))}"
+    yield from (f"header {visible(name)} from {visible(str(source))}" for name, source in one.headers.items())
+    if one.client_cert:
+        yield f"certificate {visible(one.client_cert)}"
+
+
+def _token(variable: str | None, command: str | None) -> dict[str, object] | None:
+    if command:
+        try:
+            return {"command": shlex.split(command)}
+        except ValueError as error:
+            raise UsageError(f"--token-command: {str(error).lower()}") from None
+    return {"env": _variable("--token-env", variable)} if variable else {} if "" in (variable, command) else None
+
+
+def _headers(given: list[str] | None) -> dict[str, dict[str, str]] | None:
+    if given is None:
+        return None
+    pairs = [pair.partition("=") for pair in given if pair]
+    return {name: {"env": _variable("--header NAME=VARIABLE", variable)} for name, _, variable in pairs}
+
+
+def _variable(flag: str, given: str) -> str:
+    """Return the name of a variable; raises UsageError, which does not show a secret in its place."""
+    if not given.isidentifier():
+        raise UsageError(f"{flag}: this is not the name of an environment variable",
+                         hint="the file names the variable that holds the secret, never the secret itself")
+    return given
+
+
+def _absolute(path: str | None) -> str | None:
+    return str(Path(path).expanduser().absolute()) if path else path

@@ -1,0 +1,69 @@
+"""`--context NAME`: before the command, and, as people are used to write it, after any command that asks a cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+_chosen: str | None = None
+
+
+def choose_context(name: str | None) -> None:
+    """Remember `--context`; None = none was named."""
+    global _chosen  # noqa: PLW0603  it belongs to the command line, of which a process has one
+    _chosen = name
+
+
+def chosen_context() -> str | None:
+    """Return the context that `--context` names."""
+    return _chosen
+
+
+def complete_contexts(incomplete: str) -> list[str]:
+    """Return the names of contexts that begin with `incomplete`; none where the file cannot be read."""
+    import os
+
+    from fleetctl.cli.process import home_folder
+    from fleetctl.workflow.contexts import config_path, read_contexts  # slow, and every command imports this module
+
+    try:
+        names = read_contexts(config_path(os.environ, home_folder())).contexts
+    except Exception:  # noqa: BLE001  a broken file must not break the shell
+        return []
+    return [name for name in names if name.startswith(incomplete) and name.isprintable()]
+
+
+def _choose_later(name: str | None) -> str | None:
+    if name:
+        choose_context(name)
+    return name
+
+
+_SETTINGS: dict[str, Any] = {
+    "metavar": "NAME", "show_default": False, "autocompletion": complete_contexts,
+    "help": "Use the cluster of this context. Order: --address, FLEETCTL_ADDRESS, this, spec.cluster.address, the "
+            "current context. [env: FLEETCTL_CONTEXT]"}
+ContextOption = Annotated[str | None, typer.Option("--context", **_SETTINGS)]
+_LaterOption = Annotated[str | None, typer.Option(
+    "--context", expose_value=False, callback=_choose_later, **_SETTINGS)]
+
+
+def with_context_option(command: Any) -> Any:  # noqa: ANN401  Click's Command, of which typer brings its own
+    """Return the command with the option, if it or a command below it has an address."""
+    places = [at for at, parameter in enumerate(command.params) if parameter.name == "address"]
+    if places:
+        command.params.insert(places[0] + 1, _option())
+    for below in getattr(command, "commands", {}).values():
+        with_context_option(below)
+    return command
+
+
+def _option() -> Any:  # noqa: ANN401  Click's Option
+    app = typer.Typer(add_completion=False)
+    app.command()(_takes_it)
+    return get_command(app).params[0]
+
+
+def _takes_it(context: _LaterOption = None) -> None: ...

@@ -1,0 +1,58 @@
+"""`fleetctl explain PATH`: what a field of the fleet file means, from the published schema."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import show_report
+from fleetctl.documents.fields import HOMES, Field, all_fields, below, find_fields
+from fleetctl.render.report.model import Column, Report, Table
+
+EPILOG = epilog(
+    "fleetctl explain workers.members.resources",
+    "fleetctl explain spec.policy",
+    "fleetctl explain models --recursive",
+    exit_codes="0 shown, 64 usage, or there is no such field")
+COLUMNS = (Column("field", "field", name=True), Column("value", "value"), Column("default", "default"),
+           Column("meaning", "meaning"))
+
+
+def complete_fields(incomplete: str) -> list[str]:
+    """Return the paths that begin with `incomplete`."""
+    paths = {".".join(one.path[len(home):]) for one in all_fields() for home in HOMES if one.path[:len(home)] == home}
+    return sorted(path for path in paths if path.startswith(incomplete))
+
+
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def explain(
+    path: Annotated[str, typer.Argument(
+        metavar="PATH", show_default=False, autocompletion=complete_fields,
+        help="A field with dots, from the top, from spec or from a model; none = the whole file.")] = "",
+    recursive: Annotated[bool, typer.Option("--recursive", help="Also show the fields of all levels below.")] = False,
+) -> int:
+    """Describe a field of the fleet file, as kubectl explain does.
+
+    Its value, its default, what it is for, and the fields below it.
+    """
+    fields = all_fields()
+    field, *others = find_fields(fields, path)
+    show_report(_report(field, below(fields, field, all_levels=recursive), others))
+    return 0
+
+
+def _report(field: Field, inner: list[Field], others: list[Field]) -> Report:
+    depth = len(field.path)
+    rows = tuple(("  " * (len(one.path) - depth - 1) + one.path[-1], one.kind, one.default, one.about) for one in inner)
+    facts = {"field": field.text or "the whole file", "value": field.kind, "default": field.default,
+             "meaning": field.about, "": field.mapping}
+    heading = tuple(f"{label:7}  {text}" for label, text in facts.items() if text)
+    also = (f"Also a field: {', '.join(one.text for one in others)}",) if others else ()
+    tables = (Table("field", "Fields", COLUMNS, rows),) if rows else ()
+    return Report(kind="answer", identity=f"explain:{field.text}", fleet="", title="Field", facts=(), totals=(),
+                  heading=heading, tables=tables, notes=also, verdict="", findings=(), subjects=())

@@ -1,0 +1,103 @@
+"""`fleetctl init`: a first fleet file, from the nodes of a cluster or for a model that is named. Reads only."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import message_console, say, write_document
+from fleetctl.cli.process import this_invocation
+from fleetctl.documents.inventory import Inventory
+from fleetctl.errors import FleetctlError, InventoryError, UsageError
+from fleetctl.fleetfile.guess import dns_label_meant
+from fleetctl.importers.first_fleet import FirstFleet, first_fleet
+from fleetctl.importers.write import problems_of
+from fleetctl.render.problems import render_problems
+from fleetctl.workflow.cluster import read_from
+from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
+
+EPILOG = epilog(
+    "fleetctl init --address http://ray-head:8265",
+    "fleetctl init --model Qwen/Qwen3-8B --engine vllm --out fleets/prod.yaml",
+    "fleetctl init --inventory snapshot.json --out - | less",
+    exit_codes="0 written, 1 error, or the file exists, 64 usage")
+STDOUT = Path("-")
+
+
+class Engine(str, Enum):
+    """The engines whose command line it knows."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    LLAMA_CPP = "llama.cpp"
+
+
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def init(
+    out: Annotated[Path, flags.option(
+        "--out", "-o", metavar="FILE", dir_okay=False, allow_dash=True,
+        help="Where to write the fleet file; - for standard output. [default: fleet.yaml]")] = Path("fleet.yaml"),
+    model: Annotated[str | None, flags.option(
+        "--model", metavar="NAME", help="The model: its name on Hugging Face.")] = None,
+    engine: Annotated[Engine, typer.Option("--engine", help="What serves the model.")] = Engine.VLLM,
+    fleet: Annotated[str | None, flags.option(
+        "--fleet", metavar="NAME", help="Name of the fleet. [default: the name of the file]")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    inventory: flags.Inventory = None,
+) -> int:
+    """Write a first fleet file, from the nodes of a cluster.
+
+    One model on the cards of the cluster, or of a snapshot, with comments. With --model the cluster may be missing.
+    The model's claim is guessed from its name, and the file says so.
+    """
+    refuse_to_overwrite("--out", out if out != STDOUT else None, (inventory,))
+    if out != STDOUT and out.exists() and not force:
+        raise FleetctlError(f"{out} exists", hint="pass --force to overwrite it, or name another file with --out")
+    name = _fleet_name(fleet, out)
+    seen = _nodes(this_invocation(), Where(inventory, address, namespace), required=model is None)
+    text = first_fleet(FirstFleet(name, model, engine.value, seen, address, namespace))
+    problems = problems_of(text, str(out))
+    if problems:
+        render_problems(problems, message_console())
+        raise FleetctlError("this would not be a sound fleet file; nothing was written")
+    if out == STDOUT:
+        write_document(text)
+    else:
+        write_file(out, text, mode=0o644)
+        say("init", f"{out} is written; look at it, then: fleetctl plan -f {out}")
+    return 0
+
+
+def _fleet_name(fleet: str | None, out: Path) -> str:
+    meant = dns_label_meant(fleet or out.stem)
+    if fleet and meant != fleet:
+        raise UsageError(f"--fleet {fleet}: the name of a fleet is a DNS label",
+                         hint=f"did you mean {meant or 'prod'}?")
+    return meant or "fleet"
+
+
+def _nodes(invocation: Invocation, where: Where, *, required: bool) -> Inventory | None:
+    """Return the cluster's inventory; None where it cannot be read and is not `required`, nor asked for by a flag."""
+    try:
+        seen = read_from(invocation, where, None)
+    except InventoryError as error:
+        if required and not (where.address or where.inventory):
+            raise InventoryError(error.message, hint=f"{error.hint}; or give --model NAME") from None
+        if required or where.address or where.inventory:
+            raise
+        invocation.say("note", f"written without the nodes of a cluster: {error.message}")
+        return None
+    for warning in seen.warnings:
+        invocation.say("warning", warning)
+    return seen

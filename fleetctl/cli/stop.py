@@ -1,0 +1,94 @@
+"""`fleetctl stop [JOB]`: stop an apply that runs. It ends a job of the agent, never a replica."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fleetctl.apply.history import pick, read_logs, runs_of
+from fleetctl.apply.run import Started, running, stop_apply
+from fleetctl.cli import flags
+from fleetctl.cli.apply.follow import only
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import confirm, say, show_report
+from fleetctl.cli.process import this_invocation
+from fleetctl.documents.events import Event
+from fleetctl.documents.quantity import count_of
+from fleetctl.errors import WaitTimeout
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import Job
+from fleetctl.render.report.of_outcomes import outcomes_report
+from fleetctl.render.visible import visible
+from fleetctl.workflow.cluster import cluster_of, fleet_of, open_dashboard
+
+EPILOG = epilog(
+    "fleetctl stop                       # the one apply that runs",
+    "fleetctl stop fleetctl-apply-8dd5457ba23d --yes",
+    "fleetctl stop -f fleets/prod.yaml   # that of this fleet",
+    exit_codes="0 it has ended, 1 error, or no apply runs, 7 it was asked to stop and has not ended yet, 64 usage")
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def stop(
+    job: Annotated[str | None, typer.Argument(metavar="JOB", show_default=False, help=(
+        "Its id, or the beginning, as `fleetctl history` shows it; needed where several run."))] = None,
+    files: flags.ClusterFiles = None,
+    address: flags.Address = None,
+    yes: flags.Yes = False,
+) -> int:
+    """Stop an apply that runs; what it created stays.
+
+    It starts nothing more. No replica is removed: those it created become ready by themselves, and the next apply
+    continues from what runs.
+    """
+    invocation = this_invocation()
+    fleet = fleet_of(invocation, files)
+    with open_dashboard(invocation, address, cluster_of(fleet).address) as client:
+        found = _find(client, job, fleet.name if fleet else None)
+        if found.ended:
+            say("note", f"job {found.submission_id} has ended already; nothing was done")
+            return 0
+        if not confirm(f"Stop {_describe(client, found)}?", yes=yes):
+            say("note", "nothing was done; the apply continues")
+            return 1
+        return _stop(client, found)
+
+
+def _find(client: DashboardClient, job: str | None, fleet: str | None) -> Job:
+    """Return the apply that is meant: no other job of the cluster can be named."""
+    if job is None:
+        return only(running(client, fleet), "fleetctl stop JOB")
+    return pick([one for one in runs_of(client, fleet) if one.metadata.get("verb") == "apply"], job)
+
+
+def _describe(client: DashboardClient, job: Job) -> str:
+    [log] = read_logs(client, [job])
+    created = count_of(sum(event.type == "replicaCreated" for event in log.events), "replica")
+    who = f", started by {visible(job.metadata['who'])}" if job.metadata.get("who") else ""
+    return (f"the apply of fleet {visible(job.metadata.get('fleet', ''))} ({job.submission_id}{who}; "
+            f"{created} created so far; what is created stays)")
+
+
+def _stop(client: DashboardClient, job: Job) -> int:
+    created: list[Event] = []
+
+    def relay(event: Event) -> None:
+        if event.type == "replicaCreated":
+            created.append(event)
+
+    try:
+        summary = stop_apply(Started(client, job.submission_id), relay)
+    except WaitTimeout:
+        raise WaitTimeout(f"job {job.submission_id} was asked to stop, and has not ended yet",
+                          hint=f"`fleetctl history show {job.submission_id}` shows how it ends") from None
+    if summary.outcomes:
+        show_report(outcomes_report(summary.outcomes, interrupted=summary.interrupted))
+    else:
+        for event in created:
+            say("note", event.message)
+    stays = f"what it created stays ({count_of(len(created), 'replica')})" if created else "it had created nothing"
+    end = "is stopped" if summary.interrupted else "had come to its end"
+    say("stopped", f"job {job.submission_id} {end}; {stays}; `fleetctl apply` continues from what runs")
+    return 0

@@ -1,0 +1,149 @@
+"""A first fleet file: one model on the cards that a cluster has, with comments that say what to look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from fleetctl.documents.fleet import API_VERSION
+from fleetctl.documents.inventory import Inventory, Node
+from fleetctl.documents.position import Path
+from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes
+from fleetctl.importers.accelerators import ACCELERATOR_LABEL
+from fleetctl.importers.authored import authored_resources
+from fleetctl.importers.draft import filled, one_group
+from fleetctl.importers.model_cards import GIB, USUAL, CardKind, Need, card_kinds, choose_cards, weights_bytes
+from fleetctl.importers.write import MODELINE, block, comment_lines
+
+EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
+NAMES_SHOWN = 4
+MODEL_AT: Path = ("spec", "models", 0)
+MEMBER: Path = (*MODEL_AT, "workers", 0, "members", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineKind:
+    """The command line of an engine. `split` = its flag for the number of cards; all answer GET /health."""
+
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    split: str = ""
+
+
+PORT, MODEL, ANY_HOST = "$(FLEETCTL_PORT)", "$(FLEETCTL_MODEL)", "0.0.0.0"  # noqa: S104  as vllm does
+ENGINES = {
+    "vllm": EngineKind(("vllm", "serve", MODEL), ("--port", PORT), "--tensor-parallel-size"),
+    "sglang": EngineKind(("python3", "-m", "sglang.launch_server", "--model-path", MODEL),
+                         ("--host", ANY_HOST, "--port", PORT), "--tp-size"),
+    "llama.cpp": EngineKind(("llama-server", "-hf", MODEL), ("--host", ANY_HOST, "--port", PORT)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFleet:
+    """What a first fleet file is made from; `inventory` None = no cluster was read, `model` None = an example."""
+
+    name: str
+    model: str | None
+    engine: str
+    inventory: Inventory | None = None
+    address: str | None = None
+    namespace: str | None = None
+
+
+def first_fleet(wanted: FirstFleet) -> str:
+    """Return the text of the fleet file, a fixed point of `fmt`."""
+    key = wanted.model or EXAMPLE_MODEL
+    kinds, weights = card_kinds(wanted.inventory) if wanted.inventory else [USUAL], weights_bytes(key)
+    need = choose_cards(weights, kinds) if kinds else None
+    member = {"resources": _resources(need, weights), **_selector(need, kinds), "engine": _engine(wanted.engine, need)}
+    document = {
+        "apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": wanted.name},
+        "spec": {**filled({"cluster": filled({"address": wanted.address, "namespace": wanted.namespace})}),
+                 "models": [{"key": key, "replicas": 1, "workers": one_group([member])}]},
+    }
+    header = [MODELINE, "#", *(line for text in _header(wanted) for line in comment_lines(text, 0))]
+    return "\n".join(header) + "\n" + block(document, _comments(wanted, need, weights))
+
+
+def _header(wanted: FirstFleet) -> Iterator[str]:
+    yield "Made by `fleetctl init`. `fleetctl plan -f` on this file shows what would start; `apply` starts it."
+    yield "`fleetctl explain models` describes each field, `fleetctl validate -f` checks the file."
+    if wanted.inventory:
+        nodes = [node for node in wanted.inventory.nodes if node.state == "ALIVE"]
+        yield f"The cluster had {count_of(len(nodes), 'node')} on {wanted.inventory.observed_at}:"
+        yield from _node_lines(nodes)
+
+
+def _node_lines(nodes: Sequence[Node]) -> Iterator[str]:
+    alike: dict[str, list[str]] = {}
+    for node in nodes:
+        alike.setdefault(_node_text(node), []).append(node.name)
+    for text, names in alike.items():
+        more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+        yield f"  {count_of(len(names), 'node')} with {text}: {', '.join(names[:NAMES_SHOWN])}{more}"
+
+
+def _node_text(node: Node) -> str:
+    total = node.resources.total
+    models = Counter(gpu.model or "GPU" for gpu in node.gpus) if node.gpus else {"GPU": int(total.gpu)}
+    sizes = [gpu.memory_total for gpu in node.gpus if gpu.memory_total]
+    of_each = f" of {format_bytes(min(sizes))}" if sizes else ""
+    cards = [f"{count} x {model}{of_each}" for model, count in models.items() if count]
+    label = node.labels.get(ACCELERATOR_LABEL)
+    parts = [*(cards or ["no GPU"]), f"{total.cpu:g} CPUs", f"{format_bytes(total.memory)} memory",
+             *([f"{ACCELERATOR_LABEL} {label}"] if label else [])]
+    return ", ".join(parts)
+
+
+def _resources(need: Need | None, weights: int | None) -> dict[str, Any]:
+    if need is None:
+        return authored_resources({"cpus": SHARE, "memory": ceil(2 * (weights or GIB) / GIB) * GIB})
+    return authored_resources({"gpus": need.gpus * SHARE, **filled({"vram": need.vram})})
+
+
+def _selector(need: Need | None, kinds: Sequence[CardKind]) -> dict[str, Any]:
+    accelerator = need.kind.accelerator if need else None
+    return {"nodeSelector": {ACCELERATOR_LABEL: accelerator}} if accelerator and len(kinds) > 1 else {}
+
+
+def _engine(name: str, need: Need | None) -> dict[str, Any]:
+    kind = ENGINES[name]
+    split = [kind.split, str(need.gpus)] if need and kind.split and need.gpus > 1 else []
+    return {"command": list(kind.command), "args": [*kind.args, *split], "readiness": {"http": {"path": "/health"}}}
+
+
+def _comments(wanted: FirstFleet, need: Need | None, weights: int | None) -> dict[Path, list[str]]:
+    example = [] if wanted.model else ["An example: put the name of your model in its place."]
+    program = ENGINES[wanted.engine].command[0]
+    return {
+        ("metadata", "name"): ["It is in the mark of every replica: choose it before the first apply."],
+        MODEL_AT: [*example, "`replicas` is a floor: fleetctl starts what is missing, and never removes a replica."],
+        (*MEMBER, "resources"): [_about_size(weights), *_about_cards(wanted, need)],
+        (*MEMBER, "nodeSelector"): ["There are several kinds of cards; without this line each of them is allowed."],
+        (*MEMBER, "engine"): [f"{program} has to be on the nodes. fleetctl adds nothing to its command line;",
+                              "$(FLEETCTL_MODEL) is the key above, $(FLEETCTL_PORT) a free port."],
+    }
+
+
+def _about_size(weights: int | None) -> str:
+    if weights is None:
+        return "The name of the model does not say its size: check how many cards it needs."
+    return f"Guessed from the name of the model, check it: {ceil(weights / GIB)} GiB of weights, and a fifth more."
+
+
+def _about_cards(wanted: FirstFleet, need: Need | None) -> Iterator[str]:
+    if need is None:
+        yield "No node has a GPU, so this claims a CPU and memory; `gpus: 1` would claim a card."
+    elif not need.fits:
+        yield f"It does not fit on one node, of which none has more than {amount_of(need.gpus * SHARE, 'GPU')}."
+        yield "A replica over several nodes is a gang, with a Leader and its Workers."
+    elif need.kind.memory is None:
+        yield "The cluster does not report the memory of its cards; with nodes[].gpuMemory, `vram` can be claimed here."
+    elif wanted.inventory is None:
+        yield f"No cluster was read: this is for cards of {format_bytes(USUAL.memory or 0)}, `vram` on each."
+    else:
+        yield "`gpus` are whole cards, `vram` is what each must have; `vram` alone shares a card."

@@ -1,0 +1,168 @@
+"""Contexts: clusters by name, from the configuration file of the person. Reads, chooses and writes them.
+
+A chosen context acts through the environment variables that it stands for. All of it belongs to its own address: where
+another address is used, nothing of the context is, so its token goes nowhere else.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fleetctl.documents.contexts import Context, Contexts, SecretSource
+from fleetctl.documents.nearest import did_you_mean
+from fleetctl.errors import DocumentError, FleetctlError, InventoryError
+from fleetctl.inventory.access import CERTIFICATE_VARIABLE, HEADERS_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
+from fleetctl.workflow.invocation import ADDRESS_VARIABLE, CONTEXT_VARIABLE, Invocation
+from fleetctl.workflow.output_files import write_file
+
+COMMAND_TIMEOUT_S = 60.0
+TO_SEE = "`fleetctl context list` shows all, `fleetctl context set NAME --address URL` adds one"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The context that counts. `named` = by --context or FLEETCTL_CONTEXT, else it is the current one of the file."""
+
+    name: str
+    context: Context
+    named: bool
+
+
+def config_path(environ: Mapping[str, str], home: Path) -> Path:
+    """Return the configuration file, which need not exist."""
+    folder = environ.get("XDG_CONFIG_HOME", "")
+    return (Path(folder) if folder.startswith("/") else home / ".config") / "fleetctl" / "config.yaml"
+
+
+def read_contexts(path: Path) -> Contexts:
+    """Return the contexts in the file, none where there is no file; raises DocumentError for one that is damaged."""
+    try:
+        return _checked(_parsed(path.read_text(encoding="utf-8"), path), path)
+    except FileNotFoundError:
+        return Contexts()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DocumentError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+
+
+def find_context(contexts: Contexts, name: str) -> Context:
+    """Return the context of that name; raises FleetctlError with the nearest name where there is none."""
+    if name not in contexts.contexts:
+        raise FleetctlError(f"there is no context {name}", hint=did_you_mean(name, contexts.contexts) or TO_SEE)
+    return contexts.contexts[name]
+
+
+def named_context(invocation: Invocation) -> Chosen | None:
+    """Return the context that --context or FLEETCTL_CONTEXT names; raises FleetctlError where it does not exist."""
+    name = invocation.context or invocation.environ.get(CONTEXT_VARIABLE)
+    if not name:
+        return None
+    return Chosen(name, find_context(read_contexts(config_path(invocation.environ, invocation.home)), name), named=True)
+
+
+def context_for(invocation: Invocation, address: str | None, written: str | None) -> Chosen | None:
+    """Return the context that says which cluster; None where --address, FLEETCTL_ADDRESS or a file says it.
+
+    A context that is named wins over `written`, the address in a file; the current context counts where the file has
+    no address, or the same one.
+    """
+    if address or invocation.environ.get(ADDRESS_VARIABLE):
+        return None
+    if (chosen := named_context(invocation)) is not None:
+        return chosen
+    contexts = read_contexts(config_path(invocation.environ, invocation.home))
+    if not contexts.current:
+        return None
+    current = find_context(contexts, contexts.current)
+    return Chosen(contexts.current, current, named=False) if written in (None, current.address) else None
+
+
+def variables_of(chosen: Chosen, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables that the context stands for, with its secrets; raises InventoryError.
+
+    Only where the context names no token or no certificate, those of the environment go to its address.
+    """
+    context, variables = chosen.context, {ADDRESS_VARIABLE: chosen.context.address}
+    if context.token:
+        variables[TOKEN_VARIABLE] = _secret(context.token, f"the token of context {chosen.name}", environ)
+    if context.headers:
+        variables[HEADERS_VARIABLE] = json.dumps({
+            name: _secret(source, f"the header {name} of context {chosen.name}", environ)
+            for name, source in context.headers.items()})
+    if context.client_cert:
+        variables |= {CERTIFICATE_VARIABLE: context.client_cert, KEY_VARIABLE: context.client_key or ""}
+    return variables
+
+
+def change_contexts(path: Path, changes: Mapping[str, object], *below: str) -> Contexts:
+    """Write new values into the file, or into the part of it `below` these keys; None removes one. Comments stay.
+
+    Returns the contexts as they are then; raises DocumentError, nothing written, where they would not be sound.
+    """
+    from ruamel.yaml import YAML  # 0.1 s, and only these commands write
+
+    read_contexts(path)
+    yaml, out = YAML(), io.StringIO()
+    tree: dict[str, Any] = (yaml.load(path.read_text(encoding="utf-8")) if path.exists() else None) or {}
+    part = tree
+    for key in below:
+        part = part.setdefault(key, {})
+    for key, value in changes.items():
+        if value is None:
+            part.pop(key, None)
+        else:
+            part[key] = value
+    yaml.dump(tree, out)
+    changed = _checked(_parsed(out.getvalue(), path), path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path.resolve(), out.getvalue(), mode=0o600)
+    return changed
+
+
+def _parsed(text: str, path: Path) -> object:
+    import yaml
+
+    from fleetctl.documents.plain_yaml import PlainLoader, refuse_aliases_and_depth
+
+    try:
+        refuse_aliases_and_depth(text)
+        return yaml.load(text, Loader=PlainLoader) or {}  # noqa: S506  a safe loader, only plainer
+    except yaml.YAMLError as error:
+        raise DocumentError(f"{path} is not YAML: {getattr(error, 'problem', None) or error}") from None
+
+
+def _checked(raw: object, path: Path) -> Contexts:
+    try:
+        return Contexts.model_validate(raw)
+    except ValidationError as error:
+        # no value is shown: somebody may have written a secret here
+        problems = [f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg']}"
+                    for item in error.errors(include_url=False, include_input=False)]
+        raise DocumentError(f"{path} is not a configuration of fleetctl: {'; '.join(problems[:5])}",
+                            hint="correct it, or write it with `fleetctl context set`") from None
+
+
+def _secret(source: SecretSource, what: str, environ: Mapping[str, str]) -> str:
+    """Return the secret; raises InventoryError, which never shows it or what a command printed."""
+    if source.env:
+        if value := environ.get(source.env, "").strip():
+            return value
+        raise InventoryError(f"{what} is in the variable {source.env}, which is not set")
+    command = source.command or []
+    try:
+        found = subprocess.run(command, env=dict(environ), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+                               timeout=COMMAND_TIMEOUT_S, check=False)
+        lines, ended = found.stdout.strip().splitlines(), f"it ended with exit code {found.returncode}"
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        found, lines, ended = None, [], getattr(error, "strerror", None) or type(error).__name__
+    if found is None or found.returncode or len(lines) != 1:
+        why = ended if found is None or found.returncode else f"it printed {len(lines)} lines instead of one"
+        raise InventoryError(f"{what} comes from the command {command[0]}, and {why}")
+    return lines[0]

@@ -1,0 +1,111 @@
+"""`fleetctl ci drift` on a schedule: one issue says what is missing, outdated, blocked or failed, and closes itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn, event, serve, summary
+from pull_request import FLEET, PullRequest
+
+from fleetctl.fleetfile.load import load_fleet
+
+
+@pytest.fixture
+def cluster() -> Iterator[ClusterStandIn]:
+    """Two nodes of 8 GPUs, which run nothing."""
+    stand_in = ClusterStandIn()
+    stand_in.add_node("node-a")
+    stand_in.add_node("node-b")
+    with serve(stand_in):
+        yield stand_in
+
+
+@pytest.fixture
+def scheduled(pull: PullRequest, cluster: ClusterStandIn) -> PullRequest:
+    """A run on a schedule, of the main branch."""
+    pull.merge(FLEET + "# merged\n")
+    pull.environ.update(FLEETCTL_ADDRESS=cluster.url)
+    return pull
+
+
+def run_it(cluster: ClusterStandIn, scheduled: PullRequest, spec_hash: str | None = None) -> None:
+    [model] = load_fleet([str(Path(scheduled.environ["GITHUB_WORKSPACE"]) / "fleet.yaml")]).models
+    cluster.actors.clear()
+    cluster.add_replica("org/one", 0, cluster.nodes[0]["node_id"], spec_hash=spec_hash or model.spec_hash)
+
+
+def test_the_issue_follows_the_drift_from_its_begin_to_its_end(
+    job, scheduled: PullRequest, cluster: ClusterStandIn
+) -> None:
+    hub = scheduled.hub
+    run_it(cluster, scheduled)
+    fine = job("ci", "drift", "-f", "fleet.yaml")
+    assert (fine.code, hub.issues, fine.outputs["exit_code"]) == (0, [], "0")
+    assert fine.outputs["summary"] == "No drift: no replica is missing, and all run as the files say"
+
+    cluster.actors.clear()
+    missing = job("ci", "drift", "-f", "fleet.yaml")
+    assert missing.code == 2
+    [issue] = hub.issues
+    assert (issue["state"], issue["title"]) == ("open", "Drift of fleet lab")
+    assert "Drift: 1 can be created" in issue["body"]
+    assert "## Drift of fleet lab" in missing.summary
+
+    run_it(cluster, scheduled, "another")
+    outdated = job("ci", "drift", "-f", "fleet.yaml")
+    assert outdated.code == 2
+    assert "Drift: 1 outdated" in hub.issues[0]["body"]
+
+    run_it(cluster, scheduled)
+    assert job("ci", "drift", "-f", "fleet.yaml").code == 0
+    assert [row["state"] for row in hub.issues] == ["closed"]
+    assert "No drift" in hub.issues[0]["body"]
+    assert cluster.writes() == []
+
+
+def test_what_failed_and_is_still_missing_is_in_it(job, scheduled: PullRequest, cluster: ClusterStandIn) -> None:
+    row = {"model": "org/one", "replicaId": 0, "outcome": "failed", "code": "ENGINE_EXITED", "message": "CUDA error"}
+    log = event(0, "version") + summary(1, row, code=3)
+    cluster.add_job("fleetctl-apply-1", start_time=1, verb="apply", fleet="lab").log = log
+    cluster.jobs["fleetctl-apply-1"].status = "SUCCEEDED"
+    ended = job("ci", "drift", "-f", "fleet.yaml", "--report", "jsonl=drift.jsonl")
+    assert ended.code == 3
+    assert "1 can be created, 1 failed in the latest apply" in ended.outputs["summary"]
+    assert "CUDA error" in scheduled.hub.issues[0]["body"]
+    lines = [json.loads(line) for line in
+             (Path(scheduled.environ["GITHUB_WORKSPACE"]) / "drift.jsonl").read_text().splitlines()]
+    assert any(line.get("code") == "ENGINE_EXITED" for line in lines)
+    run_it(cluster, scheduled)
+    assert job("ci", "drift", "-f", "fleet.yaml").code == 0
+
+
+@pytest.mark.parametrize(("fleet", "code"), [
+    (FLEET.replace("replicas: 1", "replicas: 3"), 3),
+    (FLEET.replace("spec:\n", "spec:\n  policy: {maxNewGpus: 0}\n"), 4),
+])
+def test_the_exit_code_says_how_bad_it_is(
+    job, scheduled: PullRequest, cluster: ClusterStandIn, fleet: str, code: int
+) -> None:
+    (Path(scheduled.environ["GITHUB_WORKSPACE"]) / "fleet.yaml").write_text(fleet)
+    assert job("ci", "drift", "-f", "fleet.yaml", "--no-issue").code == code
+    assert scheduled.hub.requests == []
+
+
+def test_an_error_leaves_the_issue_as_it_is(job, scheduled: PullRequest, cluster: ClusterStandIn) -> None:
+    assert job("ci", "drift", "-f", "fleet.yaml").code == 2
+    before = dict(scheduled.hub.issues[0])
+    ended = job("ci", "drift", "-f", "fleet.yaml", FLEETCTL_ADDRESS="http://127.0.0.1:1")
+    assert ended.code == 1
+    assert "No check of fleet lab" in ended.summary
+    assert scheduled.hub.issues == [before]
+
+
+def test_an_issue_that_cannot_be_written_changes_no_exit_code(
+    job, scheduled: PullRequest, cluster: ClusterStandIn
+) -> None:
+    ended = job("ci", "drift", "-f", "fleet.yaml", GITHUB_TOKEN="")
+    assert ended.code == 2
+    assert "no issue was written: GITHUB_TOKEN is not set" in ended.log

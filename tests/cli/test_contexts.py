@@ -1,0 +1,211 @@
+"""Contexts: which cluster a command asks, with which namespace, and what is sent there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn
+
+from fleetctl.cli.context_option import complete_contexts
+from fleetctl.cli.process import this_invocation
+from fleetctl.documents.fleet import Cluster
+from fleetctl.errors import FleetctlError, InventoryError
+from fleetctl.workflow.cluster import open_dashboard, resolve_namespace
+from fleetctl.workflow.invocation import Invocation, Where
+
+SECRET = "t0ken-of-prod"
+CONFIG = """\
+# my clusters
+current: near
+contexts:
+  near: {address: "http://near:8265", namespace: near-space}  # the lab's
+  far: {address: "http://far:8265", namespace: far-space, token: {env: FAR_TOKEN}}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / ".config" / "fleetctl" / "config.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(CONFIG)
+    return path
+
+
+def invocation(tmp_path: Path, environ: dict[str, str], context: str | None = None) -> Invocation:
+    return replace(this_invocation(), environ=environ, home=tmp_path, context=context, say=lambda *_: None)
+
+
+FILE = {"address": "http://file:8265", "namespace": "file-space"}
+
+
+@pytest.mark.parametrize(("flag", "environ", "context", "cluster", "expected"), [
+    ("http://flag:1", {"FLEETCTL_ADDRESS": "http://env:1"}, "far", FILE, ("http://flag:1", "file-space")),
+    (None, {"FLEETCTL_ADDRESS": "http://env:1"}, "far", FILE, ("http://env:1", "file-space")),
+    (None, {"FLEETCTL_CONTEXT": "near"}, "far", FILE, ("http://far:8265", "far-space")),
+    (None, {"FLEETCTL_CONTEXT": "far"}, None, FILE, ("http://far:8265", "far-space")),
+    (None, {"FLEETCTL_CONTEXT": "far", "FLEETCTL_NAMESPACE": "env"}, None, FILE, ("http://far:8265", "env")),
+    (None, {}, None, FILE, ("http://file:8265", "file-space")),
+    (None, {}, None, {}, ("http://near:8265", "near-space")),
+    (None, {}, None, {"namespace": "file-space"}, ("http://near:8265", "file-space")),
+    (None, {}, None, {"address": "http://file:8265"}, ("http://file:8265", "fleet")),
+])
+def test_the_first_of_flag_environment_named_context_file_and_current_context_counts(
+    tmp_path: Path, config: Path, flag: str | None, environ: dict[str, str], context: str | None,
+    cluster: dict[str, str], expected: tuple[str, str],
+) -> None:
+    run, written = invocation(tmp_path, {**environ, "FAR_TOKEN": SECRET}, context), Cluster.model_validate(cluster)
+    with open_dashboard(run, flag, written.address) as client:
+        assert (client.base_url, resolve_namespace(run, Where(None, flag), written)) == expected
+
+
+def test_a_namespace_is_given_for_one_command() -> None:
+    run = replace(this_invocation(), environ={"FLEETCTL_NAMESPACE": "env"})
+    assert resolve_namespace(run, Where(None, None, "flag"), Cluster()) == "flag"
+
+
+@pytest.fixture
+def elsewhere(cli, cluster: ClusterStandIn, config: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The cluster under an address that is not this machine's; the context `prod` names it, with all its secrets."""
+    address = cluster.url.replace("127.0.0.1", "0.0.0.0")
+    monkeypatch.delenv("FLEETCTL_ADDRESS")
+    monkeypatch.setenv("PROD_KEY", "k3y")
+    config.write_text(f"current: prod\ncontexts: {{prod: {{address: '{address}', token: {{command: [echo, {SECRET}]}},"
+                      " headers: {X-Api-Key: {env: PROD_KEY}}}, other: {address: 'http://other:1'}}\n")
+    return address
+
+
+def sent(cluster: ClusterStandIn, name: str) -> set[str | None]:
+    return {headers.get(name) for headers in cluster.headers}
+
+
+@pytest.mark.parametrize("way", ["current", "before", "after", "history show", "variable", "same address in the file"])
+def test_a_context_gets_its_own_secrets(
+    cli, cluster: ClusterStandIn, elsewhere: str, fits: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "another cluster's")
+    words = ["plan", "-f", str(fits)]
+    if way == "variable":
+        monkeypatch.setenv("FLEETCTL_CONTEXT", "prod")
+    if way == "same address in the file":
+        fits.write_text(fits.read_text().replace("spec:\n", f"spec:\n  cluster: {{address: '{elsewhere}'}}\n"))
+    words = {"before": ["--context", "prod", *words], "after": [*words, "--context", "prod"],
+             "history show": ["history", "show", "latest", "--context", "prod"]}.get(way, words)
+    cli(*words)
+    assert cluster.requests
+    assert sent(cluster, "authorization") == {f"Bearer {SECRET}"}
+    assert sent(cluster, "x-api-key") == {"k3y"}
+
+
+@pytest.mark.parametrize("way", ["flag", "variable", "file"])
+def test_another_address_never_gets_them(
+    cli, cluster: ClusterStandIn, elsewhere: str, fits: Path, config: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    config.write_text(config.read_text().replace(elsewhere, "http://prod:8265"))
+    flags = ["--address", elsewhere] if way == "flag" else []
+    if way == "variable":
+        monkeypatch.setenv("FLEETCTL_ADDRESS", elsewhere)
+    if way == "file":
+        fits.write_text(fits.read_text().replace("spec:\n", f"spec:\n  cluster: {{address: '{elsewhere}'}}\n"))
+    assert cli("plan", "-f", fits, *flags).code == 0
+    assert sent(cluster, "authorization") == sent(cluster, "x-api-key") == {None}
+
+
+def test_a_context_that_is_named_and_not_used_is_reported(cli, elsewhere: str, cluster: ClusterStandIn) -> None:
+    shown = cli("inventory", "--context", "other", "--address", cluster.url)
+    assert shown.code == 0
+    assert "context other is not used: --address names a cluster" in shown.err
+    assert "not used" not in cli("inventory", "--address", cluster.url).err  # and the next run has no context
+
+
+def test_a_job_trusts_the_context_it_names_and_not_the_file_of_a_change(
+    cli, cluster: ClusterStandIn, elsewhere: str, fits: Path
+) -> None:
+    fits.write_text(fits.read_text().replace("spec:\n", "spec:\n  cluster: {address: 'http://of-a-stranger:1'}\n"))
+    shown = cli("ci", "review", "-f", fits, "--context", "prod", "--forge", "none")
+    assert shown.code == 0, shown.err
+    assert sent(cluster, "authorization") == {f"Bearer {SECRET}"}
+
+
+@pytest.mark.parametrize(("source", "why"), [
+    ("{env: NOT_SET}", "is in the variable NOT_SET, which is not set"),
+    (f"{{command: [sh, -c, 'echo {SECRET}; exit 3']}}", "from the command sh, and it ended with exit code 3"),
+    (f"{{command: [printf, '{SECRET}\\n{SECRET}']}}", "it printed 2 lines instead of one"),
+    ("{command: [no-such-program]}", "No such file"),
+])
+def test_a_secret_that_is_not_there_is_an_error_without_it(tmp_path: Path, config: Path, source: str, why: str) -> None:
+    config.write_text(f"contexts: {{far: {{address: 'http://far:1', token: {source}}}}}")
+    with pytest.raises(InventoryError, match="the token of context far") as caught:
+        open_dashboard(invocation(tmp_path, {"PATH": "/usr/bin:/bin"}, "far"), None, None)
+    assert why in caught.value.message
+    assert SECRET not in caught.value.message
+
+
+@pytest.mark.parametrize("text", [
+    "contexts: [", "contexts: {a: {}}", f"contexts: {{a: {{address: b, token: {SECRET}}}}}", f"- {SECRET}",
+    f"contexts: {{a: {{address: b, token: {{env: {SECRET}, command: [c]}}}}}}",
+])
+def test_a_damaged_file_is_an_error_that_shows_no_value(cli, config: Path, text: str) -> None:
+    config.write_text(text)
+    for command in ("list", "show", "use"):
+        shown = cli("context", command, *(["a"] if command == "use" else []))
+        assert (shown.code, str(config) in shown.err, SECRET in shown.err) == (1, True, False)
+
+
+def test_contexts_are_set_chosen_and_removed(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    path = tmp_path / "xdg" / "fleetctl" / "config.yaml"
+    assert cli("context", "show").code == 1
+    assert cli("context", "set", "lab", "--address", "http://lab:8265/").code == 0  # the first one is current
+    assert cli("context", "set", "prod", "--address", "auto", "--token-command", "vault read 'a b'",
+               "--header", "X-Key=KEY", "--client-cert", "cert.pem", "--namespace", "n").code == 0
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text("# mine\n" + path.read_text())
+    assert cli("context", "set", "prod", "--namespace", "").code == 0
+    assert cli("context", "use", "prod").code == 0
+    listed = json.loads(cli("context", "list", "--format", "json").out)
+    assert listed["current"] == "prod"
+    assert listed["contexts"]["lab"]["address"] == "http://lab:8265"
+    prod = listed["contexts"]["prod"]
+    assert prod["token"]["command"] == ["vault", "read", "a b"]
+    assert (prod["namespace"], prod["clientCert"]) == (None, str(Path("cert.pem").absolute()))
+    shown = cli("context", "show")
+    assert "prod (current)" in shown.out
+    assert "header X-Key from variable KEY" in shown.out
+    assert "FLEETCTL_ADDRESS is set, and wins" in shown.err
+    assert cli("context", "unset", "prod").code == 0
+    assert path.read_text().startswith("# mine\n")
+    assert [row.split()[:2] for row in cli("context", "list").out.splitlines()[1:]] == [["-", "lab"]]
+
+
+@pytest.mark.parametrize(("words", "code", "why"), [
+    (["set", "new"], 64, "needs an address"), (["set", "far", "--token-env", "s3cr/et"], 64, "not the name of"),
+    (["set", "far", "--header", "X=s3cr/et"], 64, "not the name of"), (["use", "fra"], 1, "did you mean far?"),
+    (["set", "far", "--address", "http://me:s3cr/et@far:1"], 1, "is not an address"),
+    (["set", "far", "--token-command", "a 'b"], 64, "no closing quotation"),
+    (["set", "far", "--client-key", "key.pem", "--token-env", "A", "--token-command", "b"], 64, "one source"),
+])
+def test_what_cannot_be_set_is_refused_and_nothing_is_written(
+    cli, config: Path, words: list[str], code: int, why: str
+) -> None:
+    shown = cli("context", *words)
+    assert (shown.code, config.read_text()) == (code, CONFIG)
+    assert why in shown.err
+    assert "s3cr" not in shown.err
+
+
+def test_a_name_that_does_not_exist_is_an_error_with_the_nearest(tmp_path: Path, config: Path) -> None:
+    with pytest.raises(FleetctlError) as caught:
+        open_dashboard(invocation(tmp_path, {"FLEETCTL_CONTEXT": "nera"}), None, None)
+    assert caught.value.hint == "did you mean near?"
+
+
+def test_names_complete(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    assert complete_contexts("") == ["near", "far"]
+    assert complete_contexts("f") == ["far"]
+    config.write_text("[")
+    assert complete_contexts("") == []

@@ -1,0 +1,58 @@
+"""`fleetctl explain`: every field of the published schema can be asked for, and a wrong name gets the right one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli.explain import complete_fields
+from fleetctl.documents.fields import all_fields, find_fields
+from fleetctl.documents.schemas import json_schema
+
+PAGE = Path(__file__).parents[2] / "docs" / "fleet-file.md"
+
+
+def test_every_key_of_the_schema_is_found_by_its_path_with_a_kind_and_a_meaning() -> None:
+    schema, fields = json_schema("fleet"), all_fields()
+    keys = {key for part in (schema, *schema["$defs"].values()) for key in part["properties"]}
+    assert {one.path[-1] for one in fields[1:]} == keys
+    for one in fields[1:]:
+        assert find_fields(fields, one.text)[0] is one
+        assert one.kind
+        assert one.about
+
+
+@pytest.mark.parametrize(("path", "found"), [
+    ("workers.members.resources", "spec.models.workers.members.resources"), ("placement", "spec.models.placement"),
+    ("spec.defaults.placement", "spec.defaults.placement"), ("policy", "spec.policy"),
+    ("models[0].workers[*].members[].engine.env", "spec.models.workers.members.engine.env"),
+    ("ranksPerNode", "spec.models.placement.ranksPerNode"),
+])
+def test_a_path_may_begin_where_a_person_begins(path: str, found: str) -> None:
+    assert find_fields(all_fields(), path)[0].text == found
+
+
+@pytest.mark.parametrize(("path", "hint"), [
+    ("workers.membrs.resources", "did you mean members?"), ("resorces", "did you mean resources?"),
+    ("workers.members.resources.xyzzy", "fields in spec.models.workers.members.resources: gpus, vram, cpus, memory"),
+    ("xyzzy..b", "`fleetctl explain` begins at the top"),
+])
+def test_a_wrong_name_gets_the_nearest_one(cli, path: str, hint: str) -> None:
+    shown = cli("explain", path)
+    assert shown.code == 64
+    assert hint in shown.err
+
+
+def test_the_page_shows_what_the_command_prints(cli) -> None:
+    shown = cli("explain", "workers.members.resources")
+    assert shown.code == 0
+    assert "\n".join(line.rstrip() for line in shown.out.splitlines()) in PAGE.read_text()
+
+
+def test_all_levels_below_are_shown_and_paths_complete(cli) -> None:
+    assert "      port " in cli("explain", "workers.members", "--recursive").out
+    assert "port" not in cli("explain", "workers.members").out
+    assert complete_fields("workers.members.eng")[:3] == [
+        "workers.members.engine", "workers.members.engine.args", "workers.members.engine.command"]
+    assert "spec.models.workers" in complete_fields("spec.")

@@ -1,0 +1,108 @@
+"""`fleetctl init`: a first fleet file that validates, is formatted, and fits the cluster it was made for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetctl.documents.inventory import Gpu, Inventory, Node
+from fleetctl.fleetfile.format import format_source
+from fleetctl.fleetfile.sources import SourceBytes
+from fleetctl.importers.first_fleet import ENGINES, FirstFleet, first_fleet
+from fleetctl.importers.model_cards import GIB, CardKind, choose_cards, weights_bytes
+from fleetctl.importers.write import problems_of
+
+L4, H100 = CardKind("L4", 23 * GIB, 2), CardKind("H100", 80 * GIB, 8)
+UNKNOWN = CardKind(None, None, 4)
+
+
+@pytest.mark.parametrize(("name", "gigabytes"), [
+    ("meta-llama/Llama-3.1-8B-Instruct", 16), ("Qwen/Qwen3-235B-A22B", 470), ("mistralai/Mixtral-8x7B-v0.1", 112),
+    ("Qwen/Qwen2.5-0.5B", 1), ("org/Model-70B-AWQ", 35), ("org/Model-70b-FP8", 70), ("bigscience/bloom-560m", 1.12),
+    ("openai-community/gpt2", None), ("7B-org/model", None),
+])
+def test_the_size_is_read_from_the_name(name: str, gigabytes: float | None) -> None:
+    assert weights_bytes(name) == (gigabytes and round(gigabytes * 1e9))
+
+
+@pytest.mark.parametrize(("gigabytes", "kinds", "accelerator", "gpus", "fits"), [
+    (16, [L4, H100], "L4", 1, True), (30, [L4, H100], "H100", 1, True), (30, [L4], "L4", 2, True),
+    (140, [L4, H100], "H100", 4, True), (900, [L4, H100], "H100", 8, False), (None, [L4, H100], "L4", 1, True),
+    (140, [UNKNOWN], None, 1, True),
+])
+def test_a_model_gets_the_fewest_cards_of_the_smallest_kind(
+    gigabytes: float | None, kinds: list[CardKind], accelerator: str | None, gpus: int, fits: bool
+) -> None:
+    need = choose_cards(None if gigabytes is None else int(gigabytes * 1e9), kinds)
+    assert (need.kind.accelerator, need.gpus, need.fits) == (accelerator, gpus, fits)
+
+
+def node(name: str, count: int, memory: int | None, label: str) -> Node:
+    gpus = [Gpu(index=index, model="NVIDIA\n- X", memory_total=memory) for index in range(count)]
+    return Node.model_validate({"id": name, "name": name, "labels": {"ray.io/accelerator-type": label} if label else {},
+                                "resources": {"total": {"GPU": count, "CPU": 8, "memory": 64 * GIB}}, "gpus": gpus})
+
+
+NODES = st.builds(node, st.text("ab\n#: -{", min_size=1, max_size=5), st.integers(0, 8),
+                  st.sampled_from([None, 23 * GIB, 80 * GIB]), st.sampled_from(["", "L4", "H100"]))
+
+
+@given(st.none() | st.lists(NODES, max_size=4), st.sampled_from(sorted(ENGINES)),
+       st.sampled_from([None, "openai-community/gpt2", "meta/Llama-70B", "a/b-9000B", "{x:#y-7B"]))
+def test_whatever_the_cluster_is_the_file_is_sound_and_formatted(
+    nodes: list[Node] | None, engine: str, model: str | None
+) -> None:
+    seen = None if nodes is None else Inventory(observed_at="2026-03-04T12:00:00Z", source="a test", nodes=nodes)
+    text = first_fleet(FirstFleet("lab", model, engine, seen, "http://a:1"))
+    assert problems_of(text, "") == ()
+    assert not format_source(SourceBytes("", text.encode())).changed
+
+
+SNAPSHOT = json.dumps({
+    "formatVersion": "1.0", "kind": "Inventory", "observedAt": "2026-03-04T12:00:00Z", "source": "a test", "nodes": [
+        {"id": name, "name": name, "labels": {"ray.io/accelerator-type": label},
+         "resources": {"total": {"GPU": 8, "CPU": 96, "memory": 1 << 40}},
+         "gpus": [{"index": at, "model": f"NVIDIA {label}", "memoryTotal": memory << 30} for at in range(8)]}
+        for name, label, memory in (("big-1", "H100", 80), ("big-2", "H100", 80), ("small", "L4", 23))]})
+
+
+def test_the_file_made_from_a_snapshot_is_placed_on_it(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("snapshot.json").write_text(SNAPSHOT)
+    made = cli("init", "--inventory", "snapshot.json", "--model", "meta-llama/Llama-3.1-70B", "-o", "prod.yaml")
+    assert made.code == 0, made.err
+    assert "fleetctl plan -f prod.yaml" in made.err
+    text = Path("prod.yaml").read_text()
+    assert "#   2 nodes with 8 x NVIDIA H100 of 80Gi, 96 CPUs, 1Ti memory" in text
+    assert "name: prod" in text
+    assert "--tensor-parallel-size, '4'" in text
+    assert cli("fmt", "--check", "prod.yaml").code == 0
+    plan = json.loads(cli("plan", "-f", "prod.yaml", "--inventory", "snapshot.json", "--format", "json").out)
+    [action] = plan["actions"]
+    assert action["members"][0]["node"] in {"big-1", "big-2"}
+
+
+def test_a_file_that_exists_stays_unless_it_is_forced(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("fleet.yaml").write_text("mine")
+    refused = cli("init", "--model", "Qwen/Qwen3-8B")
+    assert (refused.code, Path("fleet.yaml").read_text()) == (1, "mine")
+    assert "--force" in refused.err
+    assert cli("init", "--force").code == 0
+    assert cli("validate", "-f", "fleet.yaml").code == 0
+
+
+def test_without_a_cluster_a_model_is_enough(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLEETCTL_ADDRESS")
+    nothing = cli("init", "-o", "-")
+    assert (nothing.code, nothing.out) == (1, "")
+    assert "--model NAME" in nothing.err
+    made = cli("init", "-o", "-", "--model", "Qwen/Qwen3-8B", "--engine", "sglang")
+    assert made.code == 0, made.err
+    assert "sglang.launch_server" in made.out
+    assert "without the nodes of a cluster" in made.err
+    assert cli("init", "-o", "-", "--model", "m", "--address", "http://127.0.0.1:1").code == 1

@@ -1,0 +1,77 @@
+"""The issue about drift: one per fleet, ours alone, open as long as there is drift."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from github_stand_in import READ_ONLY_TOKEN, GitHubStandIn, github
+from gitlab_stand_in import GitLabStandIn, gitlab
+from stand_in_server import Answer
+
+from fleetctl.errors import ForgeError
+from fleetctl.forge.change import Forge
+from fleetctl.forge.github import GitHub
+from fleetctl.forge.gitlab import GitLab
+
+MARKER = "<!-- fleetctl:drift:lab -->"
+
+
+@pytest.fixture(params=["github", "gitlab"])
+def hub(request: pytest.FixtureRequest) -> Iterator[GitHubStandIn | GitLabStandIn]:
+    with (github if request.param == "github" else gitlab)() as stand_in:
+        yield stand_in
+
+
+def forge_of(hub: GitHubStandIn | GitLabStandIn) -> Forge:
+    kind = GitHub if isinstance(hub, GitHubStandIn) else GitLab
+    return kind(hub.environment(), None, sleep=lambda _: None)
+
+
+def keep(hub: GitHubStandIn | GitLabStandIn, text: str, *, is_open: bool = True):
+    return forge_of(hub).issue("Drift of fleet lab", f"{MARKER}\n{text}\n", is_open=is_open)
+
+
+def state(hub: GitHubStandIn | GitLabStandIn) -> list[tuple[str, str]]:
+    return [(row["state"].removesuffix("ed") if row["state"] == "opened" else row["state"],
+             row.get("body") or row.get("description") or "") for row in hub.issues]
+
+
+def test_one_issue_is_opened_updated_closed_and_opened_again(hub: GitHubStandIn | GitLabStandIn) -> None:
+    assert keep(hub, "all is well", is_open=False) is None
+    assert hub.issues == []
+    first = keep(hub, "one")
+    assert (first.created, first.url) == (True, hub.issues[0].get("html_url") or hub.issues[0]["web_url"])
+    assert hub.issues[0]["title"] == "Drift of fleet lab"
+    assert keep(hub, "two").created is False
+    assert state(hub) == [("open", f"{MARKER}\ntwo\n")]
+    keep(hub, "over", is_open=False)
+    assert state(hub) == [("closed", f"{MARKER}\nover\n")]
+    keep(hub, "still over", is_open=False)  # not touched again
+    assert state(hub) == [("closed", f"{MARKER}\nover\n")]
+    keep(hub, "again")
+    assert state(hub) == [("open", f"{MARKER}\nagain\n")]
+
+
+def test_an_issue_of_somebody_else_with_our_marker_is_left_alone(hub: GitHubStandIn | GitLabStandIn) -> None:
+    keep(hub, "ours")
+    author = hub.issues[0]["user" if isinstance(hub, GitHubStandIn) else "author"]
+    author["login" if isinstance(hub, GitHubStandIn) else "username"] = "a-stranger"
+    keep(hub, "new")
+    assert state(hub) == [("open", f"{MARKER}\nours\n"), ("open", f"{MARKER}\nnew\n")]
+
+
+@pytest.mark.parametrize(("answer", "hint"), [
+    (Answer(403, {"message": "no"}), "issues: write"), (Answer(410, {"message": "off"}), "switched off"),
+])
+def test_github_that_refuses_says_what_to_do(answer: Answer, hint: str) -> None:
+    with github() as hub:
+        hub.refusals["POST"] = [answer] * 3
+        with pytest.raises(ForgeError) as refused:
+            keep(hub, "one")
+    assert hint in str(refused.value.hint)
+
+
+def test_a_token_that_may_only_read_is_refused() -> None:
+    with github() as hub, pytest.raises(ForgeError):
+        GitHub(hub.environment(READ_ONLY_TOKEN), None, sleep=lambda _: None).issue("t", MARKER, is_open=True)
