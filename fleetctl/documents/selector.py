@@ -66,6 +66,14 @@ def _check_label_key(key: str) -> str:
     return key
 
 
+def _check_label_value(value: str) -> str:
+    if not re.fullmatch(_VALUE, value):
+        raise refusal("bad_label_value", "{found} cannot be a label value", value,
+                      "1 to 63 letters, digits, dots, hyphens and underscores, a letter or digit first and last")
+    return value
+
+
 LabelKey = Annotated[str, AfterValidator(_check_label_key)]
+LabelValue = Annotated[str, AfterValidator(_check_label_value)]
 Expression = Annotated[str, AfterValidator(_check_expression)]
 Selector = dict[LabelKey, Expression]

@@ -71,6 +71,7 @@ def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> R
         scheduling_timeout_s=chosen.scheduling_timeout, restart=merged(defaults.restart, model.restart),
         placement=placement, workers=tuple(model.workers),
         spec_hash=hash_of_shape(shape_as_set(model.workers, placement)), source=source,
+        labels=model.labels,
     )
 
 

@@ -24,6 +24,7 @@ class ResolvedModel:
     workers: tuple[WorkerGroup, ...]
     spec_hash: str
     source: Position
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
