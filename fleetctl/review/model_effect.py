@@ -12,7 +12,9 @@ HIDDEN_CHANGED = "the value is another one and is not shown; running replicas ke
 _DRIFT = "running replicas keep the old spec and are reported as drift; new ones get this"
 _SELECTOR = "running replicas stay, also where this no longer allows them, and are reported as drift; new ones follow"
 _PRIORITY = "decides who is placed first when room is short; nothing that runs is touched"
+_LABELS = "says which --selector and which quotas the model is of; nothing that runs is touched"
 _LIFECYCLE = "holds for replicas created from now on; those that run keep the old value"
+_OTHERS = {"priority": _PRIORITY, "labels": _LABELS}
 
 
 def model_effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
@@ -21,7 +23,7 @@ def model_effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
         return _target(old, new)
     if steps[0] in SPEC_KEYS:
         return "drift", _SELECTOR if "nodeSelector" in steps else _DRIFT
-    return "none", _PRIORITY if steps == ("priority",) else _LIFECYCLE
+    return "none", _OTHERS.get(steps[0], _LIFECYCLE)
 
 
 def _target(old: int, new: int) -> tuple[Effect, str]:

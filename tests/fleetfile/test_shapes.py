@@ -1,4 +1,4 @@
-"""A model that names a shape is the model with that shape written out: in its plan, its spec hash and every difference."""
+"""A model that names a shape is the model with that shape written out: in its spec hash and every difference."""
 
 from __future__ import annotations
 
@@ -93,8 +93,7 @@ def test_an_environment_may_change_a_shape_and_give_a_model_another_or_workers_o
     over = {"shapes": {"one": {"workers": [{"name": "main", "members": [{"resources": {"vram": "8Gi"}}]}]},
                        "two": {"workers": own}},
             "models": [{"key": "m1", "workers": own}, {"key": "m2", "shape": "two"}]}
-    base = {**SHAPE, "models": [{"key": "m0", "replicas": 1, "shape": "one"}, {"key": "m1", "replicas": 1, "shape": "one"},
-                                {"key": "m2", "replicas": 1, "workers": WORKERS}]}
+    base = fleet({"shape": "one"}, {"shape": "one"}, {"workers": WORKERS})
     files = {"base.yaml": text(base), "fleet.yaml": text(over, extends="base.yaml")}
     assert messages(files) == []
     found = [model.workers[0].members[0].resources for model in load(files).models]
