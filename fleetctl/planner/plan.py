@@ -118,7 +118,7 @@ def _blocked(
     demands: Sequence[Demand], found: WithinQuotas, quotas: Quotas, state: LiveState, inquiry: Callable[[], Inquiry]
 ) -> list[Blocked]:
     placed = found.packing.placed
-    created = _count_by_place(placed)
+    created, totals = _count_by_place(placed), quotas.after(placed)
     result: list[Blocked] = []
     for demand in demands:
         key = demand.shape.key
@@ -128,11 +128,11 @@ def _blocked(
         if claimed_by := sorted(state.models[key].claimed_by):
             result.append(_claimed(key, short, claimed_by))
         elif demand.place in found.no_room:
-            blocked, left = inquiry().blocked(demand.shape, short, demand.priority), quotas.leave(demand, placed)
+            blocked, left = inquiry().blocked(demand.shape, short, demand.priority), totals.leave(demand)
             said = f"{blocked.message}; a quota leaves {left} of these {short}" if left < short else blocked.message
             result.append(blocked.model_copy(update={"message": said}))
         else:
-            result.append(Blocked(model=key, replicas=short, code="QUOTA", message=quotas.why(demand, placed)))
+            result.append(Blocked(model=key, replicas=short, code="QUOTA", message=totals.why(demand)))
     return result
 
 

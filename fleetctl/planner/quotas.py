@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import Quota
-from fleetctl.documents.quantity import amount_of, format_share, plural
+from fleetctl.documents.quantity import amount_of, count_of, format_share
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.live import LiveState
+from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.pack import Packing
 from fleetctl.planner.policy import policy_at
@@ -68,7 +69,7 @@ class Quotas:
         asked: Counter[int] = Counter()
         counts = self._counts()
         for demand, most in _in_turn(demands):
-            gpus, place = demand.shape.gpu_units, demand.place
+            gpus, place = _least_gpus(demand.shape), demand.place
             mine = self._counting(counts, demand)
             count = min([left[place] - asked[place], most, *(one.more(gpus) for one in mine)])
             asked[place] += count
@@ -94,44 +95,54 @@ class Quotas:
                     standing.add(1, gpus)
         return kept
 
-    def leave(self, demand: Demand, placed: Iterable[Placed]) -> int:
-        """Return how many more replicas of this demand the quotas allow, with all of `placed` counted."""
-        standing, need = self._after(demand, placed)
-        return min((one.more(need) for one in standing), default=NO_LIMIT)
-
-    def why(self, demand: Demand, placed: Iterable[Placed]) -> str:
-        """Return the arithmetic of the quota that allows no more of this demand, with all of `placed` counted."""
-        standing, need = self._after(demand, placed)
-        return self._sentence(next((one for one in standing if not one.more(need)), standing[0]), need)
-
-    def _after(self, demand: Demand, placed: Iterable[Placed]) -> tuple[list[_Standing], int]:
-        """Return the quotas of a demand with all of `placed` counted, and the GPUs of one more replica, at least."""
-        counts, need = self._counts(), demand.shape.gpu_units
+    def after(self, placed: Iterable[Placed]) -> Totals:
+        """Return what the quotas leave once all of `placed` is counted."""
+        counts, most = self._counts(), dict[int, int]()
         for one in placed:
-            gpus = _gpus(one)
-            need = max(need, gpus) if one.demand.place == demand.place else need
+            gpus, place = _gpus(one), one.demand.place
+            most[place] = max(gpus, most.get(place, 0))
             for standing in self._counting(counts, one.demand):
                 standing.add(1, gpus)
-        return self._counting(counts, demand), need
-
-    def _sentence(self, one: _Standing, need: int) -> str:
-        quota = one.quota
-        whose = ", ".join(f"{key}={value}" for key, value in quota.selector.items()) or "every model"
-        if quota.replicas is not None and one.live_replicas + one.new_replicas >= quota.replicas:
-            left, limit = 0, f"{quota.replicas} {plural(quota.replicas, 'replica')}"
-            asked, live, new = "1 replica", str(one.live_replicas), str(one.new_replicas)
-        else:
-            most = quota.gpus or 0
-            left, limit = max(0, most - one.live_gpus - one.new_gpus), amount_of(most, "GPU")
-            asked, live, new = amount_of(need, "GPU"), format_share(one.live_gpus), format_share(one.new_gpus)
-        return (f"needs {asked}, {format_share(left)} left of {limit}: {live} live, {new} planned; "
-                f"{policy_at(self._fleet, 'quotas', whose)}")
+        return Totals(self._fleet, {key: [counts[number] for number in mine] for key, mine in self._of.items()}, most)
 
     def _counts(self) -> list[_Standing]:
         return [replace(one) for one in self._quotas]
 
     def _counting(self, counts: Sequence[_Standing], demand: Demand) -> list[_Standing]:
         return [counts[number] for number in self._of.get(demand.shape.key, ())]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The quotas of each model with a plan counted; `most` = the most GPUs of one new replica, by place of its demand."""
+
+    fleet: ResolvedFleet
+    standing: Mapping[str, Sequence[_Standing]]
+    most: Mapping[int, int]
+
+    def leave(self, demand: Demand) -> int:
+        """Return how many more replicas of this demand the quotas allow."""
+        need = self._need(demand)
+        return min((one.more(need) for one in self.standing.get(demand.shape.key, ())), default=NO_LIMIT)
+
+    def why(self, demand: Demand) -> str:
+        """Return the arithmetic of the quota that allows no more of this demand."""
+        need, standing = self._need(demand), self.standing[demand.shape.key]
+        one = next((one for one in standing if not one.more(need)), standing[0])
+        live, new, whose = one.live_replicas, one.new_replicas, _whose(one.quota)
+        if one.quota.replicas is not None and live + new >= one.quota.replicas:
+            sums = f"needs 1 replica, 0 left of {count_of(one.quota.replicas, 'replica')}: {live} live, {new} planned"
+        else:
+            limit = one.quota.gpus or 0
+            known = need != _least_gpus(demand.shape) or need == demand.shape.gpu_units
+            left = format_share(max(0, limit - one.live_gpus - one.new_gpus))
+            asked = amount_of(need, "GPU") if known else "a share of a card"
+            sums = (f"needs {asked}, {left} left of {amount_of(limit, 'GPU')}: {format_share(one.live_gpus)} live, "
+                    f"{format_share(one.new_gpus)} planned")
+        return f"{sums}; {policy_at(self.fleet, 'quotas', whose)}"
+
+    def _need(self, demand: Demand) -> int:
+        return max(_least_gpus(demand.shape), self.most.get(demand.place, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +179,17 @@ def pack_within(
         undo()
         at_most |= over or short
         rounds += 1
+
+
+def _whose(quota: Quota) -> str:
+    return ", ".join(f"{key}={value}" for key, value in quota.selector.items()) or "every model"
+
+
+def _least_gpus(shape: ReplicaShape) -> int:
+    """Return the GPUs a replica takes at the least: a member that asks for VRAM alone takes some share of a card."""
+    shared = sum(group.copies * member.count for group in shape.groups for member in group.members
+                 if member.claim.vram and not member.claim.gpus)
+    return shape.gpu_units + shared
 
 
 def _gpus(one: Placed) -> int:
