@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from pydantic_core import PydanticCustomError
 
-from fleetctl.cli.completion import complete_model_keys
+from fleetctl.cli.completion import complete_labels, complete_model_keys
 from fleetctl.documents.label_selector import LabelSelector, parse_label_selector
 from fleetctl.documents.quantity import DURATION_ALLOWED, parse_duration
 from fleetctl.errors import UsageError
@@ -93,7 +93,7 @@ Target = Annotated[list[str] | None, option(
 Exclude = Annotated[list[str] | None, option(
     "--exclude", metavar="MODEL", autocompletion=complete_model_keys, help="All but this model; repeatable.")]
 Selector = Annotated[Any, option(
-    "--selector", "-l", metavar="LABELS", parser=label_selector,
+    "--selector", "-l", metavar="LABELS", parser=label_selector, autocompletion=complete_labels,
     help="Only models with these labels, such as team=nlp or 'team in (nlp, vision),tier!=trial'.")]
 AdoptFrom = Annotated[str | None, option(
     "--adopt-from", metavar="FLEET",

@@ -116,7 +116,8 @@ def _piece(value: object, path: Path, indent: int, used: int, comments: Comments
         apart = [""] if path[-1:] == ("models",) and key != 0 else []
         part.above = apart + [line for text in comments.get((*path, key), ()) for line in comment_lines(text, indent)]
     found = Piece(content)
-    is_open = not path or path[-1] in _OPEN_KEYS or path[-2:-1] == ("shapes",) or (isinstance(path[-1], int) and isinstance(content, dict))
+    is_item = isinstance(content, dict) and (path[-2:-1] == ("shapes",) or isinstance(path[-1], int)) if path else True
+    is_open = is_item or path[-1] in _OPEN_KEYS
     found.one_line = not is_open and used + found.width <= WIDTH
     return found
 

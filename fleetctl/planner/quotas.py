@@ -114,7 +114,7 @@ class Quotas:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The quotas of each model with a plan counted; `most` = the most GPUs of one new replica, by place of its demand."""
+    """The quotas of each model with a plan counted; `most` = the most GPUs of one new replica by place."""
 
     fleet: ResolvedFleet
     standing: Mapping[str, Sequence[_Standing]]
