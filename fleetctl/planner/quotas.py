@@ -86,6 +86,9 @@ class Quotas:
         counts = self._counts()
         for demand, most in _in_turn([found[0].demand for found in waiting.values()]):
             mine = self._counting(counts, demand)
+            if not mine:
+                kept[demand.place] = len(waiting[demand.place])
+                continue
             for one in waiting[demand.place][kept[demand.place]:][:most]:
                 gpus = _gpus(one)
                 if any(not standing.more(gpus) for standing in mine):

@@ -117,3 +117,13 @@ def test_the_schema_for_editors_says_the_same(model: dict[str, Any], sound: bool
     document = json.loads(text(fleet({"shape": "one"}, model)))
     assert jsonschema.Draft7Validator(json_schema("fleet")).is_valid(document) is sound
     assert (inspect({"fleet.yaml": json.dumps(document)}).fleet is not None) is sound
+
+
+def test_house_rules_see_models_with_the_workers_of_their_shape_and_point_into_it() -> None:
+    rule = {"properties": {"spec": {"properties": {"shapes": False, "models": {"items": {
+        "required": ["workers"], "properties": {"shape": False, "workers": {"items": {"properties": {
+            "copies": {"const": 2, "description": "two copies of each"}}}}}}}}}}}
+    shapes = {"one": {"workers": [{**WORKERS[0], "copies": 1}]}}
+    spec = {**fleet({"shape": "one"}, {"shape": "one"}), "shapes": shapes, "policy": {"schemas": ["rules.json"]}}
+    found = inspect({"fleet.yaml": text(spec), "rules.json": json.dumps(rule)}).problems
+    assert [(problem.code, problem.message) for problem in found] == [("FL038", "two copies of each")]
