@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.nearest import nearest
+from fleetctl.fleetfile.compose import MAX_NODES
 from fleetctl.fleetfile.merge import with_shapes
-from fleetctl.fleetfile.nodes import Document, Value
+from fleetctl.fleetfile.nodes import Document, MergedNode, Node, Value
 from fleetctl.fleetfile.raw import Raw, models, root
 from fleetctl.problem import Problem
 
@@ -29,14 +30,11 @@ class Shaped:
 def use_shapes(documents: Sequence[Document], *, whole: bool) -> Shaped:
     """Merge the shapes of all documents below their models; `whole` = every file could be read."""
     problems: list[Problem] = []
-    shapes: dict[str, Raw] = {}
-    for shape in (shape for document in documents for shape in shapes_of(document)):
-        first = shapes.setdefault(_name_of(shape), shape)
-        if first is not shape:
-            problems.append(shape.problem(UNUSABLE, f'the shape "{_name_of(shape)}" is already at {first.at()}',
-                                          on_key=True))
+    shapes = _by_name(documents, problems)
+    sizes = {name: _size(shape.document.node(shape.path)) for name, shape in shapes.items()}
     used: set[str] = set()
     shaped: list[Document] = []
+    spent = 0
     for document in documents:
         found: dict[int, tuple[Document, str]] = {}
         for model in models(document):
@@ -44,12 +42,17 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> Shaped:
             if name is None:
                 continue
             used.add(name)
+            spent += sizes.get(name, 0)
+            if spent > MAX_NODES:
+                problems.append(model.problem("FL014", f"more than {MAX_NODES} values, with each shape in full",
+                                              key="shape"))
+                break
             if name in shapes and "workers" not in model.value:
                 found[int(model.path[-1])] = shapes[name].document, name
             elif whole or name in shapes:
                 problems.append(_unusable(model, name, list(shapes)))
         shaped.append(with_shapes(document, found))
-    if whole:
+    if whole and spent <= MAX_NODES:
         problems += (shape.problem(UNUSED, f'no model uses the shape "{name}"', on_key=True)
                      for name, shape in shapes.items() if name not in used and _is_own(shape))
     return Shaped(tuple(shaped), tuple(problems))
@@ -61,8 +64,23 @@ def shapes_of(document: Document) -> Iterator[Raw]:
     yield from (shapes.child(name) for name, value in shapes.value.items() if isinstance(value, dict))
 
 
-def _name_of(shape: Raw) -> str:
-    return str(shape.path[-1])
+def _by_name(documents: Sequence[Document], problems: list[Problem]) -> dict[str, Raw]:
+    """Return the shapes of all documents, the first of each name; a second one is a problem."""
+    shapes: dict[str, Raw] = {}
+    for shape in (shape for document in documents for shape in shapes_of(document)):
+        name = str(shape.path[-1])
+        first = shapes.setdefault(name, shape)
+        if first is not shape:
+            problems.append(shape.problem(UNUSABLE, f'the shape "{name}" is already at {first.at()}', on_key=True))
+    return shapes
+
+
+def _size(node: Node | None) -> int:
+    """Return how many values a node is; one that is merged of several counts those of its parts."""
+    if not isinstance(node, MergedNode):
+        return node.size if node else 0
+    children = node.children.values() if isinstance(node.children, dict) else node.children or ()
+    return 1 + sum(_size(child) for *_, child in children)
 
 
 def _used_by(model: Raw) -> str | None:

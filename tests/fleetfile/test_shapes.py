@@ -127,3 +127,11 @@ def test_house_rules_see_models_with_the_workers_of_their_shape_and_point_into_i
     spec = {**fleet({"shape": "one"}, {"shape": "one"}), "shapes": shapes, "policy": {"schemas": ["rules.json"]}}
     found = inspect({"fleet.yaml": text(spec), "rules.json": json.dumps(rule)}).problems
     assert [(problem.code, problem.message) for problem in found] == [("FL038", "two copies of each")]
+
+
+def test_a_shape_counts_in_full_for_each_model_like_an_alias() -> None:
+    large = [{"name": "main", "members": [{**MEMBER, "engine": {"command": ["serve"] * 5_000}}]}]
+    spec = {"shapes": {"large": {"workers": large}},
+            "models": [{"key": f"m{number}", "replicas": 1, "shape": "large"} for number in range(300)]}
+    found = inspect({"fleet.yaml": text(spec)})
+    assert [(problem.code, problem.path) for problem in found.problems] == [("FL014", "spec.models[199].shape")]
