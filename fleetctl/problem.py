@@ -1,7 +1,7 @@
 """Problems in fleet files: message, place, what is allowed, the nearest spelling.
 
 Codes are stable: an unused one stays reserved. FL001-FL019 reading the text, FL020-FL039 one value or key,
-FL040-FL059 several fields together, FL060-FL069 warnings.
+FL040-FL059 several fields together, FL060-FL079 warnings.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ CODES: dict[str, str] = {
     "FL036": "a base that is not exactly one Fleet document",
     "FL037": "house rules that cannot be read, or are not a JSON Schema",
     "FL038": "a house rule is broken",
+    "FL039": "a shape that is not in spec.shapes, is there twice, or is beside workers",
     "FL040": "a model key twice in one fleet",
     "FL041": "a group name twice in one model",
     "FL042": "count on a member that is not a Worker",
@@ -75,6 +76,8 @@ CODES: dict[str, str] = {
     "FL063": "a $(FLEETCTL_...) reference in an environment value, where nothing is expanded",
     "FL064": "a protected model that is not in the fleet",
     "FL065": "a fixed port that replicas on one node cannot share",
+    "FL075": "a shape that no model uses",
+    "FL076": "a quota that counts no model",
 }
 
 

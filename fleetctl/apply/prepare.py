@@ -15,7 +15,7 @@ from fleetctl.errors import PlanStale
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.read import Live, read_inventory
 from fleetctl.planner.complete import require_complete
-from fleetctl.planner.options import PlanOptions
+from fleetctl.planner.options import options_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class ApplyTask:
 
 def awaited(plan: Plan) -> Sequence[ModelRow]:
     """Return the models whose replicas are already starting and are waited for: wanted, and not excluded by flags."""
-    options = PlanOptions(tuple(plan.options.targets), tuple(plan.options.excludes))
-    return [row for row in plan.models if row.wanted and row.starting and options.left_out(row.key) is None]
+    options = options_of(plan)
+    return [row for row in plan.models if row.wanted and row.starting and options.left_out(row.key, row.labels) is None]
 
 
 def prepare_saved(client: DashboardClient, plan: Plan, now: str, saved_as: str) -> ApplyTask:

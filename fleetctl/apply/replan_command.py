@@ -19,6 +19,7 @@ def replan_command(plan: Plan, saved_as: str) -> str:
         *_each("-f", options.files or FILES_UNKNOWN),
         *_each("--target", options.targets),
         *_each("--exclude", options.excludes),
+        *_each("--selector", [options.selector] if options.selector else ()),
         *_each("--adopt-from", [options.adopt_from] if options.adopt_from else ()),
         # always: without it the fleet file or the environment decides, and the plan may be made elsewhere
         "--namespace", plan.fleet.namespace,

@@ -12,6 +12,7 @@ from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import show_answer
 from fleetctl.errors import UsageError
+from fleetctl.planner.options import chosen_by
 from fleetctl.planner.questions.shape_syntax import typed_shape
 from fleetctl.render.report.of_capacity import capacity_report
 from fleetctl.workflow.cluster import read_world
@@ -39,6 +40,7 @@ def capacity(
         help="A replica of this shape instead: 8, 0.5, 2x8 (a gang), or gpus=, vram=, cpus=, memory=, "
              "selector=KEY=VALUE, sameLabel=, ranksPerNode= with commas between; xN for a gang of N.",
     )] = None,
+    selector: flags.Selector = None,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=1_000_000, help="Stop counting here.")
     ] = 100_000,
@@ -59,9 +61,13 @@ def capacity(
         raise UsageError("capacity of what?", hint="give -f FLEET for its models, or --shape 8 for any shape")
     if model and not files:
         raise UsageError("--model names a model of a fleet file", hint="give the file with -f")
+    flags.refuse_selector_without(files, selector)
     for text in shape or ():
         typed_shape(text)  # a typing error is reported before the cluster is asked
     refuse_two_readers(files or (), inventory)
     world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from)
+    if selector:
+        named = {key: labels for key, labels in world.fleet.labels.items() if not model or key in model}
+        model = chosen_by(selector, named)
     show_answer(count(world, models=model or (), shapes=shape or (), limit=limit), output_format, capacity_report)
     return 0

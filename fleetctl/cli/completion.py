@@ -1,4 +1,4 @@
-"""`fleetctl completion SHELL`, and what it offers for a model key: the keys of the fleet files named so far.
+"""`fleetctl completion SHELL`, and what it offers for a model key or a label: those of the fleet files named so far.
 
 The shell calls this at every press of Tab, so it never raises, reads no standard input and contacts no cluster.
 """
@@ -6,13 +6,16 @@ The shell calls this at every press of Tab, so it never raises, reads no standar
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.completion_scripts import SCRIPTS
 from fleetctl.cli.console import write_document
+
+if TYPE_CHECKING:
+    from fleetctl.fleetfile.resolved import ResolvedModel
 
 EPILOG = epilog(
     "source <(fleetctl completion bash)                      # in ~/.bashrc",
@@ -36,7 +39,8 @@ app = command_app()
 def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> int:
     """Print the completion script of a shell.
 
-    It completes commands, flags and model keys. The keys come from the fleet files that -f names before them.
+    It completes commands, flags, model keys and labels; keys and labels are those of the fleet files that -f names
+    before them.
     """
     write_document(SCRIPTS[shell.value])
     return 0
@@ -45,8 +49,17 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
 def complete_model_keys(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the model keys that begin with `incomplete`; none where the files cannot be read."""
     try:
-        sources = [source for source in ctx.params.get("files") or () if source != "-"]
-        return [key for key in _keys(sources) if key.startswith(incomplete) and key.isprintable()]
+        keys = [model.key for model in _models(ctx)]
+        return [key for key in keys if key.startswith(incomplete) and key.isprintable()]
+    except Exception:  # noqa: BLE001  a broken file must not break the shell
+        return []
+
+
+def complete_labels(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the labels of the models, as KEY=VALUE, that begin with `incomplete`."""
+    try:
+        labels = {f"{key}={value}" for model in _models(ctx) for key, value in model.labels.items()}
+        return sorted(label for label in labels if label.startswith(incomplete))
     except Exception:  # noqa: BLE001  a broken file must not break the shell
         return []
 
@@ -56,10 +69,11 @@ def complete_replicas(ctx: typer.Context, incomplete: str) -> list[str]:
     return [f"{key}/" for key in complete_model_keys(ctx, incomplete)]
 
 
-def _keys(sources: list[str]) -> list[str]:
+def _models(ctx: typer.Context) -> tuple[ResolvedModel, ...]:
+    sources = [source for source in ctx.params.get("files") or () if source != "-"]
     if not sources:
-        return []
+        return ()
 
     from fleetctl.fleetfile.load import load_fleet  # slow, and every command imports this module
 
-    return [model.key for model in load_fleet(sources).models]
+    return load_fleet(sources).models

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 BASH = r"""# bash completion for fleetctl; load it with: source <(fleetctl completion bash)
 _fleetctl() {
-    local line=${COMP_LINE:0:COMP_POINT} current=${COMP_WORDS[COMP_CWORD]} word cut='' reply
+    local line=${COMP_LINE:0:COMP_POINT} current=${COMP_WORDS[COMP_CWORD]} word breaks='' cut='' reply
     word=${line##*[[:space:]]}
     # Bash ends words at : and = and replaces only the part after the last one, so the rest is cut from each reply.
     word=${word#-*=}
-    if [[ $COMP_WORDBREAKS == *:* && $current != [\'\"]* ]]; then
-        cut=${word%"${word##*:}"}
+    [[ $COMP_WORDBREAKS == *:* ]] && breaks+=:
+    [[ $COMP_WORDBREAKS == *=* ]] && breaks+==
+    if [[ -n $breaks && $current != [\'\"]* ]]; then
+        cut=${word%"${word##*[$breaks]}"}
     fi
     COMPREPLY=()
     while IFS=$'\t' read -r reply _; do

@@ -13,8 +13,10 @@ from typing import Annotated, Any
 import typer
 from pydantic_core import PydanticCustomError
 
-from fleetctl.cli.completion import complete_model_keys
+from fleetctl.cli.completion import complete_labels, complete_model_keys
+from fleetctl.documents.label_selector import LabelSelector, parse_label_selector
 from fleetctl.documents.quantity import DURATION_ALLOWED, parse_duration
+from fleetctl.errors import UsageError
 
 
 class OutputFormat(str, Enum):
@@ -41,6 +43,20 @@ def expiry_duration(value: str | float) -> float:
     if seconds < 1:
         raise typer.BadParameter(f"{value!r} is too short; at least 1s")
     return seconds
+
+
+def label_selector(value: str) -> LabelSelector:
+    """Turn a flag such as `team=nlp` into a selector."""
+    try:
+        return parse_label_selector(value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def refuse_selector_without(files: list[str] | None, selector: LabelSelector | None) -> None:
+    """Raise UsageError for --selector without a fleet file, which has the labels."""
+    if selector and not files:
+        raise UsageError("--selector chooses models of a fleet file by their labels", hint="give the file with -f")
 
 
 def option(*names: str, metavar: str, help: str, **settings: Any) -> Any:  # noqa: A002, ANN401  typer's own
@@ -76,6 +92,9 @@ Target = Annotated[list[str] | None, option(
     "--target", metavar="MODEL", autocompletion=complete_model_keys, help="Only this model; repeatable.")]
 Exclude = Annotated[list[str] | None, option(
     "--exclude", metavar="MODEL", autocompletion=complete_model_keys, help="All but this model; repeatable.")]
+Selector = Annotated[Any, option(
+    "--selector", "-l", metavar="LABELS", parser=label_selector, autocompletion=complete_labels,
+    help="Only models with these labels, such as team=nlp or 'team in (nlp, vision),tier!=trial'.")]
 AdoptFrom = Annotated[str | None, option(
     "--adopt-from", metavar="FLEET",
     help="The fleet was called FLEET: count its replicas as ours. Needed until all of them have been replaced.")]

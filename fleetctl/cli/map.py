@@ -12,6 +12,7 @@ from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import result_console, say, write_document, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.documents.placement_map import PlacementMap
+from fleetctl.planner.options import chosen_by
 from fleetctl.render.answer_json import render_answer_json
 from fleetctl.render.placement_map import render_placement_map
 from fleetctl.workflow.cluster import read_world
@@ -39,6 +40,7 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def show_map(
     files: flags.OptionalFiles = None,
+    selector: flags.Selector = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
     inventory: flags.Inventory = None,
@@ -52,13 +54,18 @@ def show_map(
     """Draw which replica holds which card.
 
     With -f also the new replicas of the plan. A row per node, a cell per card, a letter per model. Where there are more
-    nodes than rows, equal nodes share a row; --all gives each its own.
+    nodes than rows, equal nodes share a row; --all gives each its own. With --selector only the nodes that these models
+    use, and their new replicas alone.
     """
-    from fleetctl.planner.questions.occupancy import placement_map  # NumPy, which --help does not need
+    from fleetctl.planner.questions.occupancy import of_models, placement_map  # NumPy, which --help does not need
 
     refuse_two_readers(files or (), inventory)
-    world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from)
-    _show(placement_map(world), output_format, None if everything else limit)
+    flags.refuse_selector_without(files, selector)
+    world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from, selector)
+    drawn = placement_map(world)
+    if selector:
+        drawn = of_models(drawn, chosen_by(selector, world.fleet.labels))
+    _show(drawn, output_format, None if everything else limit)
     if not world.inventory.complete:
         say("error", "the inventory is not complete: there may be more than is drawn")
     return 0 if world.inventory.complete else 1

@@ -42,6 +42,7 @@ def plan(
     detailed_exitcode: flags.DetailedExitCode = False,
     target: flags.Target = None,
     exclude: flags.Exclude = None,
+    selector: flags.Selector = None,
     adopt_from: flags.AdoptFrom = None,
     force: flags.Force = False,
 ) -> int:
@@ -59,7 +60,7 @@ def plan(
     loaded.sound()
     # before the cluster is asked, which takes its time: a revision may be mistyped
     before = load_base(files, base, invocation.environ) if base is not None else None
-    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files))
+    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector)
     planned = plan_fleet(invocation, loaded, options, Where(inventory, address, namespace), base=before,
                          expires_s=expires)
     if out:

@@ -22,6 +22,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.read import Live, read_inventory
 from fleetctl.planner.drift import spec_drift
 from fleetctl.planner.live import is_outdated
+from fleetctl.planner.options import chosen_by
 from fleetctl.render.report.of_status import status_report
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source
 from fleetctl.workflow.invocation import Where
@@ -31,6 +32,7 @@ EPILOG = epilog(
     "fleetctl status",
     "fleetctl status -f fleets/prod.yaml",
     "fleetctl status openai-community/gpt2",
+    "fleetctl status -f fleets/prod.yaml -l team=nlp",
     exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage")
 app = command_app()
 
@@ -40,6 +42,7 @@ def status(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, help="Only this model.",
                                                 autocompletion=complete_model_keys)] = None,
     files: flags.OwnFiles = None,
+    selector: flags.Selector = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
     inventory: flags.Inventory = None,
@@ -52,12 +55,15 @@ def status(
     another spec than the file has now; the differences are listed below the table.
     """
     refuse_two_readers(files or (), inventory)
+    flags.refuse_selector_without(files, selector)
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
+    keys = chosen_by(selector, fleet.labels) if selector and fleet else None
     with closing(inventory_source(invocation, Where(inventory, address, namespace), cluster_of(fleet))) as source:
         seen = read_inventory(source)
         ours = [replica for replica in seen.replicas if fleet is None or replica.fleet == fleet.name]
-        chosen = [replica for replica in ours if model in (None, replica.model)]
+        chosen = [replica for replica in ours
+                  if model in (None, replica.model) and (keys is None or replica.model in keys)]
         outdated = _outdated(chosen, seen, fleet) if fleet and output_format is flags.OutputFormat.TABLE else []
         if fleet and isinstance(source, Live):
             outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))

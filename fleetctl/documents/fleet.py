@@ -5,15 +5,16 @@ Rules that need more than one field (a gang's geometry, duplicate names) are che
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from fleetctl.documents.base import LIST, MAPPING, TEXT, TEXT_OR_LIST, TEXT_OR_MAPPING, Authored, refusal
 from fleetctl.documents.engine import Engine
 from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
-from fleetctl.documents.selector import Expression, LabelKey, Selector
+from fleetctl.documents.selector import Expression, LabelKey, LabelValue, Selector
 
 API_VERSION = "fleetctl/v1"
 MAX_REPLICAS = 100_000
@@ -21,7 +22,8 @@ MAX_COUNT = 1_024
 
 FileName = Annotated[str, Field(min_length=1)]
 Role = Literal["Standalone", "Leader", "Worker"]
-DnsLabel = Annotated[str, Field(pattern="^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="a DNS label")]
+_DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+DnsLabel = Annotated[str, Field(pattern=_DNS_LABEL, description="a DNS label")]
 
 
 def _check_model_key(key: str) -> str:
@@ -31,6 +33,14 @@ def _check_model_key(key: str) -> str:
     return key
 
 
+def _check_shape_name(name: str) -> str:
+    if not re.fullmatch(_DNS_LABEL, name):
+        raise refusal("bad_shape_name", "{found} is not a DNS label", name,
+                      "lower-case letters, digits and inner hyphens, at most 63 characters")
+    return name
+
+
+ShapeName = Annotated[str, AfterValidator(_check_shape_name)]
 ModelKey = Annotated[
     str, AfterValidator(_check_model_key), Field(description="the model's identity, such as meta-llama/Llama-3.1-8B")
 ]
@@ -65,6 +75,9 @@ class WorkerGroup(Authored):
     members: Annotated[list[Member], Field(min_length=1, max_length=64)] = Field(
         description="one Standalone, or one Leader and its Workers"
     )
+
+
+Workers = Annotated[list[WorkerGroup], Field(min_length=1, max_length=64)]
 
 
 class Spread(Authored):
@@ -120,15 +133,49 @@ class Serving(Authored):
                                                                         "balancer knows weights")
 
 
+class Shape(ModelDefaults):
+    """What many models have in common: their worker groups, and values for those that do not set them."""
+
+    workers: Workers = Field(
+        description="the worker groups of one replica; $(FLEETCTL_MODEL) is the key of the model"
+    )
+
+
+class ShapeUse(Authored):
+    """A shape, and what is different in one model."""
+
+    name: ShapeName = Field(description="one of spec.shapes")
+    workers: list[WorkerGroup] = Field(
+        default_factory=list, description="what is different, merged into the groups of the shape as a file is into "
+                                          "the one it extends; only names are required"
+    )
+
+
+def _workers_or_shape(schema: dict[str, Any]) -> None:
+    """A model as written has one of both; as it is read, the workers of its shape are its own."""
+    schema["required"].remove("workers")
+    both = {"required": ["workers"]}, {"required": ["shape"]}
+    schema.update({"anyOf": list(both), "not": {"allOf": list(both)}})
+
+
 class Model(ModelDefaults):
-    """One model: how many replicas at least, and the shape of one."""
+    """One model: how many replicas at least, and the shape of one, written out or by name."""
+
+    model_config = ConfigDict(json_schema_extra=_workers_or_shape)
 
     key: ModelKey
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
         description="a minimum, never a maximum: missing replicas are created, surplus ones are kept; 0 = no target"
     )
-    workers: Annotated[list[WorkerGroup], Field(min_length=1, max_length=64)] = Field(
-        description="the worker groups of one replica"
+    labels: dict[LabelKey, LabelValue] = Field(
+        default_factory=dict, description="whose it is and what for, such as team: nlp; chosen by --selector, counted "
+                                          "by quotas, no part of the spec"
+    )
+    shape: Annotated[Annotated[ShapeName, TEXT] | Annotated[ShapeUse, MAPPING], TEXT_OR_MAPPING] | None = Field(
+        None, description="one of spec.shapes, instead of workers; keys beside it win over those of the shape"
+    )
+    workers: Workers = Field(
+        description="the worker groups of one replica; or shape, not both"
     )
     serving: Serving = Field(default_factory=Serving, description="how its endpoints are listed")
 
@@ -161,6 +208,26 @@ class Cluster(Authored):
     namespace: Annotated[str, Field(min_length=1)] = Field("fleet", description="Ray namespace of the replicas")
 
 
+def _a_limit(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [{"required": ["gpus"]}, {"required": ["replicas"]}]
+
+
+class Quota(Authored):
+    """The most that the models with some labels may have in all: what is live, and what a plan adds."""
+
+    model_config = ConfigDict(json_schema_extra=_a_limit)
+
+    selector: Selector = Field(default_factory=dict, description="labels of models; no selector = every model")
+    gpus: GpuSum | None = Field(None, description="the most GPUs of their replicas together")
+    replicas: Annotated[int, Field(ge=0)] | None = Field(None, description="the most replicas of them together")
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Quota:
+        if self.gpus is None and self.replicas is None:
+            raise refusal("quota_without_limit", "{found} limits nothing", "this quota", "gpus, replicas or both")
+        return self
+
+
 class Policy(Authored):
     """Limits of one plan, and house rules. plan and apply check the limits and end with 4."""
 
@@ -181,6 +248,10 @@ class Policy(Authored):
         None, description="the labels that a nodeSelector may name, each with the values it may ask for; an empty "
                           "list = any value"
     )
+    quotas: Annotated[list[Quota], Field(max_length=256)] = Field(
+        default_factory=list, description="the most that models with some labels may have in all; what is over is "
+                                          "blocked with QUOTA, and never removed"
+    )
     schemas: Annotated[list[FileName], Field(max_length=16)] = Field(
         default_factory=list, description="house rules: JSON Schema files (draft 2020-12), relative to this file, "
                                           "that the rendered fleet must match"
@@ -196,7 +267,7 @@ def matches_pattern(pattern: str, key: str) -> bool:
 
 
 class FleetSpec(Authored):
-    """Models and policies; over several files, nodes and models concatenate, each other key is set once."""
+    """Models and policies; over several files, nodes, shapes and models add up, each other key is set once."""
 
     cluster: Cluster | None = Field(None, description="the cluster, once per fleet")
     policy: Policy | None = Field(None, description="limits of one plan, and house rules, once per fleet")
@@ -204,6 +275,9 @@ class FleetSpec(Authored):
         None, description="values for every model that does not set them, once per fleet"
     )
     nodes: list[NodePolicy] = Field(default_factory=list, description="node policies, in order")
+    shapes: dict[ShapeName, Shape] = Field(
+        default_factory=dict, description="shapes that models name with shape, by their name; each once per fleet"
+    )
     models: list[Model] = Field(default_factory=list, description="the models and their targets")
 
 

@@ -91,6 +91,7 @@ class ModelRow(Stored):
     surplus: int
     startup_timeout: float = Field(description="seconds a replica may take to become ready")
     reason: str
+    labels: dict[str, str] = Field(default_factory=dict, description="of the model in the fleet file")
     source: Position | None = None
 
 
@@ -204,7 +205,7 @@ class Blocked(Stored):
 
     model: str
     replicas: int
-    code: str
+    code: str = Field(description="such as INSUFFICIENT_GPU or QUOTA; docs/placement.md has all of them")
     message: str
     reasons: list[Reason] = Field(default_factory=list)
     counted: Counted | None = None
@@ -286,6 +287,7 @@ class PlanFlags(Stored):
     files: list[str] = Field(default_factory=list, description="the fleet files and folders, as -f named them")
     targets: list[str] = Field(default_factory=list)
     excludes: list[str] = Field(default_factory=list)
+    selector: str | None = Field(None, description="labels of the models planned; null = any")
     adopt_from: str | None = None
     force: bool = Field(False, description="thresholds of the policy are lifted")
 

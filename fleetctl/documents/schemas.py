@@ -23,6 +23,8 @@ from fleetctl.documents.what_if import WhatIf
 DIALECT = "http://json-schema.org/draft-07/schema#"
 
 _FOUND_BY = ("apiVersion", "kind", "key", "name")
+_PARTS = ("WorkerGroup", "Member", "Engine", "Probe")
+"""What has required keys that a change of a shape leaves out."""
 
 JsonSchema = dict[str, Any]
 Mode = Literal["validation", "serialization"]
@@ -57,15 +59,33 @@ def _event() -> JsonSchema:
     return {**event, "if": is_summary, "then": {"$ref": "#/$defs/RunSummary"}, "$defs": definitions}
 
 
+def _fleet() -> JsonSchema:
+    """A fleet file. What one model changes of its shape is a part of worker groups."""
+    fleet = _of(FleetDocument, "fleetctl fleet file", "validation")
+    definitions = fleet["$defs"]
+    parts = json.dumps({f"{name}Part": _as_part(dict(definitions[name])) for name in _PARTS})
+    for name in _PARTS:
+        parts = parts.replace(f'"#/$defs/{name}"', f'"#/$defs/{name}Part"')
+    definitions.update(json.loads(parts))
+    definitions["ShapeUse"]["properties"]["workers"]["items"] = {"$ref": "#/$defs/WorkerGroupPart"}
+    return fleet
+
+
 def _part() -> JsonSchema:
     """A fleet file that extends another, or is extended: only what others find it by must be there."""
     part = _of(FleetDocument, "fleetctl fleet file, a part of one", "validation")
     for definition in (part, *part["$defs"].values()):
-        required = [key for key in definition.get("required", ()) if key in _FOUND_BY]
-        definition.pop("required", None)
-        if required:
-            definition["required"] = required
+        _as_part(definition)
     return part
+
+
+def _as_part(definition: JsonSchema) -> JsonSchema:
+    required = [key for key in definition.get("required", ()) if key in _FOUND_BY]
+    for key in ("required", "anyOf", "oneOf"):
+        definition.pop(key, None)
+    if required:
+        definition["required"] = required
+    return definition
 
 
 def _plain(schema: Any) -> Any:  # noqa: ANN401 (any JSON value)
@@ -92,7 +112,7 @@ def _duration(seconds: float) -> str:
 
 
 _GENERATORS: dict[str, Callable[[], JsonSchema]] = {
-    "fleet": lambda: _of(FleetDocument, "fleetctl fleet file", "validation"),
+    "fleet": _fleet,
     "fleet-part": _part,
     "inventory": lambda: _of(Inventory, "fleetctl inventory", "serialization"),
     "plan": lambda: _of(Plan, "fleetctl plan", "serialization"),

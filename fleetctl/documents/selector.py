@@ -17,7 +17,7 @@ from fleetctl.documents.base import refusal
 
 _VALUE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _EXPRESSION = re.compile(rf"(!?)(?:in\(\s*({_VALUE}(?:\s*,\s*{_VALUE})*)\s*\)|({_VALUE}))")
-_KEY = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+LABEL_KEY = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 SELECTOR_ALLOWED = "v, !v, in(a, b) or !in(a, b)"
 
@@ -61,11 +61,19 @@ def _check_expression(expression: str) -> str:
 
 
 def _check_label_key(key: str) -> str:
-    if not _KEY.fullmatch(key):
+    if not LABEL_KEY.fullmatch(key):
         raise refusal("bad_label_key", "{found} is not a label key", key, "[prefix/]name, as ray.io/accelerator-type")
     return key
 
 
+def _check_label_value(value: str) -> str:
+    if not re.fullmatch(_VALUE, value):
+        raise refusal("bad_label_value", "{found} cannot be a label value", value,
+                      "1 to 63 letters, digits, dots, hyphens and underscores, a letter or digit first and last")
+    return value
+
+
 LabelKey = Annotated[str, AfterValidator(_check_label_key)]
+LabelValue = Annotated[str, AfterValidator(_check_label_value)]
 Expression = Annotated[str, AfterValidator(_check_expression)]
 Selector = dict[LabelKey, Expression]

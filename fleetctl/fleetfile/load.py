@@ -18,6 +18,7 @@ from fleetctl.fleetfile.resolve import resolve
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.rules_fleet import check_fleet, check_whole
 from fleetctl.fleetfile.rules_model import check_model
+from fleetctl.fleetfile.shapes import shapes_of, use_shapes
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
 from fleetctl.fleetfile.validate import validate
 from fleetctl.problem import Problem
@@ -75,12 +76,14 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
     bases = Bases([source.file for source in read], tree)
     stacks = [bases.stack(document) for document in documents]
     whole = whole and not found and not bases.problems
-    found += bases.problems
-    checked = [validate(stack.document, whole=stack.whole) for stack in stacks]
+    shaped = use_shapes([stack.document for stack in stacks], whole=whole)
+    found += (*bases.problems, *shaped.problems)
+    checked = [validate(document, whole=stack.whole) for document, stack in zip(shaped.documents, stacks, strict=True)]
     fleets = [one for one in checked if not one.foreign]
     sound = [one.document for one, stack in zip(checked, stacks, strict=True) if stack.whole and not one.foreign]
     found += (problem for one in checked for problem in one.problems)
-    found += (problem for document in sound for model in models(document) for problem in check_model(model))
+    found += (problem for document in sound for model in (*shapes_of(document), *models(document))
+              for problem in check_model(model))
     found += check_fleet(sound)
     rules = check_house_rules(sound, tree) if whole else HouseRules()
     found += rules.problems
@@ -110,7 +113,9 @@ def _documents(read: Sequence[SourceBytes], found: list[Problem]) -> tuple[list[
 
 def _ordered(problems: list[Problem], files: list[str]) -> tuple[Problem, ...]:
     rank = {file: number for number, file in enumerate(files)}
-    ordered = sorted(dict.fromkeys(problems),
+    # what is wrong in a shape, or in an anchor, is wrong in each model that uses it: the first one is enough
+    once = {(p.file, p.line, p.column, p.code, p.message): p for p in reversed(problems)}
+    ordered = sorted(once.values(),
                      key=lambda p: (rank.get(p.file, -1), p.file, p.line, p.column, p.code, p.message))
     if len(ordered) <= MAX_PROBLEMS:
         return tuple(ordered)

@@ -7,7 +7,7 @@ document is validated like any other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -23,10 +23,9 @@ OWN_KEYS = ("apiVersion", "kind", "extends")
 _Keys = tuple[str, ...]
 """The keys that lead to a value, without the indices of lists."""
 
-_NAMED: dict[_Keys, str] = {("spec", "models"): "key", ("spec", "models", "workers"): "name"}
+_MODELS: _Keys = ("spec", "models")
 _JOINED: _Keys = ("spec", "nodes")
-_MEMBERS: _Keys = ("spec", "models", "workers", "members")
-_ONE_OF = {"readiness": ("http", "tcp", "exec"), "liveness": ("http", "tcp", "exec")}
+_ONE_OF = {"readiness": ("http", "tcp", "exec"), "liveness": ("http", "tcp", "exec"), "models": ("workers", "shape")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +58,51 @@ def merge(base: Document, over: Document) -> Document:
 
 
 def join(documents: Sequence[Document]) -> Document:
-    """Return all documents of one sound fleet as one without bases: keys that several of them have are equal."""
-    whole = reduce(merge, documents)
+    """Return all documents of one sound fleet as one without bases and shapes: what several of them have is equal."""
+    whole = _with_models(reduce(merge, documents), lambda model: model, without="shapes")
     return _part_of(whole, [key for key in keys_of(FleetDocument) if key in whole.value and key != "extends"])
 
 
 def with_defaults(document: Document) -> Document:
     """Return a joined fleet with `spec.defaults` merged into each of its models."""
-    models = document.node(("spec", "models"))
-    if models is None or not isinstance(models.children, list) or document.node(("spec", "defaults")) is None:
+    if document.node(("spec", "defaults")) is None:
         return document
+    defaults = _top(document).below("spec").below("defaults")
+    return _with_models(document, lambda model: _both(defaults, model, _MODELS))
+
+
+def with_shapes(document: Document, found: Mapping[int, tuple[Document, str]]) -> Document:
+    """Return a fleet in which the models with these indices are merged over their shape, a document and a name.
+
+    Each names its shape in `shape`, as text or as a mapping whose `workers` are merged over those of the shape.
+    """
+    if not found:
+        return document
+    indices = iter(range(len(document.value["spec"]["models"])))
+
+    def shaped(model: _Placed) -> _Placed:
+        index = next(indices)
+        if index not in found:
+            return model
+        home, name = found[index]
+        use, shape = model.below("shape"), _top(home).below("spec").below("shapes").below(name)
+        own = {key: model.below(key) for key in model.node.value if key != "shape"}
+        if isinstance(use.node.value, dict) and "workers" in use.node.value:
+            own["workers"] = use.below("workers")
+        return _both(shape, model.holding(_mapping_of(model.node.at, own)), _MODELS)
+
+    return _with_models(document, shaped)
+
+
+def _with_models(document: Document, change: Callable[[_Placed], _Placed], *, without: str = "") -> Document:
+    """Return a document with each of its models changed, in order, and `without` a key of spec."""
     spec = _top(document).below("spec")
-    defaults, placed = spec.below("defaults"), spec.below("models")
-    filled = placed.holding(_list_of(placed.node.at, [
-        _both(defaults, placed.below(index), ("spec", "models")) for index in range(len(models.children))]))
-    keys = {key: spec.below(key) for key in spec.node.value} | {"models": filled}
+    keys = {key: spec.below(key) for key in spec.node.value if key != without}
+    models = document.node(_MODELS)
+    if models is not None and isinstance(models.children, list):
+        placed = spec.below("models")
+        changed = [change(placed.below(index)) for index in range(len(models.children))]
+        keys["models"] = placed.holding(_list_of(placed.node.at, changed))
     top = {key: _top(document).below(key) for key in document.value}
     return Document(document.source, _mapping_of(document.root.at, top | {
         "spec": spec.holding(_mapping_of(spec.node.at, keys))}))
@@ -131,7 +160,7 @@ def _both(base: _Placed, over: _Placed, keys: _Keys) -> _Placed:
 
 
 def _rivals(keys: _Keys, own: dict[str, Value]) -> tuple[str, ...]:
-    """Return the keys of a base that `own` replaces: a probe has one kind."""
+    """Return the keys of a base that `own` replaces: a probe has one kind, a model has workers or a shape."""
     kinds = _ONE_OF.get(keys[-1], ()) if keys else ()
     return tuple(kind for kind in kinds if kind not in own) if any(kind in own for kind in kinds) else ()
 
@@ -140,9 +169,10 @@ def _partners(base: list[Value], over: list[Value], keys: _Keys) -> dict[int, in
     """Return which item of `base` is merged with which of `over`, by index; None where the list is one value."""
     if keys == _JOINED:
         return {}
-    if keys in _NAMED:
-        return _paired(_names(base, _NAMED[keys]), _names(over, _NAMED[keys]))
-    if keys == _MEMBERS and _is_gang(base) == _is_gang(over):
+    if keys == _MODELS or keys[-1:] == ("workers",):
+        name = "key" if keys == _MODELS else "name"
+        return _paired(_names(base, name), _names(over, name))
+    if keys[-2:] == ("workers", "members") and _is_gang(base) == _is_gang(over):
         return _paired(_roles(base), _roles(over))
     return None
 

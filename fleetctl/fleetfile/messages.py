@@ -20,6 +20,10 @@ _ITEMS = {"models": "a model", "workers": "a worker group", "members": "a member
 _NAMED_BY = {"models": "key", "workers": "name"}
 _BOUNDS = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
 _EXPECTED = re.compile(r"'([^']*)'")
+_TWO_FORMS: dict[Path, str] = {
+    ("spread",): "a label key, or a mapping with label and maxPerValue",
+    ("shape",): "a name of spec.shapes, or a mapping with name and workers",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +103,32 @@ def _missing(finding: Finding) -> Problem:
     where = "the document" if owner is None else _ITEMS.get(owner, owner)
     if is_env_value(above):
         where = f"the environment value {finding.variable}"
+    if above[:-1] == ("spec", "shapes"):
+        where = "a shape"
     message = f'{where} needs the key "{missing}"'
     names = _names_of_new_item(finding.document, owner, above)
     if names is None:
-        return finding.problem("FL021", message)
-    name, others = names
-    return finding.problem("FL021", f'{message}, and no base has "{_cut(name)}"', suggestion=nearest(name, others))
+        either = "workers, or shape with a name of spec.shapes" if (owner, missing) == ("models", "workers") else None
+        return finding.problem("FL021", message, allowed=either)
+    name, others, below = names
+    return finding.problem("FL021", f'{message}, and {below} "{_cut(name)}"', suggestion=nearest(name, others))
 
 
-def _names_of_new_item(document: Document, owner: str | None, path: Path) -> tuple[str, list[str]] | None:
-    """Return the name of an item that only the last of several merged files has, and the names beside it."""
+def _names_of_new_item(document: Document, owner: str | None, path: Path) -> tuple[str, list[str], str] | None:
+    """Return the name of an item that only the last of what is merged has, the names beside it, and what lacks it."""
     key, index = _NAMED_BY.get(owner or ""), path[-1] if path else None
     items = document.node(path[:-1])
     if key is None or not isinstance(index, int) or not isinstance(items, MergedNode):
         return None
     if items.sources[index] is not document.source or isinstance(items.child(index), MergedNode):
         return None
+    has_base = any(source is not document.source for source in items.sources.values())
+    if owner == "models" and not has_base:  # it is merged with shapes alone
+        return None
     names = [item.get(key) if isinstance(item, dict) else None for item in items.value]
     name = names.pop(index)
-    return (name, [other for other in names if isinstance(other, str)]) if isinstance(name, str) else None
+    below = "no base has" if has_base else "its shape has no"
+    return (name, [other for other in names if isinstance(other, str)], below) if isinstance(name, str) else None
 
 
 def _wrong_type(finding: Finding) -> Problem:
@@ -128,8 +139,8 @@ def _wrong_type(finding: Finding) -> Problem:
         return finding.problem("FL032", f"the environment value {finding.name} is {found}",
                                allowed='text in quotes, such as "1", or {fromNode: NAME}')
     expected, suggestion = _EXPECTATIONS[finding.kind](finding)
-    if finding.path[-2:] == ("placement", "spread"):
-        expected, suggestion = "a label key, or a mapping with label and maxPerValue", None
+    if finding.path[-1:] in _TWO_FORMS:
+        expected, suggestion = _TWO_FORMS[finding.path[-1:]], None
     if empty:
         return finding.problem("FL022", f"{finding.name} is empty; give it a value or remove the key", allowed=expected)
     return finding.problem("FL022", f"{finding.name} is {finding.shown}, not {expected}", suggestion=suggestion)
@@ -235,6 +246,9 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "bad_duration": _own("FL026", guess.duration_meant),
     "bad_selector": _own("FL027", guess.selector_meant),
     "bad_label_key": _own("FL028"),
+    "bad_label_value": _own("FL035"),
+    "bad_shape_name": _own("FL029", guess.dns_label_meant),
+    "quota_without_limit": lambda finding: finding.problem("FL021", "a quota needs gpus, replicas or both"),
     "bad_model_key": _own("FL030"),
     "bad_env_name": _own("FL033"),
     "reserved_env_name": _own("FL033"),

@@ -72,6 +72,7 @@ def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> R
         placement=placement, workers=tuple(model.workers),
         spec_hash=hash_of_shape(shape_as_set(model.workers, placement)), source=source,
         serving=model.serving,
+        labels=model.labels,
     )
 
 

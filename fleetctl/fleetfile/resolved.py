@@ -25,6 +25,7 @@ class ResolvedModel:
     spec_hash: str
     source: Position
     serving: Serving = field(default_factory=Serving)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +44,8 @@ class ResolvedFleet:
     policy: Policy = field(default_factory=Policy)
     policy_places: Mapping[str, Position] = field(default_factory=dict)
     house_rules: tuple[FleetSource, ...] = ()
+
+    @property
+    def labels(self) -> dict[str, Mapping[str, str]]:
+        """The labels of each model by its key."""
+        return {model.key: model.labels for model in self.models}

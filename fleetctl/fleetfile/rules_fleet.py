@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from fleetctl.documents.fleet import matches_pattern
 from fleetctl.documents.nearest import nearest
+from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.raw import Raw, models, repeated, root
 from fleetctl.problem import Problem
@@ -27,7 +29,9 @@ def check_whole(documents: Sequence[Document]) -> Iterator[Problem]:
     """Yield the problems that show only when every file could be read."""
     yield from _not_empty(documents)
     for document in documents:
-        yield from _protected_models(root(document).child("spec").child("policy"), documents)
+        policy = root(document).child("spec").child("policy")
+        yield from _protected_models(policy, documents)
+        yield from _idle_quotas(policy, documents)
 
 
 def _not_empty(documents: Sequence[Document]) -> Iterator[Problem]:
@@ -49,6 +53,16 @@ def _protected_models(policy: Raw, documents: Sequence[Document]) -> Iterator[Pr
                 "FL064", (*policy.path, "protectedModels", index), f'"{pattern}" matches no model of this fleet',
                 suggestion=None if "*" in pattern else nearest(pattern, keys),
             )
+
+
+def _idle_quotas(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem]:
+    """Yield a warning for every quota whose selector matches the labels of no model."""
+    labels = [model.child("labels").value for document in documents for model in models(document)]
+    for quota in policy.items("quotas"):
+        selector = quota.child("selector").value
+        with suppress(TypeError, ValueError):  # not a selector, which is a problem of its own
+            if not any(matches(selector, one) for one in labels):
+                yield quota.problem("FL076", "no model of this fleet has these labels", key="selector")
 
 
 def _names(views: list[Raw]) -> Iterator[Problem]:

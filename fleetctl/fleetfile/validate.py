@@ -51,10 +51,12 @@ def _checked(document: Document, value: Value) -> Checked:
     try:
         return Checked(document, FleetDocument.model_validate(value))
     except ValidationError as error:
-        problems = _without_echoes([problem_of(_finding(document, found))
-                                    for found in error.errors(include_url=False, include_input=False)])
+        errors = error.errors(include_url=False, include_input=False)
+        known = [found for found in errors if not _is_in_shape(document, found)]
+        problems = _without_echoes([problem_of(_finding(document, found)) for found in known])
         # no model without a problem: a document must never drop out silently
-        return Checked(document, None, problems or (document.problem("FL022", (), "this document cannot be used"),))
+        silent = (document.problem("FL022", (), "this document cannot be used"),) if known else ()
+        return Checked(document, None, problems or silent)
 
 
 def _without_echoes(problems: list[Problem]) -> tuple[Problem, ...]:
@@ -79,6 +81,15 @@ def foreign_problem(document: Document) -> Problem | None:
         found = f"a {kind} of {version}" if isinstance(kind, str) else f"a document of {version}"
         return document.problem("FL024", ("apiVersion",), f"this is {found}, not a fleet", allowed=API_VERSION)
     return None
+
+
+def _is_in_shape(document: Document, error: ErrorDetails) -> bool:
+    """Return whether a key is missing only because the shape of the model could not be used, which is a problem."""
+    path = tuple(part for part in error["loc"] if part not in _FORMS)
+    if error["type"] != "missing" or path[:2] != ("spec", "models"):
+        return False
+    node = document.node((*path[:3], "shape"))
+    return node is not None and node.value is not None and (path[3:] == ("workers",) or "workers" in path[4:-1])
 
 
 def _finding(document: Document, error: ErrorDetails) -> Finding:

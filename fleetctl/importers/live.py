@@ -18,8 +18,8 @@ from fleetctl.importers.live_losses import crowded, left_out, other_fleets, othe
 from fleetctl.importers.live_model import recorded_model, seen_model
 from fleetctl.planner.complete import require_complete
 
-NOT_KNOWN = ("The cluster does not know node policies, spec.policy or spec.defaults: caps, reserves, cordons and "
-             "thresholds have to be written again.")
+NOT_KNOWN = ("The cluster does not know node policies, spec.policy, spec.defaults or labels of models: caps, reserves, "
+             "cordons, thresholds, quotas and labels have to be written again.")
 
 
 def live_replicas(inventory: Inventory) -> list[Replica]:

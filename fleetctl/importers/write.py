@@ -14,6 +14,7 @@ from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
 from fleetctl.importers.draft import Draft, DraftModel, Loss, filled
+from fleetctl.importers.shapes import shared_shapes
 from fleetctl.problem import Problem
 
 MODELINE = "# yaml-language-server: $schema=fleet.schema.json"
@@ -21,7 +22,7 @@ WIDTH = 116
 FOLD_FROM = 100
 """A text longer than this is folded over several lines, where it has single spaces to break at."""
 
-_OPEN_KEYS = frozenset({"spec", "models", "workers", "members", "nodes", "engine"})
+_OPEN_KEYS = frozenset({"spec", "shapes", "models", "workers", "members", "nodes", "engine"})
 """What is never written on one line."""
 
 Comments = Mapping[Path, Sequence[str]]
@@ -54,7 +55,8 @@ def problems_of(text: str, file: str) -> tuple[Problem, ...]:
 
 
 def _document(draft: Draft) -> dict[str, Any]:
-    spec = {**filled({"cluster": draft.cluster}), "models": [model.value for model in draft.models]}
+    shapes, models = shared_shapes(draft)
+    spec = {**filled({"cluster": draft.cluster, "shapes": shapes}), "models": models}
     return {"apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": draft.name}, "spec": spec}
 
 
@@ -114,7 +116,8 @@ def _piece(value: object, path: Path, indent: int, used: int, comments: Comments
         apart = [""] if path[-1:] == ("models",) and key != 0 else []
         part.above = apart + [line for text in comments.get((*path, key), ()) for line in comment_lines(text, indent)]
     found = Piece(content)
-    is_open = not path or path[-1] in _OPEN_KEYS or (isinstance(path[-1], int) and isinstance(content, dict))
+    is_item = isinstance(content, dict) and (path[-2:-1] == ("shapes",) or isinstance(path[-1], int)) if path else True
+    is_open = is_item or path[-1] in _OPEN_KEYS
     found.one_line = not is_open and used + found.width <= WIDTH
     return found
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from fleetctl.documents.label_selector import LabelSelector, parse_label_selector
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.documents.plan import GitFacts
+from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Flags of a plan: model keys to plan alone or to leave out, the former name of a renamed fleet, whether a person
-    lifts the thresholds of its policy; and where the fleet was read from, as -f had it, to make the plan again.
+    """Flags of a plan: keys or labels of models to plan alone, keys to leave out, the former name of a renamed fleet,
+    whether a person lifts the thresholds of its policy; and where the fleet was read from, as -f had it, to make the
+    plan again.
     """
 
     targets: tuple[str, ...] = ()
@@ -21,14 +23,25 @@ class PlanOptions:
     adopt_from: str | None = None
     force: bool = False
     files: tuple[str, ...] = ()
+    selector: LabelSelector | None = None
 
-    def left_out(self, key: str) -> str | None:
+    def left_out(self, key: str, labels: Mapping[str, str]) -> str | None:
         """Return why a model is not planned, or None when it is."""
         if key in self.excludes:
             return "excluded by --exclude"
         if self.targets and key not in self.targets:
             return "left out: not named by --target"
+        if self.selector and not self.selector.matches(labels):
+            return "left out: not chosen by --selector"
         return None
+
+
+def options_of(plan: Plan) -> PlanOptions:
+    """Return the flags that a plan was made with."""
+    said = plan.options
+    selector = parse_label_selector(said.selector) if said.selector else None
+    return PlanOptions(tuple(said.targets), tuple(said.excludes), said.adopt_from, said.force, tuple(said.files),
+                       selector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +55,22 @@ class PlanFacts:
     address: str | None = None
 
 
-def check_options(options: PlanOptions, keys: Collection[str]) -> None:
-    """Raise UsageError when a flag names a model that the fleet file does not have."""
-    _check("--target", options.targets, keys)
-    _check("--exclude", options.excludes, keys)
+def check_options(options: PlanOptions, models: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise UsageError when a flag chooses a model that the fleet file does not have; `models` = labels by key."""
+    _check("--target", options.targets, models)
+    _check("--exclude", options.excludes, models)
+    if options.selector:
+        chosen_by(options.selector, models)
+
+
+def chosen_by(selector: LabelSelector, models: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return the keys of the models with such labels; raises UsageError for none. `models` = labels by key."""
+    chosen = [key for key, labels in models.items() if selector.matches(labels)]
+    if not chosen:
+        known = sorted({f"{key}={value}" for labels in models.values() for key, value in labels.items()})
+        raise UsageError(f"--selector {selector.text}: no model of the fleet file has such labels",
+                         hint=f"labels there are: {', '.join(known[:20])}" if known else "no model has labels")
+    return chosen
 
 
 def _check(flag: str, named: Sequence[str], keys: Collection[str]) -> None:

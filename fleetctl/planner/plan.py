@@ -42,6 +42,7 @@ from fleetctl.planner.placement.occupants import Occupants, look_around, planned
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.policy import Doing, policy_findings, refusing
+from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
 from fleetctl.planner.rows import model_row
 
 
@@ -65,7 +66,7 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
     Raises InventoryError when the inventory is not complete, UsageError when an option names an unknown model.
     """
     require_complete(inventory)
-    check_options(options, {model.key for model in fleet.models})
+    check_options(options, fleet.labels)
     with collector_paused(lasting=True):
         return _write(_decide(fleet, inventory, options), inventory, options, facts)
 
@@ -74,27 +75,29 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     shapes = {model.key: replica_shape(model) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
     ledger = open_ledger(inventory, fleet.policies, state, shapes)
-    planned = [(place, model) for place, model in enumerate(fleet.models) if options.left_out(model.key) is None]
+    planned = [(place, model) for place, model in enumerate(fleet.models)
+               if options.left_out(model.key, model.labels) is None]
     demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
     free = [demand for demand in demands if not state.models[demand.shape.key].claimed_by]
-    placer, before = Placer(ledger), ledger.copied()
-    packing = pack(free, placer, expected=expect(fleet, inventory, state, shapes), on_ledger=False)
-    placed = packing.placed
-    all_placed = len(placed) == sum(demand.missing for demand in free)
+    placer, before, start = Placer(ledger), ledger.copied(), ledger.mark()
+    expected, quotas = expect(fleet, inventory, state, shapes), Quotas(fleet, state)
+    found = pack_within(quotas, free, lambda asked: pack(asked, placer, expected=expected, on_ledger=False),
+                        lambda: ledger.undo(start))
+    packing, placed = found.packing, found.packing.placed
     occupants, repacked = Occupants((), ()), None
-    if not all_placed:  # what explains a shortfall is imported only then: a third of the time of a small plan
+    if found.no_room:  # what explains a shortfall is imported only then: a third of the time of a small plan
         from fleetctl.planner.repacked import repacked_bound
 
         occupants = _occupants(fleet, inventory, state, placed, ledger)
-        repacked = repacked_bound(free, placed, packing.most, occupants, before)
-    certificate = certify(demands, placed, packing.most, packing.method, repacked)
+        repacked = repacked_bound(found.asked, placed, packing.most, occupants, before)
+    certificate = certify(demands, placed, packing.most, packing.method or "the quotas leave no more", repacked)
 
     def inquire() -> Inquiry:
         from fleetctl.planner.placement.reasons.remedies import Inquiry
 
         return Inquiry(placer, occupants, fleet.policies)
 
-    blocked = _blocked(demands, placed, state, cache(inquire))
+    blocked = _blocked(demands, found, quotas, state, cache(inquire))
     return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked)
 
 
@@ -112,18 +115,24 @@ def _demand(place: int, model: ResolvedModel, state: ModelState, shape: ReplicaS
 
 
 def _blocked(
-    demands: Sequence[Demand], placed: Sequence[Placed], state: LiveState, inquiry: Callable[[], Inquiry]
+    demands: Sequence[Demand], found: WithinQuotas, quotas: Quotas, state: LiveState, inquiry: Callable[[], Inquiry]
 ) -> list[Blocked]:
-    created = _count_by_place(placed)
+    placed = found.packing.placed
+    created, totals = _count_by_place(placed), quotas.after(placed)
     result: list[Blocked] = []
     for demand in demands:
         key = demand.shape.key
         short = demand.missing - created.get(demand.place, 0)
         if short <= 0:
             continue
-        claimed_by = sorted(state.models[key].claimed_by)
-        result.append(_claimed(key, short, claimed_by) if claimed_by
-                      else inquiry().blocked(demand.shape, short, demand.priority))
+        if claimed_by := sorted(state.models[key].claimed_by):
+            result.append(_claimed(key, short, claimed_by))
+        elif demand.place in found.no_room:
+            blocked, left = inquiry().blocked(demand.shape, short, demand.priority), totals.leave(demand)
+            said = f"{blocked.message}; a quota leaves {left} of these {short}" if left < short else blocked.message
+            result.append(blocked.model_copy(update={"message": said}))
+        else:
+            result.append(Blocked(model=key, replicas=short, code="QUOTA", message=totals.why(demand)))
     return result
 
 
@@ -207,14 +216,16 @@ def _rows(decided: _Decided, options: PlanOptions) -> list[ModelRow]:
     blocked = {one.model: one for one in decided.blocked}
     return [
         model_row(model, decided.state.models[model.key], create=created.get(place, 0),
-                  blocked=blocked.get(model.key), left_out=options.left_out(model.key))
+                  blocked=blocked.get(model.key), left_out=options.left_out(model.key, model.labels))
         for place, model in enumerate(decided.fleet.models)
     ]
 
 
 def _flags(options: PlanOptions) -> PlanFlags:
     return PlanFlags(files=list(options.files), targets=sorted(set(options.targets)),
-                     excludes=sorted(set(options.excludes)), adopt_from=options.adopt_from, force=options.force)
+                     excludes=sorted(set(options.excludes)),
+                     selector=options.selector.text if options.selector else None, adopt_from=options.adopt_from,
+                     force=options.force)
 
 
 def certify(

@@ -18,7 +18,7 @@ def model_row(
         restarting=len(state.restarts), current=sum(replica.spec_hash == model.spec_hash for replica in state.live),
         outdated=state.outdated(model.spec_hash), create=create, blocked=blocked.replicas if blocked else 0,
         surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s, reason="-",
-        source=model.source,
+        labels=dict(model.labels), source=model.source,
     )
     return row.model_copy(update={"reason": "; ".join(_reason(row, state, blocked, left_out))})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fleetctl.documents.canonical import canonical_json
 from fleetctl.documents.difference import Difference, Effect
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.position import Path, path_text
@@ -51,7 +52,9 @@ def _house_rules(fleet: ResolvedFleet) -> list[str]:
 def _unordered(value: Any) -> Any:  # noqa: ANN401  any JSON value
     if isinstance(value, dict):
         return {key: _unordered(item) for key, item in value.items()}
-    return ", ".join(sorted(value)) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return ", ".join(sorted(item if isinstance(item, str) else canonical_json(item).decode() for item in value))
+    return value
 
 
 def _difference(way: Steps, before: WrittenFleet, after: WrittenFleet) -> Difference:

@@ -17,7 +17,7 @@ from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, SAME_MEANING
 from fleetctl.review.nested_diff import changed_ways
 from fleetctl.review.source_view import ModelView
 
-_READING_ORDER = ("replicas", "priority", "startupTimeout", "schedulingTimeout", "restart", "serving",
+_READING_ORDER = ("replicas", "labels", "priority", "startupTimeout", "schedulingTimeout", "restart", "serving",
                   "placement", "workers")
 
 
@@ -33,7 +33,7 @@ def model_differences(old: ModelView, new: ModelView) -> Iterator[Difference]:
 
 def _compared_by(model: ResolvedModel) -> tuple[Any, ...]:
     return (model.spec_hash, model.replicas, model.priority, model.startup_timeout_s, model.scheduling_timeout_s,
-            model.restart.max, model.restart.backoff, model.serving)
+            model.restart.max, model.restart.backoff, dict(model.labels), model.serving)
 
 
 def _whole_env_value(way: Steps) -> Steps:

@@ -78,7 +78,7 @@ def _requirement(text: str) -> str:
 def _lifecycle(model: ResolvedModel) -> Keyed:
     return {"replicas": model.replicas, "priority": model.priority, "startupTimeout": model.startup_timeout_s,
             "schedulingTimeout": model.scheduling_timeout_s,
-            "restart": {"max": model.restart.max, "backoff": model.restart.backoff},
+            "restart": {"max": model.restart.max, "backoff": model.restart.backoff}, "labels": dict(model.labels),
             "serving": _keyed(model.serving.model_dump(exclude_unset=True))}
 
 

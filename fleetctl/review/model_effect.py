@@ -13,7 +13,9 @@ _DRIFT = "running replicas keep the old spec and are reported as drift; new ones
 _SELECTOR = "running replicas stay, also where this no longer allows them, and are reported as drift; new ones follow"
 _PRIORITY = "decides who is placed first when room is short; nothing that runs is touched"
 _SERVING = "changes how `fleetctl endpoints` lists it; nothing that runs is touched"
+_LABELS = "says which --selector and which quotas the model is of; nothing that runs is touched"
 _LIFECYCLE = "holds for replicas created from now on; those that run keep the old value"
+_OTHERS = {"priority": _PRIORITY, "labels": _LABELS, "serving": _SERVING}
 
 
 def model_effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
@@ -22,7 +24,7 @@ def model_effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
         return _target(old, new)
     if steps[0] in SPEC_KEYS:
         return "drift", _SELECTOR if "nodeSelector" in steps else _DRIFT
-    return "none", {"priority": _PRIORITY, "serving": _SERVING}.get(steps[0], _LIFECYCLE)
+    return "none", _OTHERS.get(steps[0], _LIFECYCLE)
 
 
 def _target(old: int, new: int) -> tuple[Effect, str]:

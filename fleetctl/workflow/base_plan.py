@@ -55,8 +55,8 @@ def _plan(base: Side, planned: Planned) -> Plan | None:
 
 def _options(fleet: ResolvedFleet, options: PlanOptions) -> PlanOptions:
     """Return the flags as far as they name models of the base; a model that --target does not name stays unplanned."""
-    excludes = sorted(model.key for model in fleet.models if options.left_out(model.key) is not None)
-    return replace(options, targets=(), excludes=tuple(excludes))
+    excludes = sorted(model.key for model in fleet.models if options.left_out(model.key, model.labels) is not None)
+    return replace(options, targets=(), selector=None, excludes=tuple(excludes))
 
 
 def _in_another_namespace(fleet: ResolvedFleet, planned: Planned) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.label_selector import LabelSelector
 from fleetctl.errors import InventoryError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.access import find_access, without_token
@@ -118,13 +119,17 @@ def read_from(invocation: Invocation, where: Where, fleet: ResolvedFleet | None)
 
 
 def read_world(
-    invocation: Invocation, files: Sequence[str] | None, where: Where, adopt_from: str | None = None
+    invocation: Invocation, files: Sequence[str] | None, where: Where, adopt_from: str | None = None,
+    selector: LabelSelector | None = None,
 ) -> World:
-    """Return the fleet and the inventory that a question is about; warnings of the inventory go to standard error."""
+    """Return the fleet and the inventory that a question is about; warnings of the inventory go to standard error.
+
+    `selector` = the labels of the models to plan.
+    """
     from fleetctl.planner.questions.world import NO_FLEET, World  # NumPy
 
     fleet = fleet_of(invocation, files)
     seen = read_from(invocation, where, fleet)
     for warning in seen.warnings:
         invocation.say("warning", warning)
-    return World(fleet or NO_FLEET, seen, adopt_from)
+    return World(fleet or NO_FLEET, seen, adopt_from, selector)

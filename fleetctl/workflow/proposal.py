@@ -11,7 +11,7 @@ from fleetctl.apply.prepare import ApplyTask, prepare_saved
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError, PlanStale, PolicyRefused
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
-from fleetctl.planner.options import PlanOptions
+from fleetctl.planner.options import PlanOptions, options_of
 from fleetctl.planner.policy import refusing
 from fleetctl.workflow.cluster import open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
@@ -71,9 +71,8 @@ def proposed_by_plan(
 
 def plan_again(invocation: Invocation, plan: Plan, address: str | None, *, force: bool) -> Plan:
     """Plan from the files and flags of a saved plan, on the cluster as it is; raises FleetctlError where it cannot."""
-    said = plan.options
-    options = PlanOptions(tuple(said.targets), tuple(said.excludes), said.adopt_from, force or said.force,
-                          tuple(said.files))
+    options = options_of(plan)
+    options = replace(options, force=force or options.force)
     if not options.files:
         raise FleetctlError("the plan does not say which fleet files it was made from")
     if "-" in options.files:

@@ -50,10 +50,12 @@ KEYS = ("org/m:7b-it", "org/m:70b", "org/n", "x/$(id>owned)", "y/*", "z/it's")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a fleet file and a `fleetctl` on the path."""
-    models = "".join(f"  - {{key: {json.dumps(key)}, replicas: 1, workers: [{{name: main, members: [{{"
-                     f"resources: {{gpus: 1}}, engine: {{command: [x]}}}}]}}]}}\n" for key in KEYS)
+    models = "".join(f"  - {{key: {json.dumps(key)}, replicas: 1, labels: {{team: {key[0]}}}, shape: one}}\n"
+                     for key in KEYS)
     (tmp_path / "fleet.yaml").write_text(
-        f"apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {{name: lab}}\nspec:\n  models:\n{models}")
+        "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: lab}\nspec:\n  shapes:\n    one: "
+        f"{{workers: [{{name: main, members: [{{resources: {{gpus: 1}}, engine: {{command: [x]}}}}]}}]}}\n"
+        f"  models:\n{models}")
     program = tmp_path / "bin" / "fleetctl"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m fleetctl "$@"\n')
@@ -85,6 +87,8 @@ def complete(folder: Path, line: str, wordbreaks: str = " \t\n\"'><=;|&(:") -> t
     ("--target z", [r"z/it\'s"]),
     ('--target "z', ["z/it's"]),
     ("--target nobody", []),
+    ("--selector te", ["team=o", "team=x", "team=y", "team=z"]),
+    ("-l team=x", ["x"]),
 ])
 def test_what_is_offered_completes_what_stands_behind_the_last_break(
     folder: Path, typed: str, offered: list[str]

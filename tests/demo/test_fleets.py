@@ -42,8 +42,8 @@ EXAMPLES = sorted(FLEETS.glob("*.yaml"))
 PARTS = sorted((FLEETS / "environments").glob("*.yaml"))
 
 
-def test_there_are_four_examples_and_one_of_several_environments() -> None:
-    assert {path.stem for path in EXAMPLES} == {"demo", "research-lab", "frontier-gang", "shared-cards"}
+def test_there_are_five_examples_and_one_of_several_environments() -> None:
+    assert {path.stem for path in EXAMPLES} == {"demo", "research-lab", "frontier-gang", "shared-cards", "large-lab"}
     assert {path.name for path in PARTS} == {"base.yaml", "prod.yaml", "staging.yaml"}
 
 

@@ -17,10 +17,11 @@ from fleetctl.problem import CODES, severity_of
 PAGE = Path(__file__).parents[2] / "docs" / "fleet-file.md"
 TITLES = {
     "FleetDocument": "A document", "FleetSpec": "spec", "Cluster": "spec.cluster", "ModelDefaults": "spec.defaults",
-    "Policy": "spec.policy", "NodePolicy": "spec.nodes[]", "Reserve": "spec.nodes[].reserve", "Model": "spec.models[]",
-    "Serving": "serving", "Placement": "placement", "Spread": "spread", "Restart": "restart",
-    "WorkerGroup": "workers[]", "Member": "members[]", "Resources": "resources", "Engine": "engine",
-    "FromNode": "A value of engine.env",
+    "Policy": "spec.policy", "NodePolicy": "spec.nodes[]", "Quota": "spec.policy.quotas[]",
+    "Reserve": "spec.nodes[].reserve", "Shape": "spec.shapes.NAME", "Model": "spec.models[]",
+    "ShapeUse": "spec.models[].shape", "Serving": "serving",
+    "Placement": "placement", "Spread": "spread", "Restart": "restart", "WorkerGroup": "workers[]",
+    "Member": "members[]", "Resources": "resources", "Engine": "engine", "FromNode": "A value of engine.env",
     "Probe": "readiness, liveness", "HttpProbe": "http", "TcpProbe": "tcp", "ExecProbe": "exec", "Metadata": "metadata",
 }
 
@@ -29,7 +30,8 @@ def fields() -> str:
     """One table per mapping of the format, in the order of TITLES."""
     schema = json_schema("fleet")
     definitions = {"FleetDocument": schema, **schema["$defs"]}
-    assert set(definitions) == set(TITLES)
+    parts = {f"{name}Part" for name in TITLES}  # the same keys, of which a change of a shape needs fewer
+    assert set(definitions) - parts == set(TITLES)
     return "\n".join(_table(title, definitions[name]) for name, title in TITLES.items())
 
 
@@ -46,7 +48,9 @@ def codes() -> str:
 
 
 KINDS = {
-    "NodePolicy": "[node policies](#specnodes)", "Model": "[models](#specmodels)", "WorkerGroup": "[groups](#workers)",
+    "NodePolicy": "[node policies](#specnodes)", "Model": "[models](#specmodels)",
+    "Shape": "[shapes](#specshapesname)", "ShapeUse": "[a change of one](#specmodelsshape)",
+    "Quota": "[quotas](#specpolicyquotas)",  "WorkerGroup": "[groups](#workers)",
     "Member": "[members](#members)", "Probe": "[a probe](#readiness-liveness)", "FromNode": "`{fromNode: NAME}`",
     "Reserve": "[reserve](#specnodesreserve)", "FleetSpec": "[spec](#spec)",
 }
@@ -74,7 +78,8 @@ def _table(title: str, definition: dict[str, Any]) -> str:
     return "\n".join([f"### {title}\n", f"{definition['description']}\n", *head, *rows, ""])
 
 
-def _kind(name: str) -> str:
+def _kind(definition: str) -> str:
+    name = definition.removesuffix("Part")
     return KINDS.get(name, f"[{TITLES[name]}](#{TITLES[name].replace('.', '')})")
 
 

@@ -172,4 +172,5 @@ def test_a_misspelt_name_in_an_overlay_is_a_new_model_that_lacks_everything_and_
          "did you mean main?"),
         'base.yaml:6:5: error FL021: a model needs the key "replicas"']
     alone = {"fleet.yaml": fleet("  - {key: org/lrage, replicas: 4}\n", model("org/large"))}
-    assert messages(alone) == ['fleet.yaml:6:5: error FL021: a model needs the key "workers"']
+    assert messages(alone) == [('fleet.yaml:6:5: error FL021: a model needs the key "workers"; '
+                                "allowed: workers, or shape with a name of spec.shapes")]

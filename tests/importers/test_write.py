@@ -6,6 +6,7 @@ import pytest
 
 from fleetctl.documents.position import Position
 from fleetctl.fleetfile.format import format_source
+from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.draft import Draft, Loss
 from fleetctl.importers.write import problems_of, write_draft
@@ -75,3 +76,17 @@ def test_what_keeps_the_file_from_loading_is_named_with_its_place() -> None:
 ])
 def test_a_loss_is_about_the_last_step_of_its_path(path: str, field: str) -> None:
     assert Loss(None, path, "").field == field
+
+
+def test_workers_that_three_models_share_are_a_shape_unless_a_comment_is_inside_them() -> None:
+    found = draft(Loss(PLACE, "x", "look", "todo", "org/one", ("workers", 0)))
+    for key in ("org/two", "org/three", "org/four"):
+        found.add({**found.models[0].value, "key": key}, PLACE)
+    text = write_draft(found)
+    loaded = inspect_bytes([SourceBytes("out.yaml", text.encode())])
+    assert loaded.problems == ()
+    assert text.count("shape: serve-1gpu\n") == 3
+    assert text.count("command: [serve]") == 2
+    assert "    # todo: x: look\n    - name: main\n" in text
+    assert len({model.spec_hash for model in loaded.sound().models}) == 1
+    assert not format_source(SourceBytes("out.yaml", text.encode())).changed

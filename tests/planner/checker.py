@@ -11,6 +11,7 @@ from simulated import LIVE, WHOLE, SimNode, live_replicas, selects, simulate
 
 from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.label_selector import parse_label_selector
 from fleetctl.documents.plan import Action, Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
@@ -20,7 +21,7 @@ Crowds = Counter[tuple[str, "str | None"]]
 CODES = {
     "NO_NODES", "NODE_SELECTOR_MISMATCH", "CORDONED", "NODE_DRAINING", "SLOTS_FULL", "SPREAD_FULL", "INSUFFICIENT_GPU",
     "INSUFFICIENT_VRAM", "CARD_MEMORY_UNKNOWN", "CARD_IN_USE", "INSUFFICIENT_CPU", "INSUFFICIENT_MEMORY",
-    "GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET",
+    "GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET", "QUOTA",
 }
 
 
@@ -115,7 +116,9 @@ def _check_counts(plan: Plan, fleet: ResolvedFleet, live: dict[str, int]) -> Non
         have = live.get(model.key, 0)
         created = sum(action.model == model.key for action in plan.actions)
         left_out = model.key in plan.options.excludes or \
-            (bool(plan.options.targets) and model.key not in plan.options.targets)
+            (bool(plan.options.targets) and model.key not in plan.options.targets) or \
+            (plan.options.selector is not None
+             and not parse_label_selector(plan.options.selector).matches(model.labels))
         missing = 0 if left_out else max(0, model.replicas - have)
         assert created + blocked.get(model.key, 0) == missing, f"{model.key}: {missing} missing"
         surplus = max(0, have - model.replicas)
@@ -195,7 +198,7 @@ def _check_explained(
         assert blocked.message
         assert blocked.replicas > 0
         assert all(len(reason.examples) <= 5 and reason.code in CODES for reason in blocked.reasons)
-        if blocked.code == "CLAIMED_BY_FLEET":
+        if blocked.code in ("CLAIMED_BY_FLEET", "QUOTA"):
             continue
         assert blocked.reasons, f"{blocked.model} is blocked without a reason"
         _check_truly_full(models[blocked.model], nodes, crowds)

@@ -4,7 +4,7 @@ Short forms (amounts as in a fleet file): a node has `name`, `gpus` (how many ca
 unknown), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `used` {GPU, CPU,
 memory}. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `uuids`, `slot`,
 `state`, `fleet`, `hash`, `restarts`. A model has `key`, `replicas`, and either `workers` in full or `gpus`, `vram`,
-`cpus`, `memory`, `selector`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
+`cpus`, `memory`, `selector`, `labels`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import hashlib
 import json
 from typing import Any
 
-from fleetctl.documents.fleet import Cluster, NodePolicy, Placement, Restart, WorkerGroup
+from fleetctl.documents.fleet import Cluster, NodePolicy, Placement, Policy, Restart, WorkerGroup
 from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica
+from fleetctl.documents.label_selector import parse_label_selector
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_gpus
@@ -90,7 +91,7 @@ def short_model(model: dict[str, Any], line: int = 1) -> ResolvedModel:
         scheduling_timeout_s=30, restart=Restart(), placement=Placement.model_validate(placement),
         workers=tuple(WorkerGroup.model_validate(group) for group in groups),
         spec_hash=model.get("hash", hashlib.sha256(shape.encode()).hexdigest()[:16]),
-        source=Position(file="fleet.yaml", line=line, column=3),
+        source=Position(file="fleet.yaml", line=line, column=3), labels=model.get("labels", {}),
     )
 
 
@@ -112,9 +113,12 @@ def short_fleet(short: dict[str, Any]) -> ResolvedFleet:
         name=short.get("name", FLEET), cluster=Cluster(), files=(),
         policies=tuple(NodePolicy.model_validate(policy) for policy in short.get("nodes", [])),
         models=tuple(short_model(model, line) for line, model in enumerate(short.get("models", []), start=1)),
+        policy=Policy.model_validate(short.get("policy", {})),
     )
 
 
 def plan_for(fleet: ResolvedFleet, inventory: Inventory, **options: Any) -> Plan:
     """Plan with the facts of a test."""
+    if "selector" in options:
+        options["selector"] = parse_label_selector(options["selector"])
     return make_plan(fleet, inventory, PlanOptions(**options), PlanFacts(tool_version="test"))

@@ -48,6 +48,8 @@ CHANGES: dict[str, tuple[str, str, tuple[str, str, str, Any, Any]]] = {
     "known card memory": ("", entries("gpuMemory: 24Gi"), ("nodes[0].gpuMemory", "added", "additive", None, "24Gi")),
     "smaller cards": (entries("gpuMemory: 24Gi"), entries("gpuMemory: 23Gi"),
                       ("nodes[0].gpuMemory", "changed", "none", "24Gi", "23Gi")),
+    "a quota": ("policy: {quotas: [{gpus: 3}]}\n", "policy: {quotas: [{gpus: 5}]}\n",
+                ("policy.quotas", "changed", "none", [{"gpus": 3}], [{"gpus": 5}])),
     "a threshold": ("policy: {maxNewReplicas: 3}\n", "policy: {maxNewReplicas: 5}\n",
                     ("policy.maxNewReplicas", "changed", "none", 3, 5)),
     "a protected model": ("", "policy: {protectedModels: [org/*]}\n",

@@ -43,6 +43,7 @@ def apply(
     output_format: FormatOption = ApplyFormat.TABLE,
     target: flags.Target = None,
     exclude: flags.Exclude = None,
+    selector: flags.Selector = None,
     adopt_from: flags.AdoptFrom = None,
     force: flags.Force = False,
     parallelism: flags.Parallelism = 10,
@@ -59,9 +60,10 @@ def apply(
     """
     _check_arguments(plan_file, files, attach)
     if plan_file is not None or attach:
-        _refuse_choices({"--target": target, "--exclude": exclude, "--adopt-from": adopt_from,
+        _refuse_choices({"--target": target, "--exclude": exclude, "--selector": selector, "--adopt-from": adopt_from,
                          "--namespace": namespace, "--force": force and attach})
-    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files or ()))
+    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files or ()),
+                          selector)
     output, invocation = ApplyOutput(output_format), this_invocation()
     with output.ends_with_summary():
         if attach:

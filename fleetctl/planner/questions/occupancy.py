@@ -7,7 +7,7 @@ who has the rest; the cards of one that names none are inferred by Ray's rule, a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -42,6 +42,19 @@ def placement_map(world: World, plan: Plan | None = None) -> PlacementMap:
         drawn.append(_node(found.nodes[place], ledger.nodes[place].policy.cordoned_by, offered, _laid(offered, here),
                            beside))
     return PlacementMap(fleet=world.named, inventory=world.about(), nodes=drawn, legend=_legend(world, found, drawn))
+
+
+def of_models(drawn: PlacementMap, keys: Collection[str]) -> PlacementMap:
+    """Return the map with the nodes alone that have, or would have, replicas of these models."""
+    models = {node.id: _models_on(node) for node in drawn.nodes}
+    nodes = [node for node in drawn.nodes if not models[node.id].isdisjoint(keys)]
+    here = {key for node in nodes for key in models[node.id]}
+    return drawn.model_copy(update={"nodes": nodes, "legend": [one for one in drawn.legend if one.model in here]})
+
+
+def _models_on(node: MapNode) -> set[str | None]:
+    pieces = [piece for card in node.cards for piece in card.pieces]
+    return {piece.model for piece in pieces} | {one.model for one in node.beside}
 
 
 def _cards_now(node: Node, place: int, ledger: Ledger, state: LiveState) -> tuple[Card, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import Cluster, Policy
 from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.label_selector import LabelSelector
 from fleetctl.documents.plan import Plan, PlanInventory
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.complete import require_complete
@@ -31,6 +32,8 @@ class World:
     fleet: ResolvedFleet
     inventory: Inventory
     adopt_from: str | None = None
+    selector: LabelSelector | None = None
+    """Labels of the models that are planned; None = any."""
 
     @property
     def named(self) -> str | None:
@@ -40,10 +43,12 @@ class World:
     def plan(self) -> Plan:
         """Plan the fleet on the inventory; raises InventoryError when it is not complete.
 
-        The fleet's policy is not asked: it is about what may be applied, and what is only supposed never is.
+        Of the fleet's policy only the quotas are asked, which decide what is planned: the rest is about what may be
+        applied, and what is only supposed never is.
         """
-        return make_plan(replace(self.fleet, policy=Policy()), self.inventory, PlanOptions(adopt_from=self.adopt_from),
-                         PlanFacts(tool_version=""))
+        quotas = Policy().model_copy(update={"quotas": self.fleet.policy.quotas})
+        return make_plan(replace(self.fleet, policy=quotas), self.inventory,
+                         PlanOptions(adopt_from=self.adopt_from, selector=self.selector), PlanFacts(tool_version=""))
 
     def shapes(self) -> dict[str, ReplicaShape]:
         """Return the shape of one replica by model key."""

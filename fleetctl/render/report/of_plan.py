@@ -15,7 +15,8 @@ from fleetctl.render.report.plan_findings import plan_findings
 from fleetctl.render.report.plan_tables import plan_tables
 
 COMMIT_SHOWN = 10
-FLAGS = {"targets": "--target", "excludes": "--exclude", "adopt_from": "--adopt-from", "force": "--force"}
+FLAGS = {"targets": "--target", "excludes": "--exclude", "selector": "--selector", "adopt_from": "--adopt-from",
+         "force": "--force"}
 LABELS = (
     ("wanted", "wanted"), ("live", "live"), ("create", "to create"), ("blocked", "blocked"), ("hold", "held"),
     ("starting", "starting"), ("restarting", "restarting"), ("outdated", "outdated"), ("drift", "drifting"),

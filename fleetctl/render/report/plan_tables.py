@@ -38,7 +38,8 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     order = {row.key: number for number, row in enumerate(plan.models)}
     actions = sorted(plan.actions, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
     surplus = {row.key for row in plan.models if row.surplus}
-    tables = (_policy(plan), _altered_policy(plan), *change_tables(plan.change), *_models(plan), place_table(actions),
+    tables = (_policy(plan), _altered_policy(plan), *change_tables(plan.change), *_models(plan), _labels(plan),
+              place_table(actions),
               blocked_table(plan.blocked), _lost(plan), drift_table(plan.drift, surplus), _holds(plan),
               _unmanaged(plan), _notes(plan))
     return tuple(table for table in tables if table.rows or table.note)
@@ -128,6 +129,18 @@ def _models(plan: Plan) -> tuple[Table, Table]:
     return (Table("model", "Models", MODEL_ROW, tuple(busy), rank=0),
             Table("model", f"{plural(len(quiet), 'model')} with nothing to do", MODEL_ROW, tuple(quiet),
                   counted=True, rank=0))
+
+
+def _labels(plan: Plan) -> Table:
+    """Return the counts of the models by label, in the order of the labels."""
+    labels = sorted({label for row in plan.models for label in row.labels.items()})
+    rows = []
+    for key, value in labels:
+        counted = [row for row in plan.models if row.labels.get(key) == value]
+        counts = (sum(getattr(row, column.key) for row in counted) for column in COUNTS)
+        rows.append((f"{key}={value}", *map(str, (len(counted), *counts))))
+    columns = (Column("label", "label", name=True), Column("models", "models", numeric=True), *COUNTS)
+    return Table("label", "By label", columns, tuple(rows), folded=True, rank=5, most=LINES_SHOWN)
 
 
 def _model(row: ModelRow, blocked: tuple[str, str] | None) -> tuple[Cell, ...]:

@@ -1,0 +1,104 @@
+"""Shapes: what `spec.shapes` has is merged below each model that names it, before anything else is checked.
+
+From here on such a model is one with workers of its own, so that a plan, a difference and the spec hash know no shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fleetctl.documents.nearest import nearest
+from fleetctl.fleetfile.compose import MAX_NODES
+from fleetctl.fleetfile.merge import with_shapes
+from fleetctl.fleetfile.nodes import Document, MergedNode, Node, Value
+from fleetctl.fleetfile.raw import Raw, models, root
+from fleetctl.problem import Problem
+
+UNUSABLE = "FL039"
+UNUSED = "FL075"
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """The documents with each shape in its models, and the problems of that; a model with one of them is unchanged."""
+
+    documents: tuple[Document, ...]
+    problems: tuple[Problem, ...]
+
+
+def use_shapes(documents: Sequence[Document], *, whole: bool) -> Shaped:
+    """Merge the shapes of all documents below their models; `whole` = every file could be read."""
+    problems: list[Problem] = []
+    shapes = _by_name(documents, problems)
+    sizes = {name: _size(shape.document.node(shape.path)) for name, shape in shapes.items()}
+    used: set[str] = set()
+    shaped: list[Document] = []
+    spent = 0
+    for document in documents:
+        found: dict[int, tuple[Document, str]] = {}
+        for model in models(document):
+            name = _used_by(model)
+            if name is None:
+                continue
+            used.add(name)
+            spent += sizes.get(name, 0)
+            if spent > MAX_NODES:
+                problems.append(model.problem("FL014", f"more than {MAX_NODES} values, with each shape in full",
+                                              key="shape"))
+                break
+            if name in shapes and "workers" not in model.value:
+                found[int(model.path[-1])] = shapes[name].document, name
+            elif whole or name in shapes:
+                problems.append(_unusable(model, name, list(shapes)))
+        shaped.append(with_shapes(document, found))
+    if whole and spent <= MAX_NODES:
+        problems += (shape.problem(UNUSED, f'no model uses the shape "{name}"', on_key=True)
+                     for name, shape in shapes.items() if name not in used and _is_own(shape))
+    return Shaped(tuple(shaped), tuple(problems))
+
+
+def shapes_of(document: Document) -> Iterator[Raw]:
+    """Yield the shapes of one document."""
+    shapes = root(document).child("spec").child("shapes")
+    yield from (shapes.child(name) for name, value in shapes.value.items() if isinstance(value, dict))
+
+
+def _by_name(documents: Sequence[Document], problems: list[Problem]) -> dict[str, Raw]:
+    """Return the shapes of all documents, the first of each name; a second one is a problem."""
+    shapes: dict[str, Raw] = {}
+    for shape in (shape for document in documents for shape in shapes_of(document)):
+        name = str(shape.path[-1])
+        first = shapes.setdefault(name, shape)
+        if first is not shape:
+            problems.append(shape.problem(UNUSABLE, f'the shape "{name}" is already at {first.at()}', on_key=True))
+    return shapes
+
+
+def _size(node: Node | None) -> int:
+    """Return how many values a node is; one that is merged of several counts those of its parts."""
+    if not isinstance(node, MergedNode):
+        return node.size if node else 0
+    children = node.children.values() if isinstance(node.children, dict) else node.children or ()
+    return 1 + sum(_size(child) for *_, child in children)
+
+
+def _used_by(model: Raw) -> str | None:
+    """Return the name of the shape that a model uses; None where it uses none, or says so in an unknown way."""
+    use: Value = model.get("shape")
+    if isinstance(use, dict):
+        use = use.get("name") if use.keys() <= {"name", "workers"} else None
+    return use if isinstance(use, str) else None
+
+
+def _unusable(model: Raw, name: str, shapes: list[str]) -> Problem:
+    if "workers" in model.value:
+        return model.problem(UNUSABLE, "workers beside a shape", key="workers", on_key=True, allowed=(
+            f"one of the two; what differs from the shape is in shape: {{name: {name}, workers: [...]}}"))
+    return model.problem(UNUSABLE, f'no shape "{name}" in spec.shapes', key="shape", allowed=", ".join(shapes) or None,
+                         suggestion=nearest(name, shapes))
+
+
+def _is_own(shape: Raw) -> bool:
+    """Return whether a shape is in the given file itself: one of a file that it extends may be for other fleets."""
+    return shape.document.locate(shape.path)[0] is shape.document.source

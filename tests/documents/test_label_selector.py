@@ -1,0 +1,30 @@
+"""--selector: what kubectl takes, with its meaning; what else is typed is refused with what is allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetctl.documents.label_selector import ALLOWED, parse_label_selector
+
+MODELS: dict[str, dict[str, str]] = {
+    "n": {"team": "nlp"}, "v": {"team": "vision", "tier": "core"}, "t": {"tier": "trial"}}
+
+
+@pytest.mark.parametrize(("text", "chosen"), [
+    ("team=nlp", "n"), ("team==nlp", "n"), (" team = nlp ", "n"), ("team!=nlp", "vt"), ("team", "nv"), ("!team", "t"),
+    ("team in (nlp, vision)", "nv"), ("team in (nlp),tier", ""), ("team notin (nlp,x)", "vt"),
+    ("team,tier!=trial", "nv"), ("team=in(nlp, vision),tier=core", "v"), ("team=!nlp", "vt"), ("team!=!nlp", "n"),
+    ("tier in (core, trial), team notin (nlp)", "vt"),
+])
+def test_a_selector_chooses_as_kubectl_does(text: str, chosen: str) -> None:
+    selector = parse_label_selector(text)
+    assert "".join(key for key, labels in MODELS.items() if selector.matches(labels)) == chosen
+
+
+@pytest.mark.parametrize("text", [
+    "", ",", "team=", "=nlp", "team=a b", "team in nlp", "team in ()", "a=b,", "!", "team<3", "team in (a", "te am",
+    "team=a=b"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a label selector") as refused:
+        parse_label_selector(text)
+    assert ALLOWED in str(refused.value)

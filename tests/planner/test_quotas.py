@@ -1,0 +1,92 @@
+"""Quotas, on random worlds: standing totals hold, what is blocked by one is truly over it, and nothing else changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from checker import check_plan
+from how_many import cases
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from planner_worlds import plan_for, short_fleet, short_inventory
+from world_strategies import worlds
+
+from fleetctl.documents.fleet import Policy, Quota
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.plan import Plan
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.planner.live import sort_out
+from fleetctl.planner.placement.claims import replica_shape
+
+TEAMS: list[dict[str, str]] = [{}, {"team": "a"}, {"team": "b"}, {"team": "a", "tier": "t"}]
+SELECTORS: list[dict[str, str]] = [{}, {"team": "a"}, {"team": "!a"}, {"team": "in(a, b)"}, {"tier": "t"}]
+limits = st.fixed_dictionaries({"selector": st.sampled_from(SELECTORS)}, optional={
+    "gpus": st.sampled_from([0, 0.25, 1, 2, 5]), "replicas": st.integers(0, 6)}).filter(lambda one: len(one) > 1)
+
+
+def holds(quota: Quota, labels: Any) -> bool:
+    """The rule of a selector, said once more."""
+    allowed = {"a": {"a"}, "!a": {"b", None}, "in(a, b)": {"a", "b"}, "t": {"t"}}
+    return all(labels.get(key) in allowed[value] for key, value in quota.selector.items())
+
+
+def totals(quota: Quota, fleet: ResolvedFleet, inventory: Inventory, plan: Plan) -> tuple[int, int, int]:
+    """New replicas, all replicas and all GPUs of the models of a quota."""
+    keys = {model.key for model in fleet.models if holds(quota, model.labels)}
+    state = sort_out(inventory, fleet.name, {model.key for model in fleet.models})
+    live = [replica for key in keys for replica in state.models[key].live]
+    new = [action for action in plan.actions if action.model in keys]
+    held = [member.gpus for replica in live for member in replica.members]
+    return len(new), len(live) + len(new), sum(held) + sum(member.gpus for one in new for member in one.members)
+
+
+@settings(max_examples=cases(60), suppress_health_check=[HealthCheck.too_slow])
+@given(worlds(), st.lists(limits, min_size=1, max_size=3), st.data())
+def test_no_plan_takes_more_than_a_quota_and_what_is_blocked_by_one_is_over_it(
+    world: tuple[ResolvedFleet, Inventory], quotas: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    fleet, inventory = world
+    labelled = tuple(replace(model, labels=data.draw(st.sampled_from(TEAMS))) for model in fleet.models)
+    fleet = replace(fleet, models=labelled, policy=Policy.model_validate({"quotas": quotas}))
+    plan = plan_for(fleet, inventory)
+    check_plan(plan, fleet, inventory)
+    models = {model.key: model for model in fleet.models}
+    for quota in fleet.policy.quotas:
+        new, replicas, gpus = totals(quota, fleet, inventory, plan)
+        assert not new or quota.replicas is None or replicas <= quota.replicas
+        assert new == _without_gpus(quota, fleet, plan) or quota.gpus is None or gpus <= quota.gpus
+    for blocked in plan.blocked:
+        if blocked.code == "QUOTA":
+            assert any(_is_over(quota, models[blocked.model], totals(quota, fleet, inventory, plan))
+                       for quota in fleet.policy.quotas if holds(quota, models[blocked.model].labels))
+
+
+def _without_gpus(quota: Quota, fleet: ResolvedFleet, plan: Plan) -> int:
+    """How many new replicas of a quota take no GPU: those are allowed also where what runs is over its GPUs."""
+    keys = {model.key for model in fleet.models if holds(quota, model.labels)}
+    return sum(one.model in keys and not any(member.gpus for member in one.members) for one in plan.actions)
+
+
+def _is_over(quota: Quota, model: Any, after: tuple[int, int, int]) -> bool:
+    _, replicas, gpus = after
+    shape = replica_shape(model)
+    some = any(not member.claim.gpus and member.claim.vram for group in shape.groups for member in group.members)
+    most = shape.gpu_units + 10_000 * shape.size * some  # VRAM alone takes at most a card
+    return (quota.replicas is not None and replicas + 1 > quota.replicas) or (
+        quota.gpus is not None and gpus + most > quota.gpus)
+
+
+@settings(max_examples=cases(20), suppress_health_check=[HealthCheck.too_slow])
+@given(worlds())
+def test_a_quota_that_is_never_reached_changes_nothing(world: tuple[ResolvedFleet, Inventory]) -> None:
+    fleet, inventory = world
+    wide = replace(fleet, policy=Policy.model_validate({"quotas": [{"gpus": 10_000, "replicas": 1_000_000}]}))
+    assert plan_for(wide, inventory) == plan_for(fleet, inventory)
+
+
+def test_what_finds_no_room_and_is_over_a_quota_says_both() -> None:
+    fleet = short_fleet({"policy": {"quotas": [{"gpus": 6}]}, "models": [{"key": "m", "replicas": 9, "gpus": 1}]})
+    (blocked,) = plan_for(fleet, short_inventory({"nodes": [{"name": "a", "gpus": 4}]})).blocked
+    assert (blocked.code, blocked.replicas) == ("INSUFFICIENT_GPU", 5)
+    assert blocked.message.endswith("; a quota leaves 2 of these 5")
