@@ -46,10 +46,11 @@ def test_apply_that_fails(cli, cluster: ClusterStandIn, fits: Path) -> None:
     assert commands(shown.out + shown.err) == []
 
 
-@pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.parametrize("code", [3, 1])
 def test_evict(cli, cluster: ClusterStandIn, code: int) -> None:
     cluster.add_replica("org/one", 0, cluster.nodes[0]["node_id"])
-    cluster.on_submit = lambda _: [("SUCCEEDED", event(0, "runSummary", SAID, outcomes=[], exitCode=code))]
+    rows = [outcome("failed", 0, message=SAID)] if code == 3 else []
+    cluster.on_submit = lambda _: [("SUCCEEDED", event(0, "runSummary", SAID, outcomes=rows, exitCode=code))]
     shown = cli("evict", "org/one/0", "--yes")
     assert shown.code == code
     assert "error::pwn" in shown.out + shown.err
