@@ -37,7 +37,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def status(
-    model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, help="Only this model.",
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, help="Only this model; or a fleet file, as with -f.",
                                                 autocompletion=complete_model_keys)] = None,
     files: flags.OwnFiles = None,
     address: flags.Address = None,
@@ -51,6 +51,8 @@ def status(
     is replaced. `lost` = its node is dead; it is not counted and not removed. `outdated`, with -f = it was started with
     another spec than the file has now; the differences are listed below the table.
     """
+    if model is not None and flags.names_fleet(model):
+        model, files = None, [model, *(files or ())]
     refuse_two_readers(files or (), inventory)
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
