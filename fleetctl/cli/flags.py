@@ -54,7 +54,7 @@ def option(*names: str, metavar: str, help: str, **settings: Any) -> Any:  # noq
 
 
 _FLEET_FILES = option(
-    "--file", "-f", metavar="PATH", 
+    "--file", "-f", metavar="PATH",
     help="Fleet file, a folder of them, or - for standard input; repeatable. A plain argument is one, too.")
 Files = Annotated[list[str], _FLEET_FILES]
 OptionalFiles = Annotated[list[str] | None, _FLEET_FILES]

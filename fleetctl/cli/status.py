@@ -37,8 +37,9 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def status(
-    model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, help="Only this model; or a fleet file, as with -f.",
-                                                autocompletion=complete_model_keys)] = None,
+    model: Annotated[str | None, typer.Argument(
+        metavar="MODEL", show_default=False, help="Only this model; or a fleet file, as with -f.",
+        autocompletion=complete_model_keys)] = None,
     files: flags.OwnFiles = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
@@ -52,7 +53,7 @@ def status(
     another spec than the file has now; the differences are listed below the table.
     """
     if model is not None and flags.names_fleet(model):
-        model, files = None, [model, *(files or ())]
+        files, model = [model, *(files or ())], None
     refuse_two_readers(files or (), inventory)
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)

@@ -32,8 +32,8 @@ def test_a_file_may_still_be_called_like_a_format(cli: Cli, fits: Path, monkeypa
     assert (fits.parent / "json").is_file()
 
 
-@pytest.mark.parametrize("command", ["validate", "fmt --check", "render", "plan", "capacity", "what-if --each-node", "map",
-                                     "inventory", "status", "apply --yes", "ci validate"])
+@pytest.mark.parametrize("command", ["validate", "fmt --check", "render", "plan", "capacity", "what-if --each-node",
+                                     "map", "inventory", "status", "apply --yes", "ci validate"])
 def test_a_plain_argument_is_a_fleet_file(cli: Cli, fits: Path, command: str) -> None:
     plain, flagged = cli(*command.split(), fits), cli(*command.split(), "-f", fits)
     assert plain.code == flagged.code == 0, plain.err

@@ -15,11 +15,15 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from fleetctl.documents.quantity import count_of
+from fleetctl.render.answer_text import some
 from fleetctl.render.place_text import replica_ranges
-from fleetctl.render.report.model import UNBROKEN, Cell, Column, Report, Table
+from fleetctl.render.report.model import SEE_BELOW, UNBROKEN, Cell, Column, Report, Table
 from fleetctl.render.report.tones import COUNT_TONES, count_tone, text_tone
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
+
+NAMES_SHOWN = 20
+"""At most so many replicas of which all else is the same are named."""
 
 COUNTED_SHOWN = 20
 """A counted table of at most so many rows is listed all the same."""
@@ -72,7 +76,7 @@ def _together(table: Table) -> list[tuple[str, Row]]:
     names: dict[tuple[str, Row], list[str]] = {}
     for sign, (name, *rest) in zip(signs, table.rows, strict=True):
         names.setdefault((sign, tuple(rest)), []).append(str(name))
-    return [(sign, (", ".join(replica_ranges(alike)), *rest)) for (sign, rest), alike in names.items()]
+    return [(sign, (some(replica_ranges(alike), NAMES_SHOWN), *rest)) for (sign, rest), alike in names.items()]
 
 
 def _head(table: Table, row: Row) -> str:
@@ -116,11 +120,19 @@ def _grid_of(rows: Sequence[Row], table: Table, *, wide: bool) -> Grid:
     for _, column in kept:
         grid.add_column(column.title.upper(), justify="right" if column.numeric else "left", overflow="fold",
                         no_wrap=column.numeric or column.key in UNBROKEN)
+    keys = [column.key for column in table.columns]
     for row in rows:
-        note = ", ".join(visible(str(row[place])) for place in below if row[place])
+        said = table.said.format_map(dict(zip(keys, row, strict=True)))
+        note = ", ".join(visible(text) for place in below if (text := _unsaid(str(row[place]), said)))
         grid.add_row(*(Group(text, _indented(note, 2, "dim")) if note and place == under else text
                        for place, text in _texts(row, kept)))
     return grid
+
+
+def _unsaid(text: str, said: str) -> str:
+    """Return the parts of a text that neither other columns say, as `said`, nor a table below."""
+    parts = [part for part in text.split("; ") if part != said and not part.endswith(SEE_BELOW)]
+    return "; ".join(parts) if said else text
 
 
 def _texts(row: Row, columns: Sequence[tuple[int, Column]]) -> Iterator[tuple[int, Text]]:
