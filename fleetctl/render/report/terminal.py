@@ -6,9 +6,10 @@ markup or terminal commands. Colours only repeat what signs and words say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as Grid
@@ -27,6 +28,12 @@ NAMES_SHOWN = 20
 
 COUNTED_SHOWN = 20
 """A counted table of at most so many rows is listed all the same."""
+
+GAP = 2
+"""Blanks between two columns."""
+
+PROSE_WIDTH = 30
+"""A column of sentences is at least so wide where there is room."""
 
 STYLES = {"good": "green", "bad": "red", "warn": "yellow", "soft": "dim", "calm": "cyan"}
 SIDES = {"- ": "red", "+ ": "green"}
@@ -103,23 +110,27 @@ def _grid(tables: Sequence[Table], width: int) -> Iterator[RenderableType]:
     if tables[0].note:
         yield Text(visible(tables[0].note), "bold")
     if rows:
-        yield _grid_of(rows[:most], tables[0], wide=width >= tables[0].beside_from)
+        yield _grid_of(rows[:most], tables[0], width)
     yield from _more(len(rows), most)
     for table in counted:
         yield Text(f"= {len(table.rows)} {table.title} (--format json lists them)", "dim")
 
 
-def _grid_of(rows: Sequence[Row], table: Table, *, wide: bool) -> Grid:
-    """Return the grid; where it is not wide, columns that go `beside` are below the last one that has no numbers."""
+def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Grid:
+    """Return the grid; columns that go `beside`, and have no room, are below the widest other one, the last first."""
     shown = [(place, column) for place, column in enumerate(table.columns)
              if column.terminal == "always" or (column.terminal != "never" and any(row[place] for row in rows))]
-    below = [] if wide else [place for place, column in shown if column.terminal == "beside"]
-    kept = [(place, column) for place, column in shown if place not in below]
-    under = max(place for place, column in kept if not column.numeric)
-    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for _, column in kept:
+    least = {place: _least_width(place, column, rows) for place, column in shown}
+    kept, below = shown, list[int]()
+    for one in [one for one in reversed(shown) if one[1].terminal == "beside"]:
+        if width < table.beside_from or not _fit([least[place] for place, _ in kept], width):
+            kept, below = [other for other in kept if other != one], [one[0], *below]
+    under = max((place for place, column in kept if not column.numeric), key=least.__getitem__)
+    whole = _fit([least[place] for place, _ in kept], width)
+    grid = Grid(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    for place, column in kept:
         grid.add_column(column.title.upper(), justify="right" if column.numeric else "left", overflow="fold",
-                        no_wrap=column.numeric or column.key in UNBROKEN)
+                        no_wrap=column.numeric or column.key in UNBROKEN, min_width=least[place] if whole else None)
     keys = [column.key for column in table.columns]
     for row in rows:
         said = table.said.format_map(dict(zip(keys, row, strict=True)))
@@ -127,6 +138,21 @@ def _grid_of(rows: Sequence[Row], table: Table, *, wide: bool) -> Grid:
         grid.add_row(*(Group(text, _indented(note, 2, "dim")) if note and place == under else text
                        for place, text in _texts(row, kept)))
     return grid
+
+
+def _least_width(place: int, column: Column, rows: Sequence[Row]) -> int:
+    """Return how wide a column must be so that no name of it breaks, and prose has room."""
+    cells = (row[place] for row in rows)
+    texts = [column.title, *(visible(text) for cell in cells for text in ([cell] if isinstance(cell, str) else cell))]
+    if column.name:
+        texts = [name for text in texts for name in text.split(", ")]
+    widest = max(map(cell_len, texts))
+    return widest if column.name or column.numeric or column.key in UNBROKEN else min(widest, PROSE_WIDTH)
+
+
+def _fit(widths: Iterable[int], width: int) -> bool:
+    parts = list(widths)
+    return sum(parts) + GAP * (len(parts) - 1) <= width
 
 
 def _unsaid(text: str, said: str) -> str:

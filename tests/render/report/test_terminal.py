@@ -38,6 +38,20 @@ def test_a_column_that_goes_beside_the_others_is_below_the_name_where_it_is_narr
     assert shown(GRID).splitlines()[1:3] == ["+  org/a        2", "     new"]
 
 
+def test_where_the_columns_do_not_fit_the_last_go_below_and_no_name_breaks() -> None:
+    columns = (Column("replica", "replica", name=True), Column("nodes", "nodes", name=True, terminal="beside"),
+               Column("gpus", "gpus", numeric=True), Column("address", "address", name=True, terminal="beside"),
+               Column("fleet", "fleet", name=True, terminal="beside"))
+    table = Table("replica", "Replicas", columns, (("org/model/0", "node-a, node-b", "2", "10.0.0.1:40000", ""),),
+                  beside_from=0)
+    assert shown(table, width=50).splitlines()[1].split() == [
+        "org/model/0", "node-a,", "node-b", "2", "10.0.0.1:40000"]
+    assert shown(table, width=40).splitlines()[:3] == [
+        "REPLICA           NODES           GPUS", "org/model/0       node-a, node-b     2", "  10.0.0.1:40000"]
+    assert shown(table, width=24).splitlines()[1:4] == [
+        "org/model/0            2", "  node-a, node-b,", "  10.0.0.1:40000"]
+
+
 def test_a_column_is_left_out_where_all_of_it_is_empty() -> None:
     noted = replace(GRID, rows=(*GRID.rows, ("=", "org/c", "0", "", "a note")))
     assert "NOTE" not in shown(GRID, width=110)
