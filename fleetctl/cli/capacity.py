@@ -62,6 +62,9 @@ def capacity(
     for text in shape or ():
         typed_shape(text)  # a typing error is reported before the cluster is asked
     refuse_two_readers(files or (), inventory)
-    world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from)
-    show_answer(count(world, models=model or (), shapes=shape or (), limit=limit), output_format, capacity_report)
+    invocation = this_invocation()
+    world = read_world(invocation, files, Where(inventory, address, namespace), adopt_from)
+    with invocation.working("counting"):
+        answer = count(world, models=model or (), shapes=shape or (), limit=limit)
+    show_answer(answer, output_format, capacity_report)
     return 0

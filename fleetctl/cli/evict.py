@@ -15,11 +15,10 @@ from fleetctl.cli.replica_argument import ReplicaArgument, absent, parse_replica
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids
 from fleetctl.errors import FleetctlError, PolicyRefused
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.read import read_inventory
 from fleetctl.planner.policy import policy_at, protecting
 from fleetctl.render.replica_text import node_text, status_word
 from fleetctl.render.visible import visible
-from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source
+from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source, read
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
@@ -49,14 +48,15 @@ def evict(
     _refuse_protected(fleet, model, replica)
     where = Where(None, address, namespace)
     with closing(live_source(invocation, where, cluster_of(fleet), or_inventory=False)) as source:
-        seen = read_inventory(source)
+        seen = read(invocation, source)
         found = _ours(seen, model, replica_id, replica)
         if not confirm(f"End {replica} ({_describe(found, seen)})?", yes=yes):
             say("note", "nothing was done")
             return 1
         job = new_job_id("evict")
-        message = run_evict(source.client, found.fleet or "", source.namespace, (model, replica_id), job,
-                            starter(os.environ), lock_timeout)
+        with invocation.working(f"ending {replica}"):
+            message = run_evict(source.client, found.fleet or "", source.namespace, (model, replica_id), job,
+                                starter(os.environ), lock_timeout)
     write_result(message + "\n")
     return 0
 

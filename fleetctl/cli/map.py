@@ -57,8 +57,11 @@ def show_map(
     from fleetctl.planner.questions.occupancy import placement_map  # NumPy, which --help does not need
 
     refuse_two_readers(files or (), inventory)
-    world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from)
-    _show(placement_map(world), output_format, None if everything else limit)
+    invocation = this_invocation()
+    world = read_world(invocation, files, Where(inventory, address, namespace), adopt_from)
+    with invocation.working("planning"):
+        answer = placement_map(world)
+    _show(answer, output_format, None if everything else limit)
     if not world.inventory.complete:
         say("error", "the inventory is not complete: there may be more than is drawn")
     return 0 if world.inventory.complete else 1

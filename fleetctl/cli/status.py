@@ -19,11 +19,11 @@ from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_l
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import Drift
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.read import Live, read_inventory
+from fleetctl.inventory.read import Live
 from fleetctl.planner.drift import spec_drift
 from fleetctl.planner.live import is_outdated
 from fleetctl.render.report.of_status import status_report
-from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source
+from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.outdated import add_changes, look_up_changes
 
@@ -58,7 +58,7 @@ def status(
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
     with closing(inventory_source(invocation, Where(inventory, address, namespace), cluster_of(fleet))) as source:
-        seen = read_inventory(source)
+        seen = read(invocation, source)
         ours = [replica for replica in seen.replicas if fleet is None or replica.fleet == fleet.name]
         chosen = [replica for replica in ours if model in (None, replica.model)]
         outdated = _outdated(chosen, seen, fleet) if fleet and output_format is flags.OutputFormat.TABLE else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,10 @@ NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Environment, home folder, clock (RFC 3339, UTC), standard input, labelled messages, count of interrupts."""
+    """Environment, home folder, clock (RFC 3339, UTC), standard input, labelled messages, count of interrupts.
+
+    `working` shows what is being done, such as "planning", as long as its block runs.
+    """
 
     environ: Mapping[str, str]
     home: Path
@@ -20,6 +24,7 @@ class Invocation:
     stdin: Callable[[], bytes]
     say: Callable[[str, str], None]
     interrupts: Callable[[], int]
+    working: Callable[[str], AbstractContextManager[object]] = nullcontext
 
 
 @dataclass(frozen=True, slots=True)
