@@ -6,7 +6,7 @@ markup or terminal commands. Colours only repeat what signs and words say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.cells import cell_len
@@ -18,6 +18,7 @@ from rich.text import Text
 from fleetctl.documents.quantity import count_of
 from fleetctl.render.answer_text import some
 from fleetctl.render.place_text import replica_ranges
+from fleetctl.render.report.column_widths import GAP, column_texts, fit, least_width, shared_out
 from fleetctl.render.report.model import SEE_BELOW, UNBROKEN, Cell, Column, Report, Table
 from fleetctl.render.report.tones import COUNT_TONES, count_tone, text_tone
 from fleetctl.render.trim import print_trimmed
@@ -29,11 +30,7 @@ NAMES_SHOWN = 20
 COUNTED_SHOWN = 20
 """A counted table of at most so many rows is listed all the same."""
 
-GAP = 2
-"""Blanks between two columns."""
-
-PROSE_WIDTH = 30
-"""A column of sentences is at least so wide where there is room."""
+NOTE_INDENT = 2
 
 STYLES = {"good": "green", "bad": "red", "warn": "yellow", "soft": "dim", "calm": "cyan"}
 SIDES = {"- ": "red", "+ ": "green"}
@@ -120,39 +117,32 @@ def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Grid:
     """Return the grid; columns that go `beside`, and have no room, are below the widest other one, the last first."""
     shown = [(place, column) for place, column in enumerate(table.columns)
              if column.terminal == "always" or (column.terminal != "never" and any(row[place] for row in rows))]
-    least = {place: _least_width(place, column, rows) for place, column in shown}
+    texts = {place: column_texts(column, (row[place] for row in rows)) for place, column in shown}
+    least = {place: least_width(column, texts[place]) for place, column in shown}
     kept, below = shown, list[int]()
     for one in [one for one in reversed(shown) if one[1].terminal == "beside"]:
-        if width < table.beside_from or not _fit([least[place] for place, _ in kept], width):
+        if width < table.beside_from or not fit([least[place] for place, _ in kept], width):
             kept, below = [other for other in kept if other != one], [one[0], *below]
     under = max((place for place, column in kept if not column.numeric), key=least.__getitem__)
-    whole = _fit([least[place] for place, _ in kept], width)
+    notes = [_note(row, table, below) for row in rows]
+    wished = {place: max(map(cell_len, texts[place])) for place, _ in kept}
+    wished[under] = max(wished[under], *(cell_len(note) + NOTE_INDENT for note in notes))
+    widths = shared_out(wished, least, width) if fit([least[place] for place, _ in kept], width) else {}
     grid = Grid(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     for place, column in kept:
         grid.add_column(column.title.upper(), justify="right" if column.numeric else "left", overflow="fold",
-                        no_wrap=column.numeric or column.key in UNBROKEN, min_width=least[place] if whole else None)
-    keys = [column.key for column in table.columns]
-    for row in rows:
-        said = table.said.format_map(dict(zip(keys, row, strict=True)))
-        note = ", ".join(visible(text) for place in below if (text := _unsaid(str(row[place]), said)))
-        grid.add_row(*(Group(text, _indented(note, 2, "dim")) if note and place == under else text
+                        no_wrap=column.numeric or column.key in UNBROKEN, width=widths.get(place))
+    for row, note in zip(rows, notes, strict=True):
+        grid.add_row(*(Group(text, _indented(note, NOTE_INDENT, "dim")) if note and place == under else text
                        for place, text in _texts(row, kept)))
     return grid
 
 
-def _least_width(place: int, column: Column, rows: Sequence[Row]) -> int:
-    """Return how wide a column must be so that no name of it breaks, and prose has room."""
-    cells = (row[place] for row in rows)
-    texts = [column.title, *(visible(text) for cell in cells for text in ([cell] if isinstance(cell, str) else cell))]
-    if column.name:
-        texts = [name for text in texts for name in text.split(", ")]
-    widest = max(map(cell_len, texts))
-    return widest if column.name or column.numeric or column.key in UNBROKEN else min(widest, PROSE_WIDTH)
-
-
-def _fit(widths: Iterable[int], width: int) -> bool:
-    parts = list(widths)
-    return sum(parts) + GAP * (len(parts) - 1) <= width
+def _note(row: Row, table: Table, below: Sequence[int]) -> str:
+    """Return what is below a row: the texts of the columns at `below`."""
+    cells = {column.key: cell for column, cell in zip(table.columns, row, strict=True)}
+    said = table.said.format_map(cells)
+    return ", ".join(visible(text) for place in below if (text := _unsaid(str(row[place]), said)))
 
 
 def _unsaid(text: str, said: str) -> str:

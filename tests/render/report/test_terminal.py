@@ -52,6 +52,19 @@ def test_where_the_columns_do_not_fit_the_last_go_below_and_no_name_breaks() -> 
         "org/model/0            2", "  node-a, node-b,", "  10.0.0.1:40000"]
 
 
+@pytest.mark.parametrize("width", range(44, 121, 4))
+def test_no_name_breaks_and_none_is_lost_however_narrow_it_is(width: int) -> None:
+    columns = (Column("replica", "replica", name=True), Column("status", "status"), Column("nodes", "nodes", name=True),
+               Column("gpus", "gpus", numeric=True), Column("address", "address", name=True, terminal="beside"),
+               Column("note", "note", terminal="beside"))
+    row = ("org/model-1/0", "ready", "node-a, node-b", "16", "10.0.0.13:41001", "ended by the OOM killer of its node")
+    text = shown(Table("replica", "Replicas", columns, (row, ("org/model-2/0", "lost", "n", "1", "", "")),
+                       beside_from=0), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    words = [row[0], "node-a", "node-b", "16", row[4], *row[5].split()]
+    assert [word for word in words if word not in text] == []
+
+
 def test_a_column_is_left_out_where_all_of_it_is_empty() -> None:
     noted = replace(GRID, rows=(*GRID.rows, ("=", "org/c", "0", "", "a note")))
     assert "NOTE" not in shown(GRID, width=110)
