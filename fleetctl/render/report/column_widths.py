@@ -12,6 +12,8 @@ from fleetctl.render.visible import visible
 GAP = 2
 """Blanks between two columns."""
 
+NOTE_INDENT = 2
+
 PROSE_WIDTH = 30
 """A column of sentences is at least so wide, or as wide as its longest."""
 
@@ -36,15 +38,28 @@ def fit(widths: Iterable[int], width: int) -> bool:
     return sum(parts) + GAP * (len(parts) - 1) <= width
 
 
-def shared_out(wished: Mapping[int, int], least: Mapping[int, int], width: int) -> dict[int, int]:
-    """Return the widths, by place: as wished, or less where there is too little room, those that can give most first.
+def widths_of(
+    texts: Mapping[int, Sequence[str]], least: Mapping[int, int], under: int, notes: Sequence[str], width: int
+) -> dict[int, int]:
+    """Return the width of each column, by place; `notes` are below the texts of the column at `under`.
 
-    Where even the least widths do not fit, they are returned as they are.
+    Empty where even the `least` widths do not fit: the columns then break as the library wants.
     """
+    wished = {place: max(map(cell_len, lines)) for place, lines in texts.items()}
+    wished[under] = max(wished[under], *(cell_len(note) + NOTE_INDENT for note in notes))
+    word = max(cell_len(word) + NOTE_INDENT for note in notes for word in note.split() or [""])
+    for floor in ({**least, under: max(least[under], word)}, least):
+        if fit(floor.values(), width):
+            return _shared_out(wished, floor, width)
+    return {}
+
+
+def _shared_out(wished: Mapping[int, int], floor: Mapping[int, int], width: int) -> dict[int, int]:
+    """Return the widths as wished, or less where there is too little room: those that can give most give first."""
     widths = dict(wished)
     excess = sum(widths.values()) + GAP * (len(widths) - 1) - width
-    for place in sorted(widths, key=lambda place: least[place] - wished[place]):
-        given = max(0, min(excess, wished[place] - least[place]))
+    for place in sorted(widths, key=lambda place: floor[place] - wished[place]):
+        given = max(0, min(excess, wished[place] - floor[place]))
         widths[place] -= given
         excess -= given
     return widths

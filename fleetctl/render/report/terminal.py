@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as Grid
@@ -18,7 +17,7 @@ from rich.text import Text
 from fleetctl.documents.quantity import count_of
 from fleetctl.render.answer_text import some
 from fleetctl.render.place_text import replica_ranges
-from fleetctl.render.report.column_widths import GAP, column_texts, fit, least_width, shared_out
+from fleetctl.render.report.column_widths import GAP, NOTE_INDENT, column_texts, fit, least_width, widths_of
 from fleetctl.render.report.model import SEE_BELOW, UNBROKEN, Cell, Column, Report, Table
 from fleetctl.render.report.tones import COUNT_TONES, count_tone, text_tone
 from fleetctl.render.trim import print_trimmed
@@ -29,8 +28,6 @@ NAMES_SHOWN = 20
 
 COUNTED_SHOWN = 20
 """A counted table of at most so many rows is listed all the same."""
-
-NOTE_INDENT = 2
 
 STYLES = {"good": "green", "bad": "red", "warn": "yellow", "soft": "dim", "calm": "cyan"}
 SIDES = {"- ": "red", "+ ": "green"}
@@ -125,9 +122,8 @@ def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Grid:
             kept, below = [other for other in kept if other != one], [one[0], *below]
     under = max((place for place, column in kept if not column.numeric), key=least.__getitem__)
     notes = [_note(row, table, below) for row in rows]
-    wished = {place: max(map(cell_len, texts[place])) for place, _ in kept}
-    wished[under] = max(wished[under], *(cell_len(note) + NOTE_INDENT for note in notes))
-    widths = shared_out(wished, least, width) if fit([least[place] for place, _ in kept], width) else {}
+    widths = widths_of({place: texts[place] for place, _ in kept}, {place: least[place] for place, _ in kept},
+                       under, notes, width)
     grid = Grid(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     for place, column in kept:
         grid.add_column(column.title.upper(), justify="right" if column.numeric else "left", overflow="fold",
