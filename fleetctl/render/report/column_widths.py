@@ -14,7 +14,7 @@ GAP = 2
 
 NOTE_INDENT = 2
 
-PROSE_WIDTH = 30
+PROSE_WIDTH = 16
 """A column of sentences is at least so wide, or as wide as its longest."""
 
 

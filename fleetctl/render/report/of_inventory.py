@@ -60,7 +60,7 @@ def _node_rows(node: Node, holders: Holders) -> Iterator[Row]:
              and not holders.get((node.id, card.index))]
     if blank:  # all that is known of them is that they are there
         yield _card_row(f"{len(blank)} cards" if len(blank) > 1 else f"card {blank[0].index}", blank[0], ())
-    for card in sorted(node.gpus, key=lambda card: card.index):
+    for card in node.gpus:
         if card not in blank:
             label = f"card {card.index}{f': {card.model}' if card.model else ''}"
             yield _card_row(label, card, holders.get((node.id, card.index), ()))
