@@ -120,7 +120,7 @@ def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Grid:
     for one in [one for one in reversed(shown) if one[1].terminal == "beside"]:
         if width < table.beside_from or not fit([least[place] for place, _ in kept], width):
             kept, below = [other for other in kept if other != one], [one[0], *below]
-    under = max((place for place, column in kept if not column.numeric), key=least.__getitem__)
+    under = max((column.key not in UNBROKEN, least[place], place) for place, column in kept if not column.numeric)[2]
     notes = [_note(row, table, below) for row in rows]
     widths = widths_of({place: texts[place] for place, _ in kept}, {place: least[place] for place, _ in kept},
                        under, notes, width)

@@ -54,7 +54,7 @@ def test_where_the_columns_do_not_fit_the_last_go_below_and_no_name_breaks() -> 
 
 @pytest.mark.parametrize("width", range(44, 121, 4))
 def test_no_name_breaks_and_none_is_lost_however_narrow_it_is(width: int) -> None:
-    columns = (Column("replica", "replica", name=True), Column("status", "status"), Column("nodes", "nodes", name=True),
+    columns = (Column("replica", "replica", name=True), Column("state", "state"), Column("nodes", "nodes", name=True),
                Column("gpus", "gpus", numeric=True), Column("address", "address", name=True, terminal="beside"),
                Column("note", "note", terminal="beside"))
     row = ("org/model-1/0", "ready", "node-a, node-b", "16", "10.0.0.13:41001", "ended by the OOM killer of its node")
@@ -63,6 +63,13 @@ def test_no_name_breaks_and_none_is_lost_however_narrow_it_is(width: int) -> Non
     assert max(map(len, text.splitlines())) <= width
     words = [row[0], "node-a", "node-b", "16", row[4], *row[5].split()]
     assert [word for word in words if word not in text] == []
+
+
+def test_what_is_below_a_row_is_below_a_column_that_wraps() -> None:
+    """The widest of these is one that may not break, and would cut what is below it."""
+    columns = (Column("startedAt", "started"), Column("id", "id", name=True), Column("why", "why", terminal="beside"))
+    text = shown(Table("run", "Runs", columns, (("2026-03-04T12:06:00Z", "0001", "ended by a person, who said so"),)))
+    assert "ended by a person, who said so" in " ".join(text.split())
 
 
 def test_a_column_is_left_out_where_all_of_it_is_empty() -> None:
