@@ -162,7 +162,9 @@ class Run:
         if time.monotonic() - self._last_beat >= HEARTBEAT_S:
             self._last_beat = time.monotonic()
             total = len(self.outcomes) + len(self._under_way) + len(self._not_begun) + len(self._replanning.refused)
-            self.events.emit("progress", f"{len(self.outcomes)} of {total} done", done=len(self.outcomes), total=total)
+            blocked = sum(row["replicas"] for row in self.blocked)
+            message = f"{len(self.outcomes)} of {total} done" + (f", {blocked} blocked" if blocked else "")
+            self.events.emit("progress", message, done=len(self.outcomes), total=total)
 
     def finish(self, interrupted: bool = False) -> None:
         """Write the summary and exit at once; a created replica that is not ready yet continues by itself."""
@@ -175,8 +177,9 @@ class Run:
         results += [{"model": row["model"], "outcome": "blocked", "code": row["code"], "message": row["message"],
                      "replicas": row["replicas"]} for row in self.blocked]
         ready = sum(result["outcome"] == "ready" for result in results)
-        complete = ready == len(results) and not interrupted
-        self.events.emit("runSummary", f"{ready} of {len(results)} ready", level="info" if complete else "warning",
+        wanted = sum(result.get("replicas", 1) for result in results)
+        complete = ready == wanted and not interrupted
+        self.events.emit("runSummary", f"{ready} of {wanted} ready", level="info" if complete else "warning",
                          outcomes=results, exitCode=0 if complete else 3, interrupted=interrupted,
                          waited=bool(self.request["wait"]))
         os._exit(0 if complete else 3)

@@ -82,11 +82,14 @@ class EngineProcess:
         code = self._run.exit_code or 0
         return f"the engine was ended by signal {code - 128}" if code > 128 else f"the engine exited with code {code}"
 
-    def become_ready(self, deadline: float) -> None:
-        """Return once readiness passes; raises StartFailed at the engine's end or at `deadline` (monotonic)."""
+    def become_ready(self, deadline: float, allowed_s: float) -> None:
+        """Return once readiness passes; raises StartFailed at the engine's end or at `deadline` (monotonic).
+
+        `allowed_s` = its startupTimeout, for the message.
+        """
         while True:
             self._run.wait_started(max(0.0, deadline - time.monotonic()))
-            if self._await_readiness(deadline):
+            if self._await_readiness(deadline, allowed_s):
                 self._release_ports()
                 probe = self._spec.get("readiness") or {"exec": {}}
                 self._answered = None if "exec" in probe else probe_port(probe) or self._port
@@ -94,7 +97,7 @@ class EngineProcess:
             if not self._start_once_more():
                 raise StartFailed("ENGINE_EXITED", self._with_last_output(self.how_it_ended() + " before it was ready"))
 
-    def _await_readiness(self, deadline: float) -> bool:
+    def _await_readiness(self, deadline: float, allowed_s: float) -> bool:
         """Return whether the engine became ready, or ended before; raises StartFailed at `deadline`."""
         probe = self._spec.get("readiness")
         if not probe:
@@ -110,7 +113,8 @@ class EngineProcess:
             if self._run.wait_ended(min(pause_s, max(0.0, deadline - time.monotonic()))):
                 return False
             if time.monotonic() >= deadline:
-                raise StartFailed("STARTUP_TIMEOUT", self._with_last_output(f"not ready in time ({seen})"))
+                late = f"not ready within its startupTimeout of {allowed_s:g} s ({seen})"
+                raise StartFailed("STARTUP_TIMEOUT", self._with_last_output(late))
         raise AssertionError("pauses do not end")
 
     def watch(self, serving: Optional[threading.Event] = None) -> str:

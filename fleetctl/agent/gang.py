@@ -54,12 +54,13 @@ class GangMember:
         """Start the engine; runs in the actor's main thread."""
         self._engine = self._seat.start_engine(injected)
         self._state = {"state": "starting"}
-        threading.Thread(target=self._follow, args=(self._engine, deadline_after(lifecycle)), daemon=True).start()
+        threading.Thread(target=self._follow, args=(self._engine, lifecycle, deadline_after(lifecycle)),
+                         daemon=True).start()
 
-    def _follow(self, engine: EngineProcess, deadline: float) -> None:
+    def _follow(self, engine: EngineProcess, lifecycle: Mapping[str, Any], deadline: float) -> None:
         try:
             if int(self._seat.member["rank"]) == 0:
-                engine.become_ready(deadline)
+                engine.become_ready(deadline, float(lifecycle["startupTimeout"]))
                 self._state = {"state": "ready", "port": engine.served_port()}
             reason, code = engine.watch(self._serving), "ENGINE_EXITED"
         except Exception as error:
@@ -213,7 +214,8 @@ class GangCoordinator:
                     place["port"] = state["port"]
                 return
             time.sleep(POLL_S)
-        raise StartFailed("STARTUP_TIMEOUT", "a leader was not ready in time")
+        allowed_s = self._replica["lifecycle"]["startupTimeout"]
+        raise StartFailed("STARTUP_TIMEOUT", f"a leader was not ready within its startupTimeout of {allowed_s} s")
 
     def _raise_if_ended(self, states: List[Mapping[str, Any]]) -> None:
         for state, place in zip(states, self._places):

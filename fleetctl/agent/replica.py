@@ -63,7 +63,7 @@ class ModelActor:
         injected = injected_variables(self._replica, seat.member, 1, seat.port, seat.ip, seat.leader_port)
         engine = seat.start_engine(injected)
         try:
-            engine.become_ready(deadline)
+            engine.become_ready(deadline, float(self._replica["lifecycle"]["startupTimeout"]))
         except StartFailed:
             engine.stop()
             raise

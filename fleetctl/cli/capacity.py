@@ -65,9 +65,12 @@ def capacity(
     for text in shape or ():
         typed_shape(text)  # a typing error is reported before the cluster is asked
     refuse_two_readers(files or (), inventory)
-    world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from)
+    invocation = this_invocation()
+    world = read_world(invocation, files, Where(inventory, address, namespace), adopt_from)
     if selector:
         named = {key: labels for key, labels in world.fleet.labels.items() if not model or key in model}
         model = chosen_by(selector, named)
-    show_answer(count(world, models=model or (), shapes=shape or (), limit=limit), output_format, capacity_report)
+    with invocation.working("counting"):
+        answer = count(world, models=model or (), shapes=shape or (), limit=limit)
+    show_answer(answer, output_format, capacity_report)
     return 0

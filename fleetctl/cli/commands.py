@@ -12,10 +12,11 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command
 
 from fleetctl.cli.context_option import with_context_option
+from fleetctl.cli.foreign_flags import refuse_foreign
 
 VERBATIM = "\b"  # the help formatter keeps the lines of a paragraph that begins with it
 
@@ -47,10 +48,39 @@ def lazy_group(commands: Mapping[str, Listed]) -> type[TyperGroup]:
     return LazyGroup
 
 
+class Command(TyperCommand):
+    """A command that takes plain arguments as fleet files where -f is its only input, and knows other tools' flags."""
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether a plain argument is a fleet file."""
+        return any("--file" in one.opts for one in self.params) and not any(
+            isinstance(one, TyperArgument) for one in self.params)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  Click's Context
+        """Parse the arguments; raises UsageError for a flag of another tool, with ours."""
+        if not ctx.resilient_parsing:
+            refuse_foreign(args, {name for one in self.params for name in one.opts})
+        if self.takes_files:
+            ctx.allow_extra_args = True
+            _, plain, _ = self.make_parser(ctx).parse_args(list(args))
+            args = [*(word for file in plain for word in ("--file", file)), *args]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  Click's Context
+        """Return what the usage line names."""
+        return [*super().collect_usage_pieces(ctx), *(["[FILE]..."] if self.takes_files else [])]
+
+
+class _App(typer.Typer):
+    def command(self, name: str | None = None, **settings: Any) -> Any:  # noqa: ANN401  typer's own
+        return super().command(name, cls=Command, **settings)
+
+
 def command_app(**settings: Any) -> typer.Typer:  # noqa: ANN401  typer's own
     """Return an application for one command, or for a group of commands."""
     # `completion` prints scripts of ours, which know the signs in model keys
-    return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False, **settings)
+    return _App(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False, **settings)
 
 
 def epilog(*examples: str, exit_codes: str) -> str:

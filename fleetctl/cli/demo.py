@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import typer
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import write_document
 from fleetctl.demo.home import ClusterState, DemoHome
-from fleetctl.demo.lifecycle import client_environment, running, start_cluster, stop_cluster
+from fleetctl.demo.lifecycle import client_environment, left_in, running, start_cluster, stop_cluster
 from fleetctl.demo.nodes import DEMO_NODES
 from fleetctl.demo.tour import Tour, demo_fleet, stops_after_asking, stops_before_asking
 from fleetctl.errors import FleetctlError
@@ -22,7 +23,7 @@ from fleetctl.errors import FleetctlError
 EPILOG = epilog(
     'eval "$(fleetctl demo up)"',
     "fleetctl plan -f fleets/demo.yaml",
-    "fleetctl demo down",
+    'eval "$(fleetctl demo down)"',
     exit_codes="0 done, 1 error, 64 usage")
 app = command_app(help="A local Ray with simulated GPUs, on this machine only.", epilog=EPILOG)
 
@@ -44,10 +45,16 @@ def up() -> int:
 def down() -> int:
     """End the demo cluster and everything on it.
 
-    Fine when there is none; also cleans up after a cluster that was killed.
+    Fine when there is none; also cleans up after a cluster that was killed. Standard output is for the shell, which may
+    have the variables of `demo up`: `eval "$(fleetctl demo down)"` unsets them.
     """
-    ended = stop_cluster(DemoHome.from_environment(os.environ))
+    home = DemoHome.from_environment(os.environ)
+    ended, left = stop_cluster(home), left_in(os.environ, home)
     _note(f"the demo cluster is down ({ended} processes ended)" if ended else "no demo cluster is up")
+    if left:
+        if sys.stdout.isatty():
+            _note("this shell still has the variables of the demo; to unset them:")
+        write_document(f"unset {' '.join(left)}\n")
     return 0
 
 
@@ -82,7 +89,16 @@ def _tour(home: DemoHome) -> None:
         _ignore_interrupts()
         typer.echo("\n== Down")
         typer.echo(f"{stop_cluster(home)} processes ended; nothing is left.")
-    typer.echo("\nTo continue: eval \"$(fleetctl demo up)\", and `fleetctl demo down` when you are done.")
+    typer.echo(f"\nTo continue: {_activation()}eval \"$(fleetctl demo up)\"")
+    typer.echo("When you are done: eval \"$(fleetctl demo down)\"")
+
+
+def _activation() -> str:
+    """Return the shell command that puts the fleetctl of this Python on the PATH; "" where it is, or none does."""
+    script = Path(sys.prefix) / "bin" / "activate"
+    if shutil.which("fleetctl") or not script.is_file():
+        return ""
+    return f". {shlex.quote(str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script))}; "
 
 
 def _start(home: DemoHome) -> ClusterState:

@@ -15,8 +15,7 @@ from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, absent, n
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.read import read_inventory
-from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source
+from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source, read
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
@@ -58,7 +57,7 @@ def evict(
     fleet = fleet_of(invocation, files)
     where = Where(None, address, namespace)
     with closing(live_source(invocation, where, cluster_of(fleet), or_inventory=False)) as source:
-        seen = read_inventory(source)
+        seen = read(invocation, source)
         chosen = _all_of(seen, fleet) if every and fleet else named_replicas(seen, replicas or (), replica_id)
         refuse_protected(fleet, chosen)
         wanted = Wanted("evict", "End", yes, dry_run, output_format, lock_timeout, drain)

@@ -59,13 +59,19 @@ def refuse_selector_without(files: list[str] | None, selector: LabelSelector | N
         raise UsageError("--selector chooses models of a fleet file by their labels", hint="give the file with -f")
 
 
+def names_fleet(argument: str) -> bool:
+    """Return whether a plain argument is fleet files, where it may also be something else."""
+    return argument.endswith((".yaml", ".yml", "/"))
+
+
 def option(*names: str, metavar: str, help: str, **settings: Any) -> Any:  # noqa: A002, ANN401  typer's own
     """Return a flag with a value, whose default, if it has one, is in its help text."""
     return typer.Option(*names, metavar=metavar, help=help, show_default=False, **settings)
 
 
 _FLEET_FILES = option(
-    "--file", "-f", metavar="PATH", help="Fleet file, a folder of them, or - for standard input; repeatable.")
+    "--file", "-f", metavar="PATH",
+    help="Fleet file, a folder of them, or - for standard input; repeatable. A plain argument is one, too.")
 Files = Annotated[list[str], _FLEET_FILES]
 OptionalFiles = Annotated[list[str] | None, _FLEET_FILES]
 ClusterFiles = Annotated[list[str] | None, option(

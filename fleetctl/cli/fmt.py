@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say, write_document, write_result
 from fleetctl.cli.process import read_stdin
@@ -28,7 +29,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def fmt(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders, or - for standard input.")],
+    files: flags.Files,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is not formatted.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Write nothing; print what would change.")] = False,
 ) -> int:
@@ -37,7 +38,7 @@ def fmt(
     Comments, quotes and one-line lists stay as written, and the meaning never changes. A broken file is not touched.
     Standard input is printed formatted.
     """
-    formatted, problems = format_sources(paths, stdin=read_stdin)
+    formatted, problems = format_sources(files, stdin=read_stdin)
     changed = [one for one in formatted if one.changed]
     if diff:
         _print_diffs(changed)

@@ -57,7 +57,7 @@ def history(
         return 0
     wanted, invocation = parse_reports(report, reading=files or ()), this_invocation()
     name, written = _fleet_and_address(invocation, files, fleet)
-    with open_dashboard(invocation, address, written) as client:
+    with open_dashboard(invocation, address, written) as client, invocation.working("reading the runs"):
         found = read_history(client, name, limit)
     show(formats_of(found, history_report), output_format, wanted)
     return 0
@@ -79,7 +79,7 @@ def show_run(
     """
     wanted, invocation = parse_reports(report, reading=files or ()), this_invocation()
     name, written = _fleet_and_address(invocation, files, fleet)
-    with open_dashboard(invocation, address, written) as client:
+    with open_dashboard(invocation, address, written) as client, invocation.working("reading the run"):
         found = read_run(client, wanted_run, name)
     show(formats_of(found, run_report), output_format, wanted)
     return 0

@@ -26,11 +26,11 @@ from fleetctl.importers.live import choose_fleet, live_draft, wanted_specs
 from fleetctl.importers.read import Imported, documents_of, import_documents
 from fleetctl.importers.sources import EXPECTED
 from fleetctl.importers.write import problems_of, write_draft
-from fleetctl.inventory.read import InventorySource, Live, read_inventory
+from fleetctl.inventory.read import InventorySource, Live
 from fleetctl.problem import Problem
 from fleetctl.render.losses import render_import_json, render_losses
 from fleetctl.render.problems import render_problems
-from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, resolve_namespace
+from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read, resolve_namespace
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 
@@ -191,7 +191,7 @@ def _live_draft(fleet: str | None, files: Sequence[str] | None, where: Where) ->
     invocation = this_invocation()
     cluster = cluster_of(fleet_of(invocation, files))
     with closing(inventory_source(invocation, where, cluster)) as source:
-        seen = read_inventory(source)
+        seen = read(invocation, source)
         name = choose_fleet(seen, fleet)
         recorded, problem = _recorded_shapes(source, name, wanted_specs(seen, name))
     draft = live_draft(seen, name, recorded, resolve_namespace(invocation, where, cluster))

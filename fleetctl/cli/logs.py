@@ -16,9 +16,8 @@ from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import LogRead, Search, logs_of, read_log, search_logs
-from fleetctl.inventory.read import read_inventory
 from fleetctl.render.visible import visible
-from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source
+from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source, read
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
@@ -56,7 +55,7 @@ def logs(
     invocation = this_invocation()
     cluster = cluster_of(fleet_of(invocation, files))
     with closing(live_source(invocation, Where(None, address, namespace), cluster, or_inventory=False)) as source:
-        client, seen = source.client, read_inventory(source)
+        client, seen = source.client, read(invocation, source)
         search = _find(client, seen, source.namespace, model, replica_id)
         chosen = [log for log in search.logs
                   if group in (None, log.group) and copy in (None, log.copy_index) and rank in (None, log.rank)]

@@ -61,8 +61,10 @@ def show_map(
 
     refuse_two_readers(files or (), inventory)
     flags.refuse_selector_without(files, selector)
-    world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from, selector)
-    drawn = placement_map(world)
+    invocation = this_invocation()
+    world = read_world(invocation, files, Where(inventory, address, namespace), adopt_from, selector)
+    with invocation.working("planning"):
+        drawn = placement_map(world)
     if selector:
         drawn = of_models(drawn, chosen_by(selector, world.fleet.labels))
     _show(drawn, output_format, None if everything else limit)

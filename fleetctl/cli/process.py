@@ -11,13 +11,15 @@ from pathlib import Path
 from fleetctl.cli import signals
 from fleetctl.cli.console import say
 from fleetctl.cli.context_option import chosen_context
+from fleetctl.cli.working import working
 from fleetctl.errors import UsageError
 from fleetctl.workflow.invocation import Invocation
 
 
 def this_invocation() -> Invocation:
     """Return what this process brings along."""
-    return Invocation(os.environ, home_folder(), now_text, read_stdin, say, lambda: signals.received, chosen_context())
+    return Invocation(os.environ, home_folder(), now_text, read_stdin, say, lambda: signals.received, chosen_context(),
+                      working)
 
 
 def read_stdin() -> bytes:

@@ -10,8 +10,7 @@ from fleetctl.cli.explicit import DryRun, Wanted, carry_out, refuse_protected
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, named_replicas
 from fleetctl.errors import UsageError
-from fleetctl.inventory.read import read_inventory
-from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source
+from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source, read
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
@@ -45,7 +44,7 @@ def restart(
     fleet = fleet_of(invocation, files)
     where = Where(None, address, namespace)
     with closing(live_source(invocation, where, cluster_of(fleet), or_inventory=False)) as source:
-        seen = read_inventory(source)
+        seen = read(invocation, source)
         chosen = named_replicas(seen, replicas, replica_id)
         refuse_protected(fleet, chosen)
         wanted = Wanted("restart", "Restart", yes, dry_run, output_format, lock_timeout)

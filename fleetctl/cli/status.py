@@ -19,12 +19,12 @@ from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_l
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import Drift
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.read import Live, read_inventory
+from fleetctl.inventory.read import Live
 from fleetctl.planner.drift import spec_drift
 from fleetctl.planner.live import is_outdated
 from fleetctl.planner.options import chosen_by
 from fleetctl.render.report.of_status import status_report
-from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source
+from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.outdated import add_changes, look_up_changes
 
@@ -39,8 +39,9 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def status(
-    model: Annotated[str | None, typer.Argument(metavar="MODEL", show_default=False, help="Only this model.",
-                                                autocompletion=complete_model_keys)] = None,
+    model: Annotated[str | None, typer.Argument(
+        metavar="MODEL", show_default=False, help="Only this model; or a fleet file, as with -f.",
+        autocompletion=complete_model_keys)] = None,
     files: flags.OwnFiles = None,
     selector: flags.Selector = None,
     address: flags.Address = None,
@@ -54,13 +55,15 @@ def status(
     is replaced. `lost` = its node is dead; it is not counted and not removed. `outdated`, with -f = it was started with
     another spec than the file has now; the differences are listed below the table.
     """
+    if model is not None and flags.names_fleet(model):
+        files, model = [model, *(files or ())], None
     refuse_two_readers(files or (), inventory)
     flags.refuse_selector_without(files, selector)
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
     keys = chosen_by(selector, fleet.labels) if selector and fleet else None
     with closing(inventory_source(invocation, Where(inventory, address, namespace), cluster_of(fleet))) as source:
-        seen = read_inventory(source)
+        seen = read(invocation, source)
         ours = [replica for replica in seen.replicas if fleet is None or replica.fleet == fleet.name]
         chosen = [replica for replica in ours
                   if model in (None, replica.model) and (keys is None or replica.model in keys)]

@@ -63,7 +63,9 @@ def what_if(
 
     supposed = Changes(tuple(lose_node or ()), tuple(cordon or ()), tuple(add_node or ()), tuple(scale or ()))
     refuse_two_readers(files, inventory)
-    world = read_world(this_invocation(), files, Where(inventory, address, namespace), adopt_from)
-    answer = answer_what_if(world, supposed, each_node=each_node)
+    invocation = this_invocation()
+    world = read_world(invocation, files, Where(inventory, address, namespace), adopt_from)
+    with invocation.working("planning"):
+        answer = answer_what_if(world, supposed, each_node=each_node)
     show_answer(answer, output_format, what_if_report)
     return answer.exit_code if detailed_exitcode else 0

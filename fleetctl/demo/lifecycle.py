@@ -16,7 +16,8 @@ from fleetctl.errors import FleetctlError
 
 START_TIMEOUT_S = 240.0
 POLL_S = 0.1
-LOG_TAIL_LINES = 12
+LONGEST_CAUSE = 300
+HERE = "http://127.0.0.1:"
 
 Say = Callable[[str], None]
 
@@ -37,7 +38,7 @@ def start_cluster(home: DemoHome, env: Mapping[str, str], python: str, say: Say)
     Raises FleetctlError if Ray is not installed or does not come up; nothing is left behind then.
     """
     if find_spec("ray") is None:
-        raise FleetctlError("the demo needs Ray, which is not installed here", hint="pip install 'fleetctl[ray]'")
+        raise FleetctlError("the demo needs Ray, which is not installed here", hint="pip install 'ray[default]'")
     with home.locked():
         if (state := running(home)) is not None:
             return state, False
@@ -58,6 +59,14 @@ def stop_cluster(home: DemoHome) -> int:
         return _end(home)
 
 
+def left_in(env: Mapping[str, str], home: DemoHome) -> list[str]:
+    """Return the variables of `env` that lead to the demo cluster of `home`, up or down."""
+    if env.get("RAY_AUTH_TOKEN_PATH") != str(home.token_file):
+        return []
+    address = ["FLEETCTL_ADDRESS"] if env.get("FLEETCTL_ADDRESS", "").startswith(HERE) else []
+    return [*address, *(name for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH") if name in env)]
+
+
 def client_environment(home: DemoHome, state: ClusterState) -> dict[str, str]:
     """Return the variables with which fleetctl, or Ray itself, finds the demo cluster."""
     return {"FLEETCTL_ADDRESS": state.address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(home.token_file)}
@@ -71,7 +80,7 @@ def _end(home: DemoHome) -> int:
 
 
 def _start(home: DemoHome, env: Mapping[str, str], python: str, say: Say) -> ClusterState:
-    state = ClusterState(secrets.token_hex(16), 0, f"http://127.0.0.1:{_free_port()}")
+    state = ClusterState(secrets.token_hex(16), 0, f"{HERE}{_free_port()}")
     home.write(state)  # first the mark, then the processes that carry it: a kill in between leaves nothing unfindable
     with home.log.open("w") as log:
         keeper = subprocess.Popen(
@@ -116,8 +125,11 @@ def _wait_until_ready(home: DemoHome, keeper: subprocess.Popen[bytes], say: Say)
 
 
 def _did_not_start(home: DemoHome, message: str) -> FleetctlError:
-    tail = "\n".join(home.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
-    return FleetctlError(message, hint=f"the end of {home.log}:\n{tail}")
+    """Return the error, with the last that Ray said: a traceback ends with its cause."""
+    said = [line.strip() for line in home.log.read_text(errors="replace").splitlines() if line.strip()]
+    cause = f": {said[-1][:LONGEST_CAUSE]}" if said else ""
+    return FleetctlError(f"{message}{cause}", hint="most often the machine is too busy or has too little memory: try "
+                         f"again when it is idle; what Ray wrote is in {home.log}")
 
 
 def _free_port() -> int:

@@ -84,7 +84,7 @@ def _looked_up(address: str, environ: Mapping[str, str], python: str, on_waiting
     if found.returncode == _NO_RAY:
         raise InventoryError(f"the address {address!r} is looked up with ray, which is not installed here",
                              hint="give the dashboard's own address (http://ray-head:8265), or "
-                                  "pip install 'fleetctl[ray]'")
+                                  "pip install 'ray[default]'")
     urls = [line.removeprefix("url=") for line in found.stdout.splitlines() if line.startswith("url=http")]
     if found.returncode != 0 or not urls:
         raise ClusterUnreachable(f"no Ray with a dashboard was found at {address!r}{_last_line(found.stderr)}",

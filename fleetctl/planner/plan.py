@@ -239,6 +239,8 @@ def certify(
     count, wanted = len(placed), sum(demand.missing for demand in demands)
     if not wanted or count == wanted:
         most, method = count, "all that is missing is placed" if wanted else "nothing is missing"
+    elif not method:  # all that the packer was given is placed
+        method = "a model that runs under another fleet gets none"
     upper = min(most, wanted)
     return Certificate(
         placed=count, wanted=wanted, upper_bound=upper, status="optimal" if upper == count else "feasible",

@@ -59,6 +59,7 @@ class LiveProgress:
         for action in plan.actions if plan else ():
             nodes = ", ".join(dict.fromkeys(member.node for member in action.members))
             self._states[action.id] = ("waiting", nodes)
+        self._blocked = sum(one.replicas for one in plan.blocked) if plan else 0
         self._note = ""
         self._live: Live | None = None
 
@@ -97,5 +98,6 @@ class LiveProgress:
             elapsed = f"{self._clock() - self._begun[key]:.0f}s" if key in self._begun else ""
             table.add_row(Text(visible(key)), Text(state, STYLES.get(state, "red")), Text(visible(nodes)), elapsed)
         done = sum(1 for state, _ in self._states.values() if state not in ("waiting", "created"))
-        line = f" {done} of {len(self._states)} done {visible(self._note)}"
+        blocked = f", {self._blocked} blocked" if self._blocked else ""
+        line = f" {done} of {len(self._states)} done{blocked} {visible(self._note)}"
         return Group(table, Spinner("dots", Text(line)))

@@ -17,8 +17,8 @@ from fleetctl.render.visible import visible
 
 CELL, GAP, LINE, MARGIN = 26, 4, 32, 16
 CARDS_PER_LINE = 16
-LETTER = 7.3
-"""Width of one character of the 12 px monospace type, in px."""
+LETTER, HEAD_LETTER = 7.3, 8.6
+"""Width of one character of the 12 px monospace type and of the bold 14 px of the heading, in px; fonts differ."""
 
 LONGEST = 48
 """Names longer than this are cut in the picture; the title of the row has all of it."""
@@ -60,8 +60,9 @@ def _svg(answer: PlacementMap) -> Iterator[str]:
     top = 64
     legend_top = top + sum(heights) + 24
     lines = _legend_lines(answer)
-    longest = max([len(text) for _, text in lines] + [len(totals(answer)), len(_about(answer))])
-    width = max(left + most * (CELL + GAP) + MARGIN, round(longest * LETTER) + 60)
+    longest = max([len(text) for _, text in lines] + [len(totals(answer))])
+    width = max(left + most * (CELL + GAP) + MARGIN, round(longest * LETTER) + 60,
+                round(len(visible(_about(answer))) * HEAD_LETTER) + 2 * MARGIN)
     height = legend_top + 22 * len(lines) + MARGIN
     yield (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
            f'viewBox="0 0 {width} {height}" role="img" aria-labelledby="title desc">')

@@ -9,10 +9,13 @@ from fleetctl.documents.quantity import amount_of, count_of
 from fleetctl.render.answer_text import some
 
 
-def blocked_details(blocked: Blocked) -> tuple[str, ...]:
-    """Return the reasons of a blocked model node by node, and what would help, a line each."""
+def blocked_details(blocked: Blocked, *, for_all: bool = True) -> tuple[str, ...]:
+    """Return the reasons of a blocked model node by node, and what would help, a line each.
+
+    Without `for_all` what would help is that for one replica, not for all that are blocked.
+    """
     reasons = (_reason(reason, blocked.message) for reason in blocked.reasons if reason.node_count)
-    return (*reasons, *remedy_lines(blocked))
+    return (*reasons, *remedy_lines(blocked, for_all=for_all))
 
 
 def _reason(reason: Reason, message: str) -> str:
@@ -26,11 +29,11 @@ def _reason(reason: Reason, message: str) -> str:
             + (f" ({named})" if named else ""))
 
 
-def remedy_lines(blocked: Blocked) -> Iterator[str]:
+def remedy_lines(blocked: Blocked, *, for_all: bool = True) -> Iterator[str]:
     """Yield the lines to show below the reasons of a blocked model."""
     if blocked.would_fit:
         added = " and ".join(_addition(one) for one in blocked.would_fit)
-        yield f"would fit with {added}{_for_all(blocked)}"
+        yield f"would fit with {added}{_for_all(blocked) if for_all else ''}"
     if blocked.make_room:
         gone = some([_replica(one) for one in blocked.make_room])
         nodes = list(dict.fromkeys(node for one in blocked.make_room for node in one.nodes))

@@ -29,7 +29,7 @@ def add_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planned:
     head = Side(Revision(name=WORKING_TREE, files=list(planned.options.files)), planned.fleet, loaded.documents)
     found = list(differences(written(base), written(head)))
     # planning takes its time, and most pull requests change no fleet
-    before = planned.plan if not found and _keys(base) == _keys(head) else _plan(base, planned)
+    before = planned.plan if not found and _keys(base) == _keys(head) else _plan(invocation, base, planned)
     return with_change(planned.plan, change_caused(before, planned.plan, found, base.revision))
 
 
@@ -43,13 +43,14 @@ def _keys(side: Side) -> list[str]:
     return [model.key for model in side.fleet.models] if side.fleet else []
 
 
-def _plan(base: Side, planned: Planned) -> Plan | None:
+def _plan(invocation: Invocation, base: Side, planned: Planned) -> Plan | None:
     """Return the plan of the base on the same inventory; None where there was no fleet yet."""
     from fleetctl.planner.plan import make_plan  # NumPy
 
     if base.fleet is None:
         return None
-    made = make_plan(base.fleet, planned.inventory, _options(base.fleet, planned.options), planned.facts)
+    with invocation.working(f"planning the fleet at {revision_text(base.revision)}"):
+        made = make_plan(base.fleet, planned.inventory, _options(base.fleet, planned.options), planned.facts)
     return _creating_nothing(made) if _in_another_namespace(base.fleet, planned) else made
 
 

@@ -115,6 +115,12 @@ def inventory_source(invocation: Invocation, where: Where, cluster: Cluster) -> 
 def read_from(invocation: Invocation, where: Where, fleet: ResolvedFleet | None) -> Inventory:
     """Return the inventory that the flags and the fleet point to; it may be incomplete."""
     with closing(inventory_source(invocation, where, cluster_of(fleet))) as source:
+        return read(invocation, source)
+
+
+def read(invocation: Invocation, source: InventorySource) -> Inventory:
+    """Return the inventory of the source, and show that it is being read."""
+    with invocation.working("reading the cluster" if isinstance(source, Live) else "reading the inventory"):
         return read_inventory(source)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ CONTEXT_VARIABLE = "FLEETCTL_CONTEXT"
 class Invocation:
     """Environment, home folder, clock (RFC 3339, UTC), standard input, labelled messages, count of interrupts.
 
-    `context` is --context, as given.
+    `context` is --context, as given. `working` shows what is being done, such as "planning", as long as its block runs.
     """
 
     environ: Mapping[str, str]
@@ -25,6 +26,7 @@ class Invocation:
     say: Callable[[str, str], None]
     interrupts: Callable[[], int]
     context: str | None = None
+    working: Callable[[str], AbstractContextManager[object]] = nullcontext
 
 
 @dataclass(frozen=True, slots=True)

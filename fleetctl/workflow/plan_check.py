@@ -60,7 +60,8 @@ def check_plan(invocation: Invocation, plan: Plan, saved_as: str, where: Where, 
     now, seen, refusal = invocation.now(), None, None
     try:
         if ask:
-            seen = _read(invocation, plan, saved_as, now, where)
+            with invocation.working("checking the plan against the cluster"):
+                seen = _read(invocation, plan, saved_as, now, where)
             refuse_moved(plan, seen, saved_as)
         refuse_expired(plan, now, saved_as)
     except (PlanStale, PlanUsed) as error:

@@ -9,15 +9,16 @@ from datetime import timedelta
 from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.catch_up import sums_caught_up
-from fleetctl.inventory.read import InventorySource, Live, read_inventory
+from fleetctl.inventory.read import InventorySource, Live
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.review.inputs import Side
 from fleetctl.version import __version__
 from fleetctl.workflow.base_plan import add_change
-from fleetctl.workflow.cluster import inventory_source, resolve_namespace
+from fleetctl.workflow.cluster import inventory_source, read, resolve_namespace
 from fleetctl.workflow.git_facts import git_facts
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.outdated import look_up_changes
@@ -60,7 +61,7 @@ def plan_on(
     """Read the inventory from `source` and plan the fleet on it, once; warnings stay in the inventory."""
     from fleetctl.planner.plan import make_plan  # NumPy: --help and an attached apply need none
 
-    seen = read_inventory(source)
+    seen = read(invocation, source)
     facts = PlanFacts(
         tool_version=__version__,
         git=git_facts([file.path for file in fleet.files], invocation.environ),
@@ -68,7 +69,8 @@ def plan_on(
         namespace=resolve_namespace(invocation, where, fleet.cluster),
         address=seen.cluster.address,
     )
-    return Planned(fleet, seen, options, facts, make_plan(fleet, seen, options, facts))
+    with invocation.working(f"planning {count_of(len(fleet.models), 'model')}"):
+        return Planned(fleet, seen, options, facts, make_plan(fleet, seen, options, facts))
 
 
 def _has_caught_up(invocation: Invocation, source: Live, seen: Inventory) -> bool:

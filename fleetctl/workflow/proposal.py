@@ -63,7 +63,8 @@ def proposed_by_plan(
     plan = read_saved_plan(invocation, plan_file)
     with open_dashboard(invocation, address, plan.inventory.address) as client:
         try:
-            task, agreed = prepare_saved(client, plan, invocation.now(), plan_file), False
+            with invocation.working("checking the plan against the cluster"):
+                task, agreed = prepare_saved(client, plan, invocation.now(), plan_file), False
         except PlanStale as stale:
             task, agreed = ApplyTask(client, offer_new_plan(stale, plan)), True
         yield Proposal(task, task.plan, agreed)

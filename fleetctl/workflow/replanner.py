@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 
 from fleetctl.apply.replan import ReplanWanted, limited_to_refused
@@ -18,7 +18,7 @@ class FleetReplanner:
     """Makes the plan of one apply again, each time for the replicas that nodes have refused."""
 
     def __init__(self, invocation: Invocation, planned: Planned, where: Where) -> None:
-        self._invocation = invocation
+        self._invocation = replace(invocation, working=nullcontext)  # the apply has a display of its own
         self._planned = planned
         self._where = where
         self._blocked = {row.model: row for row in planned.plan.blocked}

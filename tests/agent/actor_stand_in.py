@@ -42,7 +42,7 @@ def main(order: dict[str, Any]) -> None:
             say(down=engine.watch(threading.Event()))
             return
         try:
-            engine.become_ready(time.monotonic() + order["startupTimeout"])
+            engine.become_ready(time.monotonic() + order["startupTimeout"], order["startupTimeout"])
         except StartFailed:
             engine.stop()
             raise

@@ -82,7 +82,8 @@ def test_an_engine_that_does_not_become_ready_in_time_is_ended_and_its_words_are
                 order={"startupTimeout": 2})
     failed = actor.hear("failed")
     assert failed["failed"] == "STARTUP_TIMEOUT"
-    assert failed["message"] == "not ready in time (false: exit code 1); last output: family complete"
+    assert failed["message"] == (
+        "not ready within its startupTimeout of 2 s (false: exit code 1); last output: family complete")
     eventually(lambda: not marked(mark), "the whole family is gone")
     assert actor.fresh_folders() == []
 

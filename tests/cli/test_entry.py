@@ -21,7 +21,7 @@ RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.mark.parametrize("arguments", [
-    [], ["--tpyo"], ["pln"], ["plan"], ["plan", "--format", "xml"], ["plan", "-f", "x", "extra"],
+    [], ["--tpyo"], ["pln"], ["plan"], ["plan", "--format", "xml"], ["show", "x", "extra"],
     ["plan", "--detailed-exitcode", "--tpyo"],
 ])
 def test_a_mistake_in_the_command_line_is_64_and_never_2(

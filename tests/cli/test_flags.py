@@ -7,6 +7,7 @@ import pytest
 import typer
 
 from fleetctl.cli.completion import complete_model_keys
+from fleetctl.cli.entry import run
 from fleetctl.cli.flags import duration
 
 
@@ -30,6 +31,14 @@ def test_model_keys_complete_from_the_files_named_so_far(fleet_file: Path) -> No
     context = SimpleNamespace(params={"files": [str(fleet_file)]})
     assert complete_model_keys(context, "org/") == ["org/one", "org/two"]
     assert complete_model_keys(context, "org/t") == ["org/two"]
+
+
+def test_bare_help_fits_a_terminal_of_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([]) == 64
+    assert max(map(len, capsys.readouterr().err.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("files", [None, [], ["-"], ["/nowhere"], [7]])

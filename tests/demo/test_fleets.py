@@ -15,6 +15,7 @@ from fleetctl.documents.inventory import Amounts, Inventory, Node, NodeResources
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.schemas import json_schema
 from fleetctl.fleetfile.load import load_fleet
+from fleetctl.inventory.read import load_snapshot
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 
@@ -38,19 +39,28 @@ def plan() -> Plan:
     return make_plan(fleet, inventory, PlanOptions(), PlanFacts(tool_version="0"))
 
 
-EXAMPLES = sorted(FLEETS.glob("*.yaml"))
+EXAMPLES = [FLEETS / "demo.yaml", *sorted(FLEETS.glob("*/fleet.yaml"))]
 PARTS = sorted((FLEETS / "environments").glob("*.yaml"))
 
 
-def test_there_are_five_examples_and_one_of_several_environments() -> None:
-    assert {path.stem for path in EXAMPLES} == {"demo", "research-lab", "frontier-gang", "shared-cards", "large-lab"}
+def test_there_are_seven_examples_each_in_a_folder_of_its_own_and_one_of_several_environments() -> None:
+    assert [path.parent.name for path in EXAMPLES] == [
+        "fleets", "frontier-gang", "house-rules", "large-lab", "real-model", "research-lab", "shared-cards"]
     assert {path.name for path in PARTS} == {"base.yaml", "prod.yaml", "staging.yaml"}
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_is_valid_and_names_its_schema(path: Path) -> None:
-    assert load_fleet([str(path)]).models
-    assert path.read_text().startswith("# yaml-language-server: $schema=../schemas/fleet.schema.json\n")
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+def test_an_example_is_valid_alone_and_with_its_folder_and_names_its_schema(path: Path) -> None:
+    assert load_fleet([str(path)]).models == load_fleet([str(path.parent)]).models
+    schema = "../" * len(path.parent.relative_to(FLEETS.parent).parts) + "schemas/fleet.schema.json"
+    assert path.read_text().startswith(f"# yaml-language-server: $schema={schema}\n")
+
+
+def test_the_snapshot_of_the_lab_is_the_lab_applied() -> None:
+    lab = FLEETS / "research-lab"
+    plan = make_plan(load_fleet([str(lab / "fleet.yaml")]), load_snapshot(str(lab / "lab.json")), PlanOptions(),
+                     PlanFacts(tool_version="0"))
+    assert (plan.exit_code, plan.drift, plan.unmanaged) == (0, [], [])
 
 
 @pytest.mark.parametrize("path", PARTS, ids=lambda path: path.stem)
@@ -70,7 +80,7 @@ def test_the_environments_share_their_models_and_differ_in_what_they_say() -> No
 
 
 def test_the_examples_are_formatted(run_cli: RunCli) -> None:
-    checked = run_cli("fmt", "--check", FLEETS, FLEETS / "environments")
+    checked = run_cli("fmt", "--check", *EXAMPLES, FLEETS / "environments")
     assert checked.returncode == 0, checked.stdout
 
 

@@ -21,7 +21,7 @@ from .memory_tree import inspect, load, messages
 from .split_fleets import HEAD, fleets, split
 from .test_merge import meaning
 
-LAB = Path(__file__).parents[2] / "fleets" / "large-lab.yaml"
+LAB = Path(__file__).parents[2] / "fleets" / "large-lab" / "fleet.yaml"
 MEMBER = {"resources": {"gpus": 1, "vram": "16Gi"}, "engine": {"command": ["serve", "$(FLEETCTL_MODEL)"]}}
 WORKERS = [{"name": "main", "members": [MEMBER]}]
 SHAPE = {"shapes": {"one": {"startupTimeout": "20m", "workers": WORKERS}}}

@@ -50,7 +50,7 @@ def test_a_local_ray_is_looked_up_in_another_process(tmp_path: Path, address: st
 def test_without_ray_it_says_what_to_install(tmp_path: Path):
     with pytest.raises(InventoryError) as caught:
         dashboard_url("auto", {}, python=stand_in(tmp_path, "exit 3"))
-    assert "fleetctl[ray]" in caught.value.hint
+    assert "ray[default]" in caught.value.hint
 
 
 def test_an_interpreter_without_ray_is_told_apart(tmp_path: Path):

@@ -35,6 +35,14 @@ def test_a_plan_that_places_everything_needs_no_argument() -> None:
     assert written(0, 0, most=0).method == "nothing is missing"
 
 
+def test_a_proof_always_has_its_argument() -> None:
+    """Also where the packer placed all that it was given: a model that runs under another fleet is not given to it."""
+    other = {"model": "a", "id": 0, "node": "n", "gpus": 1, "cards": [0], "fleet": "other"}
+    found = certificate_of([{"key": "a", "replicas": 1, "gpus": 1}, {"key": "b", "replicas": 1, "gpus": 1}],
+                           [{"name": "n", "gpus": 4}], replicas=[other])
+    assert (found.placed, found.wanted, found.method) == (1, 2, "a model that runs under another fleet gets none")
+
+
 def test_moving_what_runs_is_told_only_where_it_gains() -> None:
     assert written(2, 5, most=3, repacked=4).repacked_bound == 4
     assert written(2, 5, most=3, repacked=3).repacked_bound is None

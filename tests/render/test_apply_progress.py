@@ -11,6 +11,7 @@ from render_plans import create, member, plan
 from rich.console import Console
 
 from fleetctl.documents.events import Event
+from fleetctl.documents.plan import Blocked
 from fleetctl.render.apply_progress import SHOWN_ROWS, LiveProgress, PlainProgress
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -72,6 +73,13 @@ def test_every_planned_replica_waits_on_its_node_until_something_happens() -> No
     assert [line.split() for line in lines[:2]] == [
         ["org/m/0", "waiting", "node-0"], ["org/m/1", "waiting", "node-1"]]
     assert lines[-1].endswith("0 of 2 done")
+
+
+def test_what_is_blocked_is_counted_too() -> None:
+    watched = Watched("org/m/0")
+    blocked = [Blocked(model="org/big", replicas=2, code="INSUFFICIENT_GPU", message="needs 8")]
+    watched.progress = LiveProgress(watched.console, plan(blocked=blocked))
+    assert watched.lines()[-1].endswith("0 of 0 done, 2 blocked")
 
 
 def test_a_replica_that_is_being_started_counts_its_seconds_and_a_ready_one_leaves() -> None:

@@ -86,6 +86,14 @@ def test_everything_lies_inside_the_picture() -> None:
             assert 0 <= y <= y + tall <= height
 
 
+def test_the_heading_fits_also_in_a_wide_font() -> None:
+    """DejaVu Sans Mono, which a browser without the fonts we name takes, is 0.602 em wide."""
+    root = parsed(drawn(node("a", card(0))))
+    head = next(text for text in root.iter(f"{SVG}text") if text.get("class") == "head")
+    [width], [x] = numbers(root, "width"), numbers(head, "x")
+    assert x + len(head.text or "") * 14 * 0.602 <= width
+
+
 def test_no_two_cells_overlap() -> None:
     root = parsed(drawn(node("a", *(card(index) for index in range(40))), node("b", card(0))))
     frames = [cell.find(f"{SVG}rect") for cell in cells(root)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,14 +28,15 @@ EPILOG = epilog(
     exit_codes="0 every wanted replica is ready, 1 error before any action, 3 partial: something is blocked, "
                "failed or still starting, 4 refused by policy, 5 another apply holds the lock, 6 the saved plan is "
                "stale or used, 7 --wait-timeout passed, 64 usage, 130 interrupted, 143 terminated")
-PlanArgument = Annotated[str | None, typer.Argument(
-    metavar="PLAN", show_default=False, help="A plan saved by `plan --out`; with --attach, the job to follow.")]
+PlanArgument = Annotated[list[str] | None, typer.Argument(
+    metavar="PLAN|FILE", show_default=False,
+    help="A plan saved by `plan --out`, or fleet files as with -f; with --attach, the job to follow.")]
 app = command_app()
 
 
 @app.command(epilog=EPILOG)
 def apply(
-    plan_file: PlanArgument = None,
+    named: PlanArgument = None,
     files: flags.OptionalFiles = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
@@ -58,12 +60,12 @@ def apply(
     Nothing that runs is removed, shrunk, moved or restarted. Closing this command does not stop the apply. Ctrl-C stops
     it (nothing more is started); a second Ctrl-C within a second detaches and leaves it running.
     """
+    plan_file, files = _told_apart(named or [], files or [], attach=attach)
     _check_arguments(plan_file, files, attach)
     if plan_file is not None or attach:
         _refuse_choices({"--target": target, "--exclude": exclude, "--selector": selector, "--adopt-from": adopt_from,
                          "--namespace": namespace, "--force": force and attach})
-    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files or ()),
-                          selector)
+    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector)
     output, invocation = ApplyOutput(output_format), this_invocation()
     with output.ends_with_summary():
         if attach:
@@ -77,7 +79,16 @@ def apply(
             return carry_out(task, options_of_run, output, wait_timeout)
 
 
-def _check_arguments(plan_file: str | None, files: list[str] | None, attach: bool) -> None:
+def _told_apart(named: list[str], files: list[str], *, attach: bool) -> tuple[str | None, list[str]]:
+    """Return the saved plan, or the job, and the fleet files: what is YAML or a folder is no plan."""
+    fleets = [one for one in named if not attach and (flags.names_fleet(one) or Path(one).is_dir())]
+    others = [one for one in named if one not in fleets]
+    if len(others) > 1:
+        raise UsageError(f"{' and '.join(others)}: one plan or job at a time")
+    return others[0] if others else None, [*fleets, *files]
+
+
+def _check_arguments(plan_file: str | None, files: list[str], attach: bool) -> None:
     if plan_file and files and not attach:
         raise UsageError("give a saved plan or fleet files, not both")
     if not plan_file and not files and not attach:

@@ -15,6 +15,7 @@ from fleetctl.apply.run import Detached, Interrupts, Started, follow, running, s
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
 from fleetctl.cli.console import message_console, say
 from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.working import moves, working
 from fleetctl.documents.events import Event
 from fleetctl.errors import ApplyError, UsageError
 from fleetctl.inventory.jobs import Job
@@ -32,8 +33,9 @@ def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_
         return output.finish(None)
     job = new_job_id("apply")
     say("job", f"{job}; closing this command does not stop it, `fleetctl apply --attach {job}` follows it again")
-    started = start_apply(task.client, task.plan, job, starter(os.environ), options, replanner=task.replanner,
-                          patience=Patience(report=lambda line: say("note", line)))
+    with working("submitting the apply"):
+        started = start_apply(task.client, task.plan, job, starter(os.environ), options, replanner=task.replanner,
+                              patience=Patience(report=lambda line: say("note", line)))
     return _follow(started, output, wait_timeout_s)
 
 
@@ -93,5 +95,5 @@ def _stopping(job: str, *, asks: bool) -> str:
 
 def _display(output: ApplyOutput) -> LiveProgress | PlainProgress:
     console = message_console()
-    moves = console.is_terminal and output.format is not ApplyFormat.JSONL
-    return LiveProgress(console, output.plan) if moves else PlainProgress(console)
+    live = moves(console.is_terminal) and output.format is not ApplyFormat.JSONL
+    return LiveProgress(console, output.plan) if live else PlainProgress(console)

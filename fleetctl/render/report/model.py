@@ -22,6 +22,9 @@ UNBROKEN = frozenset({"code", "effect", "verdict", "state", "kind", "outcome", "
                       "time"})
 """Keys of columns of single words, which are not to be broken."""
 
+SEE_BELOW = ", see below"
+"""The end of a part of a text that another table says in full."""
+
 Cell = str | tuple[str, ...]
 """One text, or several, one below the other."""
 
@@ -75,7 +78,8 @@ class Table:
 
     In a terminal it is a grid; from a width of `beside_from` on it has room for the columns that go beside the others.
     With a `line` it is a title and a line per row: "{model}: {message}" names columns, `signs` has a sign for each row.
-    At most `most` rows are shown.
+    At most `most` rows are shown. Where a terminal is narrow, a part of a cell (parts end with "; ") in the words of
+    `said`, which names columns, is left out, and so is one that ends with SEE_BELOW.
     """
 
     key: str
@@ -92,6 +96,7 @@ class Table:
     most: int | None = None
     beside_from: int = 110
     meaning: str = ""
+    said: str = ""
 
     @property
     def heading(self) -> str:

@@ -14,8 +14,9 @@ UNKNOWN = "?"
 NODE_ROW = (Column("node", "node", name=True), Column("state", "state"),
             *(Column(key, key, numeric=True) for key in ("gpu", "cpu", "memory")),
             Column("heldBy", "held by", name=True))
-REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"), Column("fleet", "fleet", name=True),
-               Column("where", "where"), Column("note", "note", terminal="filled"))
+REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"),
+               Column("fleet", "fleet", name=True, terminal="beside"), Column("where", "where"),
+               Column("note", "note", terminal="beside"))
 
 Row = tuple[str, ...]
 Holders = Mapping[tuple[str, int | None], Sequence[str]]
@@ -32,7 +33,7 @@ def inventory_report(inventory: Inventory) -> Report:
     holders = _holders(inventory.replicas, {node.id: node.gpus for node in inventory.nodes})
     nodes = [row for node in inventory.nodes for row in _node_rows(node, holders)]
     tables = (Table("node", "Nodes", NODE_ROW, tuple(nodes)),
-              Table("replica", "Replicas", REPLICA_ROW, tuple(_replica_rows(inventory))))
+              Table("replica", "Replicas", REPLICA_ROW, tuple(_replica_rows(inventory)), beside_from=0))
     return Report(kind="answer", title="Inventory", heading=tuple(heading), verdict=totals_line(inventory),
                   tables=tuple(table for table in tables if table.rows))
 

@@ -12,7 +12,8 @@ ORDER: tuple[Outcome, ...] = ("ready", "gone", "starting", "failed", "blocked", 
 REPLICA = Column("replica", "replica", name=True)
 OUTCOME_ROW = (
     REPLICA, Column("outcome", "outcome"), Column("code", "code", name=True, terminal="never"),
-    Column("nodes", "nodes", name=True), Column("address", "address", name=True), Column("took", "time", numeric=True),
+    Column("nodes", "nodes", name=True, terminal="beside"), Column("address", "address", name=True, terminal="beside"),
+    Column("took", "time", numeric=True),
     Column("message", "why", terminal="never"),
 )
 REASON_ROW = (REPLICA, Column("outcome", "outcome"), Column("message", "why"))
@@ -31,7 +32,7 @@ def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
     reasons = [(replica_text(row), f"{row.outcome}{f' ({row.code})' if row.code else ''}",
                 tuple(row.message.split("\n"))) for row in outcomes
                if row.message and (row.outcome != "ready" or row.code)]
-    tables = (Table("replica", "Replicas", OUTCOME_ROW, tuple(rows)),
+    tables = (Table("replica", "Replicas", OUTCOME_ROW, tuple(rows), beside_from=0),
               Table("why", "Why", REASON_ROW, tuple(reasons), line="{replica} {outcome}",
                     readers=frozenset({"terminal"})))
     return tuple(table for table in tables if table.rows)

@@ -12,9 +12,10 @@ from fleetctl.render.replica_text import node_text, replica_name, state_text, st
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.plan_tables import drift_table
 
-COLUMNS = (Column("replica", "replica", name=True), Column("status", "status"), Column("nodes", "nodes", name=True),
-           Column("gpus", "gpus", numeric=True), Column("address", "address", name=True),
-           Column("fleet", "fleet", name=True), Column("note", "note", terminal="filled"))
+COLUMNS = (Column("replica", "replica", name=True), Column("status", "status"),
+           Column("nodes", "nodes", name=True, terminal="beside"), Column("gpus", "gpus", numeric=True),
+           Column("address", "address", name=True, terminal="beside"),
+           Column("fleet", "fleet", name=True, terminal="beside"), Column("note", "note", terminal="beside"))
 
 
 def status_report(
@@ -37,7 +38,7 @@ def status_report(
             f"{first.address}:{first.port}" if first else "", replica.fleet or "(unmanaged)", replica.error or ""))
     counts = Counter(status_word(replica, dead_nodes) for replica in replicas)
     words = ", ".join(f"{count} {word}" for word, count in counts.items()) or "none"
-    tables = (Table("replica", "Replicas", COLUMNS, tuple(rows)),
+    tables = (Table("replica", "Replicas", COLUMNS, tuple(rows), beside_from=0),
               drift_table(outdated, frozenset(surplus), "Outdated"))
     return Report(kind="answer", title="Status", tables=tuple(table for table in tables if table.rows),
                   verdict=f"Replicas: {words}{f'; {len(outdated)} outdated' if outdated else ''}")

@@ -8,7 +8,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.documents.what_if import Counts, ModelChange, NodeLoss, WhatIf
 from fleetctl.render.answer_text import asked_about, some
 from fleetctl.render.report.model import Column, Report, Table
-from fleetctl.render.report.plan_tables import COUNTS, blocked_table, place_table
+from fleetctl.render.report.plan_tables import COUNTS, blocked_tables, place_tables
 
 SIGNS = {"loseNode": "-", "cordon": "x", "addNode": "+", "scale": "~"}
 BESIDE_FROM = 76
@@ -24,7 +24,7 @@ LOSS_ROW = (Column("node", "node", name=True), Column("hardware", "kind", termin
 def what_if_report(answer: WhatIf) -> Report:
     """Return the answer."""
     changes = [f"  {SIGNS[change.op]} {change.message}" for change in answer.changes]
-    tables = (_models(answer), place_table(answer.created), blocked_table(answer.blocked, "No place for"))
+    tables = (_models(answer), *place_tables(answer.created), *blocked_tables(answer.blocked, "No place for"))
     each, notes = answer.each_node, list(_notes(answer)) if answer.changes else []
     if each is not None:
         notes += _loss_notes(each)

@@ -7,19 +7,21 @@ or outdated, `=` nothing to do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 from shlex import quote
 
 from fleetctl.documents.difference import Difference
 from fleetctl.documents.plan import Action, Blocked, Drift, ModelRow, Plan
-from fleetctl.documents.quantity import plural
+from fleetctl.documents.quantity import count_of, plural
 from fleetctl.documents.what_if import NewReplica
 from fleetctl.planner.policy import refusing
+from fleetctl.render.answer_text import some
 from fleetctl.render.difference_text import position_text, values_of
 from fleetctl.render.place_text import group_alike, ids_text
 from fleetctl.render.remedy_text import blocked_details
 from fleetctl.render.replica_text import replica_name
 from fleetctl.render.report.change_tables import change_tables
-from fleetctl.render.report.model import Cell, Column, Table
+from fleetctl.render.report.model import EVERYONE, SEE_BELOW, Cell, Column, Reader, Table
 
 MODEL = Column("model", "model", name=True)
 REPLICA = Column("replica", "replica", name=True)
@@ -28,7 +30,10 @@ WHY = Column("message", "why")
 COUNTS = tuple(Column(key, key, numeric=True) for key in ("wanted", "live", "create", "blocked"))
 MODEL_ROW = (Column("sign", "", name=True), Column("key", "model", name=True), *COUNTS,
              Column("reason", "reason", terminal="beside"))
-LINES_SHOWN, PLACES_SHOWN, BLOCKED_SHOWN = 20, 200, 50
+LINES_SHOWN, PLACES_SHOWN, BLOCKED_SHOWN = 20, 200, 10
+TERMINAL: frozenset[Reader] = frozenset({"terminal"})
+BUT_TERMINAL = EVERYONE - TERMINAL
+CREATES = "create {create}: {live} of {wanted} live"
 ALTERED = "This change alters the policy it is judged by"
 OUTDATED = "SPEC_CHANGED"
 
@@ -39,9 +44,8 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     actions = sorted(plan.actions, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
     surplus = {row.key for row in plan.models if row.surplus}
     tables = (_policy(plan), _altered_policy(plan), *change_tables(plan.change), *_models(plan), _labels(plan),
-              place_table(actions),
-              blocked_table(plan.blocked), _lost(plan), drift_table(plan.drift, surplus), _holds(plan),
-              _unmanaged(plan), _notes(plan))
+              *place_tables(actions), *blocked_tables(plan.blocked), _lost(plan),
+              drift_table(plan.drift, surplus), _holds(plan), _unmanaged(plan), _notes(plan))
     return tuple(table for table in tables if table.rows or table.note)
 
 
@@ -65,21 +69,49 @@ def sign_of(row: ModelRow) -> str:
     return "*" if row.starting or row.outdated else "="
 
 
-def place_table(actions: Iterable[Action | NewReplica]) -> Table:
-    """Return where new replicas go; those of one model with the same place share a row."""
+def place_tables(actions: Iterable[Action | NewReplica]) -> tuple[Table, ...]:
+    """Return where new replicas go; those of one model with the same place share a row.
+
+    In a terminal, where there are many rows, those of all models with the same place share one.
+    """
+    groups = group_alike(actions)
     rows = [(f"{model}/{ids_text(ids)}", f"{place}{' (each)' if len(ids) > 1 else ''}")
-            for model, ids, place in group_alike(actions)]
+            for model, ids, place in groups]
     columns = (Column("replicas", "replicas", name=True), Column("place", "where"))
-    return Table("place", "Would create", columns, tuple(rows), folded=True, rank=3, line="{replicas}: {place}",
+    full = Table("place", "Would create", columns, tuple(rows), folded=True, rank=3, line="{replicas}: {place}",
                  signs=("+",) * len(rows), most=PLACES_SHOWN)
+    if len(rows) <= LINES_SHOWN:
+        return (full,)
+    names: dict[str, list[str]] = {}
+    for model, ids, place in groups:
+        names.setdefault(f"{place} (each)", []).append(f"{model}/{ids_text(ids)}")
+    short = [(", ".join(alike), place) for place, alike in names.items()]
+    return (replace(full, readers=BUT_TERMINAL),
+            replace(full, rows=tuple(short), signs=("+",) * len(short), line="{place}: {replicas}", readers=TERMINAL))
 
 
-def blocked_table(blocked: Sequence[Blocked], title: str = "Blocked") -> Table:
-    """Return what is blocked: why, node by node, and what would help."""
+def blocked_tables(blocked: Sequence[Blocked], title: str = "Blocked") -> tuple[Table, ...]:
+    """Return what is blocked: why, node by node, and what would help; in a terminal once for all it is true of."""
     rows = [(one.model, str(one.replicas), one.code, (one.message, *blocked_details(one))) for one in blocked]
     columns = (MODEL, Column("replicas", "replicas", numeric=True), CODE, WHY)
-    return Table("blocked", title, columns, tuple(rows), rank=2, line="{model}: {replicas}, {code}",
+    full = Table("blocked", title, columns, tuple(rows), rank=2, line="{model}: {replicas}, {code}",
                  signs=("!",) * len(rows), most=BLOCKED_SHOWN)
+    alike: dict[tuple[str, ...], list[Blocked]] = {}
+    for one in blocked:
+        alike.setdefault((one.code, one.message, *blocked_details(one, for_all=False)), []).append(one)
+    short = tuple(_blocked_alike(several, why) for (_, *why), several in alike.items())
+    if len(short) == len(rows):
+        return (full,)
+    return (replace(full, readers=BUT_TERMINAL),
+            replace(full, rows=short, signs=("!",) * len(short), readers=TERMINAL))
+
+
+def _blocked_alike(blocked: Sequence[Blocked], why: Sequence[str]) -> tuple[Cell, ...]:
+    first, replicas = blocked[0], str(sum(one.replicas for one in blocked))
+    if len(blocked) == 1:
+        return first.model, replicas, first.code, (first.message, *blocked_details(first))
+    names = some([one.model for one in blocked], LINES_SHOWN)
+    return count_of(len(blocked), "model"), replicas, first.code, (names, *why)
 
 
 def drift_table(
@@ -123,10 +155,10 @@ def _altered_policy(plan: Plan) -> Table:
 
 
 def _models(plan: Plan) -> tuple[Table, Table]:
-    messages = {one.model: (one.message, f"{one.code}, see below") for one in plan.blocked if one.message}
+    messages = {one.model: (one.message, f"{one.code}{SEE_BELOW}") for one in plan.blocked if one.message}
     busy, quiet = ([_model(row, messages.get(row.key)) for row in plan.models if (sign_of(row) == "=") == idle]
                    for idle in (False, True))
-    return (Table("model", "Models", MODEL_ROW, tuple(busy), rank=0),
+    return (Table("model", "Models", MODEL_ROW, tuple(busy), rank=0, said=CREATES),
             Table("model", f"{plural(len(quiet), 'model')} with nothing to do", MODEL_ROW, tuple(quiet),
                   counted=True, rank=0))
 

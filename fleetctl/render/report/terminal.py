@@ -15,11 +15,16 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from fleetctl.documents.quantity import count_of
+from fleetctl.render.answer_text import some
 from fleetctl.render.place_text import replica_ranges
-from fleetctl.render.report.model import UNBROKEN, Cell, Column, Report, Table
+from fleetctl.render.report.column_widths import GAP, NOTE_INDENT, column_texts, fit, least_width, widths_of
+from fleetctl.render.report.model import SEE_BELOW, UNBROKEN, Cell, Column, Report, Table
 from fleetctl.render.report.tones import COUNT_TONES, count_tone, text_tone
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
+
+NAMES_SHOWN = 20
+"""At most so many replicas of which all else is the same are named."""
 
 COUNTED_SHOWN = 20
 """A counted table of at most so many rows is listed all the same."""
@@ -72,7 +77,7 @@ def _together(table: Table) -> list[tuple[str, Row]]:
     names: dict[tuple[str, Row], list[str]] = {}
     for sign, (name, *rest) in zip(signs, table.rows, strict=True):
         names.setdefault((sign, tuple(rest)), []).append(str(name))
-    return [(sign, (", ".join(replica_ranges(alike)), *rest)) for (sign, rest), alike in names.items()]
+    return [(sign, (some(replica_ranges(alike), NAMES_SHOWN), *rest)) for (sign, rest), alike in names.items()]
 
 
 def _head(table: Table, row: Row) -> str:
@@ -99,28 +104,47 @@ def _grid(tables: Sequence[Table], width: int) -> Iterator[RenderableType]:
     if tables[0].note:
         yield Text(visible(tables[0].note), "bold")
     if rows:
-        yield _grid_of(rows[:most], tables[0], wide=width >= tables[0].beside_from)
+        yield _grid_of(rows[:most], tables[0], width)
     yield from _more(len(rows), most)
     for table in counted:
         yield Text(f"= {len(table.rows)} {table.title} (--format json lists them)", "dim")
 
 
-def _grid_of(rows: Sequence[Row], table: Table, *, wide: bool) -> Grid:
-    """Return the grid; where it is not wide, columns that go `beside` are below the last one that has no numbers."""
+def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Grid:
+    """Return the grid; columns that go `beside`, and have no room, are below the widest other one, the last first."""
     shown = [(place, column) for place, column in enumerate(table.columns)
              if column.terminal == "always" or (column.terminal != "never" and any(row[place] for row in rows))]
-    below = [] if wide else [place for place, column in shown if column.terminal == "beside"]
-    kept = [(place, column) for place, column in shown if place not in below]
-    under = max(place for place, column in kept if not column.numeric)
-    grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for _, column in kept:
+    texts = {place: column_texts(column, (row[place] for row in rows)) for place, column in shown}
+    least = {place: least_width(column, texts[place]) for place, column in shown}
+    kept, below = shown, list[int]()
+    for one in [one for one in reversed(shown) if one[1].terminal == "beside"]:
+        if width < table.beside_from or not fit([least[place] for place, _ in kept], width):
+            kept, below = [other for other in kept if other != one], [one[0], *below]
+    under = max((column.key not in UNBROKEN, least[place], place) for place, column in kept if not column.numeric)[2]
+    notes = [_note(row, table, below) for row in rows]
+    widths = widths_of({place: texts[place] for place, _ in kept}, {place: least[place] for place, _ in kept},
+                       under, notes, width)
+    grid = Grid(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    for place, column in kept:
         grid.add_column(column.title.upper(), justify="right" if column.numeric else "left", overflow="fold",
-                        no_wrap=column.numeric or column.key in UNBROKEN)
-    for row in rows:
-        note = ", ".join(visible(str(row[place])) for place in below if row[place])
-        grid.add_row(*(Group(text, _indented(note, 2, "dim")) if note and place == under else text
+                        no_wrap=column.numeric or column.key in UNBROKEN, width=widths.get(place))
+    for row, note in zip(rows, notes, strict=True):
+        grid.add_row(*(Group(text, _indented(note, NOTE_INDENT, "dim")) if note and place == under else text
                        for place, text in _texts(row, kept)))
     return grid
+
+
+def _note(row: Row, table: Table, below: Sequence[int]) -> str:
+    """Return what is below a row: the texts of the columns at `below`."""
+    cells = {column.key: cell for column, cell in zip(table.columns, row, strict=True)}
+    said = table.said.format_map(cells)
+    return ", ".join(visible(text) for place in below if (text := _unsaid(str(row[place]), said)))
+
+
+def _unsaid(text: str, said: str) -> str:
+    """Return the parts of a text that neither other columns say, as `said`, nor a table below."""
+    parts = [part for part in text.split("; ") if part != said and not part.endswith(SEE_BELOW)]
+    return "; ".join(parts) if said else text
 
 
 def _texts(row: Row, columns: Sequence[tuple[int, Column]]) -> Iterator[tuple[int, Text]]:

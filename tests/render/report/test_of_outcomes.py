@@ -30,7 +30,9 @@ def test_a_ready_replica_tells_where_it_answers_and_how_long_it_took() -> None:
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    assert shown(row("skipped", replicaId=3)).splitlines()[1].split() == ["org/m:1/3", "skipped", "-", "-", "-"]
+    known = row("ready", replicaId=2, nodes=["a"], address="h:1", seconds=1.0)
+    lines = shown(known, row("skipped", replicaId=3)).splitlines()
+    assert lines[2].split() == ["org/m:1/3", "skipped", "-", "-", "-"]
 
 
 def test_whatever_is_not_ready_has_its_reason_below() -> None:

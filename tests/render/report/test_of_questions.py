@@ -90,11 +90,11 @@ def test_only_models_that_differ_are_listed() -> None:
 
 
 def test_what_has_no_place_comes_with_its_reason_and_long_lists_are_cut() -> None:
-    blocked = [Blocked(model=f"m{number}", replicas=1, code="C", message="why so") for number in range(60)]
+    blocked = [Blocked(model=f"m{number}", replicas=1, code="C", message=f"why {number}") for number in range(60)]
     text = shown(what_if_report(what_if(blocked=blocked)))
     assert "! m0: 1 replica, C" in text
-    assert "why so" in text
-    assert "and 10 more (--format json lists them)" in text
+    assert "why 9" in text
+    assert "and 50 more (--format json lists them)" in text
 
 
 def test_the_n_1_table_names_nodes_once_and_ends_with_the_count() -> None:

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from fleetctl.documents.difference import PlanChange, Revision
 from fleetctl.documents.plan import (
+    Addition,
     Blocked,
     Certificate,
     Drift,
@@ -138,9 +139,63 @@ def test_many_models_with_nothing_to_do_become_one_line_that_says_so() -> None:
     assert "busy" in text
 
 
-def test_hundreds_of_actions_are_cut_and_the_rest_counted() -> None:
-    text = shown(plan(actions=[create(f"m{number}", 0, member("n", gpus=10_000)) for number in range(500)]))
+def test_hundreds_of_places_are_cut_and_the_rest_counted() -> None:
+    text = shown(plan(actions=[create("m", number, member(f"n{number}", gpus=10_000)) for number in range(500)]))
     assert "and 300 more (--format json lists them)" in text
+
+
+def short_of_cards(number: int, replicas: int = 1, message: str = "needs 1 free GPU") -> Blocked:
+    return Blocked(
+        model=f"org/m{number}", replicas=replicas, code="INSUFFICIENT_GPU", message=message,
+        would_fit=[Addition(nodes=1, nodes_for_all=1 + replicas // 8, shape="8xH100", like="n1")],
+        reasons=[Reason(code="INSUFFICIENT_GPU", node_count=5, examples=["n1", "n2"], need="1 free GPU",
+                        best="0", short="1")])
+
+
+def test_many_models_on_few_cards_leave_the_table_on_the_screen() -> None:
+    """60 models want 120 cards of 40: a row for each, and what they share is said once."""
+    wanted = [1 + number % 3 for number in range(60)]
+    placed = [int(number < 40) for number in range(60)]
+    text = shown(plan(
+        models=[row(f"org/m{number}", one, 0, create=new, blocked=one - new, reason="; ".join(
+                    [*([f"create {new}: 0 of {one} live"] if new else []),
+                     *([f"{one - new} blocked: needs 1 free GPU"] if one > new else [])]))
+                for number, (one, new) in enumerate(zip(wanted, placed, strict=True))],
+        actions=[create(f"org/m{number}", 0, member(f"n{number // 8}", gpus=10_000)) for number in range(40)],
+        blocked=[short_of_cards(number, one - new)
+                 for number, (one, new) in enumerate(zip(wanted, placed, strict=True)) if one > new]))
+    lines = text.splitlines()
+    assert sum(line.startswith(("+  org/", "!  org/")) for line in lines) == 60
+    assert len(lines) < 60 + 30
+    assert "  + 1 GPU on n4 (each): org/m32/0, org/m33/0" in text
+    assert "  ! 46 models: 80 replicas, INSUFFICIENT_GPU\n    org/m1, org/m2, org/m4" in text
+    assert text.count("5 nodes: INSUFFICIENT_GPU") == 1
+    assert text.count("would fit with 1 more node (8xH100, like n1)\n") == 1
+
+
+def test_what_is_blocked_for_another_reason_is_told_apart_and_the_rest_counted() -> None:
+    few = [short_of_cards(0, 2), short_of_cards(1, 9, "needs 8 free GPUs")]
+    text = shown(plan(blocked=few))
+    assert "! org/m0: 2 replicas, INSUFFICIENT_GPU\n" in text
+    assert "both with 1" in text
+    assert "! org/m1: 9 replicas, INSUFFICIENT_GPU\n" in text
+    many = [short_of_cards(number, message=f"needs {number} free GPUs") for number in range(12)]
+    assert "and 2 more (--format json lists them)" in shown(plan(blocked=many))
+
+
+def test_a_narrow_terminal_repeats_no_count_but_shows_what_else_there_is() -> None:
+    models = [row("org/a", 3, 1, create=2, reason="create 2: 1 of 3 live"),
+              row("org/b", 3, 1, create=2, reason="create 2: 1 of 3 live, 1 starting")]
+    text = shown(plan(models=models))
+    assert "create 2: 1 of 3 live\n" not in text
+    assert "create 2: 1 of 3 live, 1 starting" in text
+
+
+def test_unmanaged_replicas_for_the_same_reason_share_a_line() -> None:
+    text = shown(plan(unmanaged=[Unmanaged(model=f"m{number % 50}", replica_id=number // 50, state="ALIVE", message="x")
+                                 for number in range(100)]), width=200)
+    assert "m0/0-1, m1/0-1" in text
+    assert "m19/0-1 and 30 more: x" in text
 
 
 def test_the_last_line_has_the_totals_and_the_promise() -> None:

@@ -38,6 +38,40 @@ def test_a_column_that_goes_beside_the_others_is_below_the_name_where_it_is_narr
     assert shown(GRID).splitlines()[1:3] == ["+  org/a        2", "     new"]
 
 
+def test_where_the_columns_do_not_fit_the_last_go_below_and_no_name_breaks() -> None:
+    columns = (Column("replica", "replica", name=True), Column("nodes", "nodes", name=True, terminal="beside"),
+               Column("gpus", "gpus", numeric=True), Column("address", "address", name=True, terminal="beside"),
+               Column("fleet", "fleet", name=True, terminal="beside"))
+    table = Table("replica", "Replicas", columns, (("org/model/0", "node-a, node-b", "2", "10.0.0.1:40000", ""),),
+                  beside_from=0)
+    assert shown(table, width=50).splitlines()[1].split() == [
+        "org/model/0", "node-a,", "node-b", "2", "10.0.0.1:40000"]
+    assert shown(table, width=40).splitlines()[:3] == [
+        "REPLICA           NODES           GPUS", "org/model/0       node-a, node-b     2", "  10.0.0.1:40000"]
+    assert shown(table, width=24).splitlines()[1:4] == [
+        "org/model/0            2", "  node-a, node-b,", "  10.0.0.1:40000"]
+
+
+@pytest.mark.parametrize("width", range(44, 121, 4))
+def test_no_name_breaks_and_none_is_lost_however_narrow_it_is(width: int) -> None:
+    columns = (Column("replica", "replica", name=True), Column("state", "state"), Column("nodes", "nodes", name=True),
+               Column("gpus", "gpus", numeric=True), Column("address", "address", name=True, terminal="beside"),
+               Column("note", "note", terminal="beside"))
+    row = ("org/model-1/0", "ready", "node-a, node-b", "16", "10.0.0.13:41001", "ended by the OOM killer of its node")
+    text = shown(Table("replica", "Replicas", columns, (row, ("org/model-2/0", "lost", "n", "1", "", "")),
+                       beside_from=0), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    words = [row[0], "node-a", "node-b", "16", row[4], *row[5].split()]
+    assert [word for word in words if word not in text] == []
+
+
+def test_what_is_below_a_row_is_below_a_column_that_wraps() -> None:
+    """The widest of these is one that may not break, and would cut what is below it."""
+    columns = (Column("startedAt", "started"), Column("id", "id", name=True), Column("why", "why", terminal="beside"))
+    text = shown(Table("run", "Runs", columns, (("2026-03-04T12:06:00Z", "0001", "ended by a person, who said so"),)))
+    assert "ended by a person, who said so" in " ".join(text.split())
+
+
 def test_a_column_is_left_out_where_all_of_it_is_empty() -> None:
     noted = replace(GRID, rows=(*GRID.rows, ("=", "org/c", "0", "", "a note")))
     assert "NOTE" not in shown(GRID, width=110)

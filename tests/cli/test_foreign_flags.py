@@ -1,0 +1,52 @@
+"""What hands type for kubectl and Terraform: nothing is taken for something else, and plain arguments are files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import Cli
+
+
+@pytest.mark.parametrize(("typed", "right"), [
+    ("plan -out=x", "--out=x"), ("plan -out x", "--out"), ("plan -f=FLEET", "-f FLEET"), ("apply -file=a", "--file=a"),
+    ("plan FLEET -o json", "--format json"), ("plan FLEET -ojson", "--format json"), ("status -o wide", "--format"),
+    ("plan FLEET --output json", "--format"), ("apply FLEET --dry-run", "`fleetctl plan`"),
+    ("apply FLEET --auto-approve", "--yes"), ("apply -auto-approve", "--yes"), ("status -w", "watch -n 10"),
+    ("inventory --watch", "watch -n 10"), ("apply FLEET --prune", "evict"), ("status -n fleet", "--namespace"),
+])
+def test_the_flag_of_another_tool_is_refused_with_ours(
+    cli: Cli, fits: Path, monkeypatch: pytest.MonkeyPatch, typed: str, right: str
+) -> None:
+    monkeypatch.chdir(fits.parent)
+    before = sorted(fits.parent.iterdir())
+    shown = cli(*typed.replace("FLEET", fits.name).split())
+    assert (shown.code, shown.out) == (64, "")
+    assert right.replace("FLEET", fits.name) in shown.err.partition("hint: ")[2]
+    assert sorted(fits.parent.iterdir()) == before
+
+
+def test_a_file_may_still_be_called_like_a_format(cli: Cli, fits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(fits.parent)
+    assert cli("plan", fits, "-o", "./json").code == 0
+    assert (fits.parent / "json").is_file()
+
+
+@pytest.mark.parametrize("command", ["validate", "fmt --check", "render", "plan", "capacity", "what-if --each-node",
+                                     "map", "inventory", "status", "apply --yes", "ci validate"])
+def test_a_plain_argument_is_a_fleet_file(cli: Cli, fits: Path, command: str) -> None:
+    plain, flagged = cli(*command.split(), fits), cli(*command.split(), "-f", fits)
+    assert plain.code == flagged.code == 0, plain.err
+    assert cli(*command.split(), fits.parent / "missing.yaml").code == 1
+
+
+def test_plain_arguments_and_flags_are_one_fleet(cli: Cli, fits: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.yaml"
+    more.write_text(fits.read_text().replace("org/", "team/"))
+    assert "4 models" in cli("validate", fits, "--format", "table", more).err
+    assert "4 models" in cli("validate", "-f", fits, more).err
+
+
+def test_fleet_files_and_a_saved_plan_are_not_applied_at_once(cli: Cli, fits: Path) -> None:
+    assert "not both" in cli("apply", fits, "prod.fleetplan").err
+    assert "one plan or job" in cli("apply", "a.fleetplan", "b.fleetplan").err

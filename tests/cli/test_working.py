@@ -1,0 +1,82 @@
+"""The line that says what takes its time: for a person who watches a terminal, and for nobody else."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from conftest import Cli
+
+from fleetctl.cli import console
+from fleetctl.cli import working as module
+from fleetctl.cli.working import working
+
+
+class Screen(io.StringIO):
+    """A standard error that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
+    """A terminal on standard error, on which whatever takes time is shown at once."""
+    monkeypatch.setattr(module, "AFTER_S", 0.0)
+    for name in ("CI", "NO_COLOR", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    watched = Screen()
+    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=watched))
+    monkeypatch.setattr(module, "message_console", lambda: console._console(watched))
+    return watched
+
+
+def test_a_person_sees_what_is_being_done_and_then_nothing_of_it(screen: Screen) -> None:
+    with working("planning \x1b[2J models"):
+        pass
+    text = screen.getvalue()
+    assert "planning \\x1b[2J models 0s" in text
+    assert text.endswith("\x1b[2K")  # the line is erased
+
+
+@pytest.mark.parametrize(("name", "value"), [("CI", "1"), ("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_where_a_line_cannot_or_shall_not_move_there_is_none(
+    screen: Screen, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with working("planning"):
+        pass
+    assert screen.getvalue() == ""
+
+
+def test_what_is_quick_is_not_shown(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AFTER_S", 1000.0)
+    with working("planning"):
+        pass
+    assert "planning" not in screen.getvalue()
+
+
+def test_nothing_of_it_is_left_when_the_work_is_interrupted(screen: Screen) -> None:
+    with pytest.raises(KeyboardInterrupt), working("reading"):
+        raise KeyboardInterrupt
+    assert screen.getvalue().endswith("\x1b[2K")
+
+
+@pytest.mark.parametrize(("command", "steps"), [
+    ("plan -f FLEET", ["reading the cluster", "planning 2 models"]),
+    ("apply -f FLEET --yes", ["reading the cluster", "planning 2 models", "submitting the apply"]),
+    ("what-if -f FLEET --each-node", ["reading the cluster", "planning"]),
+    ("capacity -f FLEET", ["reading the cluster", "counting"]),
+    ("map -f FLEET", ["reading the cluster", "planning"]),
+    ("status", ["reading the cluster"]), ("history", ["reading the runs"]),
+])
+def test_every_step_that_may_take_long_is_shown(
+    cli: Cli, fits: Path, screen: Screen, command: str, steps: list[str]
+) -> None:
+    assert cli(*command.replace("FLEET", str(fits)).split()).code == 0
+    seen = screen.getvalue()
+    assert [step for step in steps if step not in seen] == []
+    assert [seen.index(step) for step in steps] == sorted(seen.index(step) for step in steps)

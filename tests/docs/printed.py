@@ -1,0 +1,162 @@
+"""The commands that README, docs and `--help` print, and a reader who types them.
+
+The reader has a fresh clone, or a repository of their own where a page speaks of `fleets/prod.yaml`. fleetctl runs in
+this process, on a dashboard that stands in for the cluster; of the shell only what the pages use is known: pipes into
+fleetctl, `>`, `cd`, `export`, `sed`, `cat`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CLUSTER = "http://ray-head:8265"
+MAY_BE_PARTIAL = {"apply", "ci", "import"}
+"""Commands that end with 3 where something is left to do, also without --detailed-exitcode."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One printed command, and the lines that are printed below it."""
+
+    text: str
+    output: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Block:
+    """The commands of one block; they are typed one after another."""
+
+    page: str
+    commands: tuple[Command, ...]
+
+    @property
+    def is_yours(self) -> bool:
+        """Whether the reader is in a repository of their own."""
+        text = " ".join(one.text for one in self.commands)
+        return not re.search(r"fleets/(demo|research-lab|environments|house-rules)|-f fleet\.yaml", text)
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Yield the console blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    for found in re.finditer(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        commands: list[Command] = []
+        for line in found[1].replace("\\\n", " ").splitlines():
+            if line.startswith("$ "):
+                commands.append(Command(line[2:]))
+            elif commands:
+                commands[-1] = Command(commands[-1].text, (*commands[-1].output, line))
+        if commands:
+            yield Block(page.name, tuple(commands))
+
+
+def printed_in_help() -> Iterator[Block]:
+    """Yield the examples of every command's help, a block each."""
+    from fleetctl.cli.app import COMMANDS, EPILOG
+
+    helps = {"fleetctl": EPILOG}
+    for name, listed in COMMANDS.items():
+        command = listed.load()
+        helps[name] = command.epilog or ""
+        helps |= {f"{name} {inner}": one.epilog or "" for inner, one in getattr(command, "commands", {}).items()}
+    for name, epilog in helps.items():
+        for line in re.findall(r"^  (\S.*)$", epilog.partition("Exit codes:")[0], re.MULTILINE):
+            yield Block(f"{name} --help", (Command(line),))
+
+
+@dataclass
+class Reader:
+    """Types commands in a folder; `run` runs fleetctl there and returns exit code, standard output, standard error."""
+
+    folder: Path
+    address: str
+    run: Callable[[Path, list[str], str], tuple[int, str, str]]
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def type(self, command: Command) -> tuple[int, str]:
+        """Return how it ended and both streams; raises ValueError for what no reader of these pages can type."""
+        before, fleetctl, after = self._parts(command.text)
+        if fleetctl is None:
+            return self._shell(before), ""
+        stdin = self._output_of(before) if before else ""
+        if fleetctl[0] == "import" and "-o" in fleetctl:  # which refuses to overwrite what a page wrote before
+            (self.folder / fleetctl[fleetctl.index("-o") + 1]).unlink(missing_ok=True)
+        code, out, err = self.run(self.folder, fleetctl, stdin)
+        if target := re.search(r"(?:^|\s)>{1,2}\s*(\S+)", after):
+            (self.folder / Path(target[1].strip('"')).name).write_text(out)
+        elif follower := re.match(r"\|\s*fleetctl (.*)", after):
+            code, out, err = self.run(self.folder, shlex.split(follower[1], comments=True), out)
+        return code, out + err
+
+    def _parts(self, text: str) -> tuple[str, list[str] | None, str]:
+        """Return what is before fleetctl, its arguments, and what is after it."""
+        inner = re.search(r"[$<]\(fleetctl ([^)]*)\)", text)
+        if inner:
+            return "", shlex.split(inner[1]), ""
+        lexer = shlex.shlex(text, posix=True, punctuation_chars="|<>")
+        lexer.wordchars += "$(){}[]:,=@#%+^!*"
+        lexer.commenters = ""
+        words = [*lexer]
+        if "fleetctl" not in words or (words[0] != "fleetctl" and "|" not in words[:words.index("fleetctl")]):
+            return text, None, ""
+        place = words.index("fleetctl")
+        rest = words[place + 1:]
+        rest = rest[:next((at for at, word in enumerate(rest) if word == "#"), len(rest))]
+        end = next((at for at, word in enumerate(rest) if word in ("|", ">", ">>", "<")), len(rest))
+        before = text[:text.index("fleetctl")].rstrip().removesuffix("|")
+        after = " ".join(rest[end:])
+        if rest[end:end + 1] == ["<"]:
+            before, after = f"cat {rest[end + 1]}", " ".join(rest[end + 2:])
+        return before, [word.replace(CLUSTER, self.address) for word in rest[:end]], after
+
+    def _shell(self, text: str) -> int:
+        """Do what is no command of fleetctl, or check that it can be done."""
+        first, *rest = shlex.split(text, comments=True) or ["echo"]
+        if first == "cd":
+            self.folder = self.folder / rest[0]
+            return 0 if self.folder.is_dir() else 1
+        if first == "make":
+            return 0 if re.search(rf"^{rest[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE) else 1
+        if first == "python" and rest[0] == "-m":
+            return 0 if (ROOT / f"{rest[1].replace('.', '/')}.py").is_file() else 1
+        if first in ("sed", "cat"):
+            self._output_of(text)
+            return 0
+        if first in ("export", "echo", "pip", "ls", "conftest", "."):
+            return 0
+        raise ValueError(f"the pages did not type `{first}` so far: {text}")
+
+    def _output_of(self, text: str) -> str:
+        return subprocess.run(["sh", "-c", text], cwd=self.folder, check=True, capture_output=True, text=True).stdout
+
+
+def ended_well(command: Command, code: int) -> bool:
+    """Return whether a command ended as who types it expects: not with an error, if none is printed below it."""
+    words = command.text.split("fleetctl ", 1)[-1].split()
+    partial = "--detailed-exitcode" in words or words[0] in MAY_BE_PARTIAL
+    refused = any(line.startswith(("error:", "refused:")) for line in command.output)
+    return code == 0 or refused or (partial and code in (2, 3, 4))
+
+
+def is_shown(printed: tuple[str, ...], output: str) -> bool:
+    """Return whether the output has what is printed, in its order, whatever the width of the terminal.
+
+    A line `...` stands for any lines, and the hash of a commit for any other.
+    """
+    place, text = 0, _plain(output)
+    for part in re.split(r"(?:^|\n)\.\.\.(?:\n|$)", "\n".join(printed)):
+        place = text.find(_plain(part), place)
+        if place < 0:
+            return False
+    return True
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.sub(r"\([0-9a-f]{10}\)", "(0123456789)", text).split())

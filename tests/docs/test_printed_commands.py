@@ -1,0 +1,136 @@
+"""Every command of README, docs and `--help` runs as printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn, all_ready, event, serve, summary
+from in_process import run_here
+from printed import CLUSTER, PAGES, ROOT, Command, Reader, blocks, ended_well, is_shown, printed_in_help
+
+from fleetctl.demo.nodes import DEMO_NODES
+from fleetctl.inventory.engine_log import log_name
+
+BLOCKS = [*(block for page in PAGES for block in blocks(page)), *printed_in_help()]
+NEEDS_RAY = re.compile(r"demo (up|down|run)")
+"""What tests/demo types on a real Ray."""
+
+ENGINE = "engine: {command: [vllm, serve], args: [--port, $(FLEETCTL_PORT)], readiness: {http: {path: /health}}}"
+MODELS = ("openai-community/gpt2", "meta-llama/Llama-3.1-70B", "org/model")
+PROD = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: prod}\nspec:\n  models:\n" + "".join(
+    f"  - key: {key}\n    replicas: 1\n    workers: [{{name: main, members: [{{resources: {{gpus: 1}}, {ENGINE}}}]}}]\n"
+    for key in MODELS)
+RUN = "fleetctl-apply-8dd5457ba23d"
+
+
+@pytest.fixture
+def cluster() -> Iterator[ClusterStandIn]:
+    """The nodes of the demo and one more; some replicas run, two applies have ended, and one runs."""
+    stand_in = ClusterStandIn(on_submit=ended)
+    ids = {node.name: stand_in.add_node(node.name, node.gpus, **node.all_labels()) for node in DEMO_NODES}
+    stand_in.add_node("h100-1")
+    for key, number, node in (("openai-community/gpt2", 0, "node-a"), ("openai-community/gpt2", 2, "node-a"),
+                              ("Qwen/Qwen3-235B-A22B", 0, "node-b")):
+        stand_in.add_replica(key, number, ids[node], fleet="prod", gpus=10_000)
+        stand_in.log_files[ids[node], log_name("fleet", key, number, "main", 0, 0)] = "ready\n"
+    stand_in.log_files[ids["node-c"], log_name("fleet", "Qwen/Qwen3-Coder-480B", 0, "main", 0, 1)] = "it has ended\n"
+    for number, job in enumerate((RUN, "fleetctl-apply-e61455000000"), start=1):
+        log = event(0, "version", "fleetctl agent", version="1.0") + summary(1)
+        stand_in.add_job(job, ("SUCCEEDED", log), start_time=number, verb="apply", fleet="prod", create="0").step()
+    stand_in.add_job("fleetctl-apply-1", ("RUNNING", ""), ("SUCCEEDED", log), verb="apply", fleet="prod").step()
+    with serve(stand_in):
+        yield stand_in
+
+
+def ended(request: dict[str, object]) -> list[tuple[str, str]]:
+    """Play the agent: all that is planned becomes ready, what is to be evicted is gone."""
+    if "plan" in request:
+        return all_ready(request)[-1:]
+    return [("SUCCEEDED", event(0, "version", "fleetctl agent", version="1.0") + summary(1, message="it is gone"))]
+
+
+@pytest.fixture(scope="module")
+def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two repositories: a fresh clone, and one of the reader's own."""
+    both = tmp_path_factory.mktemp("repositories")
+    shutil.copytree(ROOT / "fleets", both / "clone" / "fleets")
+    (both / "yours").mkdir()
+    yours(both / "yours")
+    for one in both.iterdir():
+        git(one)
+    return both
+
+
+def yours(folder: Path) -> None:
+    """Write what the pages call yours: a fleet file, a saved snapshot, files of other systems."""
+    sources = ROOT / "tests" / "importers" / "sources"
+    (folder / "fleets").mkdir()
+    (folder / "fleets" / "prod.yaml").write_text(PROD)
+    for name in ("fleet.yaml", "old.yaml", "new.yaml"):
+        (folder / name).write_text(PROD)
+    shutil.copy(ROOT / "fleets" / "research-lab" / "lab.json", folder / "snapshot.json")
+    shutil.copytree(sources / "modelplane-gang", folder / "modelplane")
+    shutil.copytree(sources / "lws-gang", folder / "deployments")
+    shutil.copy(next((sources / "serve-llm").iterdir()), folder / "serve_config.yaml")
+    for file in (*(sources / "the-page").iterdir(), *(sources / "modelplane-gang").iterdir()):
+        shutil.copy(file, folder / file.name)
+
+
+def git(folder: Path) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    for words in (["init", "--quiet", "--initial-branch", "main"], ["add", "."], [*identity, "commit", "-qm", "fleets"],
+                  ["tag", "v1.4"], ["tag", "v1.5"], ["update-ref", "refs/remotes/origin/main", "HEAD"]):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+
+
+@pytest.fixture
+def type_in(cluster: ClusterStandIn, repositories: Path, tmp_path: Path) -> Callable[[str, Command], tuple[int, str]]:
+    """Type a command in "clone" or "yours" and return how it ended and what it said."""
+    shutil.copytree(repositories, tmp_path, dirs_exist_ok=True)
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "FLEETCTL_ADDRESS": cluster.url}
+
+    def run(where: Path, arguments: list[str], stdin: str) -> tuple[int, str, str]:
+        agreed = ["--yes"] if arguments[0] in ("apply", "evict") and "--attach" not in arguments else []
+        done = run_here(*arguments, *agreed, env=env, stdin=stdin, folder=where)
+        return done.returncode, done.stdout, done.stderr
+
+    def typed(where: str, command: Command) -> tuple[int, str]:
+        cluster.jobs = dict(jobs)  # a page may apply one plan twice
+        if "prod.fleetplan" in command.text and not (tmp_path / "yours" / "prod.fleetplan").exists():
+            assert run(tmp_path / "yours", ["plan", "-f", "fleets/prod.yaml", "-o", "prod.fleetplan"], "")[0] == 0
+        return readers[where].type(command)
+
+    jobs = dict(cluster.jobs)
+    readers = {name: Reader(tmp_path / name, cluster.url, run) for name in ("clone", "yours")}
+    return typed
+
+
+@pytest.mark.parametrize("page", dict.fromkeys(block.page for block in BLOCKS))
+def test_what_it_prints_runs_as_printed(page: str, type_in: Callable[[str, Command], tuple[int, str]]) -> None:
+    for block in BLOCKS:
+        for command in block.commands if block.page == page else ():
+            if not NEEDS_RAY.search(command.text):
+                code, said = type_in("yours" if block.is_yours else "clone", command)
+                assert ended_well(command, code), f"$ {command.text}\n(exit code {code})\n{said}"
+                if "--inventory lab.json" in command.text or command.text.startswith("fleetctl diff main"):
+                    assert is_shown(command.output, said), said
+
+
+def test_a_folder_of_fleets_is_one_fleet() -> None:
+    """So that `-f fleets/`, which the pages print everywhere, works in a clone too."""
+    assert run_here("validate", "-f", ROOT / "fleets", env={}).returncode == 0
+    assert CLUSTER in (ROOT / "README.md").read_text()
+
+
+def test_a_mistake_on_a_page_would_be_found(type_in: Callable[[str, Command], tuple[int, str]]) -> None:
+    for text in ("fleetctl plan -f fleets/prod.yaml --no-flag", "fleetctl plan -f fleets/lab.yaml", "make nothing"):
+        code, _ = type_in("yours", Command(text))
+        assert not ended_well(Command(text), code)
+    assert not is_shown(("...", "not there"), "something else")
+    assert sum(len(block.commands) for block in BLOCKS) > 120
