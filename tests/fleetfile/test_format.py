@@ -151,6 +151,19 @@ def test_the_meaning_and_the_comments_stay() -> None:
     ("--- # why\na: 1\n", "--- # why\na: 1\n"),
     ("a:\n    b: 1\n    # inner\n# outer\nc: 2\n", "a:\n  b: 1\n  # inner\n# outer\nc: 2\n"),
     ("just text\n", "just text\n"),
+    ("a: 1\n...\n# the end\n", "a: 1\n# the end\n"),
+    ("a: 1\n# one\n... # two\n# three\n---\nb: 1\n...\n", "a: 1\n# one\n# two\n# three\n---\nb: 1\n"),
+    ("a:   # one\n  [x]   # two\n", "# one\na: [x]   # two\n"),
+    ("a: # one\n  &x # two\n  b: 1\nc: *x\n", "# one\na: &x # two\n  b: 1\nc: *x\n"),
+    ("--- # one\n&x # two\na: 1\n", "--- # one\n&x\n# two\na: 1\n"),
+    ("&x # why\na: 1\n", "&x\n# why\na: 1\n"),
+    ("b: 1\na: |\n    text", "b: 1\na: |-\n    text\n"),
+    ("a: &x >+2 # why\n    text", "a: &x >-2 # why\n    text\n"),
+    ("a: |\n    text\n    ", "a: |\n    text\n"),
+    ("b:\n    a: |+\n\n    c: 1\n", "b:\n  a: |+\n\n  c: 1\n"),
+    ("a: |+\nc: 1\n", "a: |+\nc: 1\n"),
+    ("a: |\n  one\n \nb: 1\n", "a: |\n  one\n\nb: 1\n"),
+    ("\n# nothing yet\n\n", "# nothing yet\n"),
 ])
 def test_layouts(text: str, expected: str) -> None:
     assert formatted(text) == expected
