@@ -44,6 +44,16 @@ def parse_requirement(expression: str) -> Requirement:
     return Requirement(bool(match[1]), frozenset(part.strip() for part in listed.split(",")))
 
 
+def in_one_spelling(selector: Mapping[str, str]) -> dict[str, str]:
+    """Return a selector with every expression spelled in one way: `in(a, b)` for `in( b,a)`, `a` for `in(a)`."""
+    return {key: _one_spelling(parse_requirement(expression)) for key, expression in selector.items()}
+
+
+def _one_spelling(requirement: Requirement) -> str:
+    values = sorted(requirement.values)
+    return ("!" if requirement.negated else "") + (f"in({', '.join(values)})" if len(values) > 1 else values[0])
+
+
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     """Return whether `labels` satisfy every key of `selector`; an empty selector matches every node."""
     for key, expression in selector.items():  # noqa: SIM110  a loop: asked a million times for a large fleet
