@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, WithJsonSchema
 
 from fleetctl.documents.base import refusal
 
 _VALUE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _EXPRESSION = re.compile(rf"(!?)(?:in\(\s*({_VALUE}(?:\s*,\s*{_VALUE})*)\s*\)|({_VALUE}))")
-_KEY = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_KEY = re.compile(rf"(?:[a-z0-9](?:[a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_VALUE}")
 
 SELECTOR_ALLOWED = "v, !v, in(a, b) or !in(a, b)"
 
@@ -76,6 +76,10 @@ def _check_label_key(key: str) -> str:
     return key
 
 
-LabelKey = Annotated[str, AfterValidator(_check_label_key)]
-Expression = Annotated[str, AfterValidator(_check_expression)]
+LabelKey = Annotated[
+    str, AfterValidator(_check_label_key),
+    WithJsonSchema({"type": "string", "pattern": f"^{_KEY.pattern}$"}, mode="validation")]
+Expression = Annotated[
+    str, AfterValidator(_check_expression),
+    WithJsonSchema({"type": "string", "pattern": rf"^\s*{_EXPRESSION.pattern}\s*$"}, mode="validation")]
 Selector = dict[LabelKey, Expression]

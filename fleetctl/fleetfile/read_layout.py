@@ -14,7 +14,7 @@ from fleetctl.fleetfile.layout import Block, Entry, GapLine, Leaf, Page, Unknown
 _PARSER: Any = vars(cyaml)["CParser"]
 _PROPERTIES = re.compile(r"[&!]\S*(?:[ \t]+[&!]\S*)?")
 _DASH = re.compile(r"^ *(-)", re.MULTILINE)
-_DIGIT = re.compile(r"(?:[&!]\S+\s+)*[|>][-+]?[0-9]")
+_DIGIT = re.compile(r"(?:[&!]\S+\s+)*[|>][-+]?([0-9])")
 _CHOMPED = re.compile(r"((?:^|(?<=[ \t]))[|>][0-9]?)[-+]?(?=[0-9]?(?:\s|$))")
 
 
@@ -203,8 +203,10 @@ class _Reader:
             return end - 1 if self.text.endswith("\n", start, end) else end
         lines = body.split("\n")
         first = next((line for line in lines if line.strip(" ")), "")
-        # spaces beyond the indentation are text; a digit in the header says what that is, and may say less
-        indent = 0 if _DIGIT.match(header) else len(first) - len(first.lstrip(" "))
+        # spaces beyond the indentation are text; a digit in the header counts it from the column of the block
+        digit = _DIGIT.match(header)
+        column = self.open[-1].block.column if self.open else -1
+        indent = max(0, column + int(digit[1])) if digit else len(first) - len(first.lstrip(" "))
         while lines and not lines[-1].strip(" ") and len(lines[-1]) <= indent:
             lines.pop()
         return start + len("\n".join([header, *lines]))
