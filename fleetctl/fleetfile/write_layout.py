@@ -16,7 +16,7 @@ def write_layout(pages: list[Page], *, sort: bool) -> str:
     """Return the text of all documents; without `sort` the keys stay in the order they have."""
     lines: list[str] = []
     for number, page in enumerate(pages):
-        lines += page.above
+        lines += _without_last_blanks(page.above) if number else page.above
         if page.explicit or number:
             lines.append("---" + page.note)
         lines += page.header

@@ -164,6 +164,7 @@ def test_the_meaning_and_the_comments_stay() -> None:
     ("a: |+\nc: 1\n", "a: |+\nc: 1\n"),
     ("a: |\n  one\n \nb: 1\n", "a: |\n  one\n\nb: 1\n"),
     ("    a: |2\n\n      # text\n        two\n \n    b: 1\n", "a: |2\n\n  # text\n    two\n\nb: 1\n"),
+    ("a: 1\n... # one\n\n---\nb: 1\n", "a: 1\n# one\n---\nb: 1\n"),
     ("\n\n# nothing yet\n\n", "# nothing yet\n"),
     ("\n\n# one\n---\na: 1\n", "# one\n---\na: 1\n"),
 ])
