@@ -124,6 +124,9 @@ class _Reader:
         self.attach(owner, Leaf(_CHOMPED.sub(r"\1-", text, count=1) if cut else text, literal))
         if isinstance(owner, Entry):
             # comments between a key and a value below it move above the key, the value up to it
+            if literal and owner.note:
+                owner.lead.append(owner.note.strip())
+                owner.note = ""
             owner.lead += self.taken()
         self.noted = owner if isinstance(owner, Entry) and not literal else None
         self.cursor = end
@@ -202,7 +205,7 @@ class _Reader:
         if "+" in header.split("#")[0]:
             return end - 1 if self.text.endswith("\n", start, end) else end
         lines = body.split("\n")
-        first = next((line for line in lines if line.strip(" ")), "")
+        first = next((line for line in lines if line.strip(" ")), max(lines))
         # spaces beyond the indentation are text; a digit in the header counts it from the column of the block
         digit = _DIGIT.match(header)
         column = self.open[-1].block.column if self.open else -1

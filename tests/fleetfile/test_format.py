@@ -165,6 +165,8 @@ def test_the_meaning_and_the_comments_stay() -> None:
     ("a: |\n  one\n \nb: 1\n", "a: |\n  one\n\nb: 1\n"),
     ("    a: |2\n\n      # text\n        two\n \n    b: 1\n", "a: |2\n\n  # text\n    two\n\nb: 1\n"),
     ("a: 1\n... # one\n\n---\nb: 1\n", "a: 1\n# one\n---\nb: 1\n"),
+    ("a: # one\n  |\n  text\n", "# one\na: |\n  text\n"),
+    ("a: |\n \n  \nb: 1\n", "a: |\n\nb: 1\n"),
     ("\n\n# nothing yet\n\n", "# nothing yet\n"),
     ("\n\n# one\n---\na: 1\n", "# one\n---\na: 1\n"),
 ])
