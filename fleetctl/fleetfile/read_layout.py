@@ -127,7 +127,7 @@ class _Reader:
             if literal and owner.note:
                 owner.lead.append(owner.note.strip())
                 owner.note = ""
-            owner.lead += self.taken()
+            owner.lead += [line for line in self.taken() if line]
         self.noted = owner if isinstance(owner, Entry) and not literal else None
         self.cursor = end
 

@@ -167,6 +167,7 @@ def test_the_meaning_and_the_comments_stay() -> None:
     ("a: 1\n... # one\n\n---\nb: 1\n", "a: 1\n# one\n---\nb: 1\n"),
     ("a: # one\n  |\n  text\n", "# one\na: |\n  text\n"),
     ("a: |\n \n  \nb: 1\n", "a: |\n\nb: 1\n"),
+    ("b: 1\n\na:\n\n\n {}\n", "b: 1\n\na: {}\n"),
     ("\n\n# nothing yet\n\n", "# nothing yet\n"),
     ("\n\n# one\n---\na: 1\n", "# one\n---\na: 1\n"),
 ])
