@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-ray test-placement test-thorough lint bench bench-placement chaos schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-ray test-placement test-thorough lint bench bench-placement chaos fuzz-fmt schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -72,6 +72,11 @@ SEED ?= 1
 
 chaos: setup ## faults of every kind on a real Ray, repaired by applies: FAULTS=500 SEED=1 takes about half an hour
 	@$(BIN)/python -m tests.chaos --faults $(FAULTS) --seed $(SEED)
+
+FILES ?= 100000
+
+fuzz-fmt: setup ## mutated fleet files through fmt, judged by another YAML reader: FILES=100000 SEED=1 takes ten minutes
+	@$(BIN)/python -m tests.fleetfile.mutants --count $(FILES) --seed $(SEED)
 
 SEEDS ?= 42-44
 

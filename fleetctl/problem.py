@@ -1,7 +1,7 @@
 """Problems in fleet files: message, place, what is allowed, the nearest spelling.
 
 Codes are stable: an unused one stays reserved. FL001-FL019 reading the text, FL020-FL039 one value or key,
-FL040-FL059 several fields together, FL060-FL079 warnings.
+FL040-FL059 several fields together, from FL060 on warnings.
 """
 
 from __future__ import annotations
@@ -76,6 +76,9 @@ CODES: dict[str, str] = {
     "FL063": "a $(FLEETCTL_...) reference in an environment value, where nothing is expanded",
     "FL064": "a protected model that is not in the fleet",
     "FL065": "a fixed port that replicas on one node cannot share",
+    "FL066": "flags that divide a model over another number of GPUs than its shape has",
+    "FL067": "a gang that may mix types of cards",
+    "FL068": "a variable in an environment value, where nothing is expanded",
     "FL075": "a shape that no model uses",
     "FL076": "a quota that counts no model",
 }

@@ -81,7 +81,7 @@ def _outdated(replicas: list[Replica], seen: Inventory, fleet: ResolvedFleet) ->
     models, dead = {model.key: model for model in fleet.models}, dead_node_ids(seen)
     return [spec_drift(models[replica.model], replica) for replica in replicas
             if replica.model in models and replica.replica_id is not None and is_live(replica, dead)
-            and is_outdated(replica, models[replica.model].spec_hash)]
+            and is_outdated(replica, models[replica.model])]
 
 
 def _report_none(model: str, fleet: ResolvedFleet | None, seen: Inventory, running: set[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored, refusal
@@ -61,6 +61,9 @@ class ExecProbe(Authored):
 
 class Probe(Authored):
     """Exactly one of http, tcp and exec, and how often to try it."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [
+        {"required": [kind], "properties": {kind: {"type": "object"}}} for kind in ("http", "tcp", "exec")]})
 
     http: HttpProbe | None = Field(None, description="healthy when a GET answers 200 to 399")
     tcp: TcpProbe | None = Field(None, description="healthy when the port accepts a connection")

@@ -42,7 +42,9 @@ def _check_shape_name(name: str) -> str:
 
 ShapeName = Annotated[str, AfterValidator(_check_shape_name)]
 ModelKey = Annotated[
-    str, AfterValidator(_check_model_key), Field(description="the model's identity, such as meta-llama/Llama-3.1-8B")
+    str, AfterValidator(_check_model_key),
+    Field(description="the model's identity, such as meta-llama/Llama-3.1-8B",
+          json_schema_extra={"pattern": r"^\S{1,512}$"}),
 ]
 
 

@@ -89,7 +89,10 @@ def _as_part(definition: JsonSchema) -> JsonSchema:
 
 
 def _plain(schema: Any) -> Any:  # noqa: ANN401 (any JSON value)
-    """Drop generated titles, write durations as text, join alternatives, separate references as draft-07 requires."""
+    """Drop generated titles, write durations as text, join alternatives, refuse keys that do not fit a pattern.
+
+    References stand alone, as draft-07 requires.
+    """
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
@@ -97,11 +100,13 @@ def _plain(schema: Any) -> Any:  # noqa: ANN401 (any JSON value)
     plain = {key: _plain(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}
     if "(ms|s|m|h|d)" in str(plain.get("pattern", "")) and isinstance(plain.get("default"), (int, float)):
         plain["default"] = _duration(plain["default"])
-    if "oneOf" in plain:
+    if "oneOf" in plain and "properties" not in plain:
         plain["anyOf"] = plain.pop("oneOf")
     if "anyOf" in plain:
         plain["anyOf"] = [inner for form in plain["anyOf"]
                           for inner in (form["anyOf"] if list(form) == ["anyOf"] else [form])]
+    for pattern, values in plain.pop("patternProperties", {}).items():
+        plain |= {"propertyNames": {"pattern": pattern}, "additionalProperties": values}
     if "$ref" in plain and len(plain) > 1:
         plain = {"allOf": [{"$ref": plain.pop("$ref")}], **plain}
     return plain

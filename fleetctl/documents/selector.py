@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, WithJsonSchema
 
 from fleetctl.documents.base import refusal
 
 _VALUE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _EXPRESSION = re.compile(rf"(!?)(?:in\(\s*({_VALUE}(?:\s*,\s*{_VALUE})*)\s*\)|({_VALUE}))")
-LABEL_KEY = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_VALUE}")
 
 SELECTOR_ALLOWED = "v, !v, in(a, b) or !in(a, b)"
 
@@ -42,6 +42,16 @@ def parse_requirement(expression: str) -> Requirement:
         raise ValueError(f"{expression!r} is not a label selector; allowed: {SELECTOR_ALLOWED}")
     listed = match[2] if match[2] is not None else match[3]
     return Requirement(bool(match[1]), frozenset(part.strip() for part in listed.split(",")))
+
+
+def in_one_spelling(selector: Mapping[str, str]) -> dict[str, str]:
+    """Return a selector with every expression spelled in one way: `in(a, b)` for `in( b,a)`, `a` for `in(a)`."""
+    return {key: _one_spelling(parse_requirement(expression)) for key, expression in selector.items()}
+
+
+def _one_spelling(requirement: Requirement) -> str:
+    values = sorted(requirement.values)
+    return ("!" if requirement.negated else "") + (f"in({', '.join(values)})" if len(values) > 1 else values[0])
 
 
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
@@ -73,7 +83,13 @@ def _check_label_value(value: str) -> str:
     return value
 
 
-LabelKey = Annotated[str, AfterValidator(_check_label_key)]
-LabelValue = Annotated[str, AfterValidator(_check_label_value)]
-Expression = Annotated[str, AfterValidator(_check_expression)]
+LabelKey = Annotated[
+    str, AfterValidator(_check_label_key),
+    WithJsonSchema({"type": "string", "pattern": f"^{LABEL_KEY.pattern}$"}, mode="validation")]
+LabelValue = Annotated[
+    str, AfterValidator(_check_label_value),
+    WithJsonSchema({"type": "string", "pattern": f"^{_VALUE}$"}, mode="validation")]
+Expression = Annotated[
+    str, AfterValidator(_check_expression),
+    WithJsonSchema({"type": "string", "pattern": rf"^\s*{_EXPRESSION.pattern}\s*$"}, mode="validation")]
 Selector = dict[LabelKey, Expression]

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fleetctl.errors import FleetFileError
+from fleetctl.fleetfile.comments import count_comments
 from fleetctl.fleetfile.compose import Composed, compose
-from fleetctl.fleetfile.layout import Page, UnknownLayoutError
+from fleetctl.fleetfile.layout import UnknownLayoutError
 from fleetctl.fleetfile.read_layout import read_layout
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
 from fleetctl.fleetfile.text import SourceText, decode
@@ -59,7 +60,7 @@ def _formatted(text: SourceText, composed: Composed) -> str:
     unix = text.text.replace("\r\n", "\n").replace("\r", "\n")
     meaning = _meaning(composed)
     try:
-        comments = _comments(read_layout(unix))
+        comments = count_comments(unix)
         # an anchor may have to stay above its alias, so the second attempt keeps the order of keys
         for sort in (True, False):
             after = write_layout(read_layout(unix), sort=sort)
@@ -73,16 +74,12 @@ def _formatted(text: SourceText, composed: Composed) -> str:
 
 def _is_sound(after: str, meaning: list[str], comments: Counter[str]) -> bool:
     composed = compose(SourceText("", after, (0,)))
-    return not composed.problems and _meaning(composed) == meaning and _comments(read_layout(after)) == comments
+    return not composed.problems and _meaning(composed) == meaning and count_comments(after) == comments
 
 
 def _meaning(composed: Composed) -> list[str]:
     # in JSON text true, 1 and 1.0 differ; for Python's == they are equal
     return [json.dumps(document.value, sort_keys=True) for document in composed.documents]
-
-
-def _comments(pages: list[Page]) -> Counter[str]:
-    return Counter(comment for page in pages for comment in page.comments() if comment)
 
 
 def _refusal(text: SourceText, offset: int) -> Problem:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Callable
 
 from fleetctl.documents.quantity import parse_bytes, parse_duration
 from fleetctl.documents.selector import parse_requirement
+from fleetctl.fleetfile.plain_text import is_text_to_all
 
+MOST_WORDS = 200
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_./$()=-]+")
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 _UNIT_WORDS = {
     "": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s",
@@ -62,6 +67,16 @@ def selector_meant(text: str) -> str | None:
 def dns_label_meant(text: str) -> str | None:
     """Return a DNS label like `text`: lower case, hyphens, at most 63 characters."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:63].strip("-") or None
+
+
+def words_meant(text: str) -> str | None:
+    """Return the list of the words of a command line."""
+    try:
+        words = shlex.split(text) if len(text) <= MOST_WORDS else []
+    except ValueError:
+        return None
+    shown = [word if _PLAIN_WORD.fullmatch(word) and is_text_to_all(word) else json.dumps(word) for word in words]
+    return f"[{', '.join(shown)}]" if shown else None
 
 
 def bool_meant(text: str) -> str | None:

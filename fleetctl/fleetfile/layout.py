@@ -7,7 +7,6 @@ comment behind it too; comments at the end of a block, indented like it, belong 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -63,12 +62,6 @@ class Page:
     root: Leaf | Block = field(default_factory=lambda: Leaf(""))
     tail: list[str] = field(default_factory=list)
 
-    def comments(self) -> Iterator[str]:
-        """Yield all comments outside of leaves, in no particular order."""
-        for line in (*self.above, self.note, *self.header, *self.tail):
-            yield line.strip()
-        yield from _comments(self.root)
-
 
 @dataclass(frozen=True, slots=True)
 class GapLine:
@@ -110,12 +103,3 @@ def _matched(line: str, offset: int) -> re.Match[str]:
     if match is None:
         raise UnknownLayoutError(offset)
     return match
-
-
-def _comments(value: Leaf | Block) -> Iterator[str]:
-    if isinstance(value, Block):
-        yield from value.tail
-        for entry in value.entries:
-            yield from entry.lead
-            yield entry.note.strip()
-            yield from _comments(entry.value)

@@ -19,6 +19,7 @@ MAX_SHOWN = 60
 _ITEMS = {"models": "a model", "workers": "a worker group", "members": "a member"}
 _NAMED_BY = {"models": "key", "workers": "name"}
 _BOUNDS = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
+_WORDS = ("command", "args")
 _EXPECTED = re.compile(r"'([^']*)'")
 _TWO_FORMS: dict[Path, str] = {
     ("spread",): "a label key, or a mapping with label and maxPerValue",
@@ -225,7 +226,7 @@ _EXPECTATIONS: dict[str, Callable[[Finding], tuple[str, str | None]]] = {
     "bool_type": lambda finding: ("true or false", guess.bool_meant(finding.raw)),
     "int_type": _expect_integer,
     "int_from_float": _expect_integer,
-    "list_type": lambda _: ("a list", None),
+    "list_type": lambda finding: ("a list", guess.words_meant(finding.raw) if finding.name in _WORDS else None),
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _expect_mapping),
 }
 

@@ -14,6 +14,8 @@ from fleetctl.fleetfile.layout import Block, Entry, GapLine, Leaf, Page, Unknown
 _PARSER: Any = vars(cyaml)["CParser"]
 _PROPERTIES = re.compile(r"[&!]\S*(?:[ \t]+[&!]\S*)?")
 _DASH = re.compile(r"^ *(-)", re.MULTILINE)
+_DIGIT = re.compile(r"(?:[&!]\S+\s+)*[|>][-+]?([0-9])")
+_CHOMPED = re.compile(r"((?:^|(?<=[ \t]))[|>][0-9]?)[-+]?(?=[0-9]?(?:\s|$))")
 
 
 def read_layout(text: str) -> list[Page]:
@@ -56,6 +58,11 @@ class _Reader:
             self.begin_page(start, end, explicit=bool(event.explicit))
         elif isinstance(event, yaml.DocumentEndEvent):
             self.end_page(start, end, explicit=bool(event.explicit))
+        elif isinstance(event, yaml.StreamEndEvent):
+            self.gap(len(self.text))
+            # a text of nothing but comments is kept as a page without a value
+            self.pages = self.pages or [Page()]
+            self.pages[-1].tail += self.taken()
         elif isinstance(event, yaml.CollectionStartEvent) and (self.flow_depth or event.flow_style):
             self.flow_start = self.flow_start if self.flow_depth else start
             self.flow_depth += 1
@@ -93,7 +100,7 @@ class _Reader:
         if event.anchor or event.tag:
             properties = cast("re.Match[str]", _PROPERTIES.match(self.text, start))
             block.properties, block.column, self.cursor = properties[0], -1, properties.end()
-            self.noted = owner
+            self.noted = owner if isinstance(owner, Entry) else None
         self.attach(owner, block)
         self.open.append(_Open(block))
 
@@ -104,15 +111,23 @@ class _Reader:
             parent.keyed = self.begin_entry(Entry(self.text[start:end], name), start)
             self.cursor = end
             return
-        literal = isinstance(event, yaml.ScalarEvent) and event.style in ("|", ">")
-        self.leaf(start, self.literal_end(start, end) if literal else end, literal=literal)
+        if isinstance(event, yaml.ScalarEvent) and event.style in ("|", ">"):
+            self.leaf(start, self.literal_end(start, end), literal=True, cut=event.value[-1:] not in ("", "\n"))
+        else:
+            self.leaf(start, end)
 
-    def leaf(self, start: int, end: int, *, literal: bool = False) -> None:
+    def leaf(self, start: int, end: int, *, literal: bool = False, cut: bool = False) -> None:
+        """Take a leaf; `cut` = a block scalar whose value does not end with a line."""
         owner = self.begin_value(start)
-        self.attach(owner, Leaf(self.text[start:end], literal))
+        text = self.text[start:end]
+        # at the end of a file without a last line end, `|` means `|-`, which is all the same once there is one
+        self.attach(owner, Leaf(_CHOMPED.sub(r"\1-", text, count=1) if cut else text, literal))
         if isinstance(owner, Entry):
             # comments between a key and a value below it move above the key, the value up to it
-            owner.lead += self.taken()
+            if literal and owner.note:
+                owner.lead.append(owner.note.strip())
+                owner.note = ""
+            owner.lead += [line for line in self.taken() if line]
         self.noted = owner if isinstance(owner, Entry) and not literal else None
         self.cursor = end
 
@@ -153,6 +168,8 @@ class _Reader:
         """Take the text up to `until`: a comment that ends the line read last, and the lines after it."""
         note, lines = split_gap(self.text[self.cursor : until], self.cursor)
         if note and self.noted is not None:
+            if isinstance(self.noted, Entry) and self.noted.note:
+                self.noted.lead.append(self.noted.note.strip())
             self.noted.note = note
         elif note:
             self.pending.append(GapLine(0, note.strip()))
@@ -186,8 +203,16 @@ class _Reader:
         """Return where a block scalar's text ends: blank lines after it are its own only where it keeps them (`+`)."""
         header, _, body = self.text[start:end].partition("\n")
         if "+" in header.split("#")[0]:
-            return end - 1 if body.endswith("\n") else end
-        return start + len(header) + len(body.rstrip("\n")) + (1 if body.strip("\n") else 0)
+            return end - 1 if self.text.endswith("\n", start, end) else end
+        lines = body.split("\n")
+        first = next((line for line in lines if line.strip(" ")), max(lines))
+        # spaces beyond the indentation are text; a digit in the header counts it from the column of the block
+        digit = _DIGIT.match(header)
+        column = self.open[-1].block.column if self.open else -1
+        indent = max(0, column + int(digit[1])) if digit else len(first) - len(first.lstrip(" "))
+        while lines and not lines[-1].strip(" ") and len(lines[-1]) <= indent:
+            lines.pop()
+        return start + len("\n".join([header, *lines]))
 
     def column(self, offset: int) -> int:
         return offset - self.text.rfind("\n", 0, offset) - 1

@@ -11,6 +11,7 @@ from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.fleet import Cluster, FleetDocument, Model, ModelDefaults, Placement, Policy, WorkerGroup
 from fleetctl.documents.plan import FleetSource
 from fleetctl.documents.position import Position
+from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
@@ -46,13 +47,22 @@ def spec_document(model: ResolvedModel) -> dict[str, Any]:
 
 
 def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[str, Any]:
-    """Return the shape with only the keys the user set: the spec hash covers these, and `import` writes them back."""
-    return {"workers": [_as_set(group) for group in workers], "placement": _as_set(placement)}
+    """Return what the user set, in one spelling: the spec hash covers this, and `import` writes it back.
+
+    A value that is our default is not in it, so no default of these fields may ever change.
+    """
+    return {"workers": [_as_meant(group) for group in workers],
+            "placement": placement.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)}
 
 
 def hash_of_shape(as_set: Mapping[str, Any]) -> str:
-    """Return the spec hash of a `shape_as_set`: our own defaults are not in it, so an upgrade changes no hash."""
+    """Return the spec hash of a `shape_as_set`."""
     return sha256_hex(canonical_json(as_set))[:SPEC_HASH_DIGITS]
+
+
+def former_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str:
+    """Return the spec hash of an earlier fleetctl, over the shape as it is spelled."""
+    return hash_of_shape({"workers": [_as_spelled(group) for group in workers], "placement": _as_spelled(placement)})
 
 
 def merged(defaults: _Settings, own: _Settings) -> _Settings:
@@ -73,6 +83,7 @@ def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> R
         spec_hash=hash_of_shape(shape_as_set(model.workers, placement)), source=source,
         serving=model.serving,
         labels=model.labels,
+        former_hash=former_hash(model.workers, placement),
     )
 
 
@@ -80,7 +91,17 @@ def _full(model: BaseModel) -> dict[str, Any]:
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def _as_set(model: BaseModel) -> dict[str, Any]:
+def _as_meant(group: WorkerGroup) -> dict[str, Any]:
+    shape = group.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
+    for member in shape["members"]:
+        if member.get("count") == 1:
+            del member["count"]
+        if "nodeSelector" in member:
+            member["nodeSelector"] = in_one_spelling(member["nodeSelector"])
+    return shape
+
+
+def _as_spelled(model: BaseModel) -> dict[str, Any]:
     return model.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
 
 

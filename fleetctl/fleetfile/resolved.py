@@ -12,7 +12,10 @@ from fleetctl.documents.position import Position
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """One model with defaults merged. `spec_hash` covers workers and placement as the user set them."""
+    """One model with defaults merged. `spec_hash` covers what workers and placement mean.
+
+    `former_hash` = the hash that an earlier fleetctl made of them as they are spelled, which replicas may still carry.
+    """
 
     key: str
     replicas: int
@@ -26,6 +29,11 @@ class ResolvedModel:
     source: Position
     serving: Serving = field(default_factory=Serving)
     labels: Mapping[str, str] = field(default_factory=dict)
+    former_hash: str = ""
+
+    def has_spec(self, spec_hash: str | None) -> bool:
+        """Return whether a replica with this hash was started with the spec of this model."""
+        return spec_hash in (self.spec_hash, self.former_hash)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from typing import get_args
 
-from fleetctl.documents.fleet import Role
+from fleetctl.documents.fleet import Member, Resources, Role
+from fleetctl.fleetfile.keys import keys_of
 from fleetctl.fleetfile.nodes import Value
 from fleetctl.fleetfile.raw import Raw
 from fleetctl.problem import Problem
@@ -17,6 +18,7 @@ from fleetctl.problem import Problem
 MAX_MEMBERS_PER_REPLICA = 256
 """A replica's actor carries all its planned members, about 240 bytes each, in one variable of its environment, where
 Linux takes no string of more than 128 KiB."""
+_RESOURCES = frozenset(keys_of(Resources))
 _CLAIMS = ("gpus", "vram", "cpus")
 
 
@@ -75,11 +77,9 @@ def _not_alone(member: Raw, in_gang: bool) -> Problem:
 
 
 def _claims_something(member: Raw) -> bool:
-    resources = member.get("resources")
-    if resources is None:
-        return False
-    if not isinstance(resources, dict):
-        return True  # reported by its type; a guess about its meaning would be noise
+    resources = member.value.get("resources", {})
+    if not isinstance(resources, dict) or not {*member.value} <= {*keys_of(Member)} or not {*resources} <= _RESOURCES:
+        return True  # reported as what it is; a guess about its meaning would be noise
     return any(_is_positive(resources.get(claim, 0)) for claim in _CLAIMS)
 
 

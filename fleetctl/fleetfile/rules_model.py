@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.documents.nearest import nearest
+from fleetctl.fleetfile.flags import fixed_port
 from fleetctl.fleetfile.raw import Raw, repeated
+from fleetctl.fleetfile.rules_cards import check_cards
 from fleetctl.fleetfile.rules_group import (
     MAX_MEMBERS_PER_REPLICA,
     check_group,
@@ -31,6 +33,7 @@ def check_model(model: Raw) -> Iterator[Problem]:
             yield from check_references(member)
             yield from _unused_probes(member)
             yield from _fixed_ports(model, group, member)
+        yield from check_cards(model, group)
     yield from _size(model, groups)
     yield from _serving(model, groups)
     yield from _placement(model, groups)
@@ -83,14 +86,16 @@ def _unused_probes(member: Raw) -> Iterator[Problem]:
 
 
 def _fixed_ports(model: Raw, group: Raw, member: Raw) -> Iterator[Problem]:
-    """Warn about a probe with a port that is the same for every replica: two of them may share a node."""
+    """Warn about a port that is the same for every replica, of a probe or else of a flag: two may share a node."""
     if max(whole(model.get("replicas")), whole(group.get("copies"))) < 2:
         return
-    for kind in ("readiness", "liveness"):
-        for way in ("http", "tcp"):
-            probe = member.child("engine").child(kind).child(way)
-            if isinstance(port := probe.get("port"), int) and 0 < port < 65536:
-                yield probe.problem("FL065", f"of two replicas on one node only one can have port {port}; the other "
-                                             "fails with PORT_IN_USE", key="port",
-                                    allowed="no port here and $(FLEETCTL_PORT) for the engine, or one replica a node "
-                                            "(maxReplicasPerModel: 1)")
+    engine = member.child("engine")
+    probes = [engine.child(kind).child(way) for kind in ("readiness", "liveness") for way in ("http", "tcp")]
+    ports = [(port, (*probe.path, "port")) for probe in probes
+             if isinstance(port := probe.get("port"), int) and 0 < port < 65536]
+    flag = fixed_port(engine)
+    for port, path in ports or ([flag] if flag else []):
+        yield member.document.problem(
+            "FL065", path, f"of two replicas on one node only one can have port {port}; the other fails",
+            allowed="no port in the probe and $(FLEETCTL_PORT) for the engine, or one replica a node "
+                    "(maxReplicasPerModel: 1)")

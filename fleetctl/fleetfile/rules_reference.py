@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
+from fleetctl.fleetfile.flags import command_line
 from fleetctl.fleetfile.raw import Raw
 from fleetctl.problem import Problem
 
@@ -24,6 +25,7 @@ INJECTED: dict[str, str] = {
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 _SHELL_VARIABLE = re.compile(r"\$\{?(FLEETCTL_[A-Z_]+)\}?")
+_WHOLE_VARIABLE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\}|\([A-Z_][A-Z0-9_]*\))")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "env"})
 
 
@@ -38,8 +40,18 @@ def check_references(member: Raw) -> Iterator[Problem]:
             elif path[-2] == "env":
                 yield member.document.problem("FL063", path, f"$({name}) stays as it is in an environment value",
                                               allowed="command and args; the engine has the variable anyway")
+    yield from _variables_as_values(engine.child("env"))
     if not _has_shell(engine):
         yield from _shell_variables(engine)
+
+
+def _variables_as_values(environment: Raw) -> Iterator[Problem]:
+    """Yield values that are nothing but a variable; of another name than their own it is not shown, as of any value."""
+    for name, value in environment.value.items():
+        if isinstance(value, str) and _WHOLE_VARIABLE.fullmatch(value) and "FLEETCTL" not in value:
+            suggestion = f"{{fromNode: {name}}}" if value.strip("${()}") == name else None
+            yield environment.problem("FL068", f"the value of {name} looks like a variable, and is passed as it is",
+                                      key=name, allowed="text, or {fromNode: NAME}", suggestion=suggestion)
 
 
 def references(text: str) -> Iterator[str]:
@@ -56,29 +68,21 @@ def _meant(name: str) -> str | None:
 
 
 def _texts(engine: Raw) -> Iterator[tuple[Path, str]]:
-    yield from _command_line(engine)
+    yield from command_line(engine)
     for probe in ("readiness", "liveness"):
-        yield from _command_line(engine.child(probe).child("exec"))
+        yield from command_line(engine.child(probe).child("exec"))
     environment = engine.child("env")
     for name, value in environment.value.items():
         if isinstance(value, str):
             yield (*environment.path, name), value
 
 
-def _command_line(owner: Raw) -> Iterator[tuple[Path, str]]:
-    for key in ("command", "args"):
-        value = owner.get(key)
-        for number, item in enumerate(value if isinstance(value, list) else ()):
-            if isinstance(item, str):
-                yield (*owner.path, key, number), item
-
-
 def _has_shell(engine: Raw) -> bool:
-    return any(item.rsplit("/", 1)[-1] in _SHELLS for _, item in _command_line(engine))
+    return any(item.rsplit("/", 1)[-1] in _SHELLS for _, item in command_line(engine))
 
 
 def _shell_variables(engine: Raw) -> Iterator[Problem]:
-    for path, item in _command_line(engine):
+    for path, item in command_line(engine):
         match = _SHELL_VARIABLE.search(item)
         if match is not None:
             yield engine.document.problem("FL062", path, f"{match[0]} is for a shell, and no shell is started here",

@@ -16,10 +16,10 @@ def write_layout(pages: list[Page], *, sort: bool) -> str:
     """Return the text of all documents; without `sort` the keys stay in the order they have."""
     lines: list[str] = []
     for number, page in enumerate(pages):
-        lines += page.above
+        lines += _without_last_blanks(page.above) if number else page.above
         if page.explicit or number:
             lines.append("---" + page.note)
-        lines += page.header if lines else _without_first_blanks(page.header)
+        lines += page.header
         if isinstance(page.root, Block):
             if sort:
                 _sort(page.root, ())
@@ -28,7 +28,7 @@ def write_layout(pages: list[Page], *, sort: bool) -> str:
         elif page.root.text:
             lines += page.root.text.split("\n")
         lines += _without_last_blanks(page.tail)
-    return "\n".join(lines) + "\n"
+    return "\n".join(_without_first_blanks(lines)) + "\n"
 
 
 def _sort(block: Block, path: Path) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from fleetctl.collector import collector_paused
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.loading import load_document
+from fleetctl.documents.quantity import SHARE
 from fleetctl.errors import DocumentError
+from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import read_dashboard
 from fleetctl.inventory.sums import AgentView
@@ -71,7 +73,11 @@ def load_snapshot(path: str, *, stdin: Callable[[], bytes] | None = None) -> Inv
         raise DocumentError(f"{where} is not UTF-8 text (byte {error.start})") from None
     inventory = load_document(text, Inventory, where=where)
     _check_nodes(inventory, where)
-    return inventory
+    # one that was read from a cluster and saved has these already
+    found = [warning for warning in card_warnings([
+        (node.name, round(node.resources.total.gpu * SHARE), node.gpus) for node in inventory.nodes
+        if node.gpus and node.state != "DEAD"]) if warning not in inventory.warnings]
+    return inventory.model_copy(update={"warnings": [*inventory.warnings, *found]}) if found else inventory
 
 
 def _file_bytes(path: str) -> bytes:

@@ -46,7 +46,7 @@ def _of_model(
     seats = _seats(model, allowed_by)
     for replica in live:
         number = replica.replica_id or 0
-        if is_outdated(replica, model.spec_hash):
+        if is_outdated(replica, model):
             yield spec_drift(model, replica)
         moved = _left_selector(seats, replica, nodes)
         if moved:

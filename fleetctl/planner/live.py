@@ -16,6 +16,7 @@ from fleetctl.documents.inventory import (
     is_lost,
 )
 from fleetctl.documents.plan import Lost, Unmanaged
+from fleetctl.fleetfile.resolved import ResolvedModel
 
 
 @dataclass(slots=True)
@@ -39,9 +40,9 @@ class ModelState:
         """The number of the restart each live replica that is restarting is in."""
         return [max(1, replica.restarts) for replica in self.live if replica.state == "RESTARTING"]
 
-    def outdated(self, spec_hash: str) -> int:
+    def outdated(self, model: ResolvedModel) -> int:
         """Return how many live replicas were started with another spec than the file's."""
-        return sum(is_outdated(replica, spec_hash) for replica in self.live)
+        return sum(is_outdated(replica, model) for replica in self.live)
 
     @property
     def highest_id(self) -> int:
@@ -102,9 +103,9 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
     return state
 
 
-def is_outdated(replica: Replica, spec_hash: str) -> bool:
+def is_outdated(replica: Replica, model: ResolvedModel) -> bool:
     """Return whether a replica is known to have been started with another spec than the file's."""
-    return replica.spec_hash is not None and replica.spec_hash != spec_hash
+    return replica.spec_hash is not None and not model.has_spec(replica.spec_hash)
 
 
 def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:

@@ -15,8 +15,8 @@ def model_row(
     """Return the row of one model; `left_out` = why flags keep it out of this plan."""
     row = ModelRow(
         key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
-        restarting=len(state.restarts), current=sum(replica.spec_hash == model.spec_hash for replica in state.live),
-        outdated=state.outdated(model.spec_hash), create=create, blocked=blocked.replicas if blocked else 0,
+        restarting=len(state.restarts), current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
+        outdated=state.outdated(model), create=create, blocked=blocked.replicas if blocked else 0,
         surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s, reason="-",
         labels=dict(model.labels), source=model.source,
     )

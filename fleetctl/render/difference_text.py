@@ -11,7 +11,7 @@ from fleetctl.documents.difference import Difference, Effect, FleetDiff, Revisio
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of, format_share
-from fleetctl.review.model_effect import REORDERED, SAME_MEANING
+from fleetctl.review.model_effect import REORDERED
 
 EFFECTS: dict[Effect, str] = {
     "additive": "more may be created",
@@ -59,8 +59,6 @@ def values_of(difference: Difference) -> tuple[str, str]:
 
 def change_text(difference: Difference) -> str:
     """Return one difference on one line: `workers.main.members[0].engine.args: --a -> --b`."""
-    if difference.message == SAME_MEANING:
-        return f"{difference.path}: written in another way, which means the same"
     old, new = values_of(difference)
     return f"{difference.path}: {old} -> {new}{' (only the order)' if difference.message == REORDERED else ''}"
 

@@ -13,7 +13,7 @@ from fleetctl.documents.position import path_text
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.review.format_value import format_value
 from fleetctl.review.meaning import Keyed, Steps, at, full_meaning, meaning, members_by_name
-from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, SAME_MEANING, model_effect
+from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, model_effect
 from fleetctl.review.nested_diff import changed_ways
 from fleetctl.review.source_view import ModelView
 
@@ -58,12 +58,9 @@ class _Pair:
     def difference(self, way: Steps) -> Difference:
         before, after = (at(side, way) for side in self.full)
         old, new = self.old.value(way), self.new.value(way)
-        if before == after:
-            effect, message = "drift", SAME_MEANING
-        else:
-            old = masked(format_value(before, way), way) if old is None else old
-            new = masked(format_value(after, way), way) if new is None else new
-            effect, message = model_effect(way, before, after)
+        old = masked(format_value(before, way), way) if old is None else old
+        new = masked(format_value(after, way), way) if new is None else new
+        effect, message = model_effect(way, before, after)
         if old == new == MASK:
             message = HIDDEN_CHANGED
         item = _first_other_item(old, new)

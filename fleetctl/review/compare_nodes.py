@@ -9,10 +9,11 @@ from typing import Any
 
 from fleetctl.documents.difference import Difference, Effect
 from fleetctl.documents.position import path_text
+from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.policies import ONE_EACH, UNCAPPED
 from fleetctl.review.format_value import format_value
-from fleetctl.review.meaning import Steps, selector_meaning
+from fleetctl.review.meaning import Steps
 from fleetctl.review.source_view import WrittenFleet
 
 _CAP, _RESERVE, _GPU_MEMORY, _CORDON = _SETTINGS = (
@@ -78,7 +79,7 @@ def _entries(written: WrittenFleet) -> dict[_Key, _Entry]:
     seen: Counter[str] = Counter()
     found = {}
     for number, policy in enumerate(written.fleet.policies):
-        selector = ", ".join(f"{key}={text}" for key, text in selector_meaning(policy.selector).items())
+        selector = ", ".join(f"{key}={text}" for key, text in sorted(in_one_spelling(policy.selector).items()))
         settings: dict[Steps, Setting] = {
             _CAP: policy.max_replicas_per_model, _RESERVE: policy.reserve.vram if policy.reserve else None,
             _GPU_MEMORY: policy.gpu_memory, _CORDON: policy.cordon}

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fleetctl.documents.fleet import WorkerGroup
-from fleetctl.documents.selector import parse_requirement
 from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedModel
 
@@ -33,13 +32,8 @@ def meaning(model: ResolvedModel) -> Keyed:
 
 
 def full_meaning(model: ResolvedModel) -> Keyed:
-    """Return a model with our own defaults filled in as well: models with equal full meaning do the same."""
-    full = _shape(model, spec_document(model))
-    for group in model.workers:
-        for name, index in members_by_name(group).items():
-            selector = selector_meaning(group.members[index].node_selector)
-            full["workers"][group.name]["members"][name]["nodeSelector"] = selector
-    return {**_lifecycle(model), **full}
+    """Return a model with our own defaults filled in as well, for a value that only one side has set."""
+    return {**_lifecycle(model), **_shape(model, spec_document(model))}
 
 
 def at(keyed: Keyed, steps: Steps) -> Any:  # noqa: ANN401  any value
@@ -48,11 +42,6 @@ def at(keyed: Keyed, steps: Steps) -> Any:  # noqa: ANN401  any value
     for step in steps:
         value = value.get(step, ABSENT) if isinstance(value, dict) else ABSENT
     return value
-
-
-def selector_meaning(selector: Mapping[str, str]) -> dict[str, str]:
-    """Return a selector with every requirement spelled in one way."""
-    return {key: _requirement(text) for key, text in sorted(selector.items())}
 
 
 def members_by_name(group: WorkerGroup) -> dict[str, int]:
@@ -66,13 +55,6 @@ def member_names(roles: Iterable[str]) -> Iterator[str]:
     for role in roles:
         seen[role] += 1
         yield role if seen[role] == 1 else f"{role} {seen[role]}"
-
-
-def _requirement(text: str) -> str:
-    parsed = parse_requirement(text)
-    values = sorted(parsed.values)
-    listed = f"in({', '.join(values)})" if len(values) > 1 else values[0]
-    return f"!{listed}" if parsed.negated else listed
 
 
 def _lifecycle(model: ResolvedModel) -> Keyed:

@@ -6,7 +6,6 @@ from fleetctl.documents.difference import Effect
 from fleetctl.documents.quantity import count_of
 from fleetctl.review.meaning import SPEC_KEYS, Steps
 
-SAME_MEANING = "means the same, but changes the spec hash: running replicas are kept and reported as drift"
 REORDERED = "the same in another order, but this changes the spec hash: running replicas are kept and reported as drift"
 HIDDEN_CHANGED = "the value is another one and is not shown; running replicas keep the old one, new ones get this"
 _DRIFT = "running replicas keep the old spec and are reported as drift; new ones get this"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from fleetctl.documents.difference import Difference
 from fleetctl.documents.fleet import Placement, WorkerGroup
 from fleetctl.documents.mask import MASK
-from fleetctl.fleetfile.resolve import hash_of_shape, shape_as_set
+from fleetctl.fleetfile.resolve import former_hash, hash_of_shape, shape_as_set
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.importers.authored import authored_workers
 from fleetctl.review.compare_model import model_differences
@@ -40,7 +40,8 @@ def changed_since(shape: Mapping[str, Any], spec_hash: str, model: ResolvedModel
         return None
     was = hash_of_shape(shape_as_set(workers, placement))
     old = replace(model, workers=workers, placement=placement, spec_hash=was)
-    return Since(list(model_differences(ModelView(old), ModelView(model))), hidden=was != spec_hash)
+    hidden = spec_hash not in (was, former_hash(workers, placement))
+    return Since(list(model_differences(ModelView(old), ModelView(model))), hidden)
 
 
 def _unmasked(group: dict[str, Any], model: ResolvedModel) -> dict[str, Any]:

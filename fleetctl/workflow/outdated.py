@@ -17,6 +17,7 @@ from fleetctl.render.difference_text import change_text
 from fleetctl.review.running import changed_since
 
 NOT_RECORDED = "what it was started with is no longer recorded"
+SAME = "written in another way, which means the same"
 HIDDEN_ALONE = "engine.env: a value is different (values are not recorded)"
 HIDDEN_BESIDE = "engine.env: values may be different, too (they are not recorded)"
 
@@ -49,4 +50,4 @@ def _words(recorded: Recorded | None, model: ResolvedModel) -> list[str]:
         return [NOT_RECORDED]
     words = [change_text(difference) for difference in since.differences]
     hidden = [HIDDEN_BESIDE if words else HIDDEN_ALONE] if since.hidden else []
-    return [*words, *hidden]
+    return [*words, *hidden] or [SAME]

@@ -13,6 +13,7 @@ from fleetctl.apply.record import apply_record
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import load_fleet
+from fleetctl.fleetfile.resolve import hash_of_shape
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 
@@ -72,6 +73,29 @@ def test_a_plan_says_what_differs_in_the_words_of_diff_and_the_way_on(cli, clust
     assert shown.out.splitlines()[-1] == (
         "Plan: 0 to create, 0 blocked, 0 held, 2 outdated, 0 to remove (fleetctl never removes)")
     assert cluster.writes() == []
+
+
+def test_of_what_an_older_release_started_the_same_spelling_is_current_and_another_one_means_the_same(
+    cli, cluster: ClusterStandIn, file: Path
+) -> None:
+    engine = {"command": ["serve"], "args": ["--len", "8192"]}
+    member = {"resources": {"gpus": 10_000}, "nodeSelector": {"pool": "in(l4,a100)"}, "engine": engine}
+    shape = {"workers": [{"name": "main", "copies": 1, "members": [member]}], "placement": {}}
+    spelled = FLEET.replace("name: main", "name: main\n      copies: 1").replace(
+        "gpus: 1}", 'gpus: 1}, nodeSelector: {pool: "in(l4,a100)"}')
+    former = hash_of_shape(shape)
+    assert former != hash_of(spelled)
+    running(cluster, former, hash_of(spelled))
+    recorded(cluster, FLEET, shapes={former: shape}, models=[
+        {"key": "org/one", "specHash": former, "wanted": 2,
+         "lifecycle": {"startupTimeout": 1, "schedulingTimeout": 1, "restartMax": 1, "restartBackoff": 1}}])
+    file.write_text(spelled)
+    assert "nothing to do: 2 of 2 live" in " ".join(cli("plan", "-f", file).out.split())
+    assert "utdated" not in cli("status", "-f", file).out
+    file.write_text(spelled.replace("in(l4,a100)", "in(a100, l4)"))
+    shown = " ".join(cli("plan", "-f", file).out.split())
+    assert "2 of 2 live, 1 outdated" in shown
+    assert "written in another way, which means the same" in shown
 
 
 def test_what_was_looked_up_is_in_what_is_shown_and_not_in_what_is_saved(

@@ -12,6 +12,7 @@ import yaml
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.schemas import json_schema, schema_names, schema_text
+from fleetctl.fleetfile.load import load_fleet
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / "schemas"
@@ -21,6 +22,11 @@ def fleet(**model: Any) -> dict[str, Any]:
     group = {"name": "main", "members": [{"resources": {"gpus": 1, "vram": "16Gi"}, "engine": {"command": ["a"]}}]}
     models = [{"key": "m", "replicas": 1, "workers": [group], **model}]
     return {"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "lab"}, "spec": {"models": models}}
+
+
+def of(**member: Any) -> dict[str, Any]:
+    members = [{"resources": {"gpus": 1}, "engine": {"command": ["a"]}, **member}]
+    return {"workers": [{"name": "main", "members": members}]}
 
 
 def errors(name: str, document: Any) -> list[str]:
@@ -91,18 +97,28 @@ def test_the_inventory_schema_requires_what_the_model_requires() -> None:
 
 @pytest.mark.parametrize("model", [
     {}, {"startupTimeout": "1h30m", "restart": {"max": 0, "backoff": "500ms"}}, {"priority": -5},
-    {"placement": {"sameLabel": "rack", "ranksPerNode": 2, "spread": None}},
+    {"placement": {"sameLabel": "rack", "ranksPerNode": 2, "spread": None}}, {"key": "org/a:b#{c}"},
+    of(nodeSelector={"ray.io/accelerator-type": " !in( L4,A10G) ", "zone": "a.b"}),
+    of(engine={"command": ["a"], "readiness": {"http": {}, "tcp": None, "period": "2s"}, "liveness": None}),
 ])
 def test_sound_fleets_pass(model: dict[str, Any]) -> None:
     assert errors("fleet", fleet(**model)) == []
+    load_fleet(["-"], stdin=json.dumps(fleet(**model)).encode)
 
 
 @pytest.mark.parametrize("model", [
     {"replica": 1}, {"replicas": -1}, {"replicas": "1"}, {"startupTimeout": 30}, {"startupTimeout": "soon"},
-    {"workers": []}, {"restart": {"backoff": 10}},
+    {"workers": []}, {"restart": {"backoff": 10}}, {"key": "a b"}, {"placement": {"sameLabel": "a b"}},
+    of(nodeSelector={"zone": "a|b"}), of(nodeSelector={"a b": "c"}), of(nodeSelector={"Zone.io/x": "c"}),
+    of(engine={"command": ["a"], "readiness": {}}),
+    of(engine={"command": ["a"], "readiness": {"http": {}, "tcp": {}}}),
 ])
 def test_broken_fleets_do_not(model: dict[str, Any]) -> None:
     assert errors("fleet", fleet(**model)) != []
+
+
+def test_an_overlay_may_change_no_more_than_the_period_of_a_probe() -> None:
+    assert errors("fleet-part", fleet(**of(engine={"readiness": {"period": "2s"}}))) == []
 
 
 def test_defaults_in_the_schema_are_values_it_allows() -> None:

@@ -35,6 +35,14 @@ def test_a_selector_cut_off_by_a_flow_mapping_wants_quotes() -> None:
     assert "quotes" in str(guess.selector_meant("in(a"))
 
 
+@pytest.mark.parametrize(("text", "meant"), [
+    ("vllm serve org/x --port 8000", '[vllm, serve, org/x, --port, "8000"]'), ("run 'a b' $(A)", '[run, "a b", $(A)]'),
+    ("it's", None), (" ", None), ("x" * 300, None),
+])
+def test_command_lines(text: str, meant: str | None) -> None:
+    assert guess.words_meant(text) == meant
+
+
 @pytest.mark.parametrize(("text", "meant"), [("My Lab", "my-lab"), ("-", None), ("A_b.", "a-b")])
 def test_dns_labels(text: str, meant: str | None) -> None:
     assert guess.dns_label_meant(text) == meant

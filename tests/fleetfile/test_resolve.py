@@ -68,6 +68,44 @@ def test_the_spec_hash_follows_what_shapes_a_replica(tmp_path: Path, old: str, n
     assert hash_of(tmp_path, before) != hash_of(tmp_path, after)
 
 
+@pytest.mark.parametrize(("one", "same"), [
+    ('nodeSelector: {pool: "in(l4,a100)"}', 'nodeSelector: {pool: "in(a100, l4)"}'),
+    ("nodeSelector: {pool: in(l4)}", "nodeSelector: {pool: l4}"),
+    ('nodeSelector: {pool: "!in(l4,l4)"}', 'nodeSelector: {pool: "!l4"}'),
+    ("role: Standalone", "nodeSelector: {}"),
+    ("resources: {cpus: 1}", "resources: {cpus: 1, gpus: 0, vram: 0, memory: 0}"),
+    ("engine: {command: [a]}", "engine: {command: [a], args: [], env: {}}"),
+    ("engine: {command: [a], readiness: {http: {}}}",
+     "engine: {command: [a], readiness: {http: {path: /}, period: 1s, timeout: 5s, failureThreshold: 3}}"),
+])
+def test_the_spec_hash_ignores_the_spelling_of_selectors_and_defaults_that_are_written_out(
+    tmp_path: Path, one: str, same: str,
+) -> None:
+    rest = {"resources": "{cpus: 2}", "engine": "{command: [b]}"}
+    texts = [", ".join([text, *(f"{key}: {value}" for key, value in rest.items() if f"{key}:" not in text)])
+             for text in (one, same)]
+    hashes = [hash_of(tmp_path, fleet(model(workers=f"[{{name: main, members: [{{{text}}}]}}]"))) for text in texts]
+    assert hashes[0] == hashes[1]
+
+
+def test_the_spec_hash_ignores_counts_of_one_in_a_gang(tmp_path: Path) -> None:
+    spelled = GANG.replace("copies: 2, ", "copies: 1, ").replace("role: Worker", "role: Worker, count: 1")
+    hashes = [hash_of(tmp_path, fleet(model(workers=workers, placement=placement))) for workers, placement in (
+        (spelled, "{ranksPerNode: 1}"), (GANG.replace("copies: 2, ", ""), "{}"))]
+    assert hashes[0] == hashes[1]
+
+
+def test_a_replica_with_the_former_hash_of_the_same_file_is_current(tmp_path: Path) -> None:
+    # a replica of an older release carries the hash of the spelling
+    spelled = GANG.replace("engine: {command: [a]}",
+                           'nodeSelector: {pool: "in(l4,a100)"}, engine: {command: [a], args: []}')
+    former = loaded(tmp_path, fleet(model(workers=spelled, placement="{ranksPerNode: 1}"))).models[0]
+    changed = loaded(tmp_path, fleet(model(workers=spelled.replace("[a]", "[c]")))).models[0]
+    assert former.has_spec("98c640460af0c3c2")
+    assert former.has_spec(former.spec_hash)
+    assert not changed.has_spec("98c640460af0c3c2")
+
+
 def test_spread_as_text_keeps_its_hash_and_with_a_limit_it_is_a_spec_of_its_own(tmp_path: Path) -> None:
     text = loaded(tmp_path, fleet(model(placement="{spread: zone}"))).models[0]
     as_set = shape_as_set(text.workers, text.placement)

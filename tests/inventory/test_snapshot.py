@@ -36,6 +36,16 @@ def test_a_minimal_snapshot_is_enough(tmp_path: Path):
     assert inventory.replicas[0].members[0].node_id == "somewhere-else"
 
 
+def test_more_gpus_than_cards_are_a_warning_once(tmp_path: Path):
+    eight = "gpus: [" + ", ".join(f"{{index: {index}}}" for index in range(8)) + "]"
+    assert load_snapshot(written(tmp_path, MINIMAL.replace("name: node-a", f"name: node-a, {eight}"))).warnings == []
+    text = MINIMAL.replace("name: node-a", f"name: node-a, {eight}").replace("GPU: 8", "GPU: 80000")
+    seen = load_snapshot(written(tmp_path, text))
+    assert seen.warnings == [
+        "node-a offers 80000 GPUs to Ray but reports 8 cards; which of them Ray hands out is not known"]
+    assert load_snapshot(written(tmp_path, seen.model_dump_json(by_alias=True))).warnings == seen.warnings
+
+
 def test_a_snapshot_comes_from_standard_input(tmp_path: Path):
     assert read_inventory(Snapshot("-", stdin=MINIMAL.encode)).source == "by hand"
     with pytest.raises(DocumentError, match="standard input is empty"):

@@ -120,17 +120,7 @@ def test_a_change_is_told_as_it_is(
     assert {one.model for one in differences} == {"org/a"}
 
 
-SAME_MEANING = {
-    "a default written out": (fleet(model(workers=[group()])), fleet(model(workers=[group(copies=1)])),
-                              ("workers.main.copies", "added", "drift", None, 1)),
-    "a role written out": (of({"resources": {"gpus": 1}, "engine": engine()}), of(member()),
-                           (f"{IN_MAIN}.role", "added", "drift", None, "Standalone")),
-    "a default no longer written": (
-        of(member(resources={"gpus": 1, "cpus": 0})), of(member(resources={"gpus": 1})),
-        (f"{IN_MAIN}.resources.cpus", "removed", "drift", 0, None)),
-    "a selector in another spelling": (of(member(nodeSelector={"p": "in(a, b)"})),
-                                       of(member(nodeSelector={"p": "in(b,a)"})),
-                                       (f"{IN_MAIN}.nodeSelector.p", "changed", "drift", "in(a, b)", "in(b,a)")),
+ANOTHER_ORDER = {
     "groups in another order": (fleet(model(workers=[group("a"), group("b")])),
                                 fleet(model(workers=[group("b"), group("a")])),
                                 ("workers", "changed", "drift", ["a", "b"], ["b", "a"])),
@@ -140,7 +130,7 @@ SAME_MEANING = {
 }
 
 
-@pytest.mark.parametrize(("old", "new", "expected"), SAME_MEANING.values(), ids=SAME_MEANING)
+@pytest.mark.parametrize(("old", "new", "expected"), ANOTHER_ORDER.values(), ids=ANOTHER_ORDER)
 def test_what_only_changes_the_spec_hash_is_drift_and_says_why(
     side: Sides, old: str, new: str, expected: tuple[str, str, str, Any, Any]
 ) -> None:
@@ -151,6 +141,11 @@ def test_what_only_changes_the_spec_hash_is_drift_and_says_why(
 
 
 NO_CHANGE = {
+    "a default written out": (fleet(model(workers=[group()])), fleet(model(workers=[group(copies=1)]))),
+    "a role written out": (of({"resources": {"gpus": 1}, "engine": engine()}), of(member())),
+    "a default no longer written": (of(member(resources={"gpus": 1, "cpus": 0})), of(member(resources={"gpus": 1}))),
+    "a selector in another spelling": (of(member(nodeSelector={"p": "in(a, b)"})),
+                                       of(member(nodeSelector={"p": "in(b,a)"}))),
     "quantities": (of(member(resources={"vram": "16Gi", "cpus": "1000m"})),
                    of(member(resources={"cpus": 1, "vram": "16384Mi"}))),
     "durations": (fleet(model(startupTimeout="15m")), fleet(model(startupTimeout="900s"))),
@@ -218,8 +213,8 @@ def test_what_is_not_set_points_at_the_nearest_key(side: Sides) -> None:
 
 @pytest.mark.parametrize(("old", "new", "shown"), [
     ({"TOKEN": "one-secret"}, {"TOKEN": "two-secret"}, ("env.TOKEN", "changed", "***", "***")),
-    ({}, {"TOKEN": "one-secret"}, ("env.TOKEN", "added", None, "***")),
-    ({"TOKEN": "one-secret"}, {}, ("env.TOKEN", "removed", "***", None)),
+    ({}, {"TOKEN": "one-secret"}, ("env", "changed", {}, {"TOKEN": "***"})),
+    ({"TOKEN": "one-secret"}, {}, ("env", "changed", {"TOKEN": "***"}, {})),
     ({"TOKEN": "one-secret"}, {"TOKEN": {"fromNode": "X"}}, ("env.TOKEN", "changed", "***", {"fromNode": "X"})),
     ({"TOKEN": {"fromNode": "X"}}, {"TOKEN": {"fromNode": "Y"}},
      ("env.TOKEN", "changed", {"fromNode": "X"}, {"fromNode": "Y"})),

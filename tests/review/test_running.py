@@ -47,7 +47,6 @@ def test_amounts_placement_and_what_is_only_spelled_out() -> None:
     new = of(group("main", member(resources={"gpus": 1, "vram": "16Gi", "cpus": "500m"}), copies=1))
     assert words(old, new) == [
         "placement.spread: zone -> not set",
-        "workers.main.copies: written in another way, which means the same",
         "workers.main.members[0].resources.gpus: 0.5 -> 1", "workers.main.members[0].resources.vram: 8Gi -> 16Gi",
     ]
 

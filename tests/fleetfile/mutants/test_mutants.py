@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+from how_many import cases
+
+from .judge import content
+from .mutate import Mutator
+from .trial import trial
+
+
+def test_mutated_fleet_files_keep_their_comments_and_their_meaning_and_are_settled_after_once() -> None:
+    mutator, ends = Mutator(seed=11), set()
+    for _ in range(cases(400)):
+        text = mutator.mutant()
+        end, fault = trial(text)
+        assert not fault, f"{fault}:\n{text}"
+        ends.add(end)
+    assert {"formatted", "FL008"} <= ends
+
+
+@pytest.mark.parametrize(("text", "lost"), [
+    ("a: 1\n...\n# end\n", "a: 1\n"), ("a:  # one\n  [1]  # two\n", "a: [1]  # two\n"),
+    ("a: [1,  # one\n 2]\n", "a: [1, 2]\n"), ("a: |  # one\n  text\n", "a: |\n  text\n"),
+    ("a: 1\n", "a: '1'\n"), ("a: {b: 1, c: 2}\n", "a: {b: 2, c: 1}\n"), ("a: |\n  x", "a: |\n  x\n"),
+])
+def test_the_judge_sees_a_comment_or_a_meaning_that_is_lost(text: str, lost: str) -> None:
+    assert content(text) != content(lost)
+    assert content(text) == content(text.replace("a:", "'a':"))

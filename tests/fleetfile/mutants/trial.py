@@ -1,0 +1,40 @@
+"""One file through `fmt`: refused, or formatted with every comment, the same meaning, and nothing left to format."""
+
+from __future__ import annotations
+
+import yaml
+
+from fleetctl.errors import FleetFileError
+from fleetctl.fleetfile.format import format_source
+from fleetctl.fleetfile.sources import SourceBytes
+
+from .judge import content
+
+
+def trial(text: str) -> tuple[str, str]:
+    """Return what became of a file, and what is wrong with that, '' if nothing.
+
+    The first is `formatted`, `tidy` (it was already), the code of the problem that it was refused for, or `not judged`:
+    PyYAML in Python refuses some that libyaml reads, such as a tab behind a colon.
+    """
+    try:
+        formatted = format_source(SourceBytes("fleet.yaml", text.encode()))
+    except FleetFileError as error:
+        return error.problems[0].code, ""
+    if not formatted.changed:
+        return "tidy", ""
+    try:
+        before = content(text)
+    except yaml.YAMLError:
+        return "not judged", ""
+    return "formatted", _fault(before, formatted.after)
+
+
+def _fault(before: object, text: str) -> str:
+    try:
+        after = content(text)
+        again = format_source(SourceBytes("fleet.yaml", text.encode())).after
+    except (yaml.YAMLError, FleetFileError) as error:
+        return f"cannot be read again: {error}"
+    return "" if after == before and again == text else (
+        "not settled after once" if after == before else f"{before} became {after}")
