@@ -31,8 +31,8 @@ EPILOG = epilog(
     exit_codes="0 done, 1 error, or there is no such context, 64 usage")
 SET_EPILOG = epilog(
     "fleetctl context set lab --address http://ray-head:8265 --namespace research",
-    "fleetctl context set prod --token-command 'gcloud auth print-access-token'",
-    "fleetctl context set prod --header X-Api-Key=PROXY_KEY",
+    "fleetctl context set lab --token-command 'gcloud auth print-access-token'",
+    "fleetctl context set lab --header X-Api-Key=PROXY_KEY",
     exit_codes="0 written, 1 error, 64 usage")
 COLUMNS = (Column("current", "current"), Column("name", "context", name=True), Column("address", "address", name=True),
            Column("namespace", "namespace", name=True, terminal="filled"), Column("sends", "sends", terminal="filled"))

@@ -22,7 +22,7 @@ EPILOG = epilog(
     "fleetctl evict openai-community/gpt2/2",
     "fleetctl evict openai-community/gpt2/1 openai-community/gpt2/2 --drain 30s",
     "fleetctl evict openai-community/gpt2 --dry-run   # all its replicas",
-    "fleetctl evict --all -f fleets/demo.yaml         # all of the fleet",
+    "fleetctl evict --all -f fleets/prod.yaml         # all of the fleet",
     exit_codes="0 gone, 1 error, or there is no such replica of ours, 3 some are not gone, 4 protected by the fleet's "
                "policy, 5 an apply creates, 64 usage")
 app = command_app()

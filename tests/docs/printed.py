@@ -12,12 +12,14 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CLUSTER = "http://ray-head:8265"
-MAY_BE_PARTIAL = {"apply", "ci", "import"}
+EXAMPLES = sorted(path.stem for path in (ROOT / "fleets").iterdir())
+MAY_BE_PARTIAL = {"apply", "ci", "deploy", "import", "scale"}
 """Commands that end with 3 where something is left to do, also without --detailed-exitcode."""
 
 
@@ -40,7 +42,7 @@ class Block:
     def is_yours(self) -> bool:
         """Whether the reader is in a repository of their own."""
         text = " ".join(one.text for one in self.commands)
-        return not re.search(r"fleets/(demo|research-lab|environments|house-rules)|-f fleet\.yaml", text)
+        return not re.search(rf"fleets/({'|'.join(EXAMPLES)})|-f fleet\.yaml", text)
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -88,6 +90,9 @@ class Reader:
         stdin = self._output_of(before) if before else ""
         if fleetctl[0] == "import" and "-o" in fleetctl:  # which refuses to overwrite what a page wrote before
             (self.folder / fleetctl[fleetctl.index("-o") + 1]).unlink(missing_ok=True)
+        if fleetctl[0] == "init":
+            out = fleetctl[fleetctl.index("--out") + 1] if "--out" in fleetctl else "fleet.yaml"
+            (self.folder / out).unlink(missing_ok=True)
         code, out, err = self.run(self.folder, fleetctl, stdin)
         if target := re.search(r"(?:^|\s)>{1,2}\s*(\S+)", after):
             (self.folder / Path(target[1].strip('"')).name).write_text(out)
@@ -97,6 +102,7 @@ class Reader:
 
     def _parts(self, text: str) -> tuple[str, list[str] | None, str]:
         """Return what is before fleetctl, its arguments, and what is after it."""
+        text = re.sub(r"\s# .*", "", text)
         inner = re.search(r"[$<]\(fleetctl ([^)]*)\)", text)
         if inner:
             return "", shlex.split(inner[1]), ""
@@ -125,11 +131,11 @@ class Reader:
         if first == "make":
             return 0 if re.search(rf"^{rest[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE) else 1
         if first == "python" and rest[0] == "-m":
-            return 0 if (ROOT / f"{rest[1].replace('.', '/')}.py").is_file() else 1
+            return 0 if find_spec(rest[1]) else 1
         if first in ("sed", "cat"):
             self._output_of(text)
             return 0
-        if first in ("export", "echo", "pip", "ls", "conftest", "."):
+        if first in ("export", "echo", "pip", "pipx", "uv", "python3", "twine", "ls", "conftest", "."):
             return 0
         raise ValueError(f"the pages did not type `{first}` so far: {text}")
 

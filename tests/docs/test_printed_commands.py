@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster_stand_in import ClusterStandIn, all_ready, event, serve, summary
@@ -18,14 +20,16 @@ from fleetctl.demo.nodes import DEMO_NODES
 from fleetctl.inventory.engine_log import log_name
 
 BLOCKS = [*(block for page in PAGES for block in blocks(page)), *printed_in_help()]
-NEEDS_RAY = re.compile(r"demo (up|down|run)")
-"""What tests/demo types on a real Ray."""
+ELSEWHERE = re.compile(r"demo (up|down|run)|ask\.py|endpoints .*--follow")
+"""What tests/demo types on a real Ray, and what ends only with Ctrl-C, which has a test of its own."""
 
 ENGINE = "engine: {command: [vllm, serve], args: [--port, $(FLEETCTL_PORT)], readiness: {http: {path: /health}}}"
 MODELS = ("openai-community/gpt2", "meta-llama/Llama-3.1-70B", "org/model")
 PROD = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: prod}\nspec:\n  models:\n" + "".join(
-    f"  - key: {key}\n    replicas: 1\n    workers: [{{name: main, members: [{{resources: {{gpus: 1}}, {ENGINE}}}]}}]\n"
+    f"  - key: {key}\n    labels: {{team: nlp}}\n    replicas: 1\n"
+    f"    workers: [{{name: main, members: [{{resources: {{gpus: 1}}, {ENGINE}}}]}}]\n"
     for key in MODELS)
+AGREED = {"apply", "deploy", "evict", "restart", "scale", "stop"}
 RUN = "fleetctl-apply-8dd5457ba23d"
 
 
@@ -35,7 +39,8 @@ def cluster() -> Iterator[ClusterStandIn]:
     stand_in = ClusterStandIn(on_submit=ended)
     ids = {node.name: stand_in.add_node(node.name, node.gpus, **node.all_labels()) for node in DEMO_NODES}
     stand_in.add_node("h100-1")
-    for key, number, node in (("openai-community/gpt2", 0, "node-a"), ("openai-community/gpt2", 2, "node-a"),
+    for key, number, node in (("openai-community/gpt2", 0, "node-a"), ("openai-community/gpt2", 1, "node-a"),
+                              ("openai-community/gpt2", 2, "node-a"),
                               ("Qwen/Qwen3-235B-A22B", 0, "node-b")):
         stand_in.add_replica(key, number, ids[node], fleet="prod", gpus=10_000)
         stand_in.log_files[ids[node], log_name("fleet", key, number, "main", 0, 0)] = "ready\n"
@@ -48,11 +53,12 @@ def cluster() -> Iterator[ClusterStandIn]:
         yield stand_in
 
 
-def ended(request: dict[str, object]) -> list[tuple[str, str]]:
+def ended(request: dict[str, Any]) -> list[tuple[str, str]]:
     """Play the agent: all that is planned becomes ready, what is to be evicted is gone."""
     if "plan" in request:
         return all_ready(request)[-1:]
-    return [("SUCCEEDED", event(0, "version", "fleetctl agent", version="1.0") + summary(1, message="it is gone"))]
+    rows = [{"model": one["model"], "replicaId": one["replicaId"], "outcome": "gone"} for one in request["replicas"]]
+    return [("SUCCEEDED", event(0, "version", "fleetctl agent", version="1.0") + summary(1, *rows))]
 
 
 @pytest.fixture(scope="module")
@@ -96,17 +102,17 @@ def type_in(cluster: ClusterStandIn, repositories: Path, tmp_path: Path) -> Call
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "FLEETCTL_ADDRESS": cluster.url}
 
     def run(where: Path, arguments: list[str], stdin: str) -> tuple[int, str, str]:
-        agreed = ["--yes"] if arguments[0] in ("apply", "evict") and "--attach" not in arguments else []
+        agreed = ["--yes"] if arguments[0] in AGREED and "--attach" not in arguments else []
         done = run_here(*arguments, *agreed, env=env, stdin=stdin, folder=where)
         return done.returncode, done.stdout, done.stderr
 
     def typed(where: str, command: Command) -> tuple[int, str]:
-        cluster.jobs = dict(jobs)  # a page may apply one plan twice
+        cluster.jobs = deepcopy(jobs)  # a page may apply one plan twice, or stop an apply
         if "prod.fleetplan" in command.text and not (tmp_path / "yours" / "prod.fleetplan").exists():
             assert run(tmp_path / "yours", ["plan", "-f", "fleets/prod.yaml", "-o", "prod.fleetplan"], "")[0] == 0
         return readers[where].type(command)
 
-    jobs = dict(cluster.jobs)
+    jobs = deepcopy(cluster.jobs)
     readers = {name: Reader(tmp_path / name, cluster.url, run) for name in ("clone", "yours")}
     return typed
 
@@ -115,7 +121,7 @@ def type_in(cluster: ClusterStandIn, repositories: Path, tmp_path: Path) -> Call
 def test_what_it_prints_runs_as_printed(page: str, type_in: Callable[[str, Command], tuple[int, str]]) -> None:
     for block in BLOCKS:
         for command in block.commands if block.page == page else ():
-            if not NEEDS_RAY.search(command.text):
+            if not ELSEWHERE.search(command.text):
                 code, said = type_in("yours" if block.is_yours else "clone", command)
                 assert ended_well(command, code), f"$ {command.text}\n(exit code {code})\n{said}"
                 if "--inventory lab.json" in command.text or command.text.startswith("fleetctl diff main"):
