@@ -53,7 +53,8 @@ class Wanted:
     where: Where
     evict: bool
     drain_s: float
-    cordon: dict[str, str]
+    cordon: dict[str, str] | None
+    """The note to write; None = the cordon that is in force stays as it is."""
     yes: bool
     dry_run: bool
     force: bool
@@ -83,13 +84,15 @@ def drain(
     stays and is named. What is interrupted continues when the same command is given again.
     """
     invocation, where = this_invocation(), Where(None, address, namespace)
-    wanted = Wanted(files, where, evict, drain_time, cordoning(reason, lasting), yes, dry_run, force, lock_timeout,
-                    wait_timeout)
     loaded = inspect_fleet(files, stdin=invocation.stdin)
     with closing(live_source(invocation, where, loaded.sound().cluster, or_inventory=False)) as source:
         before = read_inventory(source)
         found = Draining(loaded, before, node_of(before, node))
         require_complete(before)
+        held = found.node.cordon
+        keeps = held is not None and not reason and lasting is None
+        cordon = None if keeps else cordoning(reason or (held.reason if held else ""), lasting)
+        wanted = Wanted(files, where, evict, drain_time, cordon, yes, dry_run, force, lock_timeout, wait_timeout)
         explicit.refuse_protected(found.fleet if evict else None, found.leaving())
         for one in found.staying():
             whose = f"of fleet {one.fleet}" if one.fleet != found.fleet.name else "of no model in the fleet file"
@@ -103,10 +106,12 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
     if not models:
         say("note", f"no replica of a model in the fleet file runs on {found.node.name}")
         if _agreed(found, wanted, "cordon it"):
-            _cordon(source, found, wanted)
+            write(source.client, CORDON, found.node, wanted.cordon)
         return 0
     options = PlanOptions(models, force=wanted.force, files=tuple(wanted.files))
-    cordon = found.node.cordon or Cordon.model_validate({**wanted.cordon, "by": starter(os.environ).name})
+    new = Cordon.model_validate({**(wanted.cordon or {}), "by": starter(os.environ).name})
+    cordon = new if wanted.cordon is not None else found.node.cordon or new
+    say("note", f"the plan wants what runs, and a replacement for what leaves {found.node.name}")
     with proposed_by_fleet(invocation, found.with_replacements(), options, wanted.where,
                            lambda seen: found.cordoned(seen, cordon)) as proposal:
         output = ApplyOutput(ApplyFormat.TABLE)
@@ -114,16 +119,10 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
         agreed_to(invocation, proposal, output.format, force=wanted.force, yes=True)
         if not _agreed(found, wanted, f"cordon it, start {count_of(len(output.plan.actions), 'replica')} elsewhere"):
             return 0 if wanted.dry_run else 1
-        _cordon(source, found, wanted)
+        write(source.client, CORDON, found.node, wanted.cordon)
         code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=wanted.lock_timeout_s), output,
                          wanted.wait_timeout_s)
     return _let_go(replace(source, observed_at=invocation.now()), found, wanted) if code in (0, PARTIAL) else code
-
-
-def _cordon(source: Live, found: Draining, wanted: Wanted) -> None:
-    """Write the note; a cordon that is in force stays as it is, unless --for or --reason say otherwise."""
-    if found.node.cordon is None or any(wanted.cordon.values()):
-        write(source.client, CORDON, found.node, wanted.cordon)
 
 
 def _agreed(found: Draining, wanted: Wanted, first: str) -> bool:

@@ -72,8 +72,10 @@ def cordoning(reason: str, lasting_s: float | None) -> dict[str, str]:
     return {"reason": reason, **({"until": until} if until else {})}
 
 
-def write(client: DashboardClient, verb: str, node: Node, said: Mapping[str, str]) -> None:
-    """Write a note, and say so."""
+def write(client: DashboardClient, verb: str, node: Node, said: Mapping[str, str] | None) -> None:
+    """Write a note, and say so; None = nothing is to be written."""
+    if said is None:
+        return
     write_note(client, verb, node, said, new_job_id(verb), starter(os.environ),
                Patience(report=lambda line: say("note", line)))
     say("note", note_text({"verb": verb, "nodeName": node.name, **said}))

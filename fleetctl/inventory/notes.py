@@ -23,10 +23,9 @@ Note = Mapping[str, str]
 def with_notes(nodes: Sequence[Node], jobs: Sequence[Job], observed_at: str) -> list[Node]:
     """Return the nodes with the notes that are in force at `observed_at`; `jobs` are in order, the oldest first."""
     cordons, slots = _newest(jobs, (CORDON, UNCORDON)), _newest(jobs, (SLOTS,))
-    if not cordons and not slots:
-        return list(nodes)
     return [node.model_copy(update={"cordon": _cordon(_of(node, cordons), observed_at),
-                                    "slots": _slots(_of(node, slots))}) for node in nodes]
+                                    "slots": _slots(_of(node, slots))})
+            if cordons or slots else node for node in nodes]
 
 
 def with_draining(replicas: Sequence[Replica], jobs: Sequence[Job], namespace: str) -> list[Replica]:
