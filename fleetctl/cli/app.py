@@ -38,7 +38,7 @@ COMMANDS = {
     "cordon": Listed("cordon", "Let nothing new start on a node; what runs there stays."),
     "uncordon": Listed("uncordon", "Let new replicas start on a node again."),
     "slots": Listed("slots", "Set how many replicas of one model a node may hold."),
-    "drain": Listed("drain", "Replace the replicas on a node elsewhere, then name them or end them."),
+    "drain": Listed("drain", "Replace what runs on a node elsewhere, then name or end it."),
     "ci": Listed("ci.command", "Validate, review or apply a change in a CI job."),
     "import": Listed("import_fleet", "Write a fleet file from what already exists."),
     "completion": Listed("completion", "Print the completion script of a shell."),

@@ -37,7 +37,7 @@ from fleetctl.workflow.proposal import proposed_by_fleet
 
 PARTIAL = 3
 EPILOG = epilog(
-    "fleetctl drain node-a -f fleets/prod.yaml                # cordon, replacements elsewhere, then names to evict",
+    "fleetctl drain node-a -f fleets/prod.yaml   # names what may be evicted then",
     "fleetctl drain node-a --evict --drain 30s --for 2h -f fleets/prod.yaml",
     "fleetctl drain node-a --dry-run -f fleets/prod.yaml",
     exit_codes="0 all may go (with --evict: are gone), 1 error, or there is no such node, 3 some must stay, 4 refused "
@@ -78,10 +78,10 @@ def drain(
     lock_timeout: flags.LockTimeout = 0,
     wait_timeout: flags.WaitTimeout = None,
 ) -> int:
-    """Empty a node of the fleet's replicas: cordon it, start replacements elsewhere, then name or end those there.
+    """Replace what runs on a node elsewhere, then name or end it.
 
-    Of each model as many stay ready as before, or as many as the file wants. A replica without a ready replacement
-    stays and is named. What is interrupted continues when the same command is given again.
+    The node is cordoned first. Of each model as many stay ready as before, or as many as the file wants. A replica
+    without a ready replacement stays and is named. The same command goes on where it was interrupted.
     """
     invocation, where = this_invocation(), Where(None, address, namespace)
     loaded = inspect_fleet(files, stdin=invocation.stdin)

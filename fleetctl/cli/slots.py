@@ -16,7 +16,7 @@ from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl slots node-a 4",
-    "fleetctl slots node-a --clear   # what the fleet file or its label says counts again",
+    "fleetctl slots node-a --clear   # the fleet file or its label counts",
     exit_codes=EXIT_CODES)
 app = command_app()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fleetctl.documents.inventory import ClusterIdentity, Inventory
-from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError
+from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
 from fleetctl.inventory.actors import LiveActors, list_live_actors
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
 from fleetctl.inventory.cards import holds_cards
@@ -48,7 +48,7 @@ class _Answers:
 
     nodes: Listing[Row] = field(default_factory=Listing)
     actors: LiveActors = field(default_factory=LiveActors)
-    jobs: Sequence[Job] = ()
+    jobs: Sequence[Job] | None = None
     summary: Summary = field(default_factory=Summary)
     version: Mapping[str, Any] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -67,14 +67,15 @@ def read_dashboard(
     answers = _ask(client)
     actors = answers.actors.actors
     nodes = _nodes(answers, agent)
-    planned = find_planned(client, answers.jobs, actors)
+    planned = find_planned(client, answers.jobs or (), actors)
     sums = {**answers.summary.sums, **(agent.sums({node.node_id: node.total for node in nodes}) if agent else {})}
     parts = Parts(nodes, actors, find_replicas(actors, namespace, planned), answers.summary.entries, sums)
     if any(node.state != "DEAD" for node in nodes) and not sums:
         parts = _without_sums(client, parts, answers)
     elif answers.actors.cut:
         answers.notes.append(f"{answers.actors.cut}: the claims of some actors are not known")
-    failures = [*answers.failures, *_unusable(answers, nodes), *contradictions(parts)]
+    failures = [*answers.failures, *_unusable(answers, nodes), *_unknown(answers, parts),
+                *contradictions(parts)]
     return Inventory(
         observed_at=observed_at,
         source=client.base_url,
@@ -82,8 +83,8 @@ def read_dashboard(
         warnings=[*failures, *answers.notes, *consistency_warnings(parts)],
         cluster=ClusterIdentity(address=client.base_url, ray_version=text_of(answers.version.get("ray_version")),
                                 session_id=text_of(answers.version.get("session_name"))),
-        nodes=with_notes(build_nodes(parts), answers.jobs, observed_at),
-        replicas=with_draining([found.replica for found in parts.replicas], answers.jobs, namespace),
+        nodes=with_notes(build_nodes(parts), answers.jobs or (), observed_at),
+        replicas=with_draining([found.replica for found in parts.replicas], answers.jobs or (), namespace),
     )
 
 
@@ -93,14 +94,16 @@ def _ask(client: DashboardClient) -> _Answers:
     with ThreadPoolExecutor(max_workers=5, thread_name_prefix="inventory") as pool:
         nodes = pool.submit(_list_nodes, client)
         actors = pool.submit(list_live_actors, client)
-        jobs: Future[Sequence[Job]] = pool.submit(ours, client)
+        jobs: Future[Sequence[Job] | None] = pool.submit(ours, client)
         summary = pool.submit(_read_summary, client)
         version = pool.submit(_read_version, client)
     if isinstance(error := nodes.exception(), (ClusterUnreachable, ClusterRefused)):
         raise error
     answers.nodes = _taken("the nodes", nodes, Listing(), answers.failures)
     answers.actors = _taken("the actors", actors, LiveActors(), answers.failures)
-    answers.jobs = _taken("the jobs", jobs, (), answers.failures)
+    kept_back = isinstance(jobs.exception(), (ClusterRefused, PathNotServed))  # then no apply can go there, either
+    answers.jobs = _taken("the jobs, and with them cordons,", jobs, None,
+                          answers.notes if kept_back else answers.failures)
     answers.summary = _taken("the cards", summary, Summary(), answers.failures)
     answers.version = _taken("the cluster's version and session", version, {}, answers.failures)
     answers.failures += [*_whole(answers.nodes), *answers.actors.failures]
@@ -127,7 +130,7 @@ def _whole(listing: Listing[Any]) -> list[str]:
 
 def _nodes(answers: _Answers, agent: AgentView | None) -> list[FoundNode]:
     """Return the nodes; those that an agent found draining offer nothing. No GET shows a drain."""
-    draining: Set[str] = draining_nodes(answers.jobs) | (agent.draining if agent else frozenset())
+    draining: Set[str] = draining_nodes(answers.jobs or ()) | (agent.draining if agent else frozenset())
     records = {node_id: entry["raylet"] for node_id, entry in answers.summary.entries.items()}
     found = [read_node(row, records.get(str(row.get("node_id")), {})) for row in answers.nodes.rows]
     return [replace(node, state="DRAINING") if node.state == "ALIVE" and node.node_id in draining else node
@@ -181,3 +184,11 @@ def _unusable(answers: _Answers, nodes: Sequence[FoundNode]) -> Iterator[str]:
         yield "the cluster lists no nodes at all"
     if unread := len(answers.nodes.rows) - len(nodes):
         yield f"{unread} of {len(answers.nodes.rows)} rows of nodes cannot be read"
+
+
+def _unknown(answers: _Answers, parts: Parts) -> Iterator[str]:
+    """Name starting replicas without a repr, where the jobs that created them are not known."""
+    names = [found.actor.name for found in parts.replicas if answers.jobs is None and not found.actor.repr_name
+             and found.replica.replica_id is not None and found.actor.state != "ALIVE"]
+    if names:
+        yield f"the fleet of {', '.join(names[:3])}{', ...' if len(names) > 3 else ''} is not known"
