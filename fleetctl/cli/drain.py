@@ -105,8 +105,9 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
     models = tuple(sorted({one.model for one in found.leaving()}))
     if not models:
         say("note", f"no replica of a model in the fleet file runs on {found.node.name}")
-        if _agreed(found, wanted, "cordon it"):
-            write(source.client, CORDON, found.node, wanted.cordon)
+        if not _agreed(found, wanted, "cordon it"):
+            return 0 if wanted.dry_run else 1
+        write(source.client, CORDON, found.node, wanted.cordon)
         return 0
     options = PlanOptions(models, force=wanted.force, files=tuple(wanted.files))
     new = Cordon.model_validate({**(wanted.cordon or {}), "by": starter(os.environ).name})
@@ -153,8 +154,9 @@ def _let_go(source: Live, found: Draining, wanted: Wanted) -> int:
                                  wanted.drain_s)
         code = explicit.carry_out(ending, source, now, go, found.fleet)
     elif go:
-        words = ["fleetctl", "evict", *map(_name, go), *(word for file in wanted.files for word in ("-f", file))]
-        say("next", f"these may go: {shlex.join(words)}")
+        words = [*(f"{one.model}/{one.replica_id}" for one in go),
+                 *(word for file in wanted.files for word in ("-f", file))]
+        say("next", f"these may go: fleetctl evict {shlex.join(words)}")
     return PARTIAL if stay else code
 
 
