@@ -7,7 +7,8 @@ FleetctlError                  1  something the user or the cluster did; shown w
 ├── DocumentError              1  a plan, inventory or event that is damaged or of an unknown major version
 ├── InventoryError             1  the cluster could not be read whole
 │   ├── ClusterUnreachable     1
-│   └── ClusterRefused         1  401 or 403, with what to do about it
+│   ├── ClusterRefused         1  401 or 403, with what to do about it
+│   └── PathNotServed          1  404
 ├── ApplyError                 1  the apply could not be started or followed
 ├── ForgeError                 1  the forge (GitHub, GitLab) refused a request; never the end of a review
 ├── PolicyRefused              4
@@ -69,6 +70,10 @@ class ClusterUnreachable(InventoryError):
 
 class ClusterRefused(InventoryError):
     """The cluster refused this client (401, 403)."""
+
+
+class PathNotServed(InventoryError):
+    """What answers at the cluster's address does not have a path, or does not let it pass (404)."""
 
 
 class ApplyError(FleetctlError):

@@ -200,7 +200,8 @@ class ClusterStandIn:
         if submission_id in self.jobs:
             return 500, f"ValueError: Job with submission_id {submission_id} already exists"
         self.jobs[submission_id] = StoredJob(body, [], start_time=len(self.jobs) + 1)
-        self.jobs[submission_id].steps = list(self.on_submit(self.request_of(submission_id)))
+        if body["entrypoint"] != "true":  # that is a note: no agent runs
+            self.jobs[submission_id].steps = list(self.on_submit(self.request_of(submission_id)))
         return 200, json.dumps({"job_id": submission_id, "submission_id": submission_id})
 
     def _inventory(self, path: str, query: dict[str, str]) -> Answer:

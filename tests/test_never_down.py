@@ -248,17 +248,18 @@ def modules_reached(start: str) -> set[str]:
 
 @pytest.mark.parametrize("start", [
     "fleetctl.agent.apply", "fleetctl.apply.run", "fleetctl.cli.apply.command", "fleetctl.cli.plan",
-    "fleetctl.cli.scale", "fleetctl.cli.deploy",
+    "fleetctl.cli.scale", "fleetctl.cli.deploy", "fleetctl.cli.cordon", "fleetctl.cli.slots",
 ])
 def test_the_way_of_an_apply_never_meets_an_explicit_verb(start: str) -> None:
     reached = modules_reached(start)
     assert len(reached) > 5
-    assert [module for module in reached if re.search("evict|restart|explicit", module)] == []
+    assert [module for module in reached if re.search(r"evict|restart|explicit|drain", module)] == []
 
 
 def test_the_reach_is_really_followed() -> None:
     assert "fleetctl.agent.evict" in modules_reached("fleetctl.agent.__main__")
     assert "fleetctl.apply.explicit" in modules_reached("fleetctl.cli.evict")
+    assert "fleetctl.apply.explicit" in modules_reached("fleetctl.cli.drain")
 
 
 def test_a_plan_knows_no_operation_but_create() -> None:

@@ -13,7 +13,8 @@ from fleetctl.cli.ci import command as ci
 
 EXIT_CODES = {
     "FleetctlError": 1, "UsageError": 64, "FleetFileError": 1, "RevisionError": 1, "DocumentError": 1,
-    "InventoryError": 1, "ClusterUnreachable": 1, "ClusterRefused": 1, "ApplyError": 1, "ForgeError": 1,
+    "InventoryError": 1, "ClusterUnreachable": 1, "ClusterRefused": 1, "PathNotServed": 1,
+    "ApplyError": 1, "ForgeError": 1,
     "PolicyRefused": 4, "LockHeld": 5, "PlanStale": 6, "PlanUsed": 6, "WaitTimeout": 7,
 }
 

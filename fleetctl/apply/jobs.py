@@ -25,7 +25,7 @@ UNCLEAR_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A run of the agent to start. `follow_up` = what a person can do if the start could not be confirmed."""
+    """A run of the agent, or a note. `follow_up` = what a person can do if the start could not be confirmed."""
 
     submission_id: str
     verb: str
@@ -54,13 +54,13 @@ def submit(client: DashboardClient, wanted: Submission, request: Mapping[str, An
         send(client, agent_package())
     send(client, document(name, request))
     words = [AGENT_PACKAGE + "/start.sh", wanted.verb, name, wanted.namespace]
-    body = {
-        "entrypoint": f"sh {shlex.join(words)}",
-        "submission_id": wanted.submission_id,
-        "runtime_env": {"working_dir": agent_package().uri},
-        "metadata": {"tool": TOOL, "verb": wanted.verb, **wanted.metadata},
-    }
+    body = {"entrypoint": f"sh {shlex.join(words)}", "runtime_env": {"working_dir": agent_package().uri}}
     _post(client, wanted, body, patience or Patience())
+
+
+def submit_note(client: DashboardClient, wanted: Submission, patience: Patience | None = None) -> None:
+    """Add a job that does nothing to Ray's list, for its metadata; raises what `submit` raises."""
+    _post(client, wanted, {"entrypoint": "true"}, patience or Patience())
 
 
 def send(client: DashboardClient, package: Package) -> None:
@@ -82,7 +82,9 @@ def _has(client: DashboardClient, package: Package) -> bool:
     return client.request("GET", f"/api/packages/gcs/{package.name}").status_code == 200
 
 
-def _post(client: DashboardClient, wanted: Submission, body: Mapping[str, Any], patience: Patience) -> None:
+def _post(client: DashboardClient, wanted: Submission, job: Mapping[str, Any], patience: Patience) -> None:
+    body = {**job, "submission_id": wanted.submission_id,
+            "metadata": {"tool": TOOL, "verb": wanted.verb, **wanted.metadata}}
     deadline, reported = patience.clock() + JOB_AGENT_S, False
     while True:
         try:

@@ -6,11 +6,11 @@ Neither holds a secret: every user of the cluster's dashboard can read both.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.documents.inventory import ReplicaMember
+from fleetctl.documents.inventory import Node, ReplicaMember
 from fleetctl.documents.mask import masked
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.record import ApplyRecord, RecordedModel, RecordedReplica
@@ -41,6 +41,11 @@ def apply_metadata(plan: Plan, starter: Starter) -> dict[str, str]:
 def explicit_metadata(fleet: str, namespace: str, replicas: Sequence[str], starter: Starter) -> dict[str, str]:
     """Return the metadata of an explicit verb's job; `replicas` are named `<model>/<replicaId>`."""
     return {"fleet": fleet, "namespace": namespace, REPLICAS: json.dumps(list(replicas)), **_by(starter)}
+
+
+def note_metadata(node: Node, said: Mapping[str, str], starter: Starter) -> dict[str, str]:
+    """Return the metadata of a note about a node, by id and by name."""
+    return {"node": node.id, "nodeName": node.name, **said, **_by(starter)}
 
 
 def _by(starter: Starter) -> dict[str, str]:

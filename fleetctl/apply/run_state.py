@@ -15,6 +15,7 @@ from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.history import RunState
 from fleetctl.errors import ApplyError, LockHeld, PlanUsed
 from fleetctl.inventory.jobs import Job
+from fleetctl.inventory.notes import NOTES, note_text
 
 NEVER_STARTED = frozenset({
     "JOB_SUPERVISOR_ACTOR_START_FAILURE", "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE", "RUNTIME_ENV_SETUP_FAILURE",
@@ -61,7 +62,9 @@ def _events(text: str) -> tuple[Event, ...]:
 
 
 def status_of(job: Job, log: RunLog) -> RunStatus:
-    """Return how the run ended."""
+    """Return how the run ended; a note has no run, it counts once it is in the list."""
+    if job.metadata.get("verb") in NOTES:
+        return RunStatus("ok", note_text(job.metadata))
     summary = summary_of(log)
     if summary is not None:
         return _from_summary(summary, idle=_was_idle(job, log))

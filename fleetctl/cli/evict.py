@@ -9,7 +9,7 @@ import typer
 
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.explicit import DryRun, Wanted, carry_out, refuse_protected
+from fleetctl.cli.explicit import DrainTime, DryRun, Wanted, carry_out, refuse_protected
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, absent, named_replicas
 from fleetctl.documents.inventory import Inventory, Replica
@@ -36,9 +36,7 @@ def evict(
     files: flags.ClusterFiles = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
-    drain: Annotated[float, flags.option(
-        "--drain", metavar="DURATION", parser=flags.duration,
-        help="Take them off `fleetctl endpoints` first, and wait this long for requests to end. [default: 0s]")] = 0,
+    drain: DrainTime = 0,
     dry_run: DryRun = False,
     yes: flags.Yes = False,
     lock_timeout: flags.LockTimeout = 0,

@@ -12,6 +12,7 @@ import typer
 
 from fleetctl.apply.explicit import NamedReplica, Order, Verb, run_explicit
 from fleetctl.apply.outcome import final_exit_code
+from fleetctl.cli import flags
 from fleetctl.cli.console import confirm, say, show_report, write_result
 from fleetctl.cli.flags import OutputFormat
 from fleetctl.cli.identity import new_job_id, starter
@@ -28,6 +29,9 @@ from fleetctl.render.report.of_outcomes import outcomes_report
 from fleetctl.render.visible import visible
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")]
+DrainTime = Annotated[float, flags.option(
+    "--drain", metavar="DURATION", parser=flags.duration,
+    help="Take them off `fleetctl endpoints` first, and wait this long for requests to end. [default: 0s]")]
 USUAL_STARTUP_S = 1800.0
 """How long a model may take to start of which no file says it."""
 LISTED = 20

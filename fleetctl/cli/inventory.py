@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say, show_report, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.inventory import Inventory
+from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.render.report.of_inventory import inventory_report
 from fleetctl.workflow.cluster import fleet_of, read_from
 from fleetctl.workflow.invocation import Where
@@ -33,23 +36,24 @@ def inventory(
     Reads the Ray dashboard, or an inventory document. Parts that could not be read are listed on standard error, and
     the rest is shown.
     """
-    from fleetctl.planner.notes import slot_notes  # NumPy, which --help does not need
+    from fleetctl.planner.notes import policy_of, slot_notes  # NumPy, which --help does not need
 
     refuse_two_readers(files or (), inventory)
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
     seen = read_from(invocation, Where(inventory, address, namespace), fleet)
-    _show(seen, output_format)
-    for note in slot_notes(seen.nodes, fleet.policies if fleet else ()):
+    policies = fleet.policies if fleet else ()
+    _show(seen, {node.id: policy_of(node, policies) for node in seen.nodes}, output_format)
+    for note in slot_notes(seen.nodes, policies):
         say("warning" if note.level == "warning" else "note", note.message)
     return 0 if seen.complete else 1
 
 
-def _show(seen: Inventory, output_format: flags.OutputFormat) -> None:
+def _show(seen: Inventory, policies: Mapping[str, EffectivePolicy], output_format: flags.OutputFormat) -> None:
     if output_format is flags.OutputFormat.JSON:
         write_result(indented_json(seen))
     else:
-        show_report(inventory_report(seen))
+        show_report(inventory_report(seen, policies))
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:

@@ -19,7 +19,7 @@ class HistoryEntry(Stored):
     """One run: an apply, or an explicit verb. A value that its job does not record is null."""
 
     id: str = Field(description="the Ray job's submission id")
-    verb: str = Field(description="apply, evict or restart")
+    verb: str = Field(description="apply, evict or restart; of a note: cordon, uncordon or slots")
     fleet: str | None = None
     namespace: str | None = Field(None, description="the Ray namespace of its replicas")
     state: RunState = Field(description="ok, partial, unknown (it died, or its log is gone), running, or refused (it "

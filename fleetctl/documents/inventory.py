@@ -14,6 +14,7 @@ NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
 ReplicaState = Literal["DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING", "DEAD"]
 LIVE_STATES: frozenset[str] = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING"})
 STARTING_STATES: frozenset[str] = LIVE_STATES - {"ALIVE"}
+MAX_SLOTS = 100_000
 
 
 class ClusterIdentity(Stored):
@@ -57,6 +58,21 @@ class Gpu(Stored):
     share: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
+class Cordon(Stored):
+    """Why nothing new goes on a node, by a note of the cluster; one that had ended when it was read is left out."""
+
+    reason: str = ""
+    until: Moment | None = Field(None, description="null = until it is taken back")
+    by: str = Field("", description="the name that its author gave")
+
+
+class Slots(Stored):
+    """How many replicas of one model a node may hold, by a note of the cluster."""
+
+    value: Annotated[int, Field(ge=0, le=MAX_SLOTS)]
+    source: str
+
+
 class Node(Stored):
     """One Ray node."""
 
@@ -67,6 +83,8 @@ class Node(Stored):
     labels: dict[str, str] = Field(default_factory=dict)
     resources: NodeResources = Field(default_factory=NodeResources)
     gpus: list[Gpu] = Field(default_factory=list)
+    cordon: Cordon | None = None
+    slots: Slots | None = None
 
 
 class ReplicaMember(Stored):
@@ -99,13 +117,13 @@ class Replica(Stored):
     fleet: str | None = Field(None, description="the fleet whose mark it carries; null = unmanaged")
     spec_hash: str | None = None
     actor_id: str | None = None
-    draining: bool = Field(False, description="an eviction waits for its requests to end")
     restarts: int = Field(0, description="how many times Ray has restarted it since it was created")
     members: list[ReplicaMember] = Field(default_factory=list)
     constructed: bool = Field(
         True, description="false = Ray calls its actor ALIVE, but its constructor never returned: it does not serve"
     )
     error: str | None = Field(None, description="last output or exit reason, where known")
+    draining: bool = Field(False, description="an eviction that runs names it: it serves, and is about to end")
 
 
 class Inventory(Stored):

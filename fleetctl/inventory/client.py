@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fleetctl.errors import InventoryError
+from fleetctl.errors import InventoryError, PathNotServed
 from fleetctl.inventory.access import Access, tls_context
 from fleetctl.inventory.fetch import Bounds, Contact, Open, Overdue, Patience
 from fleetctl.inventory.json_entries import NotTheAnswer, entries_within, few_values
@@ -184,7 +184,7 @@ class DashboardClient:
 
         self._require_accepted(path, answer)
         if answer.status_code == 404:
-            raise InventoryError(
+            raise PathNotServed(
                 f"{self.base_url}{path} does not exist (404)",
                 hint="is this the Ray dashboard? It needs `ray[default]` on the head node, and a proxy in front of it "
                      "must pass this path",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fleetctl.documents.inventory import ClusterIdentity, Inventory
-from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError
+from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
 from fleetctl.inventory.actors import LiveActors, list_live_actors
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
 from fleetctl.inventory.cards import holds_cards
@@ -17,6 +17,7 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job, ours
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.nodes import FoundNode, read_node
+from fleetctl.inventory.notes import with_draining, with_notes
 from fleetctl.inventory.planned import draining_nodes, find_planned
 from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.state_api import Listing, Row, list_rows
@@ -82,8 +83,8 @@ def read_dashboard(
         warnings=[*failures, *answers.notes, *consistency_warnings(parts)],
         cluster=ClusterIdentity(address=client.base_url, ray_version=text_of(answers.version.get("ray_version")),
                                 session_id=text_of(answers.version.get("session_name"))),
-        nodes=build_nodes(parts),
-        replicas=[found.replica for found in parts.replicas],
+        nodes=with_notes(build_nodes(parts), answers.jobs or (), observed_at),
+        replicas=with_draining([found.replica for found in parts.replicas], answers.jobs or (), namespace),
     )
 
 
@@ -100,7 +101,9 @@ def _ask(client: DashboardClient) -> _Answers:
         raise error
     answers.nodes = _taken("the nodes", nodes, Listing(), answers.failures)
     answers.actors = _taken("the actors", actors, LiveActors(), answers.failures)
-    answers.jobs = _taken("the jobs", jobs, None, answers.notes)
+    kept_back = isinstance(jobs.exception(), (ClusterRefused, PathNotServed))  # then no apply can go there, either
+    answers.jobs = _taken("the jobs, and with them cordons,", jobs, None,
+                          answers.notes if kept_back else answers.failures)
     answers.summary = _taken("the cards", summary, Summary(), answers.failures)
     answers.version = _taken("the cluster's version and session", version, {}, answers.failures)
     answers.failures += [*_whole(answers.nodes), *answers.actors.failures]

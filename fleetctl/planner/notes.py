@@ -8,9 +8,20 @@ from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Node
 from fleetctl.documents.plan import Note
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
-from fleetctl.planner.placement.policies import SLOTS_LABEL, effective_policy, labelled_cap
+from fleetctl.planner.placement.policies import (
+    SLOTS_LABEL,
+    EffectivePolicy,
+    effective_policy,
+    labelled_cap,
+    with_notes,
+)
 
 SHOWN = 5
+
+
+def policy_of(node: Node, policies: Sequence[NodePolicy]) -> EffectivePolicy:
+    """Return what holds for a node of the inventory."""
+    return with_notes(effective_policy(policies, {NODE_ID_LABEL: node.id, **node.labels}), node)
 
 
 def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[Note]:
@@ -21,11 +32,12 @@ def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[No
         if text is None or node.state == "DEAD":
             continue
         told = labelled_cap(node.labels)
-        held = effective_policy(policies, {NODE_ID_LABEL: node.id, **node.labels}).slot_cap
+        held = policy_of(node, policies).slot_cap
         if told is None:
             together.setdefault((text, ""), []).append(node.name)
         elif held is not None and held.limit != told.limit:
-            together.setdefault((text, f"{held.source}: {held.limit}"), []).append(node.name)
+            winner = "a note" if node.slots is not None else "the fleet file"
+            together.setdefault((text, f"{winner} wins ({held.source}: {held.limit})"), []).append(node.name)
     return list(_notes(together))
 
 
@@ -34,7 +46,7 @@ def _notes(together: dict[tuple[str, str], list[str]]) -> Iterator[Note]:
         shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
         if instead:
             yield Note(code="SLOTS_LABEL_OVERRULED", level="notice", nodes=names[:SHOWN], node_count=len(names),
-                       message=f"{shown}: the label {SLOTS_LABEL} says {text}; the fleet file wins ({instead})")
+                       message=f"{shown}: the label {SLOTS_LABEL} says {text}; {instead}")
         else:
             yield Note(code="SLOTS_LABEL_IGNORED", level="warning", nodes=names[:SHOWN], node_count=len(names),
                        message=f'{shown}: the label {SLOTS_LABEL} is "{text}", which is not a whole number of '

@@ -13,7 +13,7 @@ from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode, Slots
 from fleetctl.planner.placement.ledger.node_offer import Facts, facts_of, offer_from
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
-from fleetctl.planner.placement.policies import SLOTS_LABEL, EffectivePolicy, effective_policy
+from fleetctl.planner.placement.policies import SLOTS_LABEL, EffectivePolicy, effective_policy, with_notes
 
 NO_SHAPES: Mapping[str, ReplicaShape] = {}
 
@@ -84,7 +84,7 @@ def _ledger_nodes(nodes: Sequence[Node], policies: Sequence[NodePolicy]) -> list
         policy = known.get(values)
         if policy is None:
             policy = known[values] = effective_policy(policies, labels)
-        result.append(LedgerNode(node.id, node.name, node.state, labels, policy))
+        result.append(LedgerNode(node.id, node.name, node.state, labels, with_notes(policy, node)))
     return result
 
 

@@ -1,8 +1,8 @@
 """Whether a saved plan still holds: what of what it relies on has moved, and only that.
 
 It relies on: the cluster session; the live count and highest id of each model it acts on, no other fleet running that
-model, and the names of its new replicas being free; each node it places on being alive, labelled as its members ask,
-and having free what the plan's members claim there together.
+model, and the names of its new replicas being free; each node it places on being alive, without a cordon by a note,
+labelled as its members ask, and having free what the plan's members claim there together.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ def _member(plan: Plan, action: Action, member: ActionMember, place: int | None,
     if ledger.nodes[place].state == "DEAD":
         return "was alive when planned, is dead now"
     node = ledger.nodes[place]
-    if node.state != "ALIVE":
-        return "is draining now, so it offers nothing"
+    if not node.open:
+        return ("is draining now, so it offers nothing" if node.state != "ALIVE"
+                else f"is cordoned now ({node.policy.cordoned_by})")
     selector = _selector(plan.specs.get(action.spec_hash, {}), member)
     if not matches(selector, node.labels):
         wanted = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))

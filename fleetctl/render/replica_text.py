@@ -23,7 +23,9 @@ def status_word(replica: Replica, dead: Set[str]) -> str:
     """Return how a replica is, in a word or two; `dead` = the ids of dead nodes."""
     if not replica.constructed:
         return "never constructed"
-    return "lost" if is_lost(replica, dead) else WORDS[replica.state]
+    if is_lost(replica, dead):
+        return "lost"
+    return "draining" if replica.draining else WORDS[replica.state]
 
 
 def state_text(replica: Replica, dead: Set[str]) -> str:

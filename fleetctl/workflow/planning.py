@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -24,21 +25,29 @@ from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.outdated import look_up_changes
 from fleetctl.workflow.planned import Planned
 
+AsIf = Callable[[Inventory], Inventory]
+
+
+def unchanged(inventory: Inventory) -> Inventory:
+    """Return the inventory as it is."""
+    return inventory
+
 
 def plan_fleet(
     invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where, *,
-    base: Side | None = None, expires_s: float = USUAL_EXPIRY_S,
+    base: Side | None = None, expires_s: float = USUAL_EXPIRY_S, as_if: AsIf = unchanged,
 ) -> Planned:
     """Read the inventory and plan the fleet on it; with a `base` the plan says what the change since then causes alone.
 
-    Warnings go to standard error. Raises FleetFileError for a fleet with errors, InventoryError when the inventory
-    could not be read whole, UsageError when --target or --exclude name no model.
+    `as_if` = what to take the inventory for. Warnings go to standard error. Raises FleetFileError for a fleet with
+    errors, InventoryError when the inventory could not be read whole, UsageError when --target or --exclude name no
+    model.
     """
     fleet = loaded.sound()
     with closing(inventory_source(invocation, where, fleet.cluster)) as source:
-        planned = plan_on(invocation, source, fleet, options, where, expires_s)
+        planned = plan_on(invocation, source, fleet, options, where, expires_s, as_if)
         if planned.plan.blocked and isinstance(source, Live) and _has_caught_up(invocation, source, planned.inventory):
-            planned = plan_on(invocation, source, fleet, options, where, expires_s)
+            planned = plan_on(invocation, source, fleet, options, where, expires_s, as_if)
         if isinstance(source, Live):
             planned = replace(planned, changes=look_up_changes(source.client, fleet, planned.plan.drift))
     for warning in planned.inventory.warnings:
@@ -56,12 +65,12 @@ def expiry(observed_at: str, after_s: float = USUAL_EXPIRY_S) -> str | None:
 
 def plan_on(
     invocation: Invocation, source: InventorySource, fleet: ResolvedFleet, options: PlanOptions, where: Where,
-    expires_s: float,
+    expires_s: float, as_if: AsIf = unchanged,
 ) -> Planned:
     """Read the inventory from `source` and plan the fleet on it, once; warnings stay in the inventory."""
     from fleetctl.planner.plan import make_plan  # NumPy: --help and an attached apply need none
 
-    seen = read(invocation, source)
+    seen = as_if(read(invocation, source))
     facts = PlanFacts(
         tool_version=__version__,
         git=git_facts([file.path for file in fleet.files], invocation.environ),

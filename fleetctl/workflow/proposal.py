@@ -15,7 +15,7 @@ from fleetctl.planner.options import PlanOptions, options_of
 from fleetctl.planner.policy import refusing
 from fleetctl.workflow.cluster import open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.planning import plan_fleet
+from fleetctl.workflow.planning import AsIf, plan_fleet, unchanged
 from fleetctl.workflow.replanner import FleetReplanner
 from fleetctl.workflow.saved_plan import read_saved_plan
 
@@ -43,11 +43,11 @@ def proposed_by_files(invocation: Invocation, options: PlanOptions, where: Where
 
 @contextmanager
 def proposed_by_fleet(
-    invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where
+    invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where, as_if: AsIf = unchanged
 ) -> Iterator[Proposal]:
-    """Plan a fleet that is loaded already, in the same way."""
+    """Plan a fleet that is loaded already, in the same way; `as_if` = what to take the inventory for."""
     with open_dashboard(invocation, where.address, loaded.sound().cluster.address) as client:
-        planned = plan_fleet(invocation, loaded, options, where)
+        planned = plan_fleet(invocation, loaded, options, where, as_if=as_if)
         replanner = FleetReplanner(invocation, planned, where)
         yield Proposal(ApplyTask(client, planned.plan, replanner=replanner), planned.shown())
 

@@ -134,7 +134,7 @@ def test_where_the_list_of_applies_cannot_be_read_the_plan_stands_and_says_so(
     cli, cluster: ClusterStandIn, file: Path
 ) -> None:
     running(cluster, hash_of(OLD))
-    cluster.refusals["GET", "/api/jobs/"] = [(500, "")] * 10
+    cluster.refusals["GET", "/api/jobs/"] = [(404, "a proxy lets nothing else pass")] * 10
     shown = cli("plan", "-f", file, "--detailed-exitcode")
     assert shown.code == 2
     assert "what it was started with could not be looked up: " in shown.out

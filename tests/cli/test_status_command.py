@@ -133,3 +133,15 @@ def test_a_model_is_not_called_absent_where_not_all_could_be_read(cli, busy: Clu
     shown = cli("status", "org/onee")
     assert shown.code == 1
     assert "that could be read: " in shown.err
+
+
+def test_a_replica_that_a_running_eviction_names_is_draining(cli, cluster: ClusterStandIn) -> None:
+    node = cluster.nodes[0]["node_id"]
+    cluster.add_replica("org/one", 0, node, gpus=0)
+    cluster.add_replica("org/one", 1, node, gpus=0)
+    job = cluster.add_job("e", ("SUCCEEDED", ""), verb="evict", fleet="lab", namespace="fleet",
+                          replicas='["org/one/0"]')
+    shown = cli("status")
+    assert "Replicas: 1 draining, 1 ready" in shown.out
+    job.step()
+    assert "Replicas: 2 ready" in cli("status").out

@@ -94,3 +94,28 @@ def test_a_model_that_another_fleet_runs_is_blocked_and_can_be_adopted(world: Wo
 
     assert world.apply_result("--adopt-from", world.fleet)["exitCode"] == 0
     assert set(world.actors()) == {"ModelActor:one:0", "ModelActor:two:0"}
+
+
+def test_a_cordoned_node_is_avoided_and_a_drained_one_is_emptied_after_its_replacements(world: World) -> None:
+    world.write(model("one", 3, member("--plain", gpus=1)))
+    assert world.run("cordon", "a", "--for", "1h", "--reason", "new driver").returncode == 0
+    assert world.apply_result()["exitCode"] == 0
+    nodes = {node["id"]: node for node in json.loads(world.run("inventory", "--format", "json").stdout)["nodes"]}
+    assert [node["cordon"]["reason"] for node in nodes.values() if node["cordon"]] == ["new driver"]
+
+    def here(name: str) -> set[str]:
+        return {actor for actor, row in world.actors().items() if nodes[row["node"]]["name"] == name}
+
+    assert here("a") == set()
+    assert len(here("b")) + len(here("c")) == 3
+    assert world.run("uncordon", "a").returncode == 0
+    leaving = here("b")
+    drained = world.run("drain", "b", "--evict", "-f", world.file, "--yes")
+    assert drained.returncode == 0, drained.stderr
+    assert here("b") == set()
+    assert len(world.actors()) == 3
+    assert leaving
+    assert not leaving & set(world.actors())
+    assert world.run("uncordon", "b").returncode == 0
+    history = world.run("history").stdout
+    assert history.count("cordoned b") == 2

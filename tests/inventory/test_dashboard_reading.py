@@ -274,17 +274,25 @@ def test_logs_are_read_only_for_replicas_that_cannot_tell_themselves(read, dashb
 
 
 def test_without_the_jobs_nobody_knows_whose_a_starting_replica_is(read, dashboard: FakeDashboard):
-    dashboard.behaviours["jobs"] = status(500)
+    dashboard.behaviours["jobs"] = status(404)
     inventory = read()
     assert not inventory.complete
     assert "the fleet of ModelActor:org/gang:1, ModelActor:org/slow:0 is not known" in inventory.warnings
 
 
 def test_without_the_jobs_a_cluster_in_which_nothing_starts_is_read_whole(read, dashboard: FakeDashboard):
-    dashboard.behaviours["jobs"] = status(500)
+    dashboard.behaviours["jobs"] = status(404)
     dashboard.rows("actors_pending_creation").clear()
     dashboard.listing("actors_pending_creation").update({"total": 0, "num_after_truncation": 0, "num_filtered": 0})
     assert read().complete
+
+
+def test_a_list_of_jobs_that_could_not_be_read_may_hold_cordons(read, dashboard: FakeDashboard):
+    dashboard.behaviours["jobs"] = status(500)
+    inventory = read()
+    assert not inventory.complete
+    start = "the jobs, and with them cordons, could not be read: "
+    assert any(warning.startswith(start) for warning in inventory.warnings)
 
 
 def test_an_actor_that_is_alive_and_was_never_constructed_is_said_and_not_ready(read, dashboard: FakeDashboard):

@@ -12,9 +12,10 @@ from fake_dashboard import FakeDashboard, cut_off
 from rich.console import Console
 
 from fleetctl.cli.inventory import app
-from fleetctl.documents.inventory import Gpu, Inventory, Node, NodeResources, Replica, ReplicaMember
+from fleetctl.documents.inventory import Cordon, Gpu, Inventory, Node, NodeResources, Replica, ReplicaMember, Slots
 from fleetctl.documents.loading import load_document
 from fleetctl.errors import UsageError
+from fleetctl.planner.notes import policy_of
 from fleetctl.render.report.of_inventory import inventory_report
 from fleetctl.render.report.terminal import print_report
 
@@ -82,7 +83,7 @@ def test_standard_input_is_read_once(inventory):
 
 def shown(document: Inventory, width: int = 120) -> str:
     console = Console(file=StringIO(), width=width, markup=False, highlight=False)
-    print_report(inventory_report(document), console)
+    print_report(inventory_report(document, {node.id: policy_of(node, ()) for node in document.nodes}), console)
     return console.file.getvalue()
 
 
@@ -99,6 +100,17 @@ def small() -> Inventory:
                Node(id="b", name="node-b", state="DEAD")],
         replicas=[Replica(model="org/a", replica_id=0, fleet="lab", members=[member])],
     )
+
+
+def test_the_table_says_whose_the_slots_and_the_cordon_are():
+    document = small()
+    noted = document.nodes[0].model_copy(update={
+        "slots": Slots(value=4, source="note of ana"), "cordon": Cordon(reason="new driver", by="ana")})
+    text = shown(document.model_copy(update={"nodes": [noted]}), width=200)
+    line = next(line for line in text.splitlines() if line.startswith("node-a"))
+    assert "1 of 4 (note of ana)" in line
+    assert "note of ana: new driver" in line
+    assert "SLOTS" not in shown(document)
 
 
 def test_the_table_names_cards_and_who_holds_them():

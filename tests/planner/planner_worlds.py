@@ -2,9 +2,10 @@
 
 Short forms (amounts as in a fleet file): a node has `name`, `gpus` (how many cards), `vram` (memory of each; absent =
 unknown), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `used` {GPU, CPU,
-memory}. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `uuids`, `slot`,
-`state`, `fleet`, `hash`, `restarts`. A model has `key`, `replicas`, and either `workers` in full or `gpus`, `vram`,
-`cpus`, `memory`, `selector`, `labels`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
+memory}, and the notes `cordon` and `slots`. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`,
+`memory`, `cards`, `uuids`, `slot`, `state`, `fleet`, `hash`, `restarts`. A model has `key`, `replicas`, and either
+`workers` in full or `gpus`, `vram`, `cpus`, `memory`, `selector`, `labels`, `copies`, `gang: {gpus, vram,
+workers, ...}` in short.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def short_node(node: dict[str, Any]) -> Node:
     return Node.model_validate({
         "id": node.get("id", node["name"]), "name": node["name"], "state": node.get("state", "ALIVE"),
         "labels": node.get("labels", {}), "gpus": cards if memory is not None else [],
+        "cordon": node.get("cordon"), "slots": node.get("slots"),
         "resources": {"total": total, "used": None if used is None else {**used, "memory": _bytes(used.get("memory"))}},
     })
 

@@ -139,6 +139,8 @@ def _sim_node(
             reserve = policy.reserve.vram if policy.reserve is not None else reserve
             gpu_memory = policy.gpu_memory if policy.gpu_memory is not None else gpu_memory
             cordon = policy.cordon if policy.cordon is not None else cordon
+    cap = node.slots.value if node.slots is not None else cap
+    cordon = cordon or node.cordon is not None
     here = [(replica, member) for replica in live for member in replica.members if member.node_id == node.id]
     total, used = node.resources.total, node.resources.used
     cards = [SimCard(gpu.index, gpu.memory_total or gpu_memory, gpu.memory_used or 0, reserve=reserve)

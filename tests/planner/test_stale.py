@@ -126,6 +126,11 @@ def test_a_draining_target_node_is_told() -> None:
         "node a: is draining now, so it offers nothing"]
 
 
+def test_a_target_node_that_a_note_cordons_is_told() -> None:
+    assert moved(made(), nodes=[{**NODES[0], "cordon": {"by": "ana", "reason": "new driver"}}]) == [
+        "node a: is cordoned now (note of ana: new driver)"]
+
+
 def test_another_node_may_die() -> None:
     assert moved(made(), nodes=[NODES[0], {**NODES[1], "state": "DEAD"}]) == []
 

@@ -31,6 +31,11 @@ def _node(draw: st.DrawFn, name: str, exact: bool) -> dict[str, Any]:
     slots = draw(st.sampled_from([None] * 6 + ["1", "2", "none", "0"]))
     if slots is not None:
         node["labels"] = {**node["labels"], "fleet.io/replica-slots": slots}
+    noted = draw(st.sampled_from([None] * 6 + [0, 1, 3]))
+    if noted is not None:
+        node["slots"] = {"value": noted, "source": "note of ana"}
+    if draw(st.integers(0, 9)) == 9:
+        node["cordon"] = {"by": "ana"}
     if draw(st.booleans()):
         node["vram"] = draw(st.sampled_from(["16Gi", "24Gi", "80Gi"]))
         if gpus and draw(st.integers(0, 3)) == 0:

@@ -17,7 +17,7 @@ def replica(**more: Any) -> Replica:
 
 def test_every_state_of_ray_has_a_word_and_every_word_a_colour() -> None:
     assert set(WORDS) == set(get_args(ReplicaState))
-    assert {*WORDS.values(), "lost", "never constructed"} <= set(TEXT_TONES)
+    assert {*WORDS.values(), "lost", "draining", "never constructed"} <= set(TEXT_TONES)
 
 
 @pytest.mark.parametrize(("state", "word"), [
@@ -41,6 +41,11 @@ def test_one_dead_node_makes_a_live_replica_lost_whatever_ray_says() -> None:
     gang = [{"nodeId": "a"}, {"nodeId": "b", "rank": 1}]
     assert status_word(replica(members=gang), frozenset("b")) == "lost"
     assert status_word(replica(members=gang, state="DEAD"), frozenset("b")) == "dead"
+
+
+def test_a_replica_that_an_eviction_names_is_draining_unless_it_is_lost() -> None:
+    assert status_word(replica(draining=True), frozenset()) == "draining"
+    assert status_word(replica(draining=True, members=[{"nodeId": "b"}]), frozenset("b")) == "lost"
 
 
 @pytest.mark.parametrize(("name", "text"), [

@@ -1,12 +1,13 @@
-"""Node policies as they hold for one node: its own label, then entries of the file, later ones winning per key."""
+"""Node policies as they hold for one node: its label, entries of the file, notes. Later ones win, key by key."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.inventory import Cordon, Node
 from fleetctl.documents.selector import matches
 
 NO_CAP = 1 << 30
@@ -60,6 +61,19 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
         if policy.cordon is not None:
             cordon = f"spec.nodes[{place}].cordon" if policy.cordon else None
     return EffectivePolicy(cap, reserve, memory, cordon)
+
+
+def with_notes(policy: EffectivePolicy, node: Node) -> EffectivePolicy:
+    """Put the cluster's notes about a node over what its labels and the fleet file say."""
+    if node.slots is not None:
+        policy = replace(policy, slot_cap=SlotCap(node.slots.value, node.slots.source))
+    return replace(policy, cordoned_by=cordon_text(node.cordon)) if node.cordon is not None else policy
+
+
+def cordon_text(cordon: Cordon) -> str:
+    """Say who has cordoned a node, until when, and why."""
+    by, until = f" of {cordon.by}" if cordon.by else "", f" until {cordon.until}" if cordon.until else ""
+    return f"note{by}{until}{f': {cordon.reason}' if cordon.reason else ''}"
 
 
 def labelled_cap(labels: Mapping[str, str]) -> SlotCap | None:

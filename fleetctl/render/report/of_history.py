@@ -71,7 +71,7 @@ def short_id(run_id: str) -> str:
 
 
 def _runs(history: History) -> Table:
-    several = len({run.fleet for run in history.runs}) > 1
+    several = len({run.fleet for run in history.runs if run.fleet}) > 1
     columns = (
         Column("startedAt", "started"), Column("id", "id", name=True),
         Column("fleet", "fleet", terminal="always" if several else "never"), Column("state", "state"),

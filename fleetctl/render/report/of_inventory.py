@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica, ReplicaMember, card_indices, dead_node_ids
+from fleetctl.documents.inventory import (
+    Gpu,
+    Inventory,
+    Node,
+    Replica,
+    ReplicaMember,
+    card_indices,
+    dead_node_ids,
+    is_live,
+)
 from fleetctl.documents.quantity import amount_of, count_of, format_bytes
+from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.render.replica_text import replica_name, state_text
 from fleetctl.render.report.model import Column, Report, Table
 
 UNKNOWN = "?"
 NODE_ROW = (Column("node", "node", name=True), Column("state", "state"),
             *(Column(key, key, numeric=True) for key in ("gpu", "cpu", "memory")),
-            Column("heldBy", "held by", name=True))
+            Column("heldBy", "held by", name=True), Column("slots", "slots", terminal="filled"),
+            Column("cordon", "cordon", terminal="filled"))
 REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"),
                Column("fleet", "fleet", name=True, terminal="beside"), Column("where", "where"),
                Column("note", "note", terminal="beside"))
@@ -23,15 +34,18 @@ Holders = Mapping[tuple[str, int | None], Sequence[str]]
 """Which replicas hold what: (node id, card index) -> replicas; index None = somewhere on the node."""
 
 
-def inventory_report(inventory: Inventory) -> Report:
-    """Return nodes, cards and replicas."""
+def inventory_report(inventory: Inventory, policies: Mapping[str, EffectivePolicy]) -> Report:
+    """Return nodes, cards and replicas; `policies` = what holds for each node, by id."""
     version, session = inventory.cluster.ray_version, inventory.cluster.session_id
     about = "".join([f", Ray {version}" if version else "", f", {session}" if session else ""])
     heading = [f"Inventory of {inventory.observed_at} from {inventory.source}{about}"]
     if not inventory.complete:
         heading.append("Not complete: nothing is planned on this.")
     holders = _holders(inventory.replicas, {node.id: node.gpus for node in inventory.nodes})
-    nodes = [row for node in inventory.nodes for row in _node_rows(node, holders)]
+    most = _most_of_a_model(inventory)
+    nodes = [row for node in inventory.nodes
+             for row in _node_rows(node, holders, _slots(policies[node.id], most[node.id]),
+                                   policies[node.id].cordoned_by or "")]
     tables = (Table("node", "Nodes", NODE_ROW, tuple(nodes)),
               Table("replica", "Replicas", REPLICA_ROW, tuple(_replica_rows(inventory)), beside_from=0))
     return Report(kind="answer", title="Inventory", heading=tuple(heading), verdict=totals_line(inventory),
@@ -49,13 +63,30 @@ def totals_line(inventory: Inventory) -> str:
             f"{count_of(len(inventory.replicas), 'replica')} live ({up} up)")
 
 
-def _node_rows(node: Node, holders: Holders) -> Iterator[Row]:
+def _most_of_a_model(inventory: Inventory) -> Counter[str]:
+    """Return by node id how many replicas of one model are there at most: slots are counted model by model."""
+    dead = dead_node_ids(inventory)
+    counts = Counter((node_id, replica.model, replica.fleet) for replica in inventory.replicas
+                     if is_live(replica, dead) for node_id in {member.node_id for member in replica.members})
+    most: Counter[str] = Counter()
+    for (node_id, _, _), count in counts.items():
+        most[node_id or ""] = max(most[node_id or ""], count)
+    return most
+
+
+def _slots(policy: EffectivePolicy, used: int) -> str:
+    """Return how many slots of a model are in use, of how many, and who says so; empty for the defaults."""
+    cap = policy.slot_cap
+    return f"{_of(str(used), str(cap.limit))} ({cap.source})" if cap else ""
+
+
+def _node_rows(node: Node, holders: Holders, slots: str, cordon: str) -> Iterator[Row]:
     """Yield the row of a node, then one per card, indented."""
     used, total = node.resources.used, node.resources.total
     yield (node.name, node.state, _of(f"{used.gpu:g}" if used else UNKNOWN, f"{total.gpu:g}"),
            _of(f"{used.cpu:g}" if used else UNKNOWN, f"{total.cpu:g}"),
            _of(format_bytes(int(used.memory)) if used else UNKNOWN, format_bytes(int(total.memory))),
-           ", ".join(holders.get((node.id, None), ())))
+           ", ".join(holders.get((node.id, None), ())), slots, cordon)
     blank = [card for card in node.gpus if not (card.model or card.memory_total or card.share)
              and not holders.get((node.id, card.index))]
     if blank:  # all that is known of them is that they are there
@@ -70,7 +101,7 @@ def _card_row(label: str, card: Gpu, holders: Sequence[str]) -> Row:
     share = _of(f"{card.share:g}", "1") if card.share is not None else ""
     used = UNKNOWN if card.memory_used is None else format_bytes(card.memory_used)
     memory = UNKNOWN if card.memory_total is None else _of(used, format_bytes(card.memory_total))
-    return f"  {label}", "", share, "", memory, ", ".join(holders)
+    return f"  {label}", "", share, "", memory, ", ".join(holders), "", ""
 
 
 def _replica_rows(inventory: Inventory) -> Iterator[tuple[str | tuple[str, ...], ...]]:

@@ -17,8 +17,8 @@ TEXT_TONES: dict[str, Tone] = {
     **dict.fromkeys(("+", "additive", "ready", "ok"), "good"),
     **dict.fromkeys(("!", "refused", "error", "failed", "unknown", "blocked", "lost", "dead", "never constructed",
                      "DEAD"), "bad"),
-    **dict.fromkeys(("~", "*", "drift", "warning", "partial", "restarting", "outdated", "skipped", "DRAINING"),
-                    "warn"),
+    **dict.fromkeys(("~", "*", "drift", "warning", "partial", "restarting", "outdated", "skipped", "draining",
+                     "DRAINING"), "warn"),
     **dict.fromkeys(("-", "starting", "running", "held", "gone"), "calm"),
     "=": "soft",
 }

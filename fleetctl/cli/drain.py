@@ -1,0 +1,164 @@
+"""`fleetctl drain NODE`: a cordon, replacements elsewhere, then the replicas there are named, or ended."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import typer
+
+from fleetctl.apply.request import ApplyOptions
+from fleetctl.cli import explicit, flags
+from fleetctl.cli.apply.agreement import agreed_to
+from fleetctl.cli.apply.follow import carry_out
+from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import confirm, say
+from fleetctl.cli.explicit import DrainTime, DryRun
+from fleetctl.cli.identity import starter
+from fleetctl.cli.node_note import Lasting, NodeArgument, Reason, cordoning, node_of, write
+from fleetctl.cli.process import this_invocation
+from fleetctl.documents.inventory import Cordon, Replica
+from fleetctl.documents.quantity import count_of
+from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.inventory.notes import CORDON
+from fleetctl.inventory.read import Live, read_inventory
+from fleetctl.planner.complete import require_complete
+from fleetctl.planner.options import PlanOptions
+from fleetctl.render.replica_text import replica_name
+from fleetctl.workflow.cluster import live_source
+from fleetctl.workflow.draining import Draining
+from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.proposal import proposed_by_fleet
+
+PARTIAL = 3
+EPILOG = epilog(
+    "fleetctl drain node-a -f fleets/prod.yaml   # names what may be evicted then",
+    "fleetctl drain node-a --evict --drain 30s --for 2h -f fleets/prod.yaml",
+    "fleetctl drain node-a --dry-run -f fleets/prod.yaml",
+    exit_codes="0 all may go (with --evict: are gone), 1 error, or there is no such node, 3 some must stay, 4 refused "
+               "by policy, 5 another run holds the lock, 7 stopped waiting, 64 usage, 130 interrupted")
+app = command_app()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a person asked for."""
+
+    files: Sequence[str]
+    where: Where
+    evict: bool
+    drain_s: float
+    cordon: dict[str, str] | None
+    """The note to write; None = the cordon that is in force stays as it is."""
+    yes: bool
+    dry_run: bool
+    force: bool
+    lock_timeout_s: float
+    wait_timeout_s: float | None
+
+
+@app.command(epilog=EPILOG)
+def drain(
+    node: NodeArgument,
+    files: flags.Files,
+    evict: Annotated[bool, typer.Option("--evict", help="End the replicas there once others are ready.")] = False,
+    drain_time: DrainTime = 0,
+    lasting: Lasting = None,
+    reason: Reason = "",
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    dry_run: DryRun = False,
+    yes: flags.Yes = False,
+    force: flags.Force = False,
+    lock_timeout: flags.LockTimeout = 0,
+    wait_timeout: flags.WaitTimeout = None,
+) -> int:
+    """Replace what runs on a node elsewhere, then name or end it.
+
+    The node is cordoned first. Of each model as many stay ready as before, or as many as the file wants. A replica
+    without a ready replacement stays and is named. The same command goes on where it was interrupted.
+    """
+    invocation, where = this_invocation(), Where(None, address, namespace)
+    loaded = inspect_fleet(files, stdin=invocation.stdin)
+    with closing(live_source(invocation, where, loaded.sound().cluster, or_inventory=False)) as source:
+        before = read_inventory(source)
+        found = Draining(loaded, before, node_of(before, node))
+        require_complete(before)
+        held = found.node.cordon
+        keeps = held is not None and not reason and lasting is None
+        cordon = None if keeps else cordoning(reason or (held.reason if held else ""), lasting)
+        wanted = Wanted(files, where, evict, drain_time, cordon, yes, dry_run, force, lock_timeout, wait_timeout)
+        explicit.refuse_protected(found.fleet if evict else None, found.leaving())
+        for one in found.staying():
+            whose = f"of fleet {one.fleet}" if one.fleet != found.fleet.name else "of no model in the fleet file"
+            say("stays", f"{_name(one)}: {whose if one.fleet else 'no fleet started it'}")
+        return _drain(invocation, source, found, wanted)
+
+
+def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted) -> int:
+    """Show what would be done, ask once, and do it."""
+    models = tuple(sorted({one.model for one in found.leaving()}))
+    if not models:
+        say("note", f"no replica of a model in the fleet file runs on {found.node.name}")
+        if not _agreed(found, wanted, "cordon it"):
+            return 0 if wanted.dry_run else 1
+        write(source.client, CORDON, found.node, wanted.cordon)
+        return 0
+    options = PlanOptions(models, force=wanted.force, files=tuple(wanted.files))
+    new = Cordon.model_validate({**(wanted.cordon or {}), "by": starter(os.environ).name})
+    cordon = new if wanted.cordon is not None else found.node.cordon or new
+    say("note", f"the plan wants what runs, and a replacement for what leaves {found.node.name}")
+    with proposed_by_fleet(invocation, found.with_replacements(), options, wanted.where,
+                           lambda seen: found.cordoned(seen, cordon)) as proposal:
+        output = ApplyOutput(ApplyFormat.TABLE)
+        output.plan = proposal.task.plan
+        agreed_to(invocation, proposal, output.format, force=wanted.force, yes=True)
+        if not _agreed(found, wanted, f"cordon it, start {count_of(len(output.plan.actions), 'replica')} elsewhere"):
+            return 0 if wanted.dry_run else 1
+        write(source.client, CORDON, found.node, wanted.cordon)
+        code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=wanted.lock_timeout_s), output,
+                         wanted.wait_timeout_s)
+    return _let_go(replace(source, observed_at=invocation.now()), found, wanted) if code in (0, PARTIAL) else code
+
+
+def _agreed(found: Draining, wanted: Wanted, first: str) -> bool:
+    """List what leaves the node, and ask; a dry run is never agreed to."""
+    leaving = found.leaving()
+    for one in leaving:
+        say("end" if wanted.evict else "leaves", _name(one))
+    if wanted.dry_run:
+        say("note", "--dry-run: nothing was done")
+        return False
+    then = f", then end {count_of(len(leaving), 'replica')} there" if wanted.evict and leaving else ""
+    agreed = confirm(f"Drain {found.node.name}: {first}{then}?", yes=wanted.yes)
+    if not agreed:
+        say("note", "nothing was done")
+    return agreed
+
+
+def _let_go(source: Live, found: Draining, wanted: Wanted) -> int:
+    """End, or name, the replicas that are not needed any more; name those that are."""
+    now = read_inventory(source)
+    require_complete(now)
+    go, stay = found.may_go(now)
+    for one in stay:
+        say("stays", f"{_name(one)}: without it fewer replicas of {one.model} would run than before")
+    code = 0
+    if go and wanted.evict:
+        ending = explicit.Wanted("evict", "End", True, False, flags.OutputFormat.TABLE, wanted.lock_timeout_s,
+                                 wanted.drain_s)
+        code = explicit.carry_out(ending, source, now, go, found.fleet)
+    elif go:
+        words = [*(f"{one.model}/{one.replica_id}" for one in go),
+                 *(word for file in wanted.files for word in ("-f", file))]
+        say("next", f"these may go: fleetctl evict {shlex.join(words)}")
+    return PARTIAL if stay else code
+
+
+def _name(replica: Replica) -> str:
+    return replica_name(replica.model, replica.replica_id, replica.foreign_id)

@@ -1,0 +1,81 @@
+"""What `cordon`, `uncordon`, `slots` and `drain` share: the node that is meant, the note about it, and their flags."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from fleetctl.apply.jobs import Patience
+from fleetctl.apply.notes import write_note
+from fleetctl.cli import flags
+from fleetctl.cli.console import say
+from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.process import this_invocation
+from fleetctl.cli.replica_argument import absent
+from fleetctl.documents.inventory import Inventory, Node
+from fleetctl.documents.nearest import did_you_mean
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.notes import note_text
+from fleetctl.inventory.read import Live, read_inventory
+from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source
+from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.planning import expiry
+
+NodeArgument = Annotated[str, typer.Argument(
+    metavar="NODE", show_default=False, help="A node, as `fleetctl inventory` names it, or its id.")]
+Lasting = Annotated[float | None, flags.option(
+    "--for", metavar="DURATION", parser=flags.expiry_duration,
+    help="When it ends by itself; at most 30d. [default: until `fleetctl uncordon`]")]
+Reason = Annotated[str, flags.option("--reason", metavar="TEXT", help="Why; plans that avoid the node say it.")]
+EXIT_CODES = "0 noted, or it was so already, 1 error, or there is no such node, 64 usage"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNode:
+    """A node of a running cluster."""
+
+    source: Live
+    seen: Inventory
+    node: Node
+
+    def note(self, verb: str, **said: str) -> None:
+        """Write a note about it, and say so."""
+        write(self.source.client, verb, self.node, said)
+
+
+@contextmanager
+def found_node(name: str, files: Sequence[str] | None, where: Where) -> Iterator[FoundNode]:
+    """Look a node up by its name or id; raises what `node_of` raises."""
+    invocation = this_invocation()
+    with closing(live_source(invocation, where, cluster_of(fleet_of(invocation, files)), or_inventory=False)) as source:
+        seen = read_inventory(source)
+        yield FoundNode(source, seen, node_of(seen, name))
+
+
+def node_of(seen: Inventory, name: str) -> Node:
+    """Return the node with this name or id; raises FleetctlError, InventoryError where it may not have been read."""
+    found = next((node for node in seen.nodes if name in (node.name, node.id)), None)
+    if found is None:
+        raise absent(seen, f"there is no node {name}", hint=did_you_mean(name, [node.name for node in seen.nodes])
+                     or "`fleetctl inventory` lists the nodes")
+    return found
+
+
+def cordoning(reason: str, lasting_s: float | None) -> dict[str, str]:
+    """Return what the note of a cordon says that begins now."""
+    until = expiry(this_invocation().now(), lasting_s) if lasting_s is not None else None
+    return {"reason": reason, **({"until": until} if until else {})}
+
+
+def write(client: DashboardClient, verb: str, node: Node, said: Mapping[str, str] | None) -> None:
+    """Write a note, and say so; None = nothing is to be written."""
+    if said is None:
+        return
+    write_note(client, verb, node, said, new_job_id(verb), starter(os.environ),
+               Patience(report=lambda line: say("note", line)))
+    say("note", note_text({"verb": verb, "nodeName": node.name, **said}))

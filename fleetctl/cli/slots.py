@@ -1,0 +1,41 @@
+"""`fleetctl slots NODE N`: how many replicas of one model the node may hold, by a note of the cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.node_note import EXIT_CODES, NodeArgument, found_node
+from fleetctl.documents.inventory import MAX_SLOTS
+from fleetctl.errors import UsageError
+from fleetctl.inventory.notes import SLOTS
+from fleetctl.workflow.invocation import Where
+
+EPILOG = epilog(
+    "fleetctl slots node-a 4",
+    "fleetctl slots node-a --clear   # the fleet file or its label counts",
+    exit_codes=EXIT_CODES)
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def slots(
+    node: NodeArgument,
+    number: Annotated[int | None, typer.Argument(
+        metavar="N", show_default=False, min=0, max=MAX_SLOTS, help="How many replicas of one model.")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Take the note back.")] = False,
+    files: flags.ClusterFiles = None,
+    address: flags.Address = None,
+) -> int:
+    """Set how many replicas of one model a node may hold.
+
+    The note wins over `maxReplicasPerModel` of fleet files and over the node's label. What runs beyond it stays.
+    """
+    if (number is None) != clear:
+        raise UsageError("give either N or --clear")
+    with found_node(node, files, Where(None, address, None)) as found:
+        found.note(SLOTS, slots="" if number is None else str(number))
+    return 0

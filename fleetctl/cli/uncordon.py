@@ -1,0 +1,27 @@
+"""`fleetctl uncordon NODE`: takes back the note of a cordon."""
+
+from __future__ import annotations
+
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say
+from fleetctl.cli.node_note import EXIT_CODES, NodeArgument, found_node
+from fleetctl.inventory.notes import UNCORDON
+from fleetctl.workflow.invocation import Where
+
+EPILOG = epilog("fleetctl uncordon node-a", exit_codes=EXIT_CODES)
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def uncordon(node: NodeArgument, files: flags.ClusterFiles = None, address: flags.Address = None) -> int:
+    """Let new replicas start on a node again.
+
+    A cordon in a fleet file (`nodes[].cordon`) is not a note: it stays.
+    """
+    with found_node(node, files, Where(None, address, None)) as found:
+        if found.node.cordon is None and found.seen.complete:
+            say("note", f"no note cordons {found.node.name}")
+        else:
+            found.note(UNCORDON)
+    return 0

@@ -1,0 +1,82 @@
+"""Notes of the cluster: what no file holds, as the metadata of finished jobs. The newest about a node counts.
+
+A note holds for the node with its id, and for one with its name: a machine that was restarted has a new id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from pydantic import ValidationError
+
+from fleetctl.documents.base import as_datetime
+from fleetctl.documents.inventory import Cordon, Node, Replica, Slots
+from fleetctl.inventory.jobs import Job, named_replicas
+
+CORDON, UNCORDON, SLOTS = "cordon", "uncordon", "slots"
+"""The verbs of notes. Their metadata, see apply/notes.py, is the whole note."""
+NOTES = frozenset({CORDON, UNCORDON, SLOTS})
+
+Note = Mapping[str, str]
+
+
+def with_notes(nodes: Sequence[Node], jobs: Sequence[Job], observed_at: str) -> list[Node]:
+    """Return the nodes with the notes that are in force at `observed_at`; `jobs` are in order, the oldest first."""
+    cordons, slots = _newest(jobs, (CORDON, UNCORDON)), _newest(jobs, (SLOTS,))
+    return [node.model_copy(update={"cordon": _cordon(_of(node, cordons), observed_at),
+                                    "slots": _slots(_of(node, slots))})
+            if cordons or slots else node for node in nodes]
+
+
+def with_draining(replicas: Sequence[Replica], jobs: Sequence[Job], namespace: str) -> list[Replica]:
+    """Return the replicas, marked where an eviction of ours that has not ended names them."""
+    ending = {name for job in jobs if job.metadata.get("verb") == "evict" and not job.ended
+              and job.metadata.get("namespace") in (namespace, None) for name in named_replicas(job.metadata)}
+    return [one.model_copy(update={"draining": True})
+            if ending and one.fleet and f"{one.model}/{one.replica_id}" in ending else one for one in replicas]
+
+
+def note_text(note: Note) -> str:
+    """Return in words what a note did."""
+    node, verb = note.get("nodeName", ""), note.get("verb")
+    if verb == SLOTS:
+        return f"{node}: {note['slots']} slots" if note.get("slots") else f"{node}: slots as without a note"
+    until = f" until {note['until']}" if note.get("until") else ""
+    reason = f": {note['reason']}" if note.get("reason") else ""
+    return f"cordoned {node}{until}{reason}" if verb == CORDON else f"uncordoned {node}"
+
+
+def _newest(jobs: Sequence[Job], verbs: Collection[str]) -> dict[str, tuple[int, Note]]:
+    """Return the newest note by the id and by the name of a node, with its place in time."""
+    found: dict[str, tuple[int, Note]] = {}
+    for place, job in enumerate(jobs):
+        if job.metadata.get("verb") in verbs:
+            for key in ("node", "nodeName"):
+                found[job.metadata.get(key, "")] = place, job.metadata
+    return found
+
+
+def _of(node: Node, newest: Mapping[str, tuple[int, Note]]) -> Note:
+    found = [newest[key] for key in (node.id, node.name) if key in newest]
+    return max(found, key=lambda one: one[0])[1] if found else {}
+
+
+def _cordon(note: Note, observed_at: str) -> Cordon | None:
+    """Return the cordon; one whose end cannot be read has none, so that nothing is placed by mistake."""
+    if note.get("verb") != CORDON:
+        return None
+    said = {"reason": note.get("reason", ""), "by": note.get("who", "")}
+    try:
+        cordon = Cordon.model_validate({**said, "until": note.get("until") or None})
+    except ValidationError:
+        return Cordon.model_validate(said)
+    ended = cordon.until is not None and as_datetime(cordon.until) <= as_datetime(observed_at)
+    return None if ended else cordon
+
+
+def _slots(note: Note) -> Slots | None:
+    """Return the slots; None for a note that takes an earlier one back, or says no number."""
+    try:
+        return Slots.model_validate({"value": note.get("slots"), "source": f"note of {note.get('who', '')}"})
+    except ValidationError:
+        return None

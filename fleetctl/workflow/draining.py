@@ -1,0 +1,95 @@
+"""`drain`: which replicas leave a node, how many replacements they need elsewhere, and which of them may go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fleetctl.documents.inventory import Cordon, Inventory, Node, Replica, dead_node_ids, is_live
+from fleetctl.fleetfile.load import LoadedFleet
+from fleetctl.fleetfile.resolved import ResolvedFleet
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """A node, and the inventory before anything was done."""
+
+    loaded: LoadedFleet
+    before: Inventory
+    node: Node
+
+    @property
+    def fleet(self) -> ResolvedFleet:
+        """The fleet whose replicas leave."""
+        return self.loaded.sound()
+
+    def here(self) -> list[Replica]:
+        """Return all live replicas with a member on the node, of any fleet."""
+        dead = dead_node_ids(self.before)
+        return [one for one in self.before.replicas
+                if is_live(one, dead) and any(member.node_id == self.node.id for member in one.members)]
+
+    def staying(self) -> list[Replica]:
+        """Return those there that a drain of this fleet leaves alone."""
+        leaving = self.leaving()
+        return [one for one in self.here() if one not in leaving]
+
+    def leaving(self) -> list[Replica]:
+        """Return the replicas there that the fleet file has a model for: they can be replaced."""
+        keys = {model.key for model in self.fleet.models}
+        return [one for one in self.here() if _is_of(self.fleet, one) and one.model in keys]
+
+    def with_replacements(self) -> LoadedFleet:
+        """Return the fleet that wants replacements: as many as keep min(target, live) without those that leave."""
+        live, leaving = Counter(_live(self.fleet, self.before)), Counter(one.model for one in self.leaving())
+        models = tuple(
+            replace(model, replicas=max(live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]))
+            if leaving[model.key] else model for model in self.fleet.models)
+        return replace(self.loaded, fleet=replace(self.fleet, models=models))
+
+    def cordoned(self, inventory: Inventory, cordon: Cordon) -> Inventory:
+        """Return the inventory as if the node were cordoned."""
+        nodes = [node.model_copy(update={"cordon": cordon}) if node.id == self.node.id else node
+                 for node in inventory.nodes]
+        return inventory.model_copy(update={"nodes": nodes})
+
+    def may_go(self, now: Inventory) -> tuple[list[Replica], list[Replica]]:
+        """Return which of the leaving replicas may end, as things are `now`, and which must stay.
+
+        Of each model min(target, before) stay live, and min(target, ready before) stay ready.
+        """
+        dead, names = dead_node_ids(now), {(one.model, one.replica_id) for one in self.leaving()}
+        left = [one for one in now.replicas
+                if (one.model, one.replica_id) in names and _is_of(self.fleet, one) and is_live(one, dead)]
+        spare, spare_ready = self._spare(now, ready=False), self._spare(now, ready=True)
+        go, stay = list[Replica](), list[Replica]()
+        for one in sorted(left, key=_serves):
+            counted = (spare, spare_ready) if _serves(one) else (spare,)
+            may = all(count[one.model] > 0 for count in counted)
+            (go if may else stay).append(one)
+            for count in counted if may else ():
+                count[one.model] -= 1
+        return go, stay
+
+    def _spare(self, now: Inventory, *, ready: bool) -> Counter[str]:
+        """Return how many replicas of each model there are beyond what must stay."""
+        before = Counter(_live(self.fleet, self.before, ready=ready))
+        spare = Counter(_live(self.fleet, now, ready=ready))
+        spare.subtract({model.key: min(model.replicas, before[model.key]) for model in self.fleet.models})
+        return spare
+
+
+def _is_of(fleet: ResolvedFleet, replica: Replica) -> bool:
+    return replica.fleet == fleet.name and replica.replica_id is not None
+
+
+def _serves(replica: Replica) -> bool:
+    return replica.state == "ALIVE" and not replica.draining
+
+
+def _live(fleet: ResolvedFleet, seen: Inventory, *, ready: bool = False) -> Iterator[str]:
+    """Yield the model of each live replica of the fleet, or of each that is ready."""
+    dead = dead_node_ids(seen)
+    yield from (one.model for one in seen.replicas
+                if _is_of(fleet, one) and is_live(one, dead) and (_serves(one) or not ready))

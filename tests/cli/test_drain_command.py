@@ -1,0 +1,196 @@
+"""`fleetctl drain`: a cordon, replacements elsewhere, then the end of what is replaced; as many stay ready."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_stand_in import ClusterStandIn, Steps, all_ready, event
+
+from fleetctl.agent.mark import actor_name
+from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
+from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.workflow.draining import Draining
+
+FLEET = """\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  models:
+"""
+MODEL = """\
+  - key: %s
+    replicas: %d
+    workers:
+    - name: main
+      members: [{resources: {gpus: %d}, engine: {command: [serve]}}]
+"""
+
+
+@pytest.fixture
+def world(cluster: ClusterStandIn) -> ClusterStandIn:
+    """Agents do what they are asked: new replicas are ready at once, ended ones are gone."""
+    def obey(request: dict[str, Any]) -> Steps:
+        if "plan" not in request:
+            names = {actor_name(one["model"], one["replicaId"]) for one in request["replicas"]}
+            cluster.actors = [one for one in cluster.actors if one["name"] not in names]
+            rows = [{"model": one["model"], "replicaId": one["replicaId"], "outcome": "gone", "nodes": [],
+                     "message": ""} for one in request["replicas"]]
+            return [("SUCCEEDED", event(0, "runSummary", "done", outcomes=rows, exitCode=0))]
+        for action in request["plan"]["actions"]:
+            [member] = action["members"]
+            cluster.add_replica(action["model"], action["replicaId"], member["nodeId"], gpus=member["gpus"])
+        return all_ready(request)[-1:]
+
+    cluster.on_submit = obey
+    return cluster
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Two replicas of `one` with 3 GPUs, one of `two` with 2."""
+    path = tmp_path / "fleet.yaml"
+    path.write_text(FLEET + MODEL % ("one", 2, 3) + MODEL % ("two", 1, 2))
+    return path
+
+
+def place(world: ClusterStandIn, *replicas: tuple[str, int, str, int]) -> None:
+    for model, number, node, gpus in replicas:
+        world.add_replica(model, number, world.nodes["ab".index(node)]["node_id"], gpus=gpus * 10_000)
+
+
+def running(world: ClusterStandIn) -> dict[str, str]:
+    names = {node["node_id"]: node["node_name"] for node in world.nodes}
+    return {one["name"].partition(":")[2]: names[one["node_id"]] for one in world.actors}
+
+
+def verbs(world: ClusterStandIn) -> list[str]:
+    return [job.body["metadata"]["verb"] for job in world.jobs.values()]
+
+
+def test_replacements_come_first_then_what_they_replace_ends(cli, world: ClusterStandIn, file: Path) -> None:
+    place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2))
+    shown = cli("drain", "node-a", "--evict", "--drain", "3s", "--for", "1h", "-f", file, "--yes")
+    assert shown.code == 0, shown.err
+    assert verbs(world) == ["cordon", "apply", "evict"]
+    assert running(world) == {"one:1": "node-b", "one:2": "node-b", "two:1": "node-b"}
+    assert cli("plan", "-f", file, "--detailed-exitcode").code == 0, "the next apply has nothing to do"
+
+
+def test_without_evict_the_names_to_evict_are_said_and_the_same_command_goes_on(
+        cli, world: ClusterStandIn, file: Path) -> None:
+    place(world, ("one", 0, "a", 3), ("one", 1, "b", 3))
+    shown = cli("drain", "node-a", "-f", file, "--yes")
+    assert shown.code == 0
+    assert f"these may go: fleetctl evict one/0 -f {file}" in shown.err
+    assert running(world) == {"one:0": "node-a", "one:1": "node-b", "one:2": "node-b"}
+    assert cli("drain", "node-a", "--evict", "-f", file, "--yes").code == 0
+    assert verbs(world) == ["cordon", "apply", "evict"], "nothing is created or cordoned twice"
+    assert running(world) == {"one:1": "node-b", "one:2": "node-b"}
+
+
+def test_what_has_no_room_elsewhere_stays_and_the_rest_goes(cli, world: ClusterStandIn, file: Path) -> None:
+    place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2), ("other", 0, "b", 3))
+    shown = cli("drain", "node-a", "--evict", "-f", file, "--yes")
+    assert shown.code == 3
+    assert "stays: one/0: without it fewer replicas of one would run than before" in shown.err
+    assert running(world) == {"one:0": "node-a", "one:1": "node-b", "two:1": "node-b", "other:0": "node-b"}
+
+
+def test_a_surplus_replica_needs_no_replacement(cli, world: ClusterStandIn, file: Path) -> None:
+    place(world, ("two", 0, "a", 2), ("two", 1, "b", 2))
+    assert cli("drain", "node-a", "--evict", "-f", file, "--yes").code == 0
+    assert verbs(world) == ["cordon", "evict"]
+    assert running(world) == {"two:1": "node-b"}
+
+
+def test_a_replacement_that_is_not_ready_keeps_what_serves(cli, world: ClusterStandIn, file: Path) -> None:
+    def starting(request: dict[str, Any]) -> Steps:
+        world.add_replica("two", 1, world.nodes[1]["node_id"], state="PENDING_CREATION", gpus=20_000)
+        row = {"model": "two", "replicaId": 1, "outcome": "starting", "nodes": [], "message": ""}
+        return [("FAILED", event(0, "runSummary", "0 of 1", outcomes=[row], exitCode=3, interrupted=False))]
+
+    place(world, ("two", 0, "a", 2))
+    world.on_submit = starting
+    shown = cli("drain", "node-a", "--evict", "-f", file, "--yes")
+    assert shown.code == 3
+    assert "evict" not in verbs(world)
+    assert "stays: two/0" in shown.err
+
+
+def test_what_no_file_has_a_model_for_is_named_and_left_alone(cli, world: ClusterStandIn, file: Path) -> None:
+    place(world, ("gone", 0, "a", 1), ("two", 0, "a", 2))
+    world.add_replica("theirs", 0, world.nodes[0]["node_id"], fleet="other", gpus=0)
+    world.add_replica("odd", 0, world.nodes[0]["node_id"], fleet=None, gpus=0)
+    shown = cli("drain", "node-a", "--evict", "-f", file, "--yes")
+    assert shown.code == 0
+    assert "stays: gone/0: of no model in the fleet file" in shown.err
+    assert "stays: theirs/0: of fleet other" in shown.err
+    assert "stays: odd/0: no fleet started it" in shown.err
+    assert set(running(world)) == {"gone:0", "theirs:0", "odd:0", "two:1"}
+
+
+def test_it_asks_once_and_a_no_or_a_dry_run_writes_nothing(cli, world: ClusterStandIn, file: Path) -> None:
+    place(world, ("one", 0, "a", 3), ("one", 1, "b", 3))
+    asked = cli("drain", "node-a", "--evict", "-f", file, typed="n\n")
+    assert asked.code == 1
+    assert "Drain node-a: cordon it, start 1 replica elsewhere, then end 1 replica there? [y/N]" in asked.err
+    dry = cli("drain", "node-a", "--evict", "--dry-run", "-f", file)
+    assert dry.code == 0
+    assert "one/2" in dry.out
+    assert "end: one/0" in dry.err
+    assert cli("drain", "node-a", "-f", file).code == 64, "nobody to ask, and no --yes"
+    assert cli("drain", "node-c", "-f", file, "--yes").code == 1
+    assert world.writes() == []
+
+
+def test_an_empty_node_is_only_cordoned(cli, world: ClusterStandIn, file: Path) -> None:
+    assert cli("drain", "node-a", "--evict", "-f", file, "--yes").code == 0
+    assert verbs(world) == ["cordon"]
+
+
+def test_a_protected_model_is_not_drained(cli, world: ClusterStandIn, file: Path) -> None:
+    place(world, ("two", 0, "a", 2))
+    file.write_text(file.read_text().replace("spec:\n", "spec:\n  policy: {protectedModels: [two]}\n"))
+    assert cli("drain", "node-a", "--evict", "-f", file, "--yes").code == 4
+    assert world.writes() == []
+
+
+def seen(states: list[tuple[str, str, bool]]) -> Inventory:
+    """An inventory of replicas of `one`: (node, state, draining)."""
+    return Inventory(observed_at="2026-03-04T12:00:00Z", source="a test", nodes=[Node(id=n, name=n) for n in "ab"],
+                     replicas=[Replica(model="one", replica_id=number, fleet="lab", state=state, draining=draining,
+                                       members=[ReplicaMember(node_id=node)])
+                               for number, (node, state, draining) in enumerate(states)])
+
+
+def test_whatever_happens_meanwhile_never_fewer_stay_ready_than_were_or_are_wanted(tmp_path: Path) -> None:
+    dice, path = random.Random(1), tmp_path / "fleet.yaml"
+    states = ("ALIVE", "ALIVE", "PENDING_CREATION", "RESTARTING")
+    loaded = {}
+    for target in range(4):
+        path.write_text(FLEET + MODEL % ("one", target, 1))
+        loaded[target] = inspect_fleet([str(path)])
+    for _ in range(2_000):
+        target = dice.randrange(4)
+        before = [(dice.choice("ab"), dice.choice(states), dice.random() < 0.1) for _ in range(dice.randrange(6))]
+        draining = Draining(loaded[target], seen(before), Node(id="a", name="a"))
+        now = [(node, dice.choice(states), drains) for node, _, drains in before]
+        now += [("b", dice.choice(states), False) for _ in range(dice.randrange(4))]
+        go, stay = draining.may_go(seen(now))
+        ended = {one.replica_id for one in go}
+        left = [one for number, one in enumerate(now) if number not in ended]
+        assert len(left) >= min(target, len(before), len(now)) or not go
+        assert ready(left) >= min(target, ready(before)) or not any(now[n or 0][1:] == ("ALIVE", False) for n in ended)
+        assert ended | {one.replica_id for one in stay} == {n for n, one in enumerate(before) if one[0] == "a"}
+        wanted = draining.with_replacements().sound().models[0].replicas
+        if any(one[0] == "a" for one in before):
+            stays = sum(one[0] == "b" for one in before)
+            assert stays + wanted - len(before) >= min(target, len(before))
+
+
+def ready(replicas: list[tuple[str, str, bool]]) -> int:
+    return sum(one[1:] == ("ALIVE", False) for one in replicas)

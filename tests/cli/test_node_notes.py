@@ -1,0 +1,98 @@
+"""`cordon`, `uncordon` and `slots`: notes that plans heed, the inventory shows and the history lists."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn, all_ready
+
+
+def node(cli, name: str) -> dict[str, object]:
+    [found] = [one for one in json.loads(cli("inventory", "--format", "json").out)["nodes"] if one["name"] == name]
+    return found
+
+
+def nodes_planned(cli, fleet_file: Path) -> set[str]:
+    plan = json.loads(cli("plan", "-f", fleet_file, "--format", "json").out)
+    return {member["node"] for action in plan["actions"] for member in action["members"]}
+
+
+def test_a_cordoned_node_takes_nothing_new_and_the_plan_says_whose_cordon_it_is(
+        cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+    cluster.add_replica("org/one", 0, cluster.nodes[0]["node_id"], gpus=0)
+    done = cli("cordon", "node-a", "--for", "2h", "--reason", "new driver")
+    assert done.code == 0
+    assert "cordoned node-a until 20" in done.err
+    assert cluster.writes() == [("POST", "/api/jobs/")], "a job without an agent"
+    [job] = cluster.jobs.values()
+    assert job.body["entrypoint"] == "true"
+    assert "runtime_env" not in job.body
+    cordon = node(cli, "node-a")["cordon"]
+    assert isinstance(cordon, dict)
+    assert (cordon["reason"], cordon["until"]) == ("new driver", job.body["metadata"]["until"])
+    assert nodes_planned(cli, fleet_file) == {"node-b"}
+    plan = cli("plan", "-f", fleet_file)
+    assert "new driver" in plan.out
+    assert f"note of {cordon['by']} until {cordon['until']}" in " ".join(plan.out.split())
+    assert "new driver" in cli("inventory").out
+    assert "cordoned node-a until" in cli("history").out
+
+
+def test_uncordon_takes_it_back_and_without_a_cordon_writes_nothing(
+        cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+    assert "no note cordons node-a" in cli("uncordon", "node-a").err
+    assert cluster.writes() == []
+    cli("cordon", "node-a")
+    assert cli("uncordon", "node-a").code == 0
+    assert node(cli, "node-a")["cordon"] is None
+    assert nodes_planned(cli, fleet_file) == {"node-a", "node-b"}
+
+
+def test_slots_by_a_note_win_over_the_label_until_they_are_cleared(
+        cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+    cluster.nodes[0]["labels"]["fleet.io/replica-slots"] = "2"
+    assert cli("slots", "node-a", "0").code == 0
+    assert cli("slots", "node-b", "0").code == 0
+    assert nodes_planned(cli, fleet_file) == set()
+    shown = cli("plan", "-f", fleet_file).out
+    assert "cap 0: note of " in " ".join(shown.split())
+    assert "0 of 0 (note of" in " ".join(cli("inventory").out.split())
+    assert cli("slots", "node-a", "--clear").code == 0
+    assert node(cli, "node-a")["slots"] is None
+    assert nodes_planned(cli, fleet_file) == {"node-a"}
+
+
+def test_a_running_apply_and_other_runs_are_not_confused_by_notes(
+        cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+    cli("cordon", "node-a")
+    cluster.on_submit = lambda request: all_ready(request)[-1:]
+    assert cli("apply", "-f", fleet_file, "--yes").code == 3
+    listed = json.loads(cli("history", "--format", "json").out)["runs"]
+    assert [(run["verb"], run["state"]) for run in listed] == [("apply", "partial"), ("cordon", "ok")]
+
+
+@pytest.mark.parametrize("words", [("cordon",), ("uncordon",), ("slots", "1")])
+def test_an_unknown_node_is_1_with_the_nearest_name(cli, cluster: ClusterStandIn, words: tuple[str, ...]) -> None:
+    shown = cli(words[0], "node-aa", *words[1:])
+    assert shown.code == 1
+    assert "there is no node node-aa" in shown.err
+    assert "did you mean node-a?" in shown.err
+    assert cluster.writes() == []
+
+
+@pytest.mark.parametrize("words", [
+    ("slots", "node-a"), ("slots", "node-a", "2", "--clear"), ("slots", "node-a", "-1"), ("slots", "node-a", "x"),
+    ("cordon", "node-a", "--for", "soon"), ("cordon",),
+])
+def test_what_means_nothing_is_64(cli, cluster: ClusterStandIn, words: tuple[str, ...]) -> None:
+    assert cli(*words).code == 64
+    assert cluster.writes() == []
+
+
+def test_a_note_that_the_cluster_refuses_is_an_error(cli, cluster: ClusterStandIn) -> None:
+    cluster.refusals["POST", "/api/jobs/"] = [(405, "Method Not Allowed")]
+    shown = cli("cordon", "node-a")
+    assert shown.code == 1
+    assert "cordoned node-a" not in shown.err

@@ -1,0 +1,79 @@
+"""Notes of the cluster: the newest about a node counts, until it ends, by id and by name; damaged ones cost nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleetctl.documents.inventory import Cordon, Node, Replica
+from fleetctl.inventory.jobs import Job
+from fleetctl.inventory.notes import note_text, with_draining, with_notes
+
+NOW = "2026-03-04T12:00:00Z"
+
+
+def note(verb: str, node: str = "id-a", name: str = "a", **said: str) -> Job:
+    return Job("j", "SUCCEEDED", {"verb": verb, "node": node, "nodeName": name, "who": "ana", **said})
+
+
+def noted(*jobs: Job, node_id: str = "id-a", name: str = "a") -> Node:
+    [node] = with_notes([Node(id=node_id, name=name)], jobs, NOW)
+    return node
+
+
+def test_the_newest_cordon_counts_and_an_uncordon_takes_it_back() -> None:
+    first, second = note("cordon", reason="one"), note("cordon", reason="two", until="2026-03-04T14:00:00+01:00")
+    assert noted(first, second).cordon == Cordon(reason="two", until="2026-03-04T14:00:00+01:00", by="ana")
+    assert noted(second, first).cordon == Cordon(reason="one", by="ana")
+    assert noted(first, note("uncordon")).cordon is None
+    assert noted(note("uncordon"), first, note("slots", slots="3")).cordon is not None
+
+
+@pytest.mark.parametrize(("until", "holds"), [
+    ("2026-03-04T12:00:01Z", True), ("2026-03-04T12:00:00Z", False), ("2026-03-04T12:30:00+01:00", False),
+    ("someday", True), ("2026-13-04T12:00:00Z", True), ("", True),
+])
+def test_a_cordon_ends_by_itself_and_one_without_a_readable_end_does_not(until: str, holds: bool) -> None:
+    assert (noted(note("cordon", until=until)).cordon is not None) == holds
+
+
+def test_an_ended_cordon_does_not_bring_back_an_older_one() -> None:
+    assert noted(note("cordon"), note("cordon", until="2026-03-04T11:00:00Z")).cordon is None
+
+
+def test_a_machine_that_was_restarted_is_still_cordoned_by_its_name() -> None:
+    assert noted(note("cordon"), node_id="id-new").cordon is not None
+    assert noted(note("cordon"), node_id="id-a", name="a-id").cordon is not None
+    assert noted(note("cordon"), node_id="id-b", name="b").cordon is None
+    assert noted(note("cordon"), note("uncordon", node="id-new"), node_id="id-new").cordon is None
+
+
+@pytest.mark.parametrize(("said", "value"), [("4", 4), ("0", 0), ("", None), ("-1", None), ("1e9", None), ("x", None)])
+def test_slots_are_a_number_or_the_note_says_nothing(said: str, value: int | None) -> None:
+    slots = noted(note("slots", slots="2"), note("slots", slots=said)).slots
+    assert (slots.value if slots else None) == value
+    assert slots is None or slots.source == "note of ana"
+
+
+def test_a_note_without_its_fields_is_no_note_of_any_node() -> None:
+    assert noted(Job("j", "SUCCEEDED", {"verb": "cordon"}), Job("k", "SUCCEEDED", {"verb": "slots"})) == Node(
+        id="id-a", name="a")
+    assert note_text({"verb": "cordon"}) == "cordoned "
+
+
+def test_a_replica_drains_while_an_eviction_that_runs_names_it() -> None:
+    def drains(
+        status: str = "RUNNING", verb: str = "evict", namespace: str = "fleet", fleet: str | None = "lab"
+    ) -> bool:
+        job = Job("j", status, {"verb": verb, "namespace": namespace, "replicas": '["m/1/0", "m/3"]'})
+        one = Replica(model="m/1", replica_id=0, fleet=fleet)
+        [marked, other] = with_draining([one, Replica(model="m", replica_id=1, fleet="lab")], [job], "fleet")
+        assert not other.draining
+        return marked.draining
+
+    assert drains()
+    assert drains("PENDING")
+    assert not drains("SUCCEEDED")
+    assert not drains("FAILED")
+    assert not drains(verb="restart")
+    assert not drains(namespace="other")
+    assert not drains(fleet=None)
