@@ -29,7 +29,7 @@ PROD = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: prod}\nspec:\n  m
     f"  - key: {key}\n    labels: {{team: nlp}}\n    replicas: 1\n"
     f"    workers: [{{name: main, members: [{{resources: {{gpus: 1}}, {ENGINE}}}]}}]\n"
     for key in MODELS)
-AGREED = {"apply", "deploy", "evict", "restart", "scale", "stop"}
+AGREED = {"apply", "deploy", "drain", "evict", "replace", "restart", "scale", "stop"}
 RUN = "fleetctl-apply-8dd5457ba23d"
 
 
