@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import closing
+from enum import Enum
 from typing import Annotated
 
 import typer
@@ -37,6 +37,14 @@ EPILOG = epilog(
 app = command_app()
 
 
+class StatusFormat(str, Enum):
+    """What status prints."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+
+
 @app.command(epilog=EPILOG)
 def status(
     model: Annotated[str | None, typer.Argument(
@@ -47,13 +55,15 @@ def status(
     address: flags.Address = None,
     namespace: flags.Namespace = None,
     inventory: flags.Inventory = None,
-    output_format: flags.Format = flags.OutputFormat.TABLE,
+    output_format: Annotated[StatusFormat, typer.Option(
+        "--format", help="table, wide (also each member with its cards), or json.")] = StatusFormat.TABLE,
 ) -> int:
     """Show every replica: its state, its nodes, its address.
 
-    With -f only the replicas with the fleet's mark: one that was adopted with --adopt-from has the old fleet's until it
-    is replaced. `lost` = its node is dead; it is not counted and not removed. `outdated`, with -f = it was started with
-    another spec than the file has now; the differences are listed below the table.
+    With -f first a row per model: how many are wanted, ready, starting, missing. And only the replicas with the fleet's
+    mark: one that was adopted with --adopt-from has the old fleet's until it is replaced. `lost` = its node is dead; it
+    is not counted and not removed. `outdated`, with -f = it was started with another spec than the file has now; the
+    differences are listed below the table.
     """
     if model is not None and flags.names_fleet(model):
         files, model = [model, *(files or ())], None
@@ -67,12 +77,14 @@ def status(
         ours = [replica for replica in seen.replicas if fleet is None or replica.fleet == fleet.name]
         chosen = [replica for replica in ours
                   if model in (None, replica.model) and (keys is None or replica.model in keys)]
-        outdated = _outdated(chosen, seen, fleet) if fleet and output_format is flags.OutputFormat.TABLE else []
+        outdated = _outdated(chosen, seen, fleet) if fleet and output_format is not StatusFormat.JSON else []
         if fleet and isinstance(source, Live):
             outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
     if model is not None and not chosen:
         _report_none(model, fleet, seen, {replica.model for replica in ours})
-    _show(seen, chosen, outdated, output_format, fleet)
+    _show(seen, chosen, outdated, output_format, {
+        one.key: one.replicas for one in fleet.models
+        if model in (None, one.key) and (keys is None or one.key in keys)} if fleet else None)
     return 0 if seen.complete else 1
 
 
@@ -95,17 +107,15 @@ def _report_none(model: str, fleet: ResolvedFleet | None, seen: Inventory, runni
 
 
 def _show(
-    seen: Inventory, chosen: list[Replica], outdated: list[Drift], output_format: flags.OutputFormat,
-    fleet: ResolvedFleet | None,
+    seen: Inventory, chosen: list[Replica], outdated: list[Drift], output_format: StatusFormat,
+    wanted: dict[str, int] | None,
 ) -> None:
-    if output_format is flags.OutputFormat.JSON:
+    if output_format is StatusFormat.JSON:
         write_result(indented_json(seen.model_copy(update={"replicas": chosen})))
     else:
         names = {node.id: node.name for node in seen.nodes}
-        dead = dead_node_ids(seen)
-        live = Counter(replica.model for replica in chosen if is_live(replica, dead))
-        surplus = [one.key for one in fleet.models if live[one.key] > one.replicas] if fleet else []
-        show_report(status_report(chosen, names, dead, outdated, surplus))
+        show_report(status_report(chosen, names, dead_node_ids(seen), outdated, wanted,
+                                  wide=output_format is StatusFormat.WIDE))
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:

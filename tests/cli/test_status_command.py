@@ -57,7 +57,10 @@ def test_a_replica_on_a_dead_node_is_lost(cli, busy: ClusterStandIn) -> None:
 
 def test_a_model_or_a_fleet_narrows_it_down(cli, busy: ClusterStandIn, fleet_file: Path) -> None:
     assert set(rows(cli("status", "org/one").out)) == {"org/one/0", "org/one/1"}
-    assert set(rows(cli("status", "-f", fleet_file).out)) == {"org/one/0", "org/one/1", "org/two:x/0"}
+    found = rows(cli("status", "-f", fleet_file).out)
+    assert set(found) == {"org/one/0", "org/one/1", "org/two:x/0", "org/one", "org/two"}
+    assert found["org/one"][1] == "1", "one of two is ready, the other restarts"
+    assert "org/two" not in rows(cli("status", "org/one", "-f", fleet_file).out)
 
 
 def test_json_is_an_inventory_of_the_chosen_replicas(cli, busy: ClusterStandIn) -> None:

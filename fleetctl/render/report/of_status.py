@@ -1,44 +1,94 @@
-"""What runs, a row per replica: is it ready, where is it, its address, whose is it; and what is outdated."""
+"""What runs: a row per model, where a file says how many are wanted, and a row per replica; and what is outdated."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from fleetctl.documents.inventory import Replica
+from fleetctl.documents.inventory import Replica, ReplicaMember, is_live
 from fleetctl.documents.plan import Drift
-from fleetctl.documents.quantity import format_share
+from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.render.replica_text import node_text, replica_name, state_text, status_word
-from fleetctl.render.report.model import Column, Report, Table
+from fleetctl.render.report.model import Cell, Column, Report, Table
 from fleetctl.render.report.plan_tables import drift_table
 
-COLUMNS = (Column("replica", "replica", name=True), Column("status", "status"),
-           Column("nodes", "nodes", name=True, terminal="beside"), Column("gpus", "gpus", numeric=True),
-           Column("address", "address", name=True, terminal="beside"),
-           Column("fleet", "fleet", name=True, terminal="beside"), Column("note", "note", terminal="beside"))
+STATES = ("ready", "starting", "restarting", "draining", "lost", "never constructed")
+MODEL_ROW = (Column("model", "model", name=True), Column("wanted", "wanted", numeric=True),
+             *(Column(state, state, numeric=True, terminal="always" if state == "ready" else "filled")
+               for state in STATES),
+             Column("outdated", "outdated", numeric=True, terminal="filled"),
+             Column("missing", "missing", numeric=True, terminal="filled"),
+             Column("surplus", "surplus", numeric=True, terminal="filled"))
+REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"),
+               Column("nodes", "nodes", name=True, terminal="beside"), Column("gpus", "gpus", numeric=True),
+               Column("address", "address", name=True, terminal="beside"),
+               Column("fleet", "fleet", name=True, terminal="beside"), Column("note", "note", terminal="beside"))
+MEMBER_ROW = (Column("member", "member", name=True), Column("node", "node", name=True),
+              Column("slot", "slot", numeric=True), Column("cards", "cards"), Column("uuids", "uuids", name=True),
+              Column("vram", "vram", numeric=True), Column("address", "address", name=True),
+              Column("spec", "spec", name=True))
 
 
 def status_report(
     replicas: Sequence[Replica], node_names: Mapping[str, str], dead_nodes: frozenset[str],
-    outdated: Sequence[Drift] = (), surplus: Collection[str] = (),
+    outdated: Sequence[Drift] = (), wanted: Mapping[str, int] | None = None, *, wide: bool = False,
 ) -> Report:
-    """Return a row per replica, and what differs for those that are `outdated`.
+    """Return a row per model and per replica, and what differs for those that are `outdated`.
 
-    `surplus` = models of which more runs than wanted.
+    `wanted` = how many replicas the file wants, by model; `wide` adds a row per member with its cards.
     """
-    old = {(one.model, one.replica_id) for one in outdated}
-    rows = []
-    for replica in replicas:
-        first = next((member for member in replica.members if member.port), None)
-        is_old = (replica.model, replica.replica_id) in old
-        rows.append((
-            replica_name(replica.model, replica.replica_id, replica.foreign_id),
-            state_text(replica, dead_nodes) + (", outdated" if is_old else ""), node_text(replica, node_names),
-            format_share(sum(member.gpus for member in replica.members)),
-            f"{first.address}:{first.port}" if first else "", replica.fleet or "(unmanaged)", replica.error or ""))
+    old = Counter(one.model for one in outdated)
+    live = Counter(replica.model for replica in replicas if is_live(replica, dead_nodes))
+    surplus = frozenset(key for key, count in (wanted or {}).items() if live[key] > count)
     counts = Counter(status_word(replica, dead_nodes) for replica in replicas)
     words = ", ".join(f"{count} {word}" for word, count in counts.items()) or "none"
-    tables = (Table("replica", "Replicas", COLUMNS, tuple(rows), beside_from=0),
-              drift_table(outdated, frozenset(surplus), "Outdated"))
+    tables = (
+        Table("model", "Models", MODEL_ROW, tuple(_model_rows(replicas, dead_nodes, wanted or {}, live, old))),
+        Table("replica", "Replicas", REPLICA_ROW, tuple(_replica_rows(replicas, node_names, dead_nodes, outdated)),
+              beside_from=0),
+        Table("member", "Members", MEMBER_ROW, tuple(_member_rows(replicas, node_names)) if wide else ()),
+        drift_table(outdated, surplus, "Outdated"))
     return Report(kind="answer", title="Status", tables=tuple(table for table in tables if table.rows),
                   verdict=f"Replicas: {words}{f'; {len(outdated)} outdated' if outdated else ''}")
+
+
+def _model_rows(replicas: Sequence[Replica], dead: frozenset[str], wanted: Mapping[str, int], live: Counter[str],
+                old: Counter[str]) -> Iterator[tuple[Cell, ...]]:
+    for key, count in wanted.items():
+        states = Counter(status_word(replica, dead) for replica in replicas if replica.model == key)
+        found = (old[key], max(0, count - live[key]), max(0, live[key] - count))
+        yield (key, str(count), str(states["ready"]), *(_some(states[state]) for state in STATES[1:]),
+               *map(_some, found))
+
+
+def _some(count: int) -> str:
+    return str(count) if count else ""
+
+
+def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: frozenset[str],
+                  outdated: Sequence[Drift]) -> Iterator[tuple[Cell, ...]]:
+    old = {(one.model, one.replica_id) for one in outdated}
+    for replica in replicas:
+        serving = [_address(member) for member in replica.members if member.rank == 0]
+        is_old = (replica.model, replica.replica_id) in old
+        yield (replica_name(replica.model, replica.replica_id, replica.foreign_id),
+               state_text(replica, dead) + (", outdated" if is_old else ""), node_text(replica, names),
+               format_share(sum(member.gpus for member in replica.members)), ", ".join(filter(None, serving)),
+               replica.fleet or "(unmanaged)", replica.error or "")
+
+
+def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
+    for replica in replicas:
+        name = replica_name(replica.model, replica.replica_id, replica.foreign_id)
+        for member in replica.members:
+            yield (f"{name} {member.group or 'main'}/{member.copy_index} rank {member.rank}",
+                   names.get(member.node_id or "", member.node_id or "?"),
+                   "" if member.slot is None else str(member.slot), ", ".join(map(str, member.gpu_indices)),
+                   tuple(member.gpu_uuids) or "", format_bytes(member.vram) if member.vram else "", _address(member),
+                   (replica.spec_hash or "")[:12])
+
+
+def _address(member: ReplicaMember) -> str:
+    if not member.address or not member.port:
+        return ""
+    return f"[{member.address}]:{member.port}" if ":" in member.address else f"{member.address}:{member.port}"

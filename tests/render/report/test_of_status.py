@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 from rich.console import Console
@@ -16,9 +17,10 @@ def replica(**more: Any) -> Replica:
     return Replica.model_validate({"model": "m", "replicaId": 0, "fleet": "lab", **more})
 
 
-def shown(*replicas: Replica, dead: frozenset[str] = frozenset()) -> str:
+def shown(*replicas: Replica, dead: frozenset[str] = frozenset(), **more: Any) -> str:
     out = io.StringIO()
-    print_report(status_report(replicas, {"a": "node-a", "b": "node-b"}, dead), Console(file=out, width=120))
+    report = status_report(replicas, {"a": "node-a", "b": "node-b"}, dead, **more)
+    print_report(report, Console(file=out, width=160))
     return out.getvalue()
 
 
@@ -39,6 +41,33 @@ def test_a_gang_is_one_row_with_its_nodes_its_gpus_and_its_leaders_address() -> 
         {"nodeId": "a", "gpus": 20_000, "address": "10.0.0.1", "port": 7001, "role": "Leader"},
         {"nodeId": "b", "gpus": 5_000, "address": "10.0.0.2", "port": 7002, "role": "Worker", "rank": 1}]))
     assert text.splitlines()[1].split() == ["m/0", "ready", "node-a,", "node-b", "2.5", "10.0.0.1:7001", "lab"]
+
+
+def test_a_model_has_a_row_with_what_the_file_wants_and_what_there_is() -> None:
+    states = ["ALIVE", "RESTARTING", "PENDING_CREATION"]
+    text = shown(*(replica(replicaId=number, state=state) for number, state in enumerate(states)),
+                 replica(replicaId=3, members=[{"nodeId": "a"}]), wanted={"m": 5, "n": 2}, dead=frozenset("a"))
+    head, one, two = (line.split() for line in text.splitlines()[:3])
+    assert dict(zip(head, one, strict=True)) == {
+        "MODEL": "m", "WANTED": "5", "READY": "1", "STARTING": "1", "RESTARTING": "1", "LOST": "1", "MISSING": "2"}
+    assert two == ["n", "2", "-", "-", "-", "-", "2"]
+    assert "SURPLUS" in shown(replica(), replica(replicaId=1), wanted={"m": 1})
+    assert "MODEL" not in shown(replica())
+
+
+def test_every_serving_member_has_its_address_and_wide_shows_all_members_with_their_cards() -> None:
+    def member(rank: int, port: int, **more: Any) -> dict[str, Any]:
+        return {"nodeId": "a", "rank": rank, "address": "fd00::7", "port": port, "gpuIndices": [2, 3], "slot": 1,
+                "gpuUuids": ["GPU-a", "GPU-b"], "vram": 1 << 30, **more}
+
+    pair = replica(members=[member(0, 7001), member(1, 7002), member(0, 7003, group="decode")],
+                   specHash="0123456789abcdef")
+    assert "[fd00::7]:7001, [fd00::7]:7003" in shown(pair)
+    assert "7002" not in shown(pair)
+    wide = shown(pair, wide=True)
+    assert "m/0 main/0 rank 1" in wide
+    assert wide.count("GPU-b") == 3
+    assert {"2, 3", "1Gi", "0123456789ab", "[fd00::7]:7002"} <= set(re.split(r"\s\s+", wide))
 
 
 def test_a_node_that_is_not_known_is_shown_by_its_id_and_none_as_a_question() -> None:
