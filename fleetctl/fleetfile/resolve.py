@@ -66,11 +66,13 @@ def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> R
         model.model_fields_set & set(ModelDefaults.model_fields),
         **{name: getattr(model, name) for name in ModelDefaults.model_fields},
     ))
+    update = merged(defaults.update, model.update)
     return ResolvedModel(
         key=model.key, replicas=model.replicas, priority=chosen.priority, startup_timeout_s=chosen.startup_timeout,
         scheduling_timeout_s=chosen.scheduling_timeout, restart=merged(defaults.restart, model.restart),
         placement=placement, workers=tuple(model.workers),
         spec_hash=hash_of_shape(shape_as_set(model.workers, placement)), source=source,
+        surge=update.surge if update.mode == "surge" else 0,
     )
 
 

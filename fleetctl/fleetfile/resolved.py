@@ -12,7 +12,10 @@ from fleetctl.documents.position import Position
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """One model with defaults merged. `spec_hash` covers workers and placement as the user set them."""
+    """One model with defaults merged. `spec_hash` covers workers and placement as the user set them.
+
+    `surge` = how many replicas beyond the target an update may create beside outdated ones; 0 = mode keep.
+    """
 
     key: str
     replicas: int
@@ -24,6 +27,7 @@ class ResolvedModel:
     workers: tuple[WorkerGroup, ...]
     spec_hash: str
     source: Position
+    surge: int = 0
 
 
 @dataclass(frozen=True, slots=True)

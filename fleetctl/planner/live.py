@@ -16,6 +16,7 @@ from fleetctl.documents.inventory import (
     is_lost,
 )
 from fleetctl.documents.plan import Lost, Unmanaged
+from fleetctl.fleetfile.resolved import ResolvedModel
 
 
 @dataclass(slots=True)
@@ -42,6 +43,20 @@ class ModelState:
     def outdated(self, spec_hash: str) -> int:
         """Return how many live replicas were started with another spec than the file's."""
         return sum(is_outdated(replica, spec_hash) for replica in self.live)
+
+    def to_create(self, model: ResolvedModel) -> int:
+        """Return how many replicas are missing: of the target, and beside outdated ones no more than `model.surge`.
+
+        With N wanted, C current, O outdated: max(0, min(N - C, N + surge - (C + O))). What a live replica runs may be
+        unknown; then it counts as current.
+        """
+        live = len(self.live)
+        current = live - self.outdated(model.spec_hash)
+        return max(0, min(model.replicas - current, model.replicas + model.surge - live))
+
+    def most(self, model: ResolvedModel) -> int:
+        """Return how many may be live at a time: the target, and during an update `model.surge` more."""
+        return model.replicas + min(model.surge, self.outdated(model.spec_hash))
 
     @property
     def highest_id(self) -> int:

@@ -43,6 +43,7 @@ from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.policy import Doing, policy_findings, refusing
 from fleetctl.planner.rows import model_row
+from fleetctl.planner.update import needs_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
 
         return Inquiry(placer, occupants, fleet.policies)
 
-    blocked = _blocked(demands, placed, state, cache(inquire))
+    blocked = _blocked(fleet.models, demands, placed, state, cache(inquire))
     return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked)
 
 
@@ -107,12 +108,12 @@ def _occupants(
 
 
 def _demand(place: int, model: ResolvedModel, state: ModelState, shape: ReplicaShape) -> Demand:
-    live = len(state.live)
-    return Demand(shape, max(0, model.replicas - live), live, model.priority, place)
+    return Demand(shape, state.to_create(model), len(state.live), model.priority, place)
 
 
 def _blocked(
-    demands: Sequence[Demand], placed: Sequence[Placed], state: LiveState, inquiry: Callable[[], Inquiry]
+    models: Sequence[ResolvedModel], demands: Sequence[Demand], placed: Sequence[Placed], state: LiveState,
+    inquiry: Callable[[], Inquiry],
 ) -> list[Blocked]:
     created = _count_by_place(placed)
     result: list[Blocked] = []
@@ -123,7 +124,8 @@ def _blocked(
             continue
         claimed_by = sorted(state.models[key].claimed_by)
         result.append(_claimed(key, short, claimed_by) if claimed_by
-                      else inquiry().blocked(demand.shape, short, demand.priority))
+                      else needs_room(inquiry().blocked(demand.shape, short, demand.priority), models[demand.place],
+                                      state.models[key], created.get(demand.place, 0)))
     return result
 
 

@@ -17,7 +17,8 @@ from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, SAME_MEANING
 from fleetctl.review.nested_diff import changed_ways
 from fleetctl.review.source_view import ModelView
 
-_READING_ORDER = ("replicas", "priority", "startupTimeout", "schedulingTimeout", "restart", "placement", "workers")
+_READING_ORDER = ("replicas", "priority", "startupTimeout", "schedulingTimeout", "restart", "update",
+                  "placement", "workers")
 
 
 def model_differences(old: ModelView, new: ModelView) -> Iterator[Difference]:
@@ -32,7 +33,7 @@ def model_differences(old: ModelView, new: ModelView) -> Iterator[Difference]:
 
 def _compared_by(model: ResolvedModel) -> tuple[Any, ...]:
     return (model.spec_hash, model.replicas, model.priority, model.startup_timeout_s, model.scheduling_timeout_s,
-            model.restart.max, model.restart.backoff)
+            model.restart.max, model.restart.backoff, model.surge)
 
 
 def _whole_env_value(way: Steps) -> Steps:
@@ -62,7 +63,7 @@ class _Pair:
         else:
             old = masked(format_value(before, way), way) if old is None else old
             new = masked(format_value(after, way), way) if new is None else new
-            effect, message = model_effect(way, before, after)
+            effect, message = model_effect(way, before, after, self.new.model)
         if old == new == MASK:
             message = HIDDEN_CHANGED
         item = _first_other_item(old, new)

@@ -78,7 +78,8 @@ def _requirement(text: str) -> str:
 def _lifecycle(model: ResolvedModel) -> Keyed:
     return {"replicas": model.replicas, "priority": model.priority, "startupTimeout": model.startup_timeout_s,
             "schedulingTimeout": model.scheduling_timeout_s,
-            "restart": {"max": model.restart.max, "backoff": model.restart.backoff}}
+            "restart": {"max": model.restart.max, "backoff": model.restart.backoff},
+            "update": {"mode": "surge" if model.surge else "keep", "surge": model.surge or 1}}
 
 
 def _shape(model: ResolvedModel, document: Mapping[str, Any]) -> Keyed:

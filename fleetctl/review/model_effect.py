@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fleetctl.documents.difference import Effect
 from fleetctl.documents.quantity import count_of
+from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.review.meaning import SPEC_KEYS, Steps
 
 SAME_MEANING = "means the same, but changes the spec hash: running replicas are kept and reported as drift"
@@ -13,15 +14,27 @@ _DRIFT = "running replicas keep the old spec and are reported as drift; new ones
 _SELECTOR = "running replicas stay, also where this no longer allows them, and are reported as drift; new ones follow"
 _PRIORITY = "decides who is placed first when room is short; nothing that runs is touched"
 _LIFECYCLE = "holds for replicas created from now on; those that run keep the old value"
+_KEEP = "outdated replicas count toward the target; nothing that runs is touched"
 
 
-def model_effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
-    """Return the effect of a value of a model that is not what it was; `old` and `new` only matter for replicas."""
+def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -> tuple[Effect, str]:
+    """Return the effect of a value of a model that is not what it was; `model` as the newer side has it."""
     if steps == ("replicas",) and isinstance(old, int) and isinstance(new, int):
         return _target(old, new)
     if steps[0] in SPEC_KEYS:
-        return "drift", _SELECTOR if "nodeSelector" in steps else _DRIFT
+        return "drift", _update(model) or (_SELECTOR if "nodeSelector" in steps else _DRIFT)
+    if steps[0] == "update":
+        return ("additive", f"outdated replicas count no longer: {_beside(model)}") if model.surge else ("none", _KEEP)
     return "none", _PRIORITY if steps == ("priority",) else _LIFECYCLE
+
+
+def _update(model: ResolvedModel) -> str:
+    return f"update: {_beside(model)}" if model.surge and model.replicas else ""
+
+
+def _beside(model: ResolvedModel) -> str:
+    return (f"{count_of(model.replicas, 'replica')} will be created beside the running ones, {model.surge} at a time; "
+            "those stay until they are evicted by name")
 
 
 def _target(old: int, new: int) -> tuple[Effect, str]:

@@ -3,8 +3,8 @@
 Short forms (amounts as in a fleet file): a node has `name`, `gpus` (how many cards), `vram` (memory of each; absent =
 unknown), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `used` {GPU, CPU,
 memory}. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `uuids`, `slot`,
-`state`, `fleet`, `hash`, `restarts`. A model has `key`, `replicas`, and either `workers` in full or `gpus`, `vram`,
-`cpus`, `memory`, `selector`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
+`state`, `fleet`, `hash`, `restarts`. A model has `key`, `replicas`, `surge`, and either `workers` in full or `gpus`,
+`vram`, `cpus`, `memory`, `selector`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def short_model(model: dict[str, Any], line: int = 1) -> ResolvedModel:
         scheduling_timeout_s=30, restart=Restart(), placement=Placement.model_validate(placement),
         workers=tuple(WorkerGroup.model_validate(group) for group in groups),
         spec_hash=model.get("hash", hashlib.sha256(shape.encode()).hexdigest()[:16]),
-        source=Position(file="fleet.yaml", line=line, column=3),
+        source=Position(file="fleet.yaml", line=line, column=3), surge=model.get("surge", 0),
     )
 
 

@@ -19,6 +19,7 @@ BLOCKED = {
     "CARD_MEMORY_UNKNOWN": "VRAM is claimed, and the cluster does not report the memory of the card",
     "GANG_NEEDS_NODES": "fewer nodes fit than the gang has members to place",
     "SAME_LABEL_DOMAIN": "enough nodes fit, but not inside one value of sameLabel",
+    "UPDATE_NEEDS_ROOM": "no room for a replica of the new spec beside the outdated ones, which go on serving",
     "CLAIMED_BY_FLEET": "the model is live under another fleet",
 }
 POLICY = {
