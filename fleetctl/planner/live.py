@@ -45,14 +45,9 @@ class ModelState:
         return sum(is_outdated(replica, spec_hash) for replica in self.live)
 
     def to_create(self, model: ResolvedModel) -> int:
-        """Return how many replicas are missing: of the target, and beside outdated ones no more than `model.surge`.
-
-        With N wanted, C current, O outdated: max(0, min(N - C, N + surge - (C + O))). What a live replica runs may be
-        unknown; then it counts as current.
-        """
-        live = len(self.live)
-        current = live - self.outdated(model.spec_hash)
-        return max(0, min(model.replicas - current, model.replicas + model.surge - live))
+        """Return how many replicas are missing; where it is not known what one runs, it counts as current."""
+        outdated = self.outdated(model.spec_hash)
+        return to_create(model.replicas, len(self.live) - outdated, outdated, model.surge)
 
     def most(self, model: ResolvedModel) -> int:
         """Return how many may be live at a time: the target, and during an update `model.surge` more."""
@@ -115,6 +110,15 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
                 if member.node_id is not None:
                     state.holding.setdefault(member.node_id, []).append(member)
     return state
+
+
+def to_create(wanted: int, current: int, outdated: int, surge: int) -> int:
+    """Return how many replicas a model lacks: outdated ones do not count, up to `surge` beyond the target.
+
+    With surge 0 all that is live counts. Whoever ends one outdated replica after each such plan was carried out always
+    leaves as many live as are wanted.
+    """
+    return max(0, min(wanted - current, wanted + surge - (current + outdated)))
 
 
 def is_outdated(replica: Replica, spec_hash: str) -> bool:
