@@ -17,7 +17,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "fleet-file.md"
 TITLES = {
     "FleetDocument": "A document", "FleetSpec": "spec", "Cluster": "spec.cluster", "ModelDefaults": "spec.defaults",
     "Policy": "spec.policy", "NodePolicy": "spec.nodes[]", "Reserve": "spec.nodes[].reserve", "Model": "spec.models[]",
-    "Placement": "placement", "Spread": "spread", "Restart": "restart", "WorkerGroup": "workers[]",
+    "Placement": "placement", "Spread": "spread", "Restart": "restart", "Update": "update",
+    "WorkerGroup": "workers[]",
     "Member": "members[]", "Resources": "resources", "Engine": "engine", "FromNode": "A value of engine.env",
     "Probe": "readiness, liveness", "HttpProbe": "http", "TcpProbe": "tcp", "ExecProbe": "exec", "Metadata": "metadata",
 }
