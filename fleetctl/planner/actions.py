@@ -31,12 +31,12 @@ def actions_for(
     counts = Counter(one.demand.place for one in placed)
     ids = {place: iter(states[models[place].key].new_ids(count)) for place, count in counts.items()}
     lifecycles = {place: _lifecycle(models[place]) for place in counts}
+    most = {place: states[models[place].key].most(models[place]) for place in counts}
     documents = []
     for one in placed:
         place = one.demand.place
         members = [_member(assigned, ledger.nodes[assigned.node]) for assigned in one.assignments]
-        most = states[models[place].key].most(models[place])
-        documents.append(_action(models[place], next(ids[place]), lifecycles[place], members, most))
+        documents.append(_action(models[place], next(ids[place]), lifecycles[place], members, most[place]))
     return documents
 
 

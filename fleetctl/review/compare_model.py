@@ -13,7 +13,7 @@ from fleetctl.documents.position import path_text
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.review.format_value import format_value
 from fleetctl.review.meaning import Keyed, Steps, at, full_meaning, meaning, members_by_name
-from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, SAME_MEANING, model_effect
+from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, SAME_MEANING, model_effect, update_effect
 from fleetctl.review.nested_diff import changed_ways
 from fleetctl.review.source_view import ModelView
 
@@ -59,7 +59,7 @@ class _Pair:
         before, after = (at(side, way) for side in self.full)
         old, new = self.old.value(way), self.new.value(way)
         if before == after:
-            effect, message = "drift", SAME_MEANING
+            effect, message = "drift", self._hashed(SAME_MEANING)
         else:
             old = masked(format_value(before, way), way) if old is None else old
             new = masked(format_value(after, way), way) if new is None else new
@@ -86,8 +86,12 @@ class _Pair:
         for way, before, after in lists:
             if [name for name in before if name in after] != [name for name in after if name in before]:
                 yield Difference(
-                    model=self.new.model.key, path=path_text(way), kind="changed", effect="drift", message=REORDERED,
+                    model=self.new.model.key, path=path_text(way), kind="changed", effect="drift",
+                    message=self._hashed(REORDERED),
                     old=before, new=after, old_source=self.old.place(way), new_source=self.new.place(way))
+
+    def _hashed(self, message: str) -> str:
+        return "; ".join(part for part in (message, update_effect(self.new.model)) if part)
 
 
 def _first_other_item(old: object, new: object) -> int | None:

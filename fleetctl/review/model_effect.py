@@ -22,13 +22,14 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
     if steps == ("replicas",) and isinstance(old, int) and isinstance(new, int):
         return _target(old, new)
     if steps[0] in SPEC_KEYS:
-        return "drift", _update(model) or (_SELECTOR if "nodeSelector" in steps else _DRIFT)
+        return "drift", update_effect(model) or (_SELECTOR if "nodeSelector" in steps else _DRIFT)
     if steps[0] == "update":
         return ("additive", f"outdated replicas count no longer: {_beside(model)}") if model.surge else ("none", _KEEP)
     return "none", _PRIORITY if steps == ("priority",) else _LIFECYCLE
 
 
-def _update(model: ResolvedModel) -> str:
+def update_effect(model: ResolvedModel) -> str:
+    """Return what a changed spec causes with `update.mode: surge`; empty with keep."""
     return f"update: {_beside(model)}" if model.surge and model.replicas else ""
 
 

@@ -46,7 +46,7 @@ def test_whatever_is_not_ready_has_its_reason_below() -> None:
     ([], "Apply: nothing to do, 0 removed"),
     ([row()], "Apply: 1 ready, 0 removed"),
     ([row("blocked", replicas=3), row(), row("failed"), row()], "Apply: 2 ready, 1 failed, 3 blocked, 0 removed"),
-    ([row(kind) for kind in ORDER], "Apply: 1 ready, 1 starting, 1 failed, 1 blocked, 1 skipped, 0 removed"),
+    ([row(kind) for kind in ORDER], "Apply: 1 ready, 1 gone, 1 starting, 1 failed, 1 blocked, 1 skipped, 0 removed"),
 ])
 def test_the_last_line_counts_replicas(rows: list[ReplicaOutcome], line: str) -> None:
     assert totals(rows) == line
