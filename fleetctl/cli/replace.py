@@ -35,7 +35,7 @@ from fleetctl.workflow.scaling import look_up
 
 EPILOG = epilog(
     "fleetctl replace openai-community/gpt2 -f fleets/demo.yaml --drain 30s",
-    "fleetctl replace openai-community/gpt2 -f fleets/demo.yaml --in-place   # where nothing fits beside it",
+    "fleetctl replace openai-community/gpt2 -f fleets/demo.yaml --in-place",
     exit_codes="0 all are current, 1 error before any action, 3 stopped at the first failure, 4 refused by policy, 5 "
                "another run holds the lock, 64 usage, 130 interrupted")
 app = command_app()
@@ -64,9 +64,10 @@ def replace(
     wait_timeout: flags.WaitTimeout = None,
     output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
-    """Bring a model to the file's spec: create a current replica, wait until it is ready, end one outdated; repeat.
+    """Bring a model to the file's spec, one replica after another.
 
-    The first failure stops it, with the outdated replicas that are left alive. Run again, it goes on from there.
+    A current one is created and ready before one outdated is ended. The first failure stops it, with the outdated
+    replicas that are left alive. Run again, it goes on from there.
     """
     if in_place and surge is not None:
         raise UsageError("give either --surge N or --in-place")
@@ -125,7 +126,7 @@ class _Update:
             if not self.outcomes:  # nothing has happened yet
                 raise
             say("stopped", error.message)
-            code = PARTIAL
+            code = PARTIAL if error.exit_code == FleetctlError.exit_code else error.exit_code
         left = self._look()
         say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {left.progress}"
                     + ("" if code == 0 else "; what is live goes on, and the same command goes on from here"))
