@@ -6,6 +6,7 @@ It keeps what it is sent, as Ray does, and writes down every request. What the a
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 import threading
@@ -93,6 +94,8 @@ class ClusterStandIn:
     session: str = "session_1"
     nodes: list[dict[str, Any]] = field(default_factory=list)
     actors: list[dict[str, Any]] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    """Of actors that were ever there."""
     packages: dict[str, bytes] = field(default_factory=dict)
     jobs: dict[str, StoredJob] = field(default_factory=dict)
     log_files: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -133,7 +136,7 @@ class ClusterStandIn:
             self.jobs[f"earlier-{driver_id}"].driver_id = driver_id
             self.jobs[f"earlier-{driver_id}"].step()
         self.actors.append({
-            "actor_id": f"{len(self.actors):032x}", "name": actor_name(model, replica_id), "state": state,
+            "actor_id": f"{next(self.numbers):032x}", "name": actor_name(model, replica_id), "state": state,
             "class_name": "ModelActor", "job_id": f"{len(self.actors):08x}",
             "ray_namespace": namespace, "node_id": node_id if state == "ALIVE" else None, "placement_group_id": None,
             "required_resources": {"GPU": gpus / 10_000} if gpus else {}, "num_restarts": "0", "death_cause": None,

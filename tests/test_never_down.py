@@ -249,17 +249,27 @@ def modules_reached(start: str) -> set[str]:
 @pytest.mark.parametrize("start", [
     "fleetctl.agent.apply", "fleetctl.apply.run", "fleetctl.cli.apply.command", "fleetctl.cli.plan",
     "fleetctl.cli.scale", "fleetctl.cli.deploy", "fleetctl.cli.cordon", "fleetctl.cli.slots",
+    "fleetctl.planner.plan", "fleetctl.workflow.proposal",
 ])
 def test_the_way_of_an_apply_never_meets_an_explicit_verb(start: str) -> None:
     reached = modules_reached(start)
     assert len(reached) > 5
-    assert [module for module in reached if re.search(r"evict|restart|explicit|drain", module)] == []
+    assert [module for module in reached if re.search(r"evict|restart|explicit|drain|replace", module)] == []
 
 
 def test_the_reach_is_really_followed() -> None:
     assert "fleetctl.agent.evict" in modules_reached("fleetctl.agent.__main__")
-    assert "fleetctl.apply.explicit" in modules_reached("fleetctl.cli.evict")
-    assert "fleetctl.apply.explicit" in modules_reached("fleetctl.cli.drain")
+    for verb in ("evict", "drain", "replace"):
+        assert "fleetctl.apply.explicit" in modules_reached(f"fleetctl.cli.{verb}")
+    assert "fleetctl.workflow.replace" in modules_reached("fleetctl.cli.replace")
+
+
+def test_replace_ends_only_by_the_explicit_verb() -> None:
+    """Its rounds decide and its command asks; what ends a replica is one call of `act_on`, for one replica."""
+    [(function, call)] = calls(PACKAGE / "cli" / "replace.py", "act_on")
+    assert (function, ast.unparse(call.args[3])) == ("_rounds", "[one]")
+    assert [path.name for path in SOURCES if PACKAGE / "cli" in path.parents and calls(path, "run_explicit")] == [
+        "explicit.py"]
 
 
 def test_a_plan_knows_no_operation_but_create() -> None:

@@ -58,8 +58,9 @@ def apply_record(plan: Plan) -> dict[str, Any]:
 
     A plan that an older release saved lacks the user's own settings; such shapes are not recorded.
     """
+    wanted = {row.key: row.wanted for row in plan.models}
     models = {
-        action.model: RecordedModel(key=action.model, spec_hash=action.spec_hash, wanted=action.wanted,
+        action.model: RecordedModel(key=action.model, spec_hash=action.spec_hash, wanted=wanted[action.model],
                                     priority=action.priority, lifecycle=action.lifecycle)
         for action in plan.actions
     }

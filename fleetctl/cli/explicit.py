@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from fleetctl.cli.console import confirm, say, show_report, write_result
 from fleetctl.cli.flags import OutputFormat
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.documents.canonical import indented_json
-from fleetctl.documents.events import ReplicaOutcome, RunSummary
+from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import PolicyRefused
@@ -64,6 +64,12 @@ def carry_out(
     wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
 ) -> int:
     """List the replicas, ask, act, show the result; returns the exit code."""
+    refused = agreed_to(wanted, seen, chosen, _afterwards(wanted.verb, seen, chosen, fleet))
+    return _show(act_on(wanted, source, seen, chosen, fleet), wanted) if refused is None else refused
+
+
+def agreed_to(wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], notes: Iterable[str]) -> int | None:
+    """List the replicas and ask; returns None after a yes, else the exit code."""
     names = {node.id: node.name for node in seen.nodes}
     described = [(replica_name(one.model, one.replica_id), _describe(one, seen, names)) for one in chosen]
     if len(chosen) > 1 or wanted.dry_run:
@@ -71,25 +77,35 @@ def carry_out(
             say(wanted.asks.lower(), f"{name} ({text})")
         if len(described) > LISTED:
             say(wanted.asks.lower(), f"and {len(described) - LISTED} more")
-    for note in _afterwards(wanted.verb, seen, chosen, fleet):
+    for note in notes:
         say("note", note)
     if wanted.dry_run:
         say("note", "--dry-run: nothing was done")
         return 0
     what = f"{described[0][0]} ({described[0][1]})" if len(chosen) == 1 else f"these {len(chosen)} replicas"
-    if not confirm(f"{wanted.asks} {what}?", yes=wanted.yes):
-        say("note", "nothing was done")
-        return 1
-    return _show([summary for order in _orders(wanted, source, chosen, names, fleet)
-                  for summary in [run_explicit(source.client, order, new_job_id(wanted.verb), starter(os.environ),
-                                               lambda event: say("note", event.message)
-                                               if event.type == "draining" else None)]], wanted)
+    if confirm(f"{wanted.asks} {what}?", yes=wanted.yes):
+        return None
+    say("note", "nothing was done")
+    return 1
+
+
+def act_on(
+    wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
+) -> list[RunSummary]:
+    """Carry out the verb for the replicas, and return how it ended: a summary per fleet."""
+    def relay(event: Event) -> None:
+        if event.type == "draining":
+            say("note", event.message)
+
+    return [run_explicit(source.client, order, new_job_id(wanted.verb), starter(os.environ), relay)
+            for order in _orders(wanted, source, seen, chosen, fleet)]
 
 
 def _orders(
-    wanted: Wanted, source: Live, chosen: Sequence[Replica], names: dict[str, str], fleet: ResolvedFleet | None
+    wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
 ) -> Iterator[Order]:
     """Yield an order per fleet: each has a lock of its own."""
+    names = {node.id: node.name for node in seen.nodes}
     timeouts = {model.key: model.startup_timeout_s for model in fleet.models} if fleet else {}
     by_fleet: defaultdict[str, list[NamedReplica]] = defaultdict(list)
     for one in chosen:

@@ -112,6 +112,18 @@ class Restart(Authored):
     backoff: Seconds = Field(10, description="wait before the first restart; doubles up to 5m")
 
 
+class Update(Authored):
+    """What happens when the file's spec is no longer the one that replicas run; nothing is ended either way."""
+
+    mode: Literal["keep", "surge"] = Field(
+        "keep", description="keep = outdated replicas count toward the target; surge = they do not, and current ones "
+                            "are created beside them"
+    )
+    surge: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
+        1, description="with surge: the most replicas beyond the target at a time"
+    )
+
+
 class ModelDefaults(Authored):
     """Values for every model that does not set them."""
 
@@ -119,6 +131,7 @@ class ModelDefaults(Authored):
     startup_timeout: Seconds = Field(1800, description="time an engine may take to become ready; default 30m")
     scheduling_timeout: Seconds = Field(60, description="time Ray may take to grant the planned resources; default 60s")
     restart: Restart = Field(default_factory=Restart, description="what happens when a ready engine ends")
+    update: Update = Field(default_factory=Update, description="how a changed spec comes to replicas; not part of it")
     placement: Placement = Field(
         default_factory=Placement, description="where the members of one replica may run"
     )

@@ -128,7 +128,7 @@ class Action(Stored):
     model: str
     replica_id: int
     spec_hash: str
-    wanted: int = Field(description="the model's target: the agent creates nothing beyond it")
+    wanted: int = Field(description="the model's target, and its surge beside outdated ones: the agent creates no more")
     priority: int = 0
     lifecycle: Lifecycle
     members: list[ActionMember]

@@ -76,6 +76,7 @@ def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> R
         model.model_fields_set & set(ModelDefaults.model_fields),
         **{name: getattr(model, name) for name in ModelDefaults.model_fields},
     ))
+    update = merged(defaults.update, model.update)
     return ResolvedModel(
         key=model.key, replicas=model.replicas, priority=chosen.priority, startup_timeout_s=chosen.startup_timeout,
         scheduling_timeout_s=chosen.scheduling_timeout, restart=merged(defaults.restart, model.restart),
@@ -84,6 +85,7 @@ def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> R
         serving=model.serving,
         labels=model.labels,
         former_hash=former_hash(model.workers, placement),
+        surge=update.surge if update.mode == "surge" else 0,
     )
 
 

@@ -15,6 +15,7 @@ class ResolvedModel:
     """One model with defaults merged. `spec_hash` covers what workers and placement mean.
 
     `former_hash` = the hash that an earlier fleetctl made of them as they are spelled, which replicas may still carry.
+    `surge` = how many replicas beyond the target an update may create beside outdated ones; 0 = mode keep.
     """
 
     key: str
@@ -30,6 +31,7 @@ class ResolvedModel:
     serving: Serving = field(default_factory=Serving)
     labels: Mapping[str, str] = field(default_factory=dict)
     former_hash: str = ""
+    surge: int = 0
 
     def has_spec(self, spec_hash: str | None) -> bool:
         """Return whether a replica with this hash was started with the spec of this model."""

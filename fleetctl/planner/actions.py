@@ -31,11 +31,12 @@ def actions_for(
     counts = Counter(one.demand.place for one in placed)
     ids = {place: iter(states[models[place].key].new_ids(count)) for place, count in counts.items()}
     lifecycles = {place: _lifecycle(models[place]) for place in counts}
+    most = {place: states[models[place].key].most(models[place]) for place in counts}
     documents = []
     for one in placed:
         place = one.demand.place
         members = [_member(assigned, ledger.nodes[assigned.node]) for assigned in one.assignments]
-        documents.append(_action(models[place], next(ids[place]), lifecycles[place], members))
+        documents.append(_action(models[place], next(ids[place]), lifecycles[place], members, most[place]))
     return documents
 
 
@@ -50,12 +51,12 @@ def _adapter() -> TypeAdapter[list[Action]]:
 
 
 def _action(
-    model: ResolvedModel, replica_id: int, lifecycle: dict[str, float], members: list[dict[str, Any]]
+    model: ResolvedModel, replica_id: int, lifecycle: dict[str, float], members: list[dict[str, Any]], most: int
 ) -> ActionDocument:
     return {
         "id": f"{model.key}/{replica_id}", "lifecycle": lifecycle, "members": members, "model": model.key,
         "op": "create", "priority": model.priority, "replicaId": replica_id, "specHash": model.spec_hash,
-        "wanted": model.replicas,
+        "wanted": most,
     }
 
 

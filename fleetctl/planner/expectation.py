@@ -16,9 +16,9 @@ def expect(
     fleet: ResolvedFleet, inventory: Inventory, state: LiveState, shapes: Mapping[str, ReplicaShape]
 ) -> list[Expected]:
     """Return the models of the file, also those that this plan leaves out, and whatever else runs, by shape."""
-    ours = [(model, len(state.models[model.key].live)) for model in fleet.models]
-    models = [Expected(shapes[model.key], max(0, model.replicas - live), max(model.replicas, live))
-              for model, live in ours]
+    ours = [(model, state.models[model.key]) for model in fleet.models]
+    models = [Expected(shapes[model.key], found.to_create(model), max(model.replicas, len(found.live)))
+              for model, found in ours]
     return [*models, *(Expected(shape, 0, count) for shape, count in Counter(_others(inventory, state)).items())]
 
 

@@ -44,6 +44,15 @@ class ModelState:
         """Return how many live replicas were started with another spec than the file's."""
         return sum(is_outdated(replica, model) for replica in self.live)
 
+    def to_create(self, model: ResolvedModel) -> int:
+        """Return how many replicas are missing; where it is not known what one runs, it counts as current."""
+        outdated = self.outdated(model)
+        return to_create(model.replicas, len(self.live) - outdated, outdated, model.surge)
+
+    def most(self, model: ResolvedModel) -> int:
+        """Return how many may be live at a time: the target, and during an update `model.surge` more."""
+        return model.replicas + min(model.surge, self.outdated(model))
+
     @property
     def highest_id(self) -> int:
         """Highest id of ours that is not DEAD, lost ones and every level included; -1 if there is none."""
@@ -101,6 +110,15 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
                 if member.node_id is not None:
                     state.holding.setdefault(member.node_id, []).append(member)
     return state
+
+
+def to_create(wanted: int, current: int, outdated: int, surge: int) -> int:
+    """Return how many replicas a model lacks: outdated ones do not count, up to `surge` beyond the target.
+
+    With surge 0 all that is live counts. Whoever ends one outdated replica after each such plan was carried out always
+    leaves as many live as are wanted.
+    """
+    return max(0, min(wanted - current, wanted + surge - (current + outdated)))
 
 
 def is_outdated(replica: Replica, model: ResolvedModel) -> bool:

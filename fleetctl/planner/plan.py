@@ -44,6 +44,7 @@ from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.policy import Doing, policy_findings, refusing
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
 from fleetctl.planner.rows import model_row
+from fleetctl.planner.update import needs_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
 
         return Inquiry(placer, occupants, fleet.policies)
 
-    blocked = _blocked(demands, found, quotas, state, cache(inquire))
+    blocked = _blocked(fleet.models, demands, found, quotas, state, cache(inquire))
     return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked)
 
 
@@ -110,12 +111,12 @@ def _occupants(
 
 
 def _demand(place: int, model: ResolvedModel, state: ModelState, shape: ReplicaShape) -> Demand:
-    live = len(state.live)
-    return Demand(shape, max(0, model.replicas - live), live, model.priority, place)
+    return Demand(shape, state.to_create(model), len(state.live), model.priority, place)
 
 
 def _blocked(
-    demands: Sequence[Demand], found: WithinQuotas, quotas: Quotas, state: LiveState, inquiry: Callable[[], Inquiry]
+    models: Sequence[ResolvedModel], demands: Sequence[Demand], found: WithinQuotas, quotas: Quotas, state: LiveState,
+    inquiry: Callable[[], Inquiry],
 ) -> list[Blocked]:
     placed = found.packing.placed
     created, totals = _count_by_place(placed), quotas.after(placed)
@@ -130,7 +131,8 @@ def _blocked(
         elif demand.place in found.no_room:
             blocked, left = inquiry().blocked(demand.shape, short, demand.priority), totals.leave(demand)
             said = f"{blocked.message}; a quota leaves {left} of these {short}" if left < short else blocked.message
-            result.append(blocked.model_copy(update={"message": said}))
+            result.append(needs_room(blocked.model_copy(update={"message": said}), models[demand.place],
+                                     state.models[key], created.get(demand.place, 0)))
         else:
             result.append(Blocked(model=key, replicas=short, code="QUOTA", message=totals.why(demand)))
     return result

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fleetctl.documents.plan import Blocked, ModelRow
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState
+from fleetctl.planner.update import update_reason
 
 
 def model_row(
@@ -20,14 +21,21 @@ def model_row(
         surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s, reason="-",
         labels=dict(model.labels), source=model.source,
     )
-    return row.model_copy(update={"reason": "; ".join(_reason(row, state, blocked, left_out))})
+    return row.model_copy(update={"reason": "; ".join(_reason(row, model, state, blocked, left_out))})
 
 
-def _reason(row: ModelRow, state: ModelState, blocked: Blocked | None, left_out: str | None) -> Iterator[str]:
+def _reason(
+    row: ModelRow, model: ResolvedModel, state: ModelState, blocked: Blocked | None, left_out: str | None
+) -> Iterator[str]:
     """Yield what is done and why, and how what is live is doing, once."""
-    notes = list(_notes(row, state))
+    updates = bool(model.surge and row.outdated and row.wanted and not left_out)
+    notes = list(_notes(row, state, outdated=not updates))
     live = ", ".join([f"{row.live} of {row.wanted} live", *notes])
-    if left_out or row.surplus or not row.wanted:
+    if updates:
+        yield from [update_reason(row, model, state)] if row.create or not blocked else []
+        yield from [f"{blocked.replicas} blocked: {blocked.message}"] if blocked else []
+        yield from [", ".join(notes)] if notes else []
+    elif left_out or row.surplus or not row.wanted:
         yield left_out or (f"held: {row.surplus} beyond the target of {row.wanted}, kept" if row.surplus
                            else "no target (replicas: 0)")
         yield from [", ".join(notes)] if notes else []
@@ -39,13 +47,13 @@ def _reason(row: ModelRow, state: ModelState, blocked: Blocked | None, left_out:
         yield live if row.starting or row.outdated else f"nothing to do: {live}"
 
 
-def _notes(row: ModelRow, state: ModelState) -> Iterator[str]:
+def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]:
     if row.starting > row.restarting:
         yield f"{row.starting - row.restarting} starting"
     if row.restarting:
         most = "up to " if row.restarting > 1 else ""
         yield f"{row.restarting} restarting ({most}restart {max(state.restarts)})"
-    if row.outdated:
+    if row.outdated and outdated:
         yield f"{row.outdated} outdated"
     if state.lost:
         unbuilt = sum(not replica.constructed for replica in state.lost)

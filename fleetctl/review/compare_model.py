@@ -13,12 +13,12 @@ from fleetctl.documents.position import path_text
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.review.format_value import format_value
 from fleetctl.review.meaning import Keyed, Steps, at, full_meaning, meaning, members_by_name
-from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, model_effect
+from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, model_effect, update_effect
 from fleetctl.review.nested_diff import changed_ways
 from fleetctl.review.source_view import ModelView
 
-_READING_ORDER = ("replicas", "labels", "priority", "startupTimeout", "schedulingTimeout", "restart", "serving",
-                  "placement", "workers")
+_READING_ORDER = ("replicas", "labels", "priority", "startupTimeout", "schedulingTimeout", "restart", "update",
+                  "serving", "placement", "workers")
 
 
 def model_differences(old: ModelView, new: ModelView) -> Iterator[Difference]:
@@ -33,7 +33,7 @@ def model_differences(old: ModelView, new: ModelView) -> Iterator[Difference]:
 
 def _compared_by(model: ResolvedModel) -> tuple[Any, ...]:
     return (model.spec_hash, model.replicas, model.priority, model.startup_timeout_s, model.scheduling_timeout_s,
-            model.restart.max, model.restart.backoff, dict(model.labels), model.serving)
+            model.restart.max, model.restart.backoff, dict(model.labels), model.serving, model.surge)
 
 
 def _whole_env_value(way: Steps) -> Steps:
@@ -60,7 +60,7 @@ class _Pair:
         old, new = self.old.value(way), self.new.value(way)
         old = masked(format_value(before, way), way) if old is None else old
         new = masked(format_value(after, way), way) if new is None else new
-        effect, message = model_effect(way, before, after)
+        effect, message = model_effect(way, before, after, self.new.model)
         if old == new == MASK:
             message = HIDDEN_CHANGED
         item = _first_other_item(old, new)
@@ -83,8 +83,12 @@ class _Pair:
         for way, before, after in lists:
             if [name for name in before if name in after] != [name for name in after if name in before]:
                 yield Difference(
-                    model=self.new.model.key, path=path_text(way), kind="changed", effect="drift", message=REORDERED,
+                    model=self.new.model.key, path=path_text(way), kind="changed", effect="drift",
+                    message=self._hashed(REORDERED),
                     old=before, new=after, old_source=self.old.place(way), new_source=self.new.place(way))
+
+    def _hashed(self, message: str) -> str:
+        return "; ".join(part for part in (message, update_effect(self.new.model)) if part)
 
 
 def _first_other_item(old: object, new: object) -> int | None:

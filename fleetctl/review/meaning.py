@@ -61,6 +61,7 @@ def _lifecycle(model: ResolvedModel) -> Keyed:
     return {"replicas": model.replicas, "priority": model.priority, "startupTimeout": model.startup_timeout_s,
             "schedulingTimeout": model.scheduling_timeout_s,
             "restart": {"max": model.restart.max, "backoff": model.restart.backoff}, "labels": dict(model.labels),
+            "update": {"mode": "surge" if model.surge else "keep", "surge": model.surge or 1},
             "serving": _keyed(model.serving.model_dump(exclude_unset=True))}
 
 

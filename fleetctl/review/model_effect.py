@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fleetctl.documents.difference import Effect
 from fleetctl.documents.quantity import count_of
+from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.review.meaning import SPEC_KEYS, Steps
 
 REORDERED = "the same in another order, but this changes the spec hash: running replicas are kept and reported as drift"
@@ -14,16 +15,29 @@ _PRIORITY = "decides who is placed first when room is short; nothing that runs i
 _SERVING = "changes how `fleetctl endpoints` lists it; nothing that runs is touched"
 _LABELS = "says which --selector and which quotas the model is of; nothing that runs is touched"
 _LIFECYCLE = "holds for replicas created from now on; those that run keep the old value"
+_KEEP = "outdated replicas count toward the target; nothing that runs is touched"
 _OTHERS = {"priority": _PRIORITY, "labels": _LABELS, "serving": _SERVING}
 
 
-def model_effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
-    """Return the effect of a value of a model that is not what it was; `old` and `new` only matter for replicas."""
+def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -> tuple[Effect, str]:
+    """Return the effect of a value of a model that is not what it was; `model` as the newer side has it."""
     if steps == ("replicas",) and isinstance(old, int) and isinstance(new, int):
         return _target(old, new)
     if steps[0] in SPEC_KEYS:
-        return "drift", _SELECTOR if "nodeSelector" in steps else _DRIFT
+        return "drift", update_effect(model) or (_SELECTOR if "nodeSelector" in steps else _DRIFT)
+    if steps[0] == "update":
+        return ("additive", f"outdated replicas count no longer: {_beside(model)}") if model.surge else ("none", _KEEP)
     return "none", _OTHERS.get(steps[0], _LIFECYCLE)
+
+
+def update_effect(model: ResolvedModel) -> str:
+    """Return what a changed spec causes with `update.mode: surge`; empty with keep."""
+    return f"update: {_beside(model)}" if model.surge and model.replicas else ""
+
+
+def _beside(model: ResolvedModel) -> str:
+    return (f"{count_of(model.replicas, 'replica')} will be created beside the running ones, {model.surge} at a time; "
+            "those stay until they are evicted by name")
 
 
 def _target(old: int, new: int) -> tuple[Effect, str]:

@@ -13,7 +13,7 @@ from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.review.meaning import Steps, members_by_name
 
-_INHERITED = frozenset({"priority", "startupTimeout", "schedulingTimeout", "restart", "placement"})
+_INHERITED = frozenset({"priority", "startupTimeout", "schedulingTimeout", "restart", "update", "placement"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,8 @@ class Draining:
         """Return the fleet that wants replacements: as many as keep min(target, live) without those that leave."""
         live, leaving = Counter(_live(self.fleet, self.before)), Counter(one.model for one in self.leaving())
         models = tuple(
-            replace(model, replicas=max(live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]))
+            replace(model, replicas=max(live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]),
+                    surge=0)
             if leaving[model.key] else model for model in self.fleet.models)
         return replace(self.loaded, fleet=replace(self.fleet, models=models))
 

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "fleetctl"
 PAGES = {"apply": "apply.md", "status": "status-logs.md", "logs": "status-logs.md",
          "deploy": "verbs.md", "scale": "verbs.md", "restart": "verbs.md", "evict": "verbs.md",
+         "replace": "update.md",
          "cordon": "nodes.md", "uncordon": "nodes.md", "slots": "nodes.md", "drain": "nodes.md",
          "endpoints": "endpoints.md", "capacity": "capacity.md", "what-if": "what-if.md", "map": "placement-map.md"}
 

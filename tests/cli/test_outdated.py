@@ -31,7 +31,7 @@ spec:
 """
 DIFFERS = "workers.main.members[0].engine.args: --len 4096 -> --len 8192"
 OLD = FLEET.replace("8192", "4096")
-WAY_ON = "to replace an outdated one: fleetctl evict org/one/0, then fleetctl apply starts one with the file's spec"
+WAY_ON = "to replace an outdated one: fleetctl replace org/one -f FLEET, which starts each with the file's spec first"
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_status_of_a_fleet_names_the_outdated_ones_and_what_differs(cli, cluster
     assert "ready, 3 restarts, outdated" in rows["org/one/1"]
     assert "outdated" not in rows["org/one/0"]
     assert DIFFERS in shown.out
-    assert "fleetctl evict org/one/1, then fleetctl apply" in shown.out
+    assert "fleetctl replace org/one -f FLEET, which" in shown.out
     assert shown.out.splitlines()[-1] == "Replicas: 2 ready; 1 outdated"
     assert cluster.writes() == []
 

@@ -20,7 +20,8 @@ TITLES = {
     "Policy": "spec.policy", "NodePolicy": "spec.nodes[]", "Quota": "spec.policy.quotas[]",
     "Reserve": "spec.nodes[].reserve", "Shape": "spec.shapes.NAME", "Model": "spec.models[]",
     "ShapeUse": "spec.models[].shape", "Serving": "serving",
-    "Placement": "placement", "Spread": "spread", "Restart": "restart", "WorkerGroup": "workers[]",
+    "Placement": "placement", "Spread": "spread", "Restart": "restart", "Update": "update",
+    "WorkerGroup": "workers[]",
     "Member": "members[]", "Resources": "resources", "Engine": "engine", "FromNode": "A value of engine.env",
     "Probe": "readiness, liveness", "HttpProbe": "http", "TcpProbe": "tcp", "ExecProbe": "exec", "Metadata": "metadata",
 }

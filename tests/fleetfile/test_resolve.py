@@ -27,6 +27,13 @@ def test_defaults_lie_under_every_model_and_its_own_values_win(tmp_path: Path) -
     assert (own.placement.same_label, own.placement.spread) == ("rack", "zone")
 
 
+def test_a_surge_is_for_mode_surge_alone_and_defaults_lie_under_it(tmp_path: Path) -> None:
+    models = fleet(model("plain"), model("own", update="{surge: 3}"), model("kept", update="{mode: keep}"),
+                   spec="defaults: {update: {mode: surge}}\n")
+    assert [one.surge for one in loaded(tmp_path, models).models] == [1, 3, 0]
+    assert [one.surge for one in loaded(tmp_path, fleet(model(update="{surge: 3}"))).models] == [0]
+
+
 def test_defaults_hold_for_models_of_other_files(tmp_path: Path) -> None:
     spec = "defaults: {priority: 7}\ncluster: {address: auto}\n"
     merged = loaded(tmp_path, fleet(model("a")), fleet(model("b"), spec=spec))
@@ -43,7 +50,7 @@ def test_a_model_may_take_back_a_default(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", [
     {"replicas": "7"}, {"priority": "3"}, {"startupTimeout": "1h"}, {"schedulingTimeout": "1m"},
-    {"restart": "{max: 0}"}, {"placement": "{}"},
+    {"restart": "{max: 0}"}, {"placement": "{}"}, {"update": "{mode: surge, surge: 2}"},
 ])
 def test_the_spec_hash_ignores_what_does_not_shape_a_replica(tmp_path: Path, other: dict[str, str]) -> None:
     assert hash_of(tmp_path, fleet(model(**other))) == hash_of(tmp_path, fleet(model()))

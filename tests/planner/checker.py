@@ -21,7 +21,7 @@ Crowds = Counter[tuple[str, "str | None"]]
 CODES = {
     "NO_NODES", "NODE_SELECTOR_MISMATCH", "CORDONED", "NODE_DRAINING", "SLOTS_FULL", "SPREAD_FULL", "INSUFFICIENT_GPU",
     "INSUFFICIENT_VRAM", "CARD_MEMORY_UNKNOWN", "CARD_IN_USE", "INSUFFICIENT_CPU", "INSUFFICIENT_MEMORY",
-    "GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET", "QUOTA",
+    "GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET", "QUOTA", "UPDATE_NEEDS_ROOM",
 }
 
 
@@ -30,7 +30,7 @@ def check_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> None:
     adopt = plan.options.adopt_from
     nodes = simulate(inventory, fleet.policies, fleet.name, adopt)
     models = {model.key: model for model in fleet.models}
-    live = _live_of_ours(inventory, fleet.name, adopt)
+    live = _specs_of_ours(inventory, fleet.name, adopt)
     _check_document(plan, models)
     _check_counts(plan, fleet, live)
     _check_ids(plan, inventory, fleet.name, adopt)
@@ -86,13 +86,14 @@ def _check_spread(action: Action, model: ResolvedModel, nodes: dict[str, SimNode
             assert crowds[action.model, value] <= spread[1], f"{action.id}: {spread[0]}={value} has too many"
 
 
-def _live_of_ours(inventory: Inventory, fleet: str, adopt: str | None) -> dict[str, int]:
-    counts: dict[str, int] = {}
+def _specs_of_ours(inventory: Inventory, fleet: str, adopt: str | None) -> dict[str, list[str | None]]:
+    """The spec hash of each live replica of ours, by model."""
+    specs: dict[str, list[str | None]] = {}
     for replica in live_replicas(inventory):
         if replica.fleet is not None and replica.fleet in (fleet, adopt) and replica.replica_id is not None \
                 and replica.level == "HOT":
-            counts[replica.model] = counts.get(replica.model, 0) + 1
-    return counts
+            specs.setdefault(replica.model, []).append(replica.spec_hash)
+    return specs
 
 
 def _check_document(plan: Plan, models: dict[str, ResolvedModel]) -> None:
@@ -108,19 +109,27 @@ def _check_document(plan: Plan, models: dict[str, ResolvedModel]) -> None:
     assert (certificate.status == "optimal") == (certificate.placed == certificate.upper_bound)
 
 
-def _check_counts(plan: Plan, fleet: ResolvedFleet, live: dict[str, int]) -> None:
+def _check_counts(plan: Plan, fleet: ResolvedFleet, live: dict[str, list[str | None]]) -> None:
     blocked = {one.model: one.replicas for one in plan.blocked}
+    codes = {one.model: one.code for one in plan.blocked}
     holds = {hold.model: (hold.wanted, hold.live, hold.surplus) for hold in plan.holds}
     assert len(blocked) == len(plan.blocked)
     for model, row in zip(fleet.models, plan.models, strict=True):
-        have = live.get(model.key, 0)
+        have = len(live.get(model.key, ()))
+        old = sum(spec is not None and not model.has_spec(spec) for spec in live.get(model.key, ()))
         created = sum(action.model == model.key for action in plan.actions)
         left_out = model.key in plan.options.excludes or \
             (bool(plan.options.targets) and model.key not in plan.options.targets) or \
             (plan.options.selector is not None
              and not parse_label_selector(plan.options.selector).matches(model.labels))
-        missing = 0 if left_out else max(0, model.replicas - have)
+        missing = 0 if left_out else max(0, min(model.replicas - (have - old), model.replicas + model.surge - have))
         assert created + blocked.get(model.key, 0) == missing, f"{model.key}: {missing} missing"
+        assert {action.wanted for action in plan.actions if action.model == model.key} <= \
+            {model.replicas + min(model.surge, old)}, "the agent creates no more than this"
+        assert have + created <= max(have, model.replicas + min(model.surge, old))
+        updating = model.surge > 0 and old > 0 and have + created >= model.replicas
+        assert blocked.get(model.key, 0) == 0 or updating == (codes[model.key] == "UPDATE_NEEDS_ROOM") \
+            or codes[model.key] in ("CLAIMED_BY_FLEET", "QUOTA")
         surplus = max(0, have - model.replicas)
         assert holds.get(model.key) == ((model.replicas, have, surplus) if surplus else None)
         assert (row.wanted, row.live, row.create, row.blocked, row.surplus) == \

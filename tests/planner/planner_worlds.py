@@ -3,8 +3,8 @@
 Short forms (amounts as in a fleet file): a node has `name`, `gpus` (how many cards), `vram` (memory of each; absent =
 unknown), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `used` {GPU, CPU,
 memory}, and the notes `cordon` and `slots`. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`,
-`memory`, `cards`, `uuids`, `slot`, `state`, `fleet`, `hash`, `restarts`. A model has `key`, `replicas`, and either
-`workers` in full or `gpus`, `vram`, `cpus`, `memory`, `selector`, `labels`, `copies`, `gang: {gpus, vram,
+`memory`, `cards`, `uuids`, `slot`, `state`, `fleet`, `hash`, `restarts`. A model has `key`, `replicas`, `surge`, and
+either `workers` in full or `gpus`, `vram`, `cpus`, `memory`, `selector`, `labels`, `copies`, `gang: {gpus, vram,
 workers, ...}` in short.
 """
 
@@ -94,6 +94,7 @@ def short_model(model: dict[str, Any], line: int = 1) -> ResolvedModel:
         workers=tuple(WorkerGroup.model_validate(group) for group in groups),
         spec_hash=model.get("hash", hashlib.sha256(shape.encode()).hexdigest()[:16]),
         source=Position(file="fleet.yaml", line=line, column=3), labels=model.get("labels", {}),
+        surge=model.get("surge", 0),
     )
 
 

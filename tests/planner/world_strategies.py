@@ -64,7 +64,8 @@ def _replicas(draw: st.DrawFn, nodes: list[dict[str, Any]], exact: bool) -> list
             "model": key, "id": number, "node": node["name"], "gpus": gpus, "cpus": draw(st.integers(0, 1)),
             "state": draw(st.sampled_from(["ALIVE", "ALIVE", "PENDING_CREATION", "RESTARTING", "DEAD"])),
             "constructed": draw(st.sampled_from([True, True, True, False])),
-            "fleet": draw(st.sampled_from(["lab"] * 6 + ["other", None])), "hash": draw(st.sampled_from([None, "old"])),
+            "fleet": draw(st.sampled_from(["lab"] * 6 + ["other", None])),
+            "hash": draw(st.sampled_from([None, "old", f"new-{key}"])),
         }
         if gpus and (exact or draw(st.booleans())):
             card = draw(st.integers(0, node["gpus"] - 1))
@@ -93,7 +94,8 @@ def _member(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def _model(draw: st.DrawFn, key: str) -> dict[str, Any]:
     priority = draw(st.sampled_from([0, 0, 7]))
-    model: dict[str, Any] = {"key": key, "replicas": draw(st.integers(0, 5)), "priority": priority}
+    model: dict[str, Any] = {"key": key, "replicas": draw(st.integers(0, 5)), "priority": priority,
+                             "surge": draw(st.sampled_from([0, 0, 1, 2])), "hash": f"new-{key}"}
     shape = draw(st.integers(0, 4))
     if shape == 0:
         model["gang"] = {**draw(_member()), "workers": draw(st.integers(1, 2))}

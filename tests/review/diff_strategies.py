@@ -101,6 +101,7 @@ CHANGES: dict[str, tuple[Callable[[Json], None], str]] = {
     "schedulingTimeout": (_set("schedulingTimeout", to=lambda old: "3m"), "none"),
     "restart.max": (_set("restart", "max", to=lambda old: 9), "none"),
     "restart.backoff": (_set("restart", "backoff", to=lambda old: "1m"), "none"),
+    "update": (_set("update", "mode", to=lambda old: "surge"), "additive"),
     "spread": (_set("placement", "spread", to=lambda old: "rack"), "drift"),
     "copies": (_set("workers", 0, "copies", to=lambda old: (old or 1) + 1), "drift"),
     "gpus": (_set(*MEMBER, "resources", "gpus", to=lambda old: 4), "drift"),

@@ -52,6 +52,11 @@ CHANGES = {
                             [("startupTimeout", "changed", "none", "15m", "30m")]),
     "restarts": (fleet(model()), fleet(model(restart={"max": 1, "backoff": "90s"})),
                  [("restart.max", "changed", "none", 5, 1), ("restart.backoff", "changed", "none", "10s", "90s")]),
+    "an update beside what runs": (
+        fleet(model()), fleet(model(update={"mode": "surge", "surge": 2})),
+        [("update.mode", "changed", "additive", "keep", "surge"), ("update.surge", "changed", "additive", 1, 2)]),
+    "no update beside what runs": (fleet(model(update={"mode": "surge"})), fleet(model()),
+                                   [("update.mode", "changed", "none", "surge", "keep")]),
     "placement": (fleet(model()), fleet(model(placement={"spread": "zone"})),
                   [("placement.spread", "added", "drift", None, "zone")]),
     "ranks on a node": (of(LEADER, WORKER), of(LEADER, WORKER, placement={"ranksPerNode": 2}),
@@ -290,3 +295,13 @@ def test_sizes_and_counts(side: Sides) -> None:
     assert diff.after.model_dump() == {"models": 2, "replicas": 4, "gpus": (1 + 3 * 64) * 10_000}
     assert diff.summary == {"additive": 1, "none": 0, "drift": 0, "held": 2}
     assert (diff.fleet, diff.exit_code) == ("lab", 2)
+
+
+def test_with_surge_a_changed_spec_says_how_many_are_created_beside_what_runs(side: Sides) -> None:
+    def written(command: str) -> str:
+        return of(member(engine=engine(command)), replicas=4, update={"mode": "surge"})
+
+    [difference] = found(side, written("x"), written("y"))
+    assert (difference.effect, difference.message) == ("drift", (
+        "update: 4 replicas will be created beside the running ones, 1 at a time; those stay until they are evicted by "
+        "name"))

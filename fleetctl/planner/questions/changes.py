@@ -131,6 +131,14 @@ def without_node(inventory: Inventory, node_id: str) -> Inventory:
     return inventory.model_copy(update={"nodes": nodes})
 
 
+def without_replica(inventory: Inventory, gone: Replica) -> Inventory:
+    """Return the inventory as it would be had this live replica been ended."""
+    nodes = [without_members(node, [member for member in gone.members if member.node_id == node.id], sure=False)
+             for node in inventory.nodes]
+    return inventory.model_copy(update={"nodes": nodes, "replicas": [one for one in inventory.replicas
+                                                                     if one is not gone]})
+
+
 def is_live_on(replica: Replica, node_id: str) -> bool:
     """Return whether a replica is live and has a member on the node."""
     return replica.state in LIVE_STATES and any(member.node_id == node_id for member in replica.members)

@@ -20,6 +20,7 @@ BLOCKED = {
     "GANG_NEEDS_NODES": "fewer nodes fit than the gang has members to place",
     "SAME_LABEL_DOMAIN": "enough nodes fit, but not inside one value of sameLabel",
     "QUOTA": "a quota of the fleet's policy allows no more",
+    "UPDATE_NEEDS_ROOM": "no room for a replica of the new spec beside the outdated ones, which go on serving",
     "CLAIMED_BY_FLEET": "the model is live under another fleet",
 }
 POLICY = {

@@ -131,9 +131,8 @@ def is_replaceable(drift: Drift, surplus: Set[str]) -> bool:
 
 
 def way_to_replace(drift: Drift) -> str:
-    """Return the commands that replace an outdated replica."""
-    replica = quote(f"{drift.model}/{drift.replica_id}")
-    return f"fleetctl evict {replica}, then fleetctl apply starts one with the file's spec"
+    """Return the command that replaces the outdated replicas of a model."""
+    return f"fleetctl replace {quote(drift.model)} -f FLEET, which starts each with the file's spec first"
 
 
 def _policy(plan: Plan) -> Table:

@@ -14,7 +14,7 @@ COUNT_TONES: dict[str, Tone] = {
 """The tone of a count that is not zero, by the key of its total or column."""
 
 TEXT_TONES: dict[str, Tone] = {
-    **dict.fromkeys(("+", "additive", "ready", "ok"), "good"),
+    **dict.fromkeys(("+", "additive", "ready", "gone", "ok"), "good"),
     **dict.fromkeys(("!", "refused", "error", "failed", "unknown", "blocked", "lost", "dead", "never constructed",
                      "DEAD"), "bad"),
     **dict.fromkeys(("~", "*", "drift", "warning", "partial", "restarting", "outdated", "skipped", "draining",

@@ -1,0 +1,197 @@
+"""`fleetctl replace`: the explicit verb that updates a model: creates current replicas, ends the outdated it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import typer
+
+from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, blocked_outcomes, final_exit_code
+from fleetctl.apply.request import ApplyOptions
+from fleetctl.cli import flags
+from fleetctl.cli.apply.follow import carry_out
+from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
+from fleetctl.cli.apply.scaled import ModelArgument
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say, show_report, write_result
+from fleetctl.cli.explicit import DryRun, Wanted, act_on, agreed_to, refuse_protected
+from fleetctl.cli.process import now_text, this_invocation
+from fleetctl.documents.canonical import indented_json
+from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
+from fleetctl.documents.fleet import MAX_REPLICAS
+from fleetctl.errors import ApplyError, FleetctlError, UsageError
+from fleetctl.fleetfile.load import LoadedFleet
+from fleetctl.inventory.read import read_inventory
+from fleetctl.planner.options import PlanOptions
+from fleetctl.render.report.of_outcomes import outcomes_report, totals
+from fleetctl.workflow.cluster import live_source
+from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.proposal import proposed_by_fleet, refuse_by_policy
+from fleetctl.workflow.replace import Round, round_of
+from fleetctl.workflow.scaling import look_up
+
+EPILOG = epilog(
+    "fleetctl replace openai-community/gpt2 -f fleets/demo.yaml --drain 30s",
+    "fleetctl replace openai-community/gpt2 -f fleets/demo.yaml --in-place",
+    exit_codes="0 all are current, 1 error before any action, 3 stopped at the first failure, 4 refused by policy, 5 "
+               "another run holds the lock, 64 usage, 130 interrupted")
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def replace(
+    model: ModelArgument,
+    files: flags.Files,
+    surge: Annotated[int | None, flags.option(
+        "--surge", metavar="N", min=1, max=MAX_REPLICAS,
+        help="The most replicas beyond the target at a time. [default: the model's update.surge, else 1]")] = None,
+    in_place: Annotated[bool, typer.Option(
+        "--in-place", help="End one first, then create one: for a cluster without room beside what runs.")] = False,
+    allow_outage: Annotated[bool, typer.Option(
+        "--allow-outage", help="With --in-place: also where nothing serves meanwhile.")] = False,
+    drain: Annotated[float, flags.option(
+        "--drain", metavar="DURATION", parser=flags.duration,
+        help="Before one ends, take it off `fleetctl endpoints` and wait this long. [default: 0s]")] = 0,
+    dry_run: DryRun = False,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    yes: flags.Yes = False,
+    force: flags.Force = False,
+    lock_timeout: flags.LockTimeout = 0,
+    wait_timeout: flags.WaitTimeout = None,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
+) -> int:
+    """Bring a model to the file's spec, one replica after another.
+
+    A current one is created and ready before one outdated is ended. The first failure stops it, with the outdated
+    replicas that are left alive. Run again, it goes on from there.
+    """
+    if in_place and surge is not None:
+        raise UsageError("give either --surge N or --in-place")
+    invocation, where = this_invocation(), Where(None, address, namespace)
+    found = look_up(invocation, files, model, where)
+    if not found.wanted:
+        raise UsageError(f"the fleet file wants no replica of {model}", hint=f"`fleetctl evict {model}` ends them")
+    in_file = next(one for one in found.loaded.sound().models if one.key == model)
+    beyond = 0 if in_place else surge or in_file.surge or 1
+    wanted = Wanted("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
+    return _Update(invocation, where, found.to(found.wanted, beyond), model, wanted, force, wait_timeout,
+                   allow_outage).run()
+
+
+class _Collected(ApplyOutput):
+    """The output of one step, kept for the result of the whole."""
+
+    def _write(self, event: Event) -> None:
+        """Write nothing."""
+
+
+@dataclass
+class _Update:
+    """One update; `outcomes` grow step by step, `ended` holds actor ids. Nothing of it is kept elsewhere."""
+
+    invocation: Invocation
+    where: Where
+    loaded: LoadedFleet
+    model: str
+    wanted: Wanted
+    force: bool
+    wait_timeout_s: float | None
+    allow_outage: bool
+    outcomes: list[ReplicaOutcome] = field(default_factory=list)
+    ended: set[str | None] = field(default_factory=set)
+
+    def run(self) -> int:
+        """Ask once, then go round by round; returns the exit code."""
+        now = self._look()
+        outdated = now.outdated
+        if not outdated:
+            say("note", f"{self.model}: nothing to replace, {now.progress}")
+            return 0
+        refuse_protected(now.fleet, outdated)
+        agreed = {one.actor_id for one in outdated}
+        if not now.creates:
+            now.next_to_end(agreed, allow_outage=self.allow_outage)
+        elif (code := self._create(now, only_check=True)) != 0:
+            return self._finish(code)
+        refused = agreed_to(self.wanted, now.seen, outdated, self._notes(now))
+        if refused is not None:
+            return refused
+        try:
+            code = self._rounds(agreed, most=4 * (len(outdated) + now.model.replicas) + 4)
+        except FleetctlError as error:
+            if not self.outcomes:  # nothing has happened yet
+                raise
+            say("stopped", error.message)
+            code = PARTIAL if error.exit_code == FleetctlError.exit_code else error.exit_code
+        left = self._look()
+        say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {left.progress}"
+                    + ("" if code == 0 else "; what is live goes on, and the same command goes on from here"))
+        return self._finish(code)
+
+    def _rounds(self, agreed: set[str | None], most: int) -> int:
+        for _ in range(most):
+            now = self._look()
+            if now.creates:
+                if (code := self._create(now)) != 0:
+                    return code
+                continue
+            one = now.next_to_end(agreed, allow_outage=self.allow_outage)
+            if one is None:
+                return 0
+            say("note", f"{self.model}: {now.progress}; {self.model}/{one.replica_id} ends, "
+                        f"{now.serving_without(one)} go on serving")
+            with closing(live_source(self.invocation, self.where, now.fleet.cluster)) as source:
+                for summary in act_on(self.wanted, source, now.seen, [one], now.fleet):
+                    self.outcomes += summary.outcomes
+                    if (code := final_exit_code(summary.outcomes, interrupted=summary.interrupted)) != 0:
+                        return code
+            self.ended.add(one.actor_id)
+        raise ApplyError(f"{self.model} changes faster than it can be replaced", hint="`fleetctl status` shows it")
+
+    def _look(self) -> Round:
+        fleet = self.loaded.sound()
+        with closing(live_source(self.invocation, self.where, fleet.cluster, or_inventory=False)) as source:
+            return round_of(fleet, self.model, read_inventory(source), self.ended)
+
+    def _create(self, now: Round, *, only_check: bool = False) -> int:
+        """Apply the model alone, as a plan of its own; returns the exit code. Without room nothing is created."""
+        outdated = {one.replica_id for one in now.outdated}
+        options = PlanOptions((self.model,), force=self.force)
+        with proposed_by_fleet(self.invocation, self.loaded, options, self.where) as proposal:
+            plan = proposal.task.plan
+            refuse_by_policy(self.invocation, plan, force=self.force)
+            output = _Collected(ApplyFormat.JSON)
+            output.plan = plan
+            if plan.blocked:
+                self.outcomes += blocked_outcomes(plan)
+                return final_exit_code(self.outcomes, interrupted=False)
+            if only_check:
+                return 0
+            code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=self.wanted.lock_timeout_s), output,
+                             self.wait_timeout_s)
+        # an outdated one that is restarting is waited for, too: that it fails is a reason to go on
+        self.outcomes += [row for row in output.outcomes if row.replica_id not in outdated]
+        return final_exit_code(self.outcomes, interrupted=False) if code == PARTIAL else code
+
+    def _notes(self, now: Round) -> Iterator[str]:
+        if now.model.surge:
+            yield (f"{self.model}: {now.progress}; at most {now.model.surge} beyond the target at a time, and each is "
+                   "ready before an outdated one ends")
+        else:
+            least = now.model.replicas - 1 if now.creates else min(map(now.serving_without, now.outdated))
+            yield (f"{self.model}: {now.progress}; one ends before the next is created, so that serving drops to "
+                   f"{least} of {now.model.replicas}, each time until the new one is ready")
+
+    def _finish(self, code: int) -> int:
+        interrupted = code == INTERRUPTED
+        if self.wanted.output_format is flags.OutputFormat.JSON:
+            message = totals(self.outcomes, interrupted=interrupted, verb="replace")
+            write_result(indented_json(RunSummary(seq=0, time=now_text(), message=message, outcomes=self.outcomes,
+                                                  exit_code=code, interrupted=interrupted)))
+        else:
+            show_report(outcomes_report(self.outcomes, interrupted=interrupted, verb="replace"))
+        return code

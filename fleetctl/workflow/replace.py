@@ -1,0 +1,93 @@
+"""The rounds of `replace`: what the next step is, from what runs now alone. An apply never imports this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from fleetctl.documents.inventory import STARTING_STATES, Inventory, Replica
+from fleetctl.errors import FleetctlError
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.planner.complete import require_complete
+from fleetctl.planner.live import ModelState, is_outdated, sort_out
+from fleetctl.planner.options import PlanFacts, PlanOptions
+
+TRIED = 5
+"""Outdated replicas of which it is tried, before one is ended in place, whether a current one fits instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What runs of one model, and its spec in the file; `model.surge` 0 = in place.
+
+    With N wanted, an end is due only where N are ready without it, or in place.
+    """
+
+    fleet: ResolvedFleet
+    model: ResolvedModel
+    seen: Inventory
+    state: ModelState
+
+    @property
+    def outdated(self) -> list[Replica]:
+        """Return the live outdated replicas, those that do not serve first."""
+        found = [one for one in self.state.live if is_outdated(one, self.model)]
+        return sorted(found, key=_serves)
+
+    @property
+    def creates(self) -> bool:
+        """Whether a current replica is to be created, or to be waited for, before one is ended."""
+        starting = (not _serves(one) and not is_outdated(one, self.model) for one in self.state.live)
+        return self.state.to_create(self.model) > 0 or any(starting)
+
+    @property
+    def progress(self) -> str:
+        """Return how far the update is, in words."""
+        live, outdated = len(self.state.live), len(self.outdated)
+        return f"{live - outdated} current of {self.model.replicas}, {outdated} outdated"
+
+    def serving_without(self, one: Replica) -> int:
+        """Return how many would go on serving without this replica."""
+        return sum(_serves(other) for other in self.state.live if other is not one)
+
+    def next_to_end(self, agreed: Set[str | None], *, allow_outage: bool) -> Replica | None:
+        """Return the outdated replica to end next, of those agreed to (by actor id); None = there is none.
+
+        In place it is one that leaves room. Raises FleetctlError where none does, or where nothing would serve then.
+        """
+        candidates = [one for one in self.outdated if one.actor_id in agreed]
+        if not candidates or self.model.surge or len(self.state.live) > self.model.replicas:
+            return next(iter(candidates), None)
+        one = self._leaving_room(candidates[:TRIED])
+        if _serves(one) and not self.serving_without(one) and not allow_outage:
+            raise FleetctlError(f"{self.model.key}: nothing would serve while the new replica starts",
+                                hint="--allow-outage accepts that; without --in-place another is ready first")
+        return one
+
+    def _leaving_room(self, candidates: Sequence[Replica]) -> Replica:
+        from fleetctl.planner.plan import make_plan  # NumPy
+        from fleetctl.planner.questions.changes import without_replica
+
+        options, why = PlanOptions(targets=(self.model.key,)), ""
+        for one in candidates:
+            plan = make_plan(self.fleet, without_replica(self.seen, one), options, PlanFacts(tool_version=""))
+            if not plan.blocked:
+                return one
+            why = why or plan.blocked[0].message
+        raise FleetctlError(f"{self.model.key}: a replica of the new spec would not fit in the place of an outdated "
+                            f"one: {why}", hint="nothing was ended")
+
+
+def round_of(fleet: ResolvedFleet, key: str, seen: Inventory, ended: Set[str | None] = frozenset()) -> Round:
+    """Return what is to do for a model of the fleet; `ended` = actor ids that count no more, listed or not.
+
+    Raises InventoryError when the inventory is not complete.
+    """
+    require_complete(seen)
+    left = seen.model_copy(update={"replicas": [one for one in seen.replicas if one.actor_id not in ended]})
+    model = next(one for one in fleet.models if one.key == key)
+    return Round(fleet, model, left, sort_out(left, fleet.name, [key]).models[key])
+
+
+def _serves(one: Replica) -> bool:
+    return one.state not in STARTING_STATES
