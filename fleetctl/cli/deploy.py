@@ -16,8 +16,8 @@ from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.scaling import look_up
 
 EPILOG = epilog(
-    "fleetctl deploy meta-llama/Llama-3.1-8B-Instruct -f fleets/demo.yaml",
-    "fleetctl deploy meta-llama/Llama-3.1-8B-Instruct --replicas 1 -f fleets/demo.yaml",
+    "fleetctl deploy org/model -f fleets/prod.yaml",
+    "fleetctl deploy org/model --replicas 1 -f fleets/prod.yaml",
     exit_codes="0 all are ready, 1 error before any action, or replicas are live already, 3 partial, 4 refused by "
                "policy, 5 another apply holds the lock, 64 usage, 130 interrupted")
 app = command_app()

@@ -91,7 +91,9 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
 
         occupants = _occupants(fleet, inventory, state, placed, ledger)
         repacked = repacked_bound(found.asked, placed, packing.most, occupants, before)
-    certificate = certify(demands, placed, packing.most, packing.method or "the quotas leave no more", repacked)
+    limited = sum(one.missing for one in found.asked) < sum(one.missing for one in free)
+    certificate = certify(demands, placed, packing.most,
+                          packing.method or ("the quotas leave no more" if limited else ""), repacked)
 
     def inquire() -> Inquiry:
         from fleetctl.planner.placement.reasons.remedies import Inquiry

@@ -17,7 +17,7 @@ PLACE = Position(file="in.yaml", line=7, column=3)
 def draft(*losses: Loss, key: str = "org/one") -> Draft:
     found = Draft("lab", "in.yaml", losses=list(losses))
     found.add({"key": key, "replicas": 2, "workers": [{"name": "main", "members": [
-        {"resources": {"gpus": 1}, "engine": {"command": ["serve"], "args": ["--port", "8000"]}}]}]}, PLACE)
+        {"resources": {"gpus": 1}, "engine": {"command": ["serve"], "args": ["--port", "$(FLEETCTL_PORT)"]}}]}]}, PLACE)
     return found
 
 
@@ -27,7 +27,7 @@ def test_a_loss_stands_above_what_it_is_about() -> None:
         Loss(PLACE, "spec.args[1]", "look at it", "todo", "org/one",
              ("workers", 0, "members", 0, "engine", "args", 1))))
     assert "  # from in.yaml:7\n  # lost: cache: it is gone\n  - key: org/one\n" in text
-    assert "          - --port\n          # todo: args[1]: look at it\n          - '8000'\n" in text
+    assert "          - --port\n          # todo: args[1]: look at it\n          - $(FLEETCTL_PORT)\n" in text
 
 
 def test_a_home_that_is_not_there_is_the_nearest_one_that_is() -> None:

@@ -56,7 +56,7 @@ def test_one_eviction_after_each_plan_updates_all_that_finds_room(world: tuple[R
         stuck = {blocked.model for blocked in plan.blocked}
         states = _states(fleet, inventory)
         ends = [one for model in fleet.models if model.key not in stuck and model.replicas
-                for one in states[model.key].live if is_outdated(one, model.spec_hash)]
+                for one in states[model.key].live if is_outdated(one, model)]
         if not ends:
             break
         inventory = without_replica(inventory, ends[0])

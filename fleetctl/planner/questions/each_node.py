@@ -115,7 +115,7 @@ class _Losses:
                 for key in self.shapes if lost[key]]
 
     def _demands(self, lost: Counter[str]) -> Iterable[Demand]:
-        """Ask for what the targets need of what is lost."""
+        """Ask for what the targets need of what is lost; what is left counts whatever its spec, also in an update."""
         for number, model in enumerate(self.world.fleet.models):
             if lost[model.key]:
                 left = self.have[model.key] - lost[model.key]
