@@ -13,7 +13,8 @@ from typer._completion_classes import completion_init  # what `add_completion` w
 from fleetctl.cli import console
 from fleetctl.cli.commands import Listed, command_app, epilog, lazy_group
 from fleetctl.cli.console import ColorChoice
-from fleetctl.cli.context_option import ContextOption, choose_context
+from fleetctl.cli.context_option import ContextOption
+from fleetctl.cli.process import choose_context
 from fleetctl.version import VERSION_LINE
 
 COMMANDS = {

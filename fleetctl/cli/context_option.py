@@ -7,25 +7,13 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-_chosen: str | None = None
-
-
-def choose_context(name: str | None) -> None:
-    """Remember `--context`; None = none was named."""
-    global _chosen  # noqa: PLW0603  it belongs to the command line, of which a process has one
-    _chosen = name
-
-
-def chosen_context() -> str | None:
-    """Return the context that `--context` names."""
-    return _chosen
+from fleetctl.cli.process import choose_context, home_folder
 
 
 def complete_contexts(incomplete: str) -> list[str]:
     """Return the names of contexts that begin with `incomplete`; none where the file cannot be read."""
     import os
 
-    from fleetctl.cli.process import home_folder
     from fleetctl.workflow.contexts import config_path, read_contexts  # slow, and every command imports this module
 
     try:

@@ -10,16 +10,22 @@ from pathlib import Path
 
 from fleetctl.cli import signals
 from fleetctl.cli.console import say
-from fleetctl.cli.context_option import chosen_context
 from fleetctl.cli.working import working
 from fleetctl.errors import UsageError
 from fleetctl.workflow.invocation import Invocation
 
+_context: str | None = None
+
+
+def choose_context(name: str | None) -> None:
+    """Remember `--context`; None = none was named."""
+    global _context  # noqa: PLW0603  it belongs to the command line, of which a process has one
+    _context = name
+
 
 def this_invocation() -> Invocation:
     """Return what this process brings along."""
-    return Invocation(os.environ, home_folder(), now_text, read_stdin, say, lambda: signals.received, chosen_context(),
-                      working)
+    return Invocation(os.environ, home_folder(), now_text, read_stdin, say, lambda: signals.received, _context, working)
 
 
 def read_stdin() -> bytes:
