@@ -91,7 +91,8 @@ class Run:
             {"id": f"{model['key']}/{replica_id}", "model": model["key"], "replicaId": replica_id, "members": [],
              "lifecycle": model["lifecycle"]}
             for model in self.request["await"]
-            for replica_id in cluster.live_ids(model["key"], names, self._not_counted(model["key"]))
+            for replica_id in cluster.live_ids(model["key"], names,
+                                               self._not_counted(model["key"]) | set(model.get("but", ())))
         ]
         return [EarlierAttempt(row, self._context) for row in rows
                 if row["id"] not in planned and _is_starting(actor_name(row["model"], row["replicaId"]))]

@@ -9,8 +9,7 @@ import ray
 
 from . import cluster
 from .events import EventStream
-from .explicit import Job, Outcome, key_of, result, run_explicit
-from .mark import actor_name
+from .explicit import Job, Outcome, find_actor, key_of, result, run_explicit
 
 LEAVE_S = 20.0
 """How long an engine may take to end and its cards to be free, before its actor is ended all the same."""
@@ -26,11 +25,10 @@ def end_all(job: Job) -> List[Outcome]:
     """End all replicas of the job at once; engines first, so that nothing of them is left when their actors go."""
     handles: Dict[str, Any] = {}
     for replica in job.replicas:
-        name = actor_name(replica["model"], replica["replicaId"])
-        try:
-            handles[key_of(replica)] = ray.get_actor(name)
-        except ValueError:
+        handle = find_actor(replica)
+        if handle is None:
             continue
+        handles[key_of(replica)] = handle
         job.events.emit("replicaEnding", f"{key_of(replica)} is being ended", model=replica["model"],
                         replicaId=replica["replicaId"])
     leaving = [ref for handle in handles.values() for ref in _ask_to_leave(handle)]
@@ -51,11 +49,10 @@ def _ask_to_leave(handle: Any) -> List[Any]:
 
 
 def _outcome(replica: Mapping[str, Any], existed: bool, deadline: float) -> Outcome:
-    name = actor_name(replica["model"], replica["replicaId"])
     if not existed:
-        return result(replica, "failed", "NOT_FOUND", f"there is no {name}")
-    while name in cluster.taken_names():
+        return result(replica, "failed", "NOT_FOUND", f"{key_of(replica)} is gone already")
+    while cluster.actor_record(replica["actorId"]).state != "DEAD":
         if time.monotonic() >= deadline:
-            return result(replica, "failed", "STILL_THERE", f"{name} was ended and still exists")
+            return result(replica, "failed", "STILL_THERE", f"{key_of(replica)} was ended and still exists")
         time.sleep(0.05)
     return result(replica, "gone")

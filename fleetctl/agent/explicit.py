@@ -13,6 +13,7 @@ import ray
 
 from .events import EVENT_VERSION, EventStream
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
+from .mark import actor_name
 
 Replica = Mapping[str, Any]
 Outcome = Mapping[str, Any]
@@ -31,6 +32,15 @@ class Job(NamedTuple):
 def key_of(replica: Replica) -> str:
     """Return how a replica is written: MODEL/ID."""
     return f"{replica['model']}/{replica['replicaId']}"
+
+
+def find_actor(replica: Replica) -> Optional[Any]:
+    """Return the actor that a person agreed to; None where it is gone, though another may have its name by now."""
+    try:
+        handle = ray.get_actor(actor_name(replica["model"], replica["replicaId"]))
+    except ValueError:
+        return None
+    return handle if handle._actor_id.hex() == replica["actorId"] else None
 
 
 def result(replica: Replica, outcome: str, code: Optional[str] = None, message: str = "", **more: Any) -> Outcome:

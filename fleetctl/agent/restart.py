@@ -13,9 +13,8 @@ import ray
 
 from . import cluster
 from .events import EventStream
-from .explicit import Job, Outcome, Replica, key_of, result, run_explicit
+from .explicit import Job, Outcome, Replica, find_actor, key_of, result, run_explicit
 from .failure import decode_failure, kept_failure
-from .mark import actor_name
 
 POLL_S = 0.2
 MARGIN_S = 120.0
@@ -43,10 +42,9 @@ def restart_all(job: Job) -> List[Outcome]:
 
 def _restart(replica: Replica, job: Job) -> Outcome:
     begun = time.monotonic()
-    try:
-        handle = ray.get_actor(actor_name(replica["model"], replica["replicaId"]))
-    except ValueError:
-        return result(replica, "failed", "NOT_FOUND", f"there is no {key_of(replica)}")
+    handle = find_actor(replica)
+    if handle is None:
+        return result(replica, "failed", "NOT_FOUND", f"{key_of(replica)} is gone already")
     before = cluster.actor_record(handle._actor_id.hex())
     if before.restarts_left == 0:
         return result(replica, "failed", "RESTARTS_USED", f"all its {before.restarts} restarts are used, so ending it "

@@ -17,17 +17,21 @@ from fleetctl.version import __version__
 
 Verb = Literal["evict", "restart"]
 NOUNS: dict[Verb, str] = {"evict": "eviction", "restart": "restart"}
-MARGIN_S = 120.0
+MARGIN_S, STOP_PATIENCE_S = 120.0, 10.0
 """How much longer than its work a verb may take, before the client stops waiting for it."""
 STILL = "`fleetctl status` shows how the replicas are"
 
 
 @dataclass(frozen=True, slots=True)
 class NamedReplica:
-    """A replica to act on. `nodes` are names, for people; `startup_timeout_s` is how long it may take to be ready."""
+    """A replica to act on: this actor, and no later one of its name.
+
+    `nodes` are names, for people; `startup_timeout_s` is how long it may take to be ready.
+    """
 
     model: str
     replica_id: int
+    actor_id: str | None
     nodes: tuple[str, ...]
     startup_timeout_s: float
 
@@ -54,22 +58,39 @@ def run_explicit(
     client: DashboardClient, order: Order, job: str, starter: Starter, relay: Callable[[Event], None],
     patience: jobs.Patience | None = None,
 ) -> RunSummary:
-    """Carry out the order and return its summary; raises LockHeld, ApplyError and WaitTimeout."""
+    """Carry out the order and return its summary; raises LockHeld, ApplyError and WaitTimeout.
+
+    An interrupt before the first replica ends stops it: nothing is ended.
+    """
     metadata = explicit_metadata(order.fleet, order.namespace, [f"{one.model}/{one.replica_id}"
                                                                 for one in order.replicas], starter)
     jobs.submit(client, jobs.Submission(job, order.verb, order.namespace, metadata, STILL),
                 _request(order, job, starter.name), patience)
     wording = Wording(NOUNS[order.verb], afterwards=STILL, died=f"{STILL}; then {order.verb} what is left")
-    for event in Follower(client, job, wording, wait_timeout_s=order.longest_s).events():
-        if isinstance(event, RunSummary):
-            raise_if_refused(event)
-            return event
-        relay(event)
-    raise ApplyError("the agent's events ended without a summary")
+    follower, begun = Follower(client, job, wording, wait_timeout_s=order.longest_s), False
+
+    def summary() -> RunSummary:
+        nonlocal begun
+        for event in follower.events():
+            if isinstance(event, RunSummary):
+                raise_if_refused(event)
+                return event
+            begun = begun or event.type == "replicaEnding"
+            relay(event)
+        raise ApplyError("the agent's events ended without a summary")
+
+    try:
+        return summary()
+    except KeyboardInterrupt:
+        if begun:  # half of it would leave a replica without its engine
+            raise
+        jobs.stop(client, job)
+        follower.wait_at_most(STOP_PATIENCE_S)
+        return summary()
 
 
 def _request(order: Order, job: str, who: str) -> dict[str, Any]:
-    replicas = [{"model": one.model, "replicaId": one.replica_id, "nodes": list(one.nodes),
+    replicas = [{"model": one.model, "replicaId": one.replica_id, "actorId": one.actor_id, "nodes": list(one.nodes),
                  "startupTimeout": one.startup_timeout_s} for one in order.replicas]
     return {"fleet": order.fleet, "replicas": replicas, "drain": order.drain_s, "lockTimeout": order.lock_timeout_s,
             "job": job, "holder": {"job": job, "who": who}, "toolVersion": __version__}

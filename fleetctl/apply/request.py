@@ -14,12 +14,16 @@ from fleetctl.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """Flags of apply that the agent needs. Seconds. `wait` = until all is ready, not only created."""
+    """Flags of apply that the agent needs. Seconds. `wait` = until all is ready, not only created.
+
+    `not_awaited` = ids of replicas of the planned models that are not waited for, whatever their state.
+    """
 
     parallelism: int = 10
     lock_timeout_s: float = 0.0
     single_use: bool = False
     wait: bool = True
+    not_awaited: tuple[int, ...] = ()
 
 
 def apply_request(plan: Plan, job: str, who: str, options: ApplyOptions, *, may_replan: bool) -> dict[str, Any]:
@@ -36,7 +40,8 @@ def apply_request(plan: Plan, job: str, who: str, options: ApplyOptions, *, may_
         "wait": options.wait,
         "mayReplan": may_replan,
         "await": [
-            {"key": row.key, "lifecycle": {"startupTimeout": row.startup_timeout}} for row in awaited(plan)
+            {"key": row.key, "lifecycle": {"startupTimeout": row.startup_timeout}, "but": list(options.not_awaited)}
+            for row in awaited(plan)
         ],
     }
 

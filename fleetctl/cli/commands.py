@@ -63,9 +63,22 @@ class Command(TyperCommand):
             refuse_foreign(args, {name for one in self.params for name in one.opts})
         if self.takes_files:
             ctx.allow_extra_args = True
-            _, plain, _ = self.make_parser(ctx).parse_args(list(args))
-            args = [*(word for file in plain for word in ("--file", file)), *args]
+            args = self._with_files_named(ctx, args)
         return super().parse_args(ctx, args)
+
+    def _with_files_named(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  Click's Context
+        """Return the arguments with --file before each plain one, in their order, which decides between policies."""
+        named, rest = list[str](), list(args)
+        while rest:
+            parser = self.make_parser(ctx)
+            parser.allow_interspersed_args = False
+            plain = parser.parse_args(list(rest))[1]
+            taken = rest[:len(rest) - len(plain)]
+            if taken[-1:] == ["--"]:  # all that follows is plain
+                return [*named, *taken[:-1], *(word for file in plain for word in ("--file", file))]
+            named += [*taken, *(("--file", plain[0]) if plain else ())]
+            rest = plain[1:]
+        return named
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  Click's Context
         """Return what the usage line names."""

@@ -47,7 +47,7 @@ def evict(
     It returns when their engines are gone and their cards free. Requests in flight are cut off unless they end within
     --drain. What the fleet file still wants, the next apply starts again.
     """
-    if bool(replicas) == every:
+    if bool(replicas) == every or (every and replica_id is not None):
         raise UsageError("name the replicas to end", hint="write MODEL/ID or MODEL, or --all -f FLEET")
     if every and not files:
         raise UsageError("--all needs -f FLEET: it ends the replicas of that fleet alone")

@@ -20,7 +20,7 @@ from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
 from fleetctl.documents.quantity import count_of
-from fleetctl.errors import PolicyRefused
+from fleetctl.errors import FleetctlError, PolicyRefused
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.read import Live
 from fleetctl.planner.policy import policy_at, protecting
@@ -92,13 +92,25 @@ def agreed_to(wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], notes:
 def act_on(
     wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
 ) -> list[RunSummary]:
-    """Carry out the verb for the replicas, and return how it ended: a summary per fleet."""
+    """Carry out the verb for the replicas, and return how it ended: a summary per fleet.
+
+    An error raises only where nothing was done before it; after that it is the outcome of what is left.
+    """
     def relay(event: Event) -> None:
         if event.type == "draining":
             say("note", event.message)
 
-    return [run_explicit(source.client, order, new_job_id(wanted.verb), starter(os.environ), relay)
-            for order in _orders(wanted, source, seen, chosen, fleet)]
+    summaries: list[RunSummary] = []
+    for order in _orders(wanted, source, seen, chosen, fleet):
+        try:
+            summaries.append(run_explicit(source.client, order, new_job_id(wanted.verb), starter(os.environ), relay))
+        except FleetctlError as error:
+            if not summaries:
+                raise
+            rows = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="failed", code="NOT_DONE",
+                                   nodes=list(one.nodes), message=error.message) for one in order.replicas]
+            summaries.append(summaries[-1].model_copy(update={"outcomes": rows, "message": error.message}))
+    return summaries
 
 
 def _orders(
@@ -111,7 +123,8 @@ def _orders(
     for one in chosen:
         nodes = tuple(dict.fromkeys(names.get(member.node_id or "", "") for member in one.members))
         by_fleet[one.fleet or ""].append(NamedReplica(
-            one.model, one.replica_id or 0, tuple(filter(None, nodes)), timeouts.get(one.model, USUAL_STARTUP_S)))
+            one.model, one.replica_id or 0, one.actor_id, tuple(filter(None, nodes)),
+            timeouts.get(one.model, USUAL_STARTUP_S)))
     for name, replicas in by_fleet.items():
         yield Order(wanted.verb, name, source.namespace, replicas, wanted.drain_s, wanted.lock_timeout_s)
 

@@ -18,7 +18,7 @@ from fleetctl.fleetfile.guess import dns_label_meant
 from fleetctl.importers.first_fleet import FirstFleet, first_fleet
 from fleetctl.importers.write import problems_of
 from fleetctl.render.problems import render_problems
-from fleetctl.workflow.cluster import read_from
+from fleetctl.workflow.cluster import given_address, read_from
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 
@@ -92,10 +92,11 @@ def _nodes(invocation: Invocation, where: Where, *, required: bool) -> Inventory
     try:
         seen = read_from(invocation, where, None)
     except InventoryError as error:
-        if required and not (where.address or where.inventory):
-            raise InventoryError(error.message, hint=f"{error.hint}; or give --model NAME") from None
-        if required or where.address or where.inventory:
+        if where.inventory or given_address(invocation, where.address):
             raise
+        if required:
+            hint = "; ".join(part for part in (error.hint, "or give --model NAME") if part)
+            raise InventoryError(error.message, hint=hint) from None
         invocation.say("note", f"written without the nodes of a cluster: {error.message}")
         return None
     for warning in seen.warnings:

@@ -16,13 +16,13 @@ from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
 from fleetctl.cli.apply.scaled import ModelArgument
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.console import say, show_report, write_result
+from fleetctl.cli.console import confirm, say, show_report, write_result
 from fleetctl.cli.explicit import DryRun, Wanted, act_on, agreed_to, refuse_protected
 from fleetctl.cli.process import now_text, this_invocation
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.fleet import MAX_REPLICAS
-from fleetctl.errors import ApplyError, FleetctlError, UsageError
+from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.inventory.read import read_inventory
 from fleetctl.planner.options import PlanOptions
@@ -108,7 +108,7 @@ class _Update:
         """Ask once, then go round by round; returns the exit code."""
         now = self._look()
         outdated = now.outdated
-        if not outdated:
+        if not outdated and not now.creates:
             say("note", f"{self.model}: nothing to replace, {now.progress}")
             return 0
         refuse_protected(now.fleet, outdated)
@@ -117,20 +117,31 @@ class _Update:
             now.next_to_end(agreed, allow_outage=self.allow_outage)
         elif (code := self._create(now, only_check=True)) != 0:
             return self._finish(code)
-        refused = agreed_to(self.wanted, now.seen, outdated, self._notes(now))
+        refused = self._agreed(now)
         if refused is not None:
             return refused
         try:
             code = self._rounds(agreed, most=4 * (len(outdated) + now.model.replicas) + 4)
         except FleetctlError as error:
-            if not self.outcomes:  # nothing has happened yet
+            if not self.outcomes and not isinstance(error, WaitTimeout):  # nothing has happened yet
                 raise
             say("stopped", error.message)
             code = PARTIAL if error.exit_code == FleetctlError.exit_code else error.exit_code
-        left = self._look()
-        say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {left.progress}"
+        say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {self._progress()}"
                     + ("" if code == 0 else "; what is live goes on, and the same command goes on from here"))
         return self._finish(code)
+
+    def _agreed(self, now: Round) -> int | None:
+        """Ask once; returns None after a yes. An update in place may have ended the last one, and not created it."""
+        if now.outdated or self.wanted.dry_run:
+            return agreed_to(self.wanted, now.seen, now.outdated, self._notes(now))
+        return None if confirm(f"{self.model}: {now.progress}. Create what is missing?", yes=self.wanted.yes) else 1
+
+    def _progress(self) -> str:
+        try:
+            return self._look().progress
+        except FleetctlError as error:
+            return f"how far is not known: {error.message}"
 
     def _rounds(self, agreed: set[str | None], most: int) -> int:
         for _ in range(most):
@@ -159,7 +170,6 @@ class _Update:
 
     def _create(self, now: Round, *, only_check: bool = False) -> int:
         """Apply the model alone, as a plan of its own; returns the exit code. Without room nothing is created."""
-        outdated = {one.replica_id for one in now.outdated}
         options = PlanOptions((self.model,), force=self.force)
         with proposed_by_fleet(self.invocation, self.loaded, options, self.where) as proposal:
             plan = proposal.task.plan
@@ -171,11 +181,11 @@ class _Update:
                 return final_exit_code(self.outcomes, interrupted=False)
             if only_check:
                 return 0
-            code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=self.wanted.lock_timeout_s), output,
-                             self.wait_timeout_s)
-        # an outdated one that is restarting is waited for, too: that it fails is a reason to go on
-        self.outcomes += [row for row in output.outcomes if row.replica_id not in outdated]
-        return final_exit_code(self.outcomes, interrupted=False) if code == PARTIAL else code
+            outdated = tuple(one.replica_id for one in now.outdated if one.replica_id is not None)
+            code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=self.wanted.lock_timeout_s,
+                                                         not_awaited=outdated), output, self.wait_timeout_s)
+        self.outcomes += output.outcomes
+        return code
 
     def _notes(self, now: Round) -> Iterator[str]:
         if now.model.surge:

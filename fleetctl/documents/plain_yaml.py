@@ -21,6 +21,20 @@ class PlainLoader(_Base):  # type: ignore[misc]
 MAX_DEPTH = 100
 
 
+def refuse_duplicates(node: Any) -> None:  # noqa: ANN401  a yaml.Node, or None
+    """Raise MarkedYAMLError at a key that a mapping has twice: the last one would win without a word."""
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value} is there twice", problem_mark=key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else "")
+            refuse_duplicates(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            refuse_duplicates(item)
+
+
 def refuse_aliases_and_depth(text: str) -> None:
     """Raise MarkedYAMLError at the first alias, or where it is nested deeper than MAX_DEPTH.
 

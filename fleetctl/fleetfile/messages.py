@@ -22,8 +22,8 @@ _BOUNDS = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less tha
 _WORDS = ("command", "args")
 _EXPECTED = re.compile(r"'([^']*)'")
 _TWO_FORMS: dict[Path, str] = {
-    ("spread",): "a label key, or a mapping with label and maxPerValue",
-    ("shape",): "a name of spec.shapes, or a mapping with name and workers",
+    ("placement", "spread"): "a label key, or a mapping with label and maxPerValue",
+    ("models", "shape"): "a name of spec.shapes, or a mapping with name and workers",
 }
 
 
@@ -140,8 +140,8 @@ def _wrong_type(finding: Finding) -> Problem:
         return finding.problem("FL032", f"the environment value {finding.name} is {found}",
                                allowed='text in quotes, such as "1", or {fromNode: NAME}')
     expected, suggestion = _EXPECTATIONS[finding.kind](finding)
-    if finding.path[-1:] in _TWO_FORMS:
-        expected, suggestion = _TWO_FORMS[finding.path[-1:]], None
+    if form := _TWO_FORMS.get(tuple(step for step in finding.path if isinstance(step, str))[-2:]):
+        expected, suggestion = form, None
     if empty:
         return finding.problem("FL022", f"{finding.name} is empty; give it a value or remove the key", allowed=expected)
     return finding.problem("FL022", f"{finding.name} is {finding.shown}, not {expected}", suggestion=suggestion)

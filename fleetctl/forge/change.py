@@ -65,22 +65,23 @@ class Forge(ABC):
         change = self.change
         if change is None:
             raise ForgeError(f"this run is about no {self.kind_of_change}")
-        return self._put(lambda client, path: self._thread(client, path, change), body)
+        return self._put(lambda client, path: self._thread(client, path, change), body, change)
 
     def issue(self, title: str, body: str, *, is_open: bool) -> Posted | None:
         """Keep the one issue whose first line, a hidden marker, is that of `body`, and open or close it.
 
         None = there is none, and none is needed. Raises ForgeError as `comment` does.
         """
-        return self._put(lambda client, path: self._issues(client, path, title), body, is_open=is_open)
+        return self._put(lambda client, path: self._issues(client, path, title), body, None, is_open=is_open)
 
-    def _put(self, thread: Callable[[ForgeClient, str], Thread], body: str, *, is_open: bool = True) -> Posted | None:
+    def _put(self, thread: Callable[[ForgeClient, str], Thread], body: str, change: ChangeRequest | None, *,
+             is_open: bool = True) -> Posted | None:
         api, headers, path = self._api()
         try:
             with ForgeClient(api, headers, sleep=self._sleep) as client:
                 return put_comment(thread(client, path), body, is_open=is_open)
         except ForgeError as error:
-            hint = error.hint or self._hint(error.status, self.change)
+            hint = error.hint or self._hint(error.status, change)
             raise ForgeError(error.message, hint=hint, status=error.status) from None
 
     def summarise(self, markdown: str) -> None:  # noqa: B027 (GitLab has no such page)

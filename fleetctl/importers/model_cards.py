@@ -51,7 +51,9 @@ def card_kinds(inventory: Inventory) -> list[CardKind]:
             sizes = [gpu.memory_total for gpu in node.gpus if gpu.memory_total]
             kind = (node.labels.get(ACCELERATOR_LABEL), min(sizes) if sizes else None)
             most[kind] = max(count, most.get(kind, 0))
-    return sorted((CardKind(*kind, count) for kind, count in most.items()),
+    # cards that report no memory yet say nothing where others do
+    known = {kind: count for kind, count in most.items() if kind[1]} or most
+    return sorted((CardKind(*kind, count) for kind, count in known.items()),
                   key=lambda kind: (kind.memory or 0, kind.accelerator or ""))
 
 

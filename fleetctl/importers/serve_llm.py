@@ -71,7 +71,8 @@ def _engine(source: Reading, loading: Reading, name: str, shared: Mapping[str, s
     if flags:
         source.note("engine_kwargs", "written as the flags of `vllm serve`, on $(FLEETCTL_PORT): look them over",
                     "todo")
-    args = ["--port", "$(FLEETCTL_PORT)"] + (["--served-model-name", name] if weights != name else [])
+    named = weights == name or source.child("engine_kwargs").peek("served_model_name") is not None
+    args = ["--port", "$(FLEETCTL_PORT)"] + ([] if named else ["--served-model-name", name])
     runtime_env = source.child("runtime_env")
     engine = filled({"command": ["vllm", "serve", weights] if weights else [PLACEHOLDER], "args": [*args, *flags],
                      "env": {**shared, **runtime_env.child("env_vars").pairs()},
@@ -104,6 +105,8 @@ def _flags(arguments: Reading) -> list[str]:
             arguments.lose(name, "null is not a flag: vLLM's default holds")
         elif (name, value) == ("distributed_executor_backend", "ray"):
             arguments.lose(name, "vLLM would ask Ray for the cards that its replica has already")
+        elif name == "port":
+            arguments.lose(name, "the engine listens on $(FLEETCTL_PORT), which its readiness asks")
         else:
             arguments.at((*arguments.path, name)).take()
             found.append(_flag(flag, value))

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from fleetctl.documents.contexts import Context, Contexts, SecretSource
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import DocumentError, FleetctlError, InventoryError
+from fleetctl.fleetfile.plain_text import is_text_to_all
 from fleetctl.inventory.access import CERTIFICATE_VARIABLE, HEADERS_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, CONTEXT_VARIABLE, Invocation
 from fleetctl.workflow.output_files import write_file
@@ -110,29 +111,43 @@ def change_contexts(path: Path, changes: Mapping[str, object], *below: str) -> C
 
     read_contexts(path)
     yaml, out = YAML(), io.StringIO()
-    tree: dict[str, Any] = (yaml.load(path.read_text(encoding="utf-8")) if path.exists() else None) or {}
+    yaml.preserve_quotes = True
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    loaded = yaml.load(before)
+    tree: dict[str, Any] = loaded or {}
     part = tree
     for key in below:
-        part = part.setdefault(key, {})
+        part = part.setdefault(_quoted(key), {})
     for key, value in changes.items():
         if value is None:
             part.pop(key, None)
         else:
-            part[key] = value
+            part[_quoted(key)] = _quoted(value) if isinstance(value, str) else value
     yaml.dump(tree, out)
-    changed = _checked(_parsed(out.getvalue(), path), path)
+    # a text of nothing but comments has no value that could carry them
+    text = (f"{before.rstrip()}\n" if loaded is None and before.strip() else "") + out.getvalue()
+    changed = _checked(_parsed(text, path), path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path.resolve(), out.getvalue(), mode=0o600)
+    write_file(path.resolve(), text, mode=0o600)
     return changed
+
+
+def _quoted(text: str) -> str:
+    """Return text that is written in quotes where some reader takes it for something else, as `on`."""
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+    quoted: str = DoubleQuotedScalarString(text)
+    return text if is_text_to_all(text) else quoted
 
 
 def _parsed(text: str, path: Path) -> object:
     import yaml
 
-    from fleetctl.documents.plain_yaml import PlainLoader, refuse_aliases_and_depth
+    from fleetctl.documents.plain_yaml import PlainLoader, refuse_aliases_and_depth, refuse_duplicates
 
     try:
         refuse_aliases_and_depth(text)
+        refuse_duplicates(yaml.compose(text, Loader=PlainLoader))
         return yaml.load(text, Loader=PlainLoader) or {}  # noqa: S506  a safe loader, only plainer
     except yaml.YAMLError as error:
         raise DocumentError(f"{path} is not YAML: {getattr(error, 'problem', None) or error}") from None

@@ -60,9 +60,10 @@ class Draining:
 
         Of each model min(target, before) stay live, and min(target, ready before) stay ready.
         """
-        dead, names = dead_node_ids(now), {(one.model, one.replica_id) for one in self.leaving()}
+        dead, agreed = dead_node_ids(now), {(one.model, one.replica_id, one.actor_id) for one in self.leaving()}
         left = [one for one in now.replicas
-                if (one.model, one.replica_id) in names and _is_of(self.fleet, one) and is_live(one, dead)]
+                if (one.model, one.replica_id, one.actor_id) in agreed and _is_of(self.fleet, one)
+                and is_live(one, dead)]
         spare, spare_ready = self._spare(now, ready=False), self._spare(now, ready=True)
         go, stay = list[Replica](), list[Replica]()
         for one in sorted(left, key=_serves):

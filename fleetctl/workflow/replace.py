@@ -53,8 +53,12 @@ class Round:
     def next_to_end(self, agreed: Set[str | None], *, allow_outage: bool) -> Replica | None:
         """Return the outdated replica to end next, of those agreed to (by actor id); None = there is none.
 
-        In place it is one that leaves room. Raises FleetctlError where none does, or where nothing would serve then.
+        In place it is one that leaves room. Raises FleetctlError where none does, where nothing would serve then, and
+        while an eviction that runs is about to end another one, which therefore does not count.
         """
+        if leaving := [f"{self.model.key}/{one.replica_id}" for one in self.state.live if one.draining]:
+            raise FleetctlError(f"{', '.join(leaving)}: an eviction that runs is about to end it",
+                                hint="run this again when it is gone; `fleetctl status` shows it")
         candidates = [one for one in self.outdated if one.actor_id in agreed]
         if not candidates or self.model.surge or len(self.state.live) > self.model.replicas:
             return next(iter(candidates), None)

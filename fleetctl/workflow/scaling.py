@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from fleetctl.documents.inventory import dead_node_ids, is_live
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.errors import InventoryError, UsageError
+from fleetctl.errors import UsageError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.inventory.read import read_inventory
+from fleetctl.planner.complete import require_complete
+from fleetctl.planner.live import sort_out
 from fleetctl.workflow.cluster import inventory_source
 from fleetctl.workflow.invocation import Invocation, Where
 
@@ -43,10 +44,6 @@ def look_up(invocation: Invocation, files: Sequence[str], model: str, where: Whe
                          or "its shape comes from the file: add it there first")
     with closing(inventory_source(invocation, where, fleet.cluster)) as source:
         seen = read_inventory(source)
-    if not seen.complete:
-        raise InventoryError("the inventory is not complete, so it is not known how many replicas are live",
-                             hint="`fleetctl inventory` shows what could be read")
-    dead = dead_node_ids(seen)
-    live = sum(one.model == model and one.replica_id is not None and one.fleet is not None and is_live(one, dead)
-               for one in seen.replicas)
+    require_complete(seen)
+    live = len(sort_out(seen, fleet.name, [model]).models[model].live)
     return Scaling(loaded, model, found.replicas, live)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleetctl.agent import evict, explicit, restart
-from fleetctl.agent.cluster import ActorRecord
+from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.events import EventStream
 from fleetctl.agent.lock import LockBusy
 
@@ -25,11 +25,14 @@ class Played:
         self.calls: list[str] = []
         self.broken: set[str] = set()
         self.old: set[str] = set()
+        self.reborn: set[str] = set()
+        """Names that another actor has by now."""
 
     def get_actor(self, name: str) -> Any:
         if name not in self.records:
             raise ValueError
-        handle = SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: name), name=name)
+        actor_id = f"another {name}" if name in self.reborn else name
+        handle = SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: actor_id), name=name)
         if name not in self.old:
             handle.leave = SimpleNamespace(remote=lambda: self.calls.append(f"leave {name}") or name)
         return handle
@@ -53,8 +56,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     for module in (evict, explicit, restart):
         monkeypatch.setattr(module, "ray", ray)
     for module in (evict, restart):
-        monkeypatch.setattr(module.cluster, "actor_record", lambda actor_id: cluster.records[actor_id])
-    monkeypatch.setattr(evict.cluster, "taken_names", lambda: set(cluster.records))
+        monkeypatch.setattr(module.cluster, "actor_record", lambda actor_id: cluster.records.get(actor_id, GONE))
     monkeypatch.setattr(restart, "kept_failure", lambda _: None)
     monkeypatch.setattr(explicit, "take_lock", lambda *_: SimpleNamespace(
         release=lambda: cluster.calls.append("release")))
@@ -64,7 +66,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
 @pytest.fixture
 def run(played: Played, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
     def running(verb: Callable[..., int], *ids: int, **more: Any) -> dict[str, Any]:
-        replicas = [{"model": "org/m", "replicaId": number, "nodes": ["a"], "startupTimeout": 5} for number in ids]
+        replicas = [{"model": "org/m", "replicaId": number, "actorId": f"ModelActor:org/m:{number}",
+                     "nodes": ["a"], "startupTimeout": 5} for number in ids]
         code = verb({**REQUEST, "replicas": replicas, **more}, EventStream())
         last: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert (last["type"], last["exitCode"]) == ("runSummary", code)
@@ -92,6 +95,13 @@ def test_what_does_not_exist_is_not_found_and_the_rest_is_done(played: Played, r
     last = run(evict.run_evict, 7, 1)
     assert (last["exitCode"], last["rows"]) == (3, [(7, "failed", "NOT_FOUND"), (1, "gone", None)])
     assert run(restart.run_restart, 7)["rows"] == [(7, "failed", "NOT_FOUND")]
+
+
+@pytest.mark.parametrize("verb", [evict.run_evict, restart.run_restart])
+def test_a_new_replica_under_the_same_name_is_left_alone(played: Played, run: Any, verb: Any) -> None:
+    played.reborn.add("ModelActor:org/m:1")
+    assert run(verb, 1)["rows"] == [(1, "failed", "NOT_FOUND")]
+    assert played.calls[0] == "release"
 
 
 def test_restart_goes_one_by_one_and_keeps_the_id(played: Played, run: Any) -> None:

@@ -14,7 +14,8 @@ from fleetctl.errors import ApplyError, LockHeld
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.version import __version__
 
-REPLICAS = (NamedReplica("org/m:1", 3, ("node-a",), 60), NamedReplica("org/m:1", 4, ("node-b", "node-c"), 60))
+REPLICAS = (NamedReplica("org/m:1", 3, "a3", ("node-a",), 60),
+            NamedReplica("org/m:1", 4, "a4", ("node-b", "node-c"), 60))
 
 
 def answer(cluster: ClusterStandIn, code: int, message: str, *outcomes: dict) -> None:
@@ -39,8 +40,8 @@ def test_the_agent_is_asked_to_end_the_replicas_by_name(cluster: ClusterStandIn,
     assert cluster.request_of("j") == {
         "fleet": "lab", "drain": 20, "lockTimeout": 30, "job": "j", "holder": {"job": "j", "who": "ann@laptop"},
         "toolVersion": __version__, "replicas": [
-            {"model": "org/m:1", "replicaId": 3, "nodes": ["node-a"], "startupTimeout": 60},
-            {"model": "org/m:1", "replicaId": 4, "nodes": ["node-b", "node-c"], "startupTimeout": 60}]}
+            {"model": "org/m:1", "replicaId": 3, "actorId": "a3", "nodes": ["node-a"], "startupTimeout": 60},
+            {"model": "org/m:1", "replicaId": 4, "actorId": "a4", "nodes": ["node-b", "node-c"], "startupTimeout": 60}]}
     assert cluster.jobs["j"].body["entrypoint"].endswith("start.sh evict j-request ns")
     metadata = cluster.jobs["j"].body["metadata"]
     assert json.loads(metadata.pop("replicas")) == ["org/m:1/3", "org/m:1/4"]
@@ -66,3 +67,24 @@ def test_an_agent_that_died_is_an_error(cluster: ClusterStandIn, client: Dashboa
     with pytest.raises(ApplyError, match="without a summary") as caught:
         evict(client)
     assert "then evict what is left" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_interrupt_stops_it_only_before_anything_ends(
+        cluster: ClusterStandIn, client: DashboardClient, begun: bool) -> None:
+    lines = event(0, "version") + event(1, "replicaEnding" if begun else "draining", "now")
+    cluster.on_submit = lambda _: [("RUNNING", lines)]
+    cluster.on_stop = lambda job: job.steps.append(("STOPPED", lines + event(
+        2, "runSummary", "interrupted before anything was begun", outcomes=[], exitCode=3, interrupted=True)))
+
+    def relay(heard: Event) -> None:
+        if heard.type != "version":
+            raise KeyboardInterrupt
+
+    order = Order("evict", "lab", "ns", REPLICAS, drain_s=600)
+    if begun:
+        with pytest.raises(KeyboardInterrupt):
+            run_explicit(client, order, "j", Starter("ann"), relay)
+    else:
+        assert run_explicit(client, order, "j", Starter("ann"), relay).interrupted
+    assert cluster.jobs["j"].stopped is not begun

@@ -146,6 +146,7 @@ def test_a_secret_that_is_not_there_is_an_error_without_it(tmp_path: Path, confi
 @pytest.mark.parametrize("text", [
     "contexts: [", "contexts: {a: {}}", f"contexts: {{a: {{address: b, token: {SECRET}}}}}", f"- {SECRET}",
     f"contexts: {{a: {{address: b, token: {{env: {SECRET}, command: [c]}}}}}}",
+    f"contexts: {{a: {{address: b}}, a: {{address: c, token: {{env: {SECRET}}}}}}}",
 ])
 def test_a_damaged_file_is_an_error_that_shows_no_value(cli, config: Path, text: str) -> None:
     config.write_text(text)
@@ -178,6 +179,16 @@ def test_contexts_are_set_chosen_and_removed(cli, tmp_path: Path, monkeypatch: p
     assert cli("context", "unset", "prod").code == 0
     assert path.read_text().startswith("# mine\n")
     assert [row.split()[:2] for row in cli("context", "list").out.splitlines()[1:]] == [["-", "lab"]]
+
+
+def test_comments_stay_and_any_name_is_a_name(cli, config: Path) -> None:
+    config.write_text("# mine\n")
+    for name in ("on", "12:30", "plain"):
+        assert cli("context", "set", name, "--address", "http://lab:8265").code == 0
+    assert cli("context", "use", "on").code == 0
+    assert config.read_text().startswith("# mine\n")
+    listed = json.loads(cli("context", "list", "--format", "json").out)
+    assert (listed["current"], set(listed["contexts"])) == ("on", {"on", "12:30", "plain"})
 
 
 @pytest.mark.parametrize(("words", "code", "why"), [

@@ -84,6 +84,7 @@ def test_all_ends_the_replicas_of_the_named_fleet_alone(cli, running: ClusterSta
     running.add_replica("theirs", 0, running.nodes[0]["node_id"], fleet="other", gpus=0)
     assert cli("evict", "--all", "--yes").code == 64
     assert cli("evict", "--all", MODEL, "-f", fleet_file, "--yes").code == 64
+    assert cli("evict", "--all", "--replica-id", "0", "-f", fleet_file, "--yes").code == 64
     assert running.writes() == []
     assert cli("evict", "--all", "-f", fleet_file, "--yes").code == 0
     assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]
@@ -95,6 +96,16 @@ def test_replicas_of_two_fleets_are_two_jobs(cli, running: ClusterStandIn) -> No
     assert {running.request_of(job)["fleet"] for job in running.jobs} == {"lab", "other"}
     summary = json.loads(shown.out)
     assert (summary["exitCode"], len(summary["outcomes"])) == (0, 3)
+
+
+def test_what_one_fleet_could_not_do_does_not_hide_what_another_did(cli, running: ClusterStandIn) -> None:
+    running.add_replica(MODEL, 2, running.nodes[0]["node_id"], fleet="other", gpus=0)
+    busy = event(0, "runSummary", "the lock of fleet other is held by job j9", outcomes=[], exitCode=5)
+    running.on_submit = lambda request: obeyed(request) if request["fleet"] == "lab" else [("FAILED", busy)]
+    shown = cli("evict", MODEL, "--yes", "--format", "json")
+    assert shown.code == 3
+    assert [(row["replicaId"], row["outcome"], row.get("code")) for row in json.loads(shown.out)["outcomes"]] == [
+        (0, "gone", None), (1, "gone", None), (2, "failed", "NOT_DONE")]
 
 
 def test_a_dry_run_lists_and_writes_nothing(cli, running: ClusterStandIn, fleet_file: Path) -> None:

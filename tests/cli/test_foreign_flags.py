@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,21 @@ def test_plain_arguments_and_flags_are_one_fleet(cli: Cli, fits: Path, tmp_path:
 def test_fleet_files_and_a_saved_plan_are_not_applied_at_once(cli: Cli, fits: Path) -> None:
     assert "not both" in cli("apply", fits, "prod.fleetplan").err
     assert "one plan or job" in cli("apply", "a.fleetplan", "b.fleetplan").err
+
+
+def test_plain_files_keep_their_place_among_the_flags(cli: Cli, tmp_path: Path) -> None:
+    """Argument order decides: a later node policy wins. A shell turns `-f fleets/*.yaml` into `-f a.yaml b.yaml`."""
+    names = []
+    for number, cap in enumerate((1, 4)):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text("apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: lab}\nspec:\n  nodes: "
+                        f"[{{maxReplicasPerModel: {cap}}}]\n  models:\n  - {{key: m{number}, replicas: 0, workers: "
+                        "[{name: main, members: [{resources: {gpus: 1}, engine: {command: [a]}}]}]}\n")
+        names.append(path)
+    caps = {}
+    for words in (("-f", names[0], "-f", names[1]), ("-f", names[0], names[1]), (names[0], "-f", names[1]), (*names,),
+                  ("--", *names), (names[0], "--format", "json", names[1])):
+        shown = cli("render", *words, *(() if "--format" in words or "--" in words else ("--format", "json")))
+        assert shown.code == 0, shown.err
+        caps[words] = [int(cap) for cap in re.findall(r"maxReplicasPerModel\W+(\d)", shown.out)]
+    assert set(map(tuple, caps.values())) == {(1, 4)}

@@ -13,7 +13,7 @@ from fleetctl.documents.inventory import Gpu, Inventory, Node
 from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.first_fleet import ENGINES, FirstFleet, first_fleet
-from fleetctl.importers.model_cards import GIB, CardKind, choose_cards, weights_bytes
+from fleetctl.importers.model_cards import GIB, CardKind, card_kinds, choose_cards, weights_bytes
 from fleetctl.importers.write import problems_of
 
 L4, H100 = CardKind("L4", 23 * GIB, 2), CardKind("H100", 80 * GIB, 8)
@@ -84,6 +84,30 @@ def test_the_file_made_from_a_snapshot_is_placed_on_it(cli, tmp_path: Path, monk
     plan = json.loads(cli("plan", "-f", "prod.yaml", "--inventory", "snapshot.json", "--format", "json").out)
     [action] = plan["actions"]
     assert action["members"][0]["node"] in {"big-1", "big-2"}
+
+
+def test_cards_that_report_no_memory_yet_say_nothing_where_others_do() -> None:
+    def node(name: str, *sizes: int) -> dict[str, object]:
+        return {"id": name, "name": name, "labels": {"ray.io/accelerator-type": "H100"},
+                "resources": {"total": {"GPU": 8}},
+                "gpus": [{"index": at, "memoryTotal": size << 30} for at, size in enumerate(sizes)]}
+
+    seen = Inventory.model_validate({"observedAt": "2026-03-04T12:00:00Z", "source": "x",
+                                     "nodes": [node("new"), node("old", *[80] * 8)]})
+    [kind] = card_kinds(seen)
+    assert kind.memory == 80 << 30
+    assert not choose_cards(weights_bytes("m-405B"), [kind]).fits
+
+
+def test_a_context_that_is_named_must_work(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLEETCTL_ADDRESS")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert cli("context", "set", "lab", "--address", "http://127.0.0.1:1", "--token-env", "NO_SUCH_TOKEN").code == 0
+    named = cli("init", "--context", "lab", "--model", "m-7B", "-o", tmp_path / "fleet.yaml")
+    assert (named.code, (tmp_path / "fleet.yaml").exists()) == (1, False)
+    current = cli("init", "-o", "-")
+    assert current.code == 1
+    assert "None" not in current.err
 
 
 def test_a_file_that_exists_stays_unless_it_is_forced(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,6 +167,45 @@ def test_a_replica_in_a_crash_loop_does_not_hold_its_update_up(cli, acting: Acti
     run_outdated(acting, 1, state="RESTARTING")
     assert cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 1), "--yes").code == 0
     assert acting.steps == ["+1", "-0"]
+    [apply] = [job for job in acting.stand_in.jobs if "apply" in job]
+    assert [model["but"] for model in acting.stand_in.request_of(apply)["await"]] == [[0]], "it is not waited for"
+
+
+def test_an_update_in_place_that_failed_after_the_last_end_goes_on(cli, acting: Acting, tmp_path: Path) -> None:
+    run_outdated(acting, 1, gpus=8)
+    fleet, acting.fails = fleet_of(tmp_path / "f.yaml", 1, gpus=8), True
+    words = ("replace", MODEL, "-f", fleet, "--yes", "--in-place", "--allow-outage")
+    assert (cli(*words).code, specs(acting)) == (3, {"current": 0, "outdated": 0})
+    acting.fails = False
+    assert (cli(*words).code, specs(acting)) == (0, {"current": 1, "outdated": 0})
+
+
+def test_one_that_drains_is_not_counted_as_serving(cli, acting: Acting, tmp_path: Path) -> None:
+    run_outdated(acting, 1)
+    fleet = fleet_of(tmp_path / "f.yaml", 1)
+    [model] = inspect_fleet([str(fleet)]).sound().models
+    acting.stand_in.add_replica(MODEL, 1, acting.stand_in.nodes[1]["node_id"], gpus=40_000, spec_hash=model.spec_hash)
+    acting.stand_in.add_job("evicting", ("RUNNING", ""), verb="evict", fleet="lab", namespace="fleet",
+                            replicas=json.dumps([f"{MODEL}/1"])).step()
+    shown = cli("replace", MODEL, "-f", fleet, "--yes")
+    assert (shown.code, acting.steps) == (1, [])
+    assert f"{MODEL}/1: an eviction that runs is about to end it" in shown.err
+
+
+def test_a_cluster_that_goes_away_in_the_middle_hides_nothing_that_was_done(
+        cli, acting: Acting, tmp_path: Path) -> None:
+    run_outdated(acting, 2)
+    ended = acting._end
+
+    def end_and_cut_off(request: dict[str, Any]) -> Steps:
+        acting.stand_in.refusals["GET", "/api/version"] = [(500, "")] * 99
+        return ended(request)
+
+    acting._end = end_and_cut_off  # type: ignore[method-assign]
+    shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes", "--format", "json")
+    assert shown.code == 3
+    assert [row["outcome"] for row in json.loads(shown.out)["outcomes"]] == ["ready", "gone"]
+    assert "how far is not known" in shown.err
 
 
 @pytest.mark.parametrize(("flags", "said"), [

@@ -46,6 +46,14 @@ def test_fewer_is_no_operation_and_says_so(cli, obeying: ClusterStandIn, fleet_f
     assert obeying.writes() == []
 
 
+def test_replicas_of_another_fleet_are_not_counted_but_named(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+    obeying.add_replica(MODEL, 0, obeying.nodes[0]["node_id"], fleet="other", gpus=0)
+    shown = cli("scale", MODEL, "--replicas", "1", "-f", fleet_file, "--yes")
+    assert shown.code == 3
+    assert "nothing to start" not in shown.err
+    assert "CLAIMED_BY_FLEET" in shown.out
+
+
 def test_more_than_the_file_wants_is_said(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
     shown = cli("scale", MODEL, "--replicas", "6", "-f", fleet_file, "--yes")
     assert "the next plan calls" in shown.err

@@ -85,7 +85,7 @@ def _told_apart(named: list[str], files: list[str], *, attach: bool) -> tuple[st
     others = [one for one in named if one not in fleets]
     if len(others) > 1:
         raise UsageError(f"{' and '.join(others)}: one plan or job at a time")
-    return others[0] if others else None, [*fleets, *files]
+    return others[0] if others else None, [*files, *fleets]
 
 
 def _check_arguments(plan_file: str | None, files: list[str], attach: bool) -> None:
