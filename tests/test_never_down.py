@@ -78,6 +78,9 @@ ALLOWED = {
         "exit_like": "itself",
         "run_engine": "itself, when the engine cannot be started",
     },
+    "apply/explicit.py": {
+        "run_explicit": "stops an eviction or restart that was interrupted before it ended anything",
+    },
     "apply/jobs.py": {
         "stop": "stops a job of the agent, never a replica",
     },

@@ -40,8 +40,8 @@ def apply_request(plan: Plan, job: str, who: str, options: ApplyOptions, *, may_
         "wait": options.wait,
         "mayReplan": may_replan,
         "await": [
-            {"key": row.key, "lifecycle": {"startupTimeout": row.startup_timeout}, "but": list(options.not_awaited)}
-            for row in awaited(plan)
+            {"key": row.key, "lifecycle": {"startupTimeout": row.startup_timeout},
+             **({"but": list(options.not_awaited)} if options.not_awaited else {})} for row in awaited(plan)
         ],
     }
 
