@@ -13,6 +13,7 @@ from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 
+IDS_LISTED = 20
 LIST_HINT = "`fleetctl status` lists what runs"
 
 ReplicaArgument = Annotated[str, typer.Argument(
@@ -63,8 +64,13 @@ def _meant(seen: Inventory, name: str, replica_id: int | None) -> list[Replica]:
 
 
 def _raise_absent(seen: Inventory, name: str) -> list[Replica]:
-    names = {f"{one.model}/{one.replica_id}" for one in seen.replicas} | {one.model for one in seen.replicas}
-    raise absent(seen, f"there is no {name}", hint=did_you_mean(name, names) or LIST_HINT)
+    model = name.rpartition("/")[0]
+    ids = sorted(one.replica_id for one in seen.replicas if one.model == model and one.replica_id is not None)
+    if ids:  # never the nearest one: it is healthy, and this may end it
+        raise absent(seen, f"there is no {name}", hint=f"{model} has {', '.join(map(str, ids[:IDS_LISTED]))}"
+                                                       f"{', ...' if len(ids) > IDS_LISTED else ''}")
+    models = {one.model for one in seen.replicas}
+    raise absent(seen, f"there is no {name}", hint=did_you_mean(name, models) or LIST_HINT)
 
 
 def absent(seen: Inventory, message: str, hint: str) -> FleetctlError:

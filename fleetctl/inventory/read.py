@@ -73,11 +73,25 @@ def load_snapshot(path: str, *, stdin: Callable[[], bytes] | None = None) -> Inv
         raise DocumentError(f"{where} is not UTF-8 text (byte {error.start})") from None
     inventory = load_document(text, Inventory, where=where)
     _check_nodes(inventory, where)
+    inventory = _with_node_ids(inventory)
     # one that was read from a cluster and saved has these already
     found = [warning for warning in card_warnings([
         (node.name, round(node.resources.total.gpu * SHARE), node.gpus) for node in inventory.nodes
         if node.gpus and node.state != "DEAD"]) if warning not in inventory.warnings]
     return inventory.model_copy(update={"warnings": [*inventory.warnings, *found]}) if found else inventory
+
+
+def _with_node_ids(inventory: Inventory) -> Inventory:
+    """Return the inventory with the ids of nodes that members name by name, as who writes by hand does."""
+    ids, names = {node.id for node in inventory.nodes}, {node.name: node.id for node in inventory.nodes}
+    if not any(member.node_id in names for replica in inventory.replicas for member in replica.members
+               if member.node_id not in ids):
+        return inventory
+    return inventory.model_copy(update={"replicas": [
+        replica.model_copy(update={"members": [
+            member if member.node_id in ids else
+            member.model_copy(update={"node_id": names.get(member.node_id or "", member.node_id)})
+            for member in replica.members]}) for replica in inventory.replicas]})
 
 
 def _file_bytes(path: str) -> bytes:

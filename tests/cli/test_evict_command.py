@@ -165,6 +165,13 @@ def test_what_does_not_exist_is_1(cli, running: ClusterStandIn, verb: str, name:
     assert running.writes() == []
 
 
+def test_no_healthy_replica_is_suggested_in_place_of_one_that_does_not_exist(cli, running: ClusterStandIn) -> None:
+    shown = cli("evict", f"{MODEL}/7", "--yes")
+    assert f"hint: {MODEL} has 0, 1" in shown.err
+    assert "did you mean" not in shown.err
+    assert f"did you mean {MODEL}?" in cli("evict", "org/one:2", "--yes").err
+
+
 def test_while_an_apply_creates_it_is_5(cli, running: ClusterStandIn) -> None:
     running.on_submit = lambda _: [("FAILED", event(
         0, "runSummary", "the lock of fleet lab is held by job j9", outcomes=[], exitCode=5))]

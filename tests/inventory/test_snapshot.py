@@ -36,6 +36,12 @@ def test_a_minimal_snapshot_is_enough(tmp_path: Path):
     assert inventory.replicas[0].members[0].node_id == "somewhere-else"
 
 
+def test_a_member_may_name_its_node(tmp_path: Path):
+    """By hand one writes names. A replica on no node takes up nothing, and a plan would count its cards as free."""
+    inventory = load_snapshot(written(tmp_path, MINIMAL.replace("somewhere-else", "node-a")))
+    assert inventory.replicas[0].members[0].node_id == "a"
+
+
 def test_more_gpus_than_cards_are_a_warning_once(tmp_path: Path):
     eight = "gpus: [" + ", ".join(f"{{index: {index}}}" for index in range(8)) + "]"
     assert load_snapshot(written(tmp_path, MINIMAL.replace("name: node-a", f"name: node-a, {eight}"))).warnings == []

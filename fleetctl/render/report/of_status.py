@@ -44,7 +44,8 @@ def status_report(
     words = ", ".join(f"{count} {word}" for word, count in counts.items()) or "none"
     tables = (
         Table("model", "Models", MODEL_ROW, tuple(_model_rows(replicas, dead_nodes, wanted or {}, live, old))),
-        Table("replica", "Replicas", REPLICA_ROW, tuple(_replica_rows(replicas, node_names, dead_nodes, outdated)),
+        Table("replica", "Replicas", REPLICA_ROW, tuple(_replica_rows(replicas, node_names, dead_nodes, outdated,
+                                                                      of_one_fleet=wanted is not None)),
               beside_from=0),
         Table("member", "Members", MEMBER_ROW, tuple(_member_rows(replicas, node_names)) if wide else ()),
         drift_table(outdated, surplus, "Outdated"))
@@ -66,7 +67,7 @@ def _some(count: int) -> str:
 
 
 def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: frozenset[str],
-                  outdated: Sequence[Drift]) -> Iterator[tuple[Cell, ...]]:
+                  outdated: Sequence[Drift], *, of_one_fleet: bool) -> Iterator[tuple[Cell, ...]]:
     old = {(one.model, one.replica_id) for one in outdated}
     for replica in replicas:
         serving = [_address(member) for member in replica.members if member.rank == 0]
@@ -74,7 +75,7 @@ def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: f
         yield (replica_name(replica.model, replica.replica_id, replica.foreign_id),
                state_text(replica, dead) + (", outdated" if is_old else ""), node_text(replica, names),
                format_share(sum(member.gpus for member in replica.members)), ", ".join(filter(None, serving)),
-               replica.fleet or "(unmanaged)", replica.error or "")
+               "" if of_one_fleet else replica.fleet or "(unmanaged)", replica.error or "")
 
 
 def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
