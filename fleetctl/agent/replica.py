@@ -74,9 +74,8 @@ class ModelActor:
         """The engine's end is the actor's end; Ray restarts it, up to the model's limit."""
         try:
             reason = self._engine.watch()
-            if self._leaving:
-                return
-            write_reason(self._replica["members"][0], reason)
+            if not self._leaving:
+                write_reason(self._replica["members"][0], reason)
         finally:
             if not self._leaving:
                 os._exit(1)

@@ -45,26 +45,25 @@ def _restart(replica: Replica, job: Job) -> Outcome:
     handle = find_actor(replica)
     if handle is None:
         return result(replica, "failed", "NOT_FOUND", f"{key_of(replica)} is gone already")
-    before = cluster.actor_record(handle._actor_id.hex())
+    before = cluster.actor_record(replica["actorId"])
     if before.restarts_left == 0:
         return result(replica, "failed", "RESTARTS_USED", f"all its {before.restarts} restarts are used, so ending it "
                       f"would be permanent: `fleetctl evict {key_of(replica)}`, and the next apply starts another one")
     job.events.emit("replicaEnding", f"{key_of(replica)} is being restarted", model=replica["model"],
                     replicaId=replica["replicaId"])
     ray.kill(handle, no_restart=False)
-    return _await_ready(replica, handle, before.restarts, begun)
+    return _await_ready(replica, before.restarts, begun)
 
 
-def _await_ready(replica: Replica, handle: Any, restarts_before: int, begun: float) -> Outcome:
+def _await_ready(replica: Replica, restarts_before: int, begun: float) -> Outcome:
     deadline = begun + float(replica["startupTimeout"]) + MARGIN_S
-    actor_id = handle._actor_id.hex()
     while time.monotonic() < deadline:
-        record = cluster.actor_record(actor_id)
+        record = cluster.actor_record(replica["actorId"])
         seconds = round(time.monotonic() - begun, 2)
         if record.state == "ALIVE" and record.report and record.restarts > restarts_before:
             return result(replica, "ready", seconds=seconds)
         if record.state == "DEAD":
-            code, message = kept_failure(actor_id) or decode_failure(record.death)
+            code, message = kept_failure(replica["actorId"]) or decode_failure(record.death)
             return result(replica, "failed", code, message, seconds=seconds)
         time.sleep(POLL_S)
     return result(replica, "starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")

@@ -10,6 +10,7 @@ from fleetctl.apply import jobs
 from fleetctl.apply.follow import Follower, Wording
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.record import Starter, explicit_metadata
+from fleetctl.apply.run import STOP_PATIENCE_S
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
@@ -17,7 +18,7 @@ from fleetctl.version import __version__
 
 Verb = Literal["evict", "restart"]
 NOUNS: dict[Verb, str] = {"evict": "eviction", "restart": "restart"}
-MARGIN_S, STOP_PATIENCE_S = 120.0, 10.0
+MARGIN_S = 120.0
 """How much longer than its work a verb may take, before the client stops waiting for it."""
 STILL = "`fleetctl status` shows how the replicas are"
 

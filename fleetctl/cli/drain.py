@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.apply.outcome import PARTIAL
 from fleetctl.apply.request import ApplyOptions
 from fleetctl.cli import explicit, flags
 from fleetctl.cli.apply.agreement import agreed_to
@@ -35,7 +36,6 @@ from fleetctl.workflow.draining import Draining
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import proposed_by_fleet
 
-PARTIAL = 3
 EPILOG = epilog(
     "fleetctl drain node-a -f fleets/prod.yaml   # names what may be evicted then",
     "fleetctl drain node-a --evict --drain 30s --for 2h -f fleets/prod.yaml",

@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import closing
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -23,11 +22,10 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.endpoint_check import answering
-from fleetctl.inventory.read import read_inventory
 from fleetctl.planner.endpoints import endpoints_of
 from fleetctl.render.endpoint_formats import FORMATS
 from fleetctl.render.report.of_endpoints import endpoints_report
-from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source
+from fleetctl.workflow.cluster import fleet_of, read_from
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 
@@ -99,8 +97,7 @@ def endpoints(
 
 def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, check: bool) -> Endpoints:
     """Return the endpoints; raises InventoryError where the inventory is not complete: none may get lost."""
-    with closing(inventory_source(invocation, where, cluster_of(fleet))) as source:
-        seen = read_inventory(source)
+    seen = read_from(invocation, where, fleet)
     if not seen.complete:
         raise InventoryError(f"not everything could be read: {'; '.join(seen.warnings)}",
                              hint="`fleetctl inventory` shows what could be read")

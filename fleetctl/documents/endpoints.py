@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, computed_field
 
 from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
+from fleetctl.documents.inventory import host_port
 
 
 class Endpoint(Stored):
@@ -23,8 +24,8 @@ class Endpoint(Stored):
 
     @property
     def host_port(self) -> str:
-        """Return both as URLs have them: an IPv6 address in brackets."""
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+        """Return address and port as URLs have them."""
+        return host_port(self.address, self.port)
 
     @computed_field  # type: ignore[prop-decorator]
     @property

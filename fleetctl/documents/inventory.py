@@ -105,6 +105,11 @@ class ReplicaMember(Stored):
     address: str | None = None
     port: int | None = None
 
+    @property
+    def host_port(self) -> str:
+        """Return where it serves, as URLs have it; empty where that is not known."""
+        return host_port(self.address, self.port) if self.address and self.port else ""
+
 
 class Replica(Stored):
     """One actor that serves, or means to serve, a model: ours, another fleet's, or a foreign one."""
@@ -140,6 +145,11 @@ class Inventory(Stored):
     replicas: list[Replica] = Field(default_factory=list)
 
 
+def host_port(address: str, port: int) -> str:
+    """Return both as URLs have them: an IPv6 address in brackets."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 def dead_node_ids(inventory: Inventory) -> frozenset[str]:
     """Return the ids of the nodes that are DEAD for Ray, the `dead` of `is_lost`."""
     return frozenset(node.id for node in inventory.nodes if node.state == "DEAD")
@@ -160,6 +170,11 @@ def is_lost(replica: Replica, dead: Set[str]) -> bool:
 def is_live(replica: Replica, dead: Set[str]) -> bool:
     """Return whether a replica counts toward a target: live, HOT, and not lost."""
     return replica.level == "HOT" and replica.state in LIVE_STATES and not is_lost(replica, dead)
+
+
+def serves(replica: Replica) -> bool:
+    """Return whether a live replica takes requests: it is ready, and no eviction waits for its requests to end."""
+    return replica.state == "ALIVE" and not replica.draining
 
 
 def card_indices(member: ReplicaMember, cards: Sequence[Gpu]) -> list[int]:

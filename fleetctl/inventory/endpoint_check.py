@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from fleetctl.documents.inventory import host_port
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.fetch import Bounds
@@ -29,8 +30,7 @@ def _answers(asked: Asked) -> bool:
         if path is None:
             socket.create_connection((address, port), TIMEOUT_S).close()
             return True
-        host = f"[{address}]" if ":" in address else address
-        with DashboardClient(f"http://{host}:{port}", timeout_s=TIMEOUT_S, bounds=BOUNDS) as client:
+        with DashboardClient(f"http://{host_port(address, port)}", timeout_s=TIMEOUT_S, bounds=BOUNDS) as client:
             return client.get(path).status_code == 200
     except (OSError, InventoryError):
         return False

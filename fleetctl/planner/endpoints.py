@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
 from fleetctl.documents.fleet import Serving
-from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
+from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live, serves
 from fleetctl.fleetfile.resolved import ResolvedFleet
 
 
@@ -17,7 +17,7 @@ def endpoints_of(seen: Inventory, fleet: ResolvedFleet | None) -> Endpoints:
     ready: defaultdict[str, list[Replica]] = defaultdict(list)
     for replica in seen.replicas:
         whose = replica.fleet if fleet is None else replica.fleet == fleet.name
-        if whose and replica.state == "ALIVE" and is_live(replica, dead) and not replica.draining:
+        if whose and serves(replica) and is_live(replica, dead):
             ready[replica.model].append(replica)
     known = {model.key: model.serving for model in fleet.models} if fleet else {}
     keys = [*known, *sorted(ready.keys() - known.keys())]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fleetctl.documents.inventory import Cordon, Inventory, Node, Replica, dead_node_ids, is_live
+from fleetctl.documents.inventory import Cordon, Inventory, Node, Replica, dead_node_ids, is_live, serves
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 
@@ -66,8 +66,8 @@ class Draining:
                 and is_live(one, dead)]
         spare, spare_ready = self._spare(now, ready=False), self._spare(now, ready=True)
         go, stay = list[Replica](), list[Replica]()
-        for one in sorted(left, key=_serves):
-            counted = (spare, spare_ready) if _serves(one) else (spare,)
+        for one in sorted(left, key=serves):
+            counted = (spare, spare_ready) if serves(one) else (spare,)
             may = all(count[one.model] > 0 for count in counted)
             (go if may else stay).append(one)
             for count in counted if may else ():
@@ -86,12 +86,8 @@ def _is_of(fleet: ResolvedFleet, replica: Replica) -> bool:
     return replica.fleet == fleet.name and replica.replica_id is not None
 
 
-def _serves(replica: Replica) -> bool:
-    return replica.state == "ALIVE" and not replica.draining
-
-
 def _live(fleet: ResolvedFleet, seen: Inventory, *, ready: bool = False) -> Iterator[str]:
     """Yield the model of each live replica of the fleet, or of each that is ready."""
     dead = dead_node_ids(seen)
     yield from (one.model for one in seen.replicas
-                if _is_of(fleet, one) and is_live(one, dead) and (_serves(one) or not ready))
+                if _is_of(fleet, one) and is_live(one, dead) and (serves(one) or not ready))

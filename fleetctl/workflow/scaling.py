@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
-from fleetctl.inventory.read import read_inventory
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.live import sort_out
-from fleetctl.workflow.cluster import inventory_source
+from fleetctl.workflow.cluster import read_from
 from fleetctl.workflow.invocation import Invocation, Where
 
 
@@ -42,8 +40,7 @@ def look_up(invocation: Invocation, files: Sequence[str], model: str, where: Whe
         raise UsageError(f"the fleet file has no model {model}",
                          hint=did_you_mean(model, [one.key for one in fleet.models])
                          or "its shape comes from the file: add it there first")
-    with closing(inventory_source(invocation, where, fleet.cluster)) as source:
-        seen = read_inventory(source)
+    seen = read_from(invocation, where, fleet)
     require_complete(seen)
     live = len(sort_out(seen, fleet.name, [model]).models[model].live)
     return Scaling(loaded, model, found.replicas, live)

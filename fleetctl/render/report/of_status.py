@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from fleetctl.documents.inventory import Replica, ReplicaMember, is_live
+from fleetctl.documents.inventory import Replica, is_live
 from fleetctl.documents.plan import Drift
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.render.replica_text import node_text, replica_name, state_text, status_word
@@ -70,7 +70,7 @@ def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: f
                   outdated: Sequence[Drift], *, of_one_fleet: bool) -> Iterator[tuple[Cell, ...]]:
     old = {(one.model, one.replica_id) for one in outdated}
     for replica in replicas:
-        serving = [_address(member) for member in replica.members if member.rank == 0]
+        serving = [member.host_port for member in replica.members if member.rank == 0]
         is_old = (replica.model, replica.replica_id) in old
         yield (replica_name(replica.model, replica.replica_id, replica.foreign_id),
                state_text(replica, dead) + (", outdated" if is_old else ""), node_text(replica, names),
@@ -85,11 +85,5 @@ def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Itera
             yield (f"{name} {member.group or 'main'}/{member.copy_index} rank {member.rank}",
                    names.get(member.node_id or "", member.node_id or "?"),
                    "" if member.slot is None else str(member.slot), ", ".join(map(str, member.gpu_indices)),
-                   tuple(member.gpu_uuids) or "", format_bytes(member.vram) if member.vram else "", _address(member),
+                   tuple(member.gpu_uuids) or "", format_bytes(member.vram) if member.vram else "", member.host_port,
                    (replica.spec_hash or "")[:12])
-
-
-def _address(member: ReplicaMember) -> str:
-    if not member.address or not member.port:
-        return ""
-    return f"[{member.address}]:{member.port}" if ":" in member.address else f"{member.address}:{member.port}"
