@@ -10,11 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleetctl.documents.selector import LABEL_KEY, parse_requirement
+from fleetctl.documents.selector import LABEL_KEY, parse_requirement, split_commas
 
 ALLOWED = "team=nlp, team!=nlp, team in (a, b), team notin (a, b), team or !team, with commas between"
 
-_COMMA = re.compile(r",(?![^(]*\))")
 _SET = re.compile(r"(\S+)\s+(in|notin)\s*(\(.*\))")
 _EQUAL = re.compile(r"([^=!\s]+)\s*(==|=|!=)\s*(.+)")
 
@@ -46,7 +45,7 @@ class LabelSelector:
 
 def parse_label_selector(text: str) -> LabelSelector:
     """Parse a selector; raises ValueError, with what is allowed, for anything else."""
-    return LabelSelector(text.strip(), tuple(_term(part.strip()) for part in _COMMA.split(text)))
+    return LabelSelector(text.strip(), tuple(map(_term, split_commas(text))))
 
 
 def _term(text: str) -> _Term:

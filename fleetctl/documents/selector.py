@@ -19,7 +19,16 @@ _VALUE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _EXPRESSION = re.compile(rf"(!?)(?:in\(\s*({_VALUE}(?:\s*,\s*{_VALUE})*)\s*\)|({_VALUE}))")
 LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_VALUE}")
 
+_COMMA = re.compile(r",(?![^(]*\))")
+ACCELERATOR_LABEL = "ray.io/accelerator-type"
+"""Ray's own label for the kind of card: the word people use for such a node."""
+
 SELECTOR_ALLOWED = "v, !v, in(a, b) or !in(a, b)"
+
+
+def split_commas(text: str) -> list[str]:
+    """Return the parts between commas, but for those in parentheses, without the blanks around them."""
+    return [part.strip() for part in _COMMA.split(text)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,7 @@ _MORE_WAYS = ("data-parallel", "dp", "enable-dp", "context-parallel", "prefill-c
 def command_line(owner: Raw) -> Iterator[tuple[Path, str]]:
     """Yield the texts of `command` and `args`, each with its place."""
     for key in ("command", "args"):
-        value = owner.get(key)
-        for number, item in enumerate(value if isinstance(value, list) else ()):
-            if isinstance(item, str):
-                yield (*owner.path, key, number), item
+        yield from owner.texts(key)
 
 
 def flags(engine: Raw) -> Iterator[tuple[str, str, Path]]:

@@ -89,10 +89,9 @@ def check_house_rules(documents: Sequence[Document], tree: FileTree) -> HouseRul
 
 
 def _names(document: Document) -> Iterator[NamedFile]:
-    listed = root(document).child("spec").child("policy").get("schemas")
-    for index, text in enumerate(listed if isinstance(listed, list) else ()):
-        if isinstance(text, str) and text:
-            yield NamedFile(document, ("spec", "policy", "schemas", index), text, "FL037")
+    for path, text in root(document).child("spec").child("policy").texts("schemas"):
+        if text:
+            yield NamedFile(document, path, text, "FL037")
 
 
 def _broken(fleet: Document, schema: RuleSchema) -> Iterator[Problem]:

@@ -59,7 +59,7 @@ def merge(base: Document, over: Document) -> Document:
 
 def join(documents: Sequence[Document]) -> Document:
     """Return all documents of one sound fleet as one without bases and shapes: what several of them have is equal."""
-    whole = _with_models(reduce(merge, documents), lambda model: model, without="shapes")
+    whole = _with_models(reduce(merge, documents), lambda _, model: model, without="shapes")
     return _part_of(whole, [key for key in keys_of(FleetDocument) if key in whole.value and key != "extends"])
 
 
@@ -68,7 +68,7 @@ def with_defaults(document: Document) -> Document:
     if document.node(("spec", "defaults")) is None:
         return document
     defaults = _top(document).below("spec").below("defaults")
-    return _with_models(document, lambda model: _both(defaults, model, _MODELS))
+    return _with_models(document, lambda _, model: _both(defaults, model, _MODELS))
 
 
 def with_shapes(document: Document, found: Mapping[int, tuple[Document, str]]) -> Document:
@@ -78,10 +78,8 @@ def with_shapes(document: Document, found: Mapping[int, tuple[Document, str]]) -
     """
     if not found:
         return document
-    indices = iter(range(len(document.value["spec"]["models"])))
 
-    def shaped(model: _Placed) -> _Placed:
-        index = next(indices)
+    def shaped(index: int, model: _Placed) -> _Placed:
         if index not in found:
             return model
         home, name = found[index]
@@ -94,14 +92,14 @@ def with_shapes(document: Document, found: Mapping[int, tuple[Document, str]]) -
     return _with_models(document, shaped)
 
 
-def _with_models(document: Document, change: Callable[[_Placed], _Placed], *, without: str = "") -> Document:
+def _with_models(document: Document, change: Callable[[int, _Placed], _Placed], *, without: str = "") -> Document:
     """Return a document with each of its models changed, in order, and `without` a key of spec."""
     spec = _top(document).below("spec")
     keys = {key: spec.below(key) for key in spec.node.value if key != without}
     models = document.node(_MODELS)
     if models is not None and isinstance(models.children, list):
         placed = spec.below("models")
-        changed = [change(placed.below(index)) for index in range(len(models.children))]
+        changed = [change(index, placed.below(index)) for index in range(len(models.children))]
         keys["models"] = placed.holding(_list_of(placed.node.at, changed))
     top = {key: _top(document).below(key) for key in document.value}
     return Document(document.source, _mapping_of(document.root.at, top | {

@@ -42,6 +42,13 @@ class Raw:
             if isinstance(item, dict):
                 yield Raw(self.document, (*self.path, key, index), item)
 
+    def texts(self, key: str) -> Iterator[tuple[Path, str]]:
+        """Yield the texts in the list under a key, each with its path."""
+        value = self.value.get(key)
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(item, str):
+                yield (*self.path, key, index), item
+
     def at(self, key: str | None = None) -> str:
         """Return `file:line:column` of this mapping or of one of its keys, to point at from another problem."""
         path = self.path if key is None else (*self.path, key)

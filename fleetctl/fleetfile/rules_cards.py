@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.documents.quantity import SHARE, count_of, parse_gpus
-from fleetctl.documents.selector import parse_requirement
+from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
 from fleetctl.fleetfile.flags import cards_by_flags
 from fleetctl.fleetfile.raw import Raw, root
 from fleetctl.fleetfile.rules_group import is_gang, whole
 from fleetctl.problem import Problem
-
-CARD_TYPE = "ray.io/accelerator-type"
 
 
 def check_cards(model: Raw, group: Raw) -> Iterator[Problem]:
@@ -51,12 +49,12 @@ def _divided(group: Raw, member: Raw, own: int, total: int) -> Iterator[Problem]
 def _mixed(model: Raw, member: Raw) -> Iterator[Problem]:
     selector = member.child("nodeSelector")
     try:
-        wanted = parse_requirement(selector.text(CARD_TYPE) or "any")
+        wanted = parse_requirement(selector.text(ACCELERATOR_LABEL) or "any")
     except ValueError:
         return
     defaults = root(model.document).child("spec").child("defaults")
     held = any(owner.child("placement").get("sameLabel") for owner in (model, defaults))
     if len(wanted.values) > 1 and not wanted.negated and not held:
         yield selector.problem(
-            "FL067", f"one gang may get cards of different types: {', '.join(sorted(wanted.values))}", key=CARD_TYPE,
-            allowed=f"one type, or placement: {{sameLabel: {CARD_TYPE}}}")
+            "FL067", f"one gang may get cards of different types: {', '.join(sorted(wanted.values))}",
+            key=ACCELERATOR_LABEL, allowed=f"one type, or placement: {{sameLabel: {ACCELERATOR_LABEL}}}")

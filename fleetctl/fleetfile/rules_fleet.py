@@ -45,14 +45,11 @@ def _not_empty(documents: Sequence[Document]) -> Iterator[Problem]:
 
 def _protected_models(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem]:
     """Yield a warning for every protected model, or pattern of models, that no document of the fleet has."""
-    patterns = policy.get("protectedModels")
     keys = [key for document in documents for model in models(document) if (key := model.text("key")) is not None]
-    for index, pattern in enumerate(patterns if isinstance(patterns, list) else ()):
-        if isinstance(pattern, str) and not any(matches_pattern(pattern, key) for key in keys):
-            yield policy.document.problem(
-                "FL064", (*policy.path, "protectedModels", index), f'"{pattern}" matches no model of this fleet',
-                suggestion=None if "*" in pattern else nearest(pattern, keys),
-            )
+    for path, pattern in policy.texts("protectedModels"):
+        if not any(matches_pattern(pattern, key) for key in keys):
+            yield policy.document.problem("FL064", path, f'"{pattern}" matches no model of this fleet',
+                                          suggestion=None if "*" in pattern else nearest(pattern, keys))
 
 
 def _idle_quotas(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem]:

@@ -49,8 +49,8 @@ def _size(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
 def _serving(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
     names = [name for group in groups if (name := group.text("name"))]
     serving = model.child("serving")
-    for name in serving.get("groups") or () if isinstance(serving.get("groups"), list) else ():
-        if isinstance(name, str) and name not in names:
+    for _, name in serving.texts("groups"):
+        if name not in names:
             yield serving.problem("FL059", f'no group of this model is called "{name}"', key="groups",
                                   allowed=", ".join(names), suggestion=nearest(name, names))
 

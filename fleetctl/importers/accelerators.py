@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-ACCELERATOR_LABEL = "ray.io/accelerator-type"
-
 _RULES = (re.compile(r"\w+\s+([A-Z0-9]+)"), re.compile(r"\w+\s+((?:[A-Z]+\s+)*[A-Z0-9]*\d[A-Z0-9]*)"))
 """How Ray makes its label from a product name: up to 2.5x, and since (NVIDIA_GPU_NAME_PATTERN)."""
 

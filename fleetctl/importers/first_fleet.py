@@ -12,7 +12,7 @@ from fleetctl.documents.fleet import API_VERSION
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.position import Path
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes
-from fleetctl.importers.accelerators import ACCELERATOR_LABEL
+from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.importers.authored import authored_resources
 from fleetctl.importers.draft import filled, one_group
 from fleetctl.importers.model_cards import GIB, USUAL, CardKind, Need, card_kinds, choose_cards, weights_bytes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from fleetctl.documents.inventory import Inventory
-from fleetctl.importers.accelerators import ACCELERATOR_LABEL
+from fleetctl.documents.selector import ACCELERATOR_LABEL
 
 GIB = 1 << 30
 USABLE, ROOM = 0.9, 1.2

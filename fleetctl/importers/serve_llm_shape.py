@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from fleetctl.importers.accelerators import ACCELERATOR_LABEL
+from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.importers.draft import filled, one_group
 from fleetctl.importers.reading import Reading
 from fleetctl.importers.serve_placement import Bundle, gang_members, member_of, read_bundle, sum_of, whole_cards

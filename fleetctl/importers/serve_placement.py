@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from fleetctl.importers.accelerators import ACCELERATOR_LABEL
+from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.importers.authored import bytes_text
 from fleetctl.importers.draft import filled, one_group
 from fleetctl.importers.reading import Reading

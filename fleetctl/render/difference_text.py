@@ -60,7 +60,7 @@ def values_of(difference: Difference) -> tuple[str, str]:
 def change_text(difference: Difference) -> str:
     """Return one difference on one line: `workers.main.members[0].engine.args: --a -> --b`."""
     old, new = values_of(difference)
-    return f"{difference.path}: {old} -> {new}{' (only the order)' if difference.message == REORDERED else ''}"
+    return f"{difference.path}: {old} -> {new}{' (only the order)' if difference.message.startswith(REORDERED) else ''}"
 
 
 def position_text(place: Position | None) -> str:

@@ -84,11 +84,8 @@ class _Pair:
             if [name for name in before if name in after] != [name for name in after if name in before]:
                 yield Difference(
                     model=self.new.model.key, path=path_text(way), kind="changed", effect="drift",
-                    message=self._hashed(REORDERED),
+                    message="; ".join(filter(None, (REORDERED, update_effect(self.new.model)))),
                     old=before, new=after, old_source=self.old.place(way), new_source=self.new.place(way))
-
-    def _hashed(self, message: str) -> str:
-        return "; ".join(part for part in (message, update_effect(self.new.model)) if part)
 
 
 def _first_other_item(old: object, new: object) -> int | None:

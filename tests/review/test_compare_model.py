@@ -10,6 +10,7 @@ import pytest
 from fleet_texts import SECRET, engine, fleet, group, member, model
 
 from fleetctl.documents.difference import Difference
+from fleetctl.render.difference_text import change_text
 from fleetctl.review.compare import compare
 from fleetctl.review.inputs import Side
 
@@ -305,3 +306,12 @@ def test_with_surge_a_changed_spec_says_how_many_are_created_beside_what_runs(si
     assert (difference.effect, difference.message) == ("drift", (
         "update: 4 replicas will be created beside the running ones, 1 at a time; those stay until they are evicted by "
         "name"))
+
+
+def test_only_the_order_is_said_so_also_with_surge(side: Sides) -> None:
+    def written(*names: str) -> str:
+        return fleet(model(workers=[group(name) for name in names], replicas=2, update={"mode": "surge"}))
+
+    [difference] = found(side, written("a", "b"), written("b", "a"))
+    assert change_text(difference) == "workers: … b -> b … (only the order)"
+    assert "created beside" in difference.message

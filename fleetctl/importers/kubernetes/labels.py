@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleetctl.documents.selector import Selector
-from fleetctl.importers.accelerators import ACCELERATOR_LABEL, accelerator_of_label
+from fleetctl.documents.selector import ACCELERATOR_LABEL, Selector
+from fleetctl.importers.accelerators import accelerator_of_label
 from fleetctl.importers.reading import Reading
 
 _SELECTOR: TypeAdapter[dict[str, str]] = TypeAdapter(Selector)

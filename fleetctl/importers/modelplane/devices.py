@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.importers.accelerators import ACCELERATOR_LABEL
+from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.importers.authored import bytes_text
 from fleetctl.importers.modelplane.device_selector import Wanted, read_selector
 from fleetctl.importers.reading import Reading

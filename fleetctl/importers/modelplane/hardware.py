@@ -12,7 +12,8 @@ from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.inventory import Amounts, ClusterIdentity, Gpu, Inventory, Node, NodeResources
 from fleetctl.documents.quantity import count_of, parse_bytes
-from fleetctl.importers.accelerators import ACCELERATOR_LABEL, accelerator_of_label, accelerator_of_product
+from fleetctl.documents.selector import ACCELERATOR_LABEL
+from fleetctl.importers.accelerators import accelerator_of_label, accelerator_of_product
 from fleetctl.importers.kubernetes.labels import is_selector
 from fleetctl.importers.kubernetes.objects import object_name, read_metadata
 from fleetctl.importers.reading import Reading

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from fleetctl.documents.fleet import MAX_REPLICAS, NodePolicy
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, ReplicaMember, dead_node_ids, is_lost
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.documents.selector import matches
+from fleetctl.documents.selector import matches, split_commas
 from fleetctl.documents.what_if import Change
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
 from fleetctl.planner.placement.occupants import without_members
 from fleetctl.planner.questions.new_node import new_nodes
-from fleetctl.planner.questions.shape_syntax import find_node, selector_of, split_commas
+from fleetctl.planner.questions.shape_syntax import find_node, selector_of
 from fleetctl.planner.questions.world import World
 
 CORDON_LABEL = "fleet.io/what-if-cordon"

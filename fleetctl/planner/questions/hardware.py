@@ -6,9 +6,8 @@ from collections import Counter
 
 from fleetctl.documents.inventory import Gpu, Node
 from fleetctl.documents.quantity import amount_of, format_bytes
+from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
-
-ACCELERATOR_LABEL = "ray.io/accelerator-type"
 
 
 def hardware(node: Node) -> str:

@@ -12,9 +12,10 @@ from itertools import count
 
 from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeResources
 from fleetctl.documents.quantity import SHARE, format_bytes
+from fleetctl.documents.selector import ACCELERATOR_LABEL, split_commas
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
-from fleetctl.planner.questions.hardware import ACCELERATOR_LABEL, hardware
+from fleetctl.planner.questions.hardware import hardware
 from fleetctl.planner.questions.shape_syntax import (
     bytes_of,
     count_of,
@@ -22,7 +23,6 @@ from fleetctl.planner.questions.shape_syntax import (
     find_node,
     gpus_of,
     label_of,
-    split_commas,
     split_times,
     words,
 )

@@ -14,13 +14,12 @@ from typing import TypeVar
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.nearest import did_you_mean, nearest
 from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_gpus
-from fleetctl.documents.selector import parse_requirement
+from fleetctl.documents.selector import parse_requirement, split_commas
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.guess import bytes_meant
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector
 
 _TIMES = re.compile(r"(.*\S)\s+[x*]\s*([0-9]{1,6})", re.DOTALL)
-_COMMA = re.compile(r",(?![^(]*\))")
 
 Words = list[tuple[str, str]]
 """(key, value) pairs in the order in which they were typed."""
@@ -32,11 +31,6 @@ def split_times(text: str) -> tuple[str, int]:
     """Return what was typed and how many times: `gpus=8 x2` is (`gpus=8`, 2); without a count it is 1."""
     match = _TIMES.fullmatch(text.strip())
     return (match[1].strip(), int(match[2])) if match else (text.strip(), 1)
-
-
-def split_commas(text: str) -> list[str]:
-    """Return the parts between commas, without the blanks around them."""
-    return [part.strip() for part in _COMMA.split(text)]
 
 
 def words(parts: Sequence[str], known: Sequence[str], flag: str, example: str) -> Words:

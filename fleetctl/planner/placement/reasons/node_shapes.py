@@ -11,7 +11,7 @@ import numpy as np
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
-from fleetctl.documents.selector import parse_requirement
+from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, take
@@ -21,7 +21,6 @@ from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
 from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.trial import Fresh
-from fleetctl.planner.placement.reasons.words import ACCELERATOR_LABEL
 
 GIB = 1 << 30
 

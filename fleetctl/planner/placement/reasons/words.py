@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from fleetctl.documents.plan import Counted
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
-from fleetctl.documents.selector import parse_requirement
+from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
 from fleetctl.planner.placement.claims import Claim, Selector
-
-ACCELERATOR_LABEL = "ray.io/accelerator-type"
-"""Ray's own label for the kind of card: the word people use for such a node."""
 
 
 def nodes(count: int, kind: str = "") -> str:
