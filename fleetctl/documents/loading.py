@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION, Stored
 from fleetctl.documents.canonical import plan_id
+from fleetctl.documents.nearest import nearest
 from fleetctl.documents.plan import Action, MaskedPlan, Plan
 from fleetctl.errors import DocumentError
 from fleetctl.version import __version__
@@ -34,6 +35,20 @@ def load_document(text: str, cls: type[Document], *, where: str) -> Document:
     not know, or does not fit the model.
     """
     return _at_once(text, cls, where) or _validated(_checked(_parsed(text, where), cls, where), cls, where)
+
+
+def unknown_keys(text: str, cls: type[Stored], *, where: str) -> list[str]:
+    """Return in words which keys of a sound document in `text` this version does not know, with the nearest it does."""
+    raw = _checked(_parsed(text, where), cls, where)
+    try:
+        cls.model_validate({**raw, "formatVersion": str(raw["formatVersion"])}, extra="forbid")
+    except ValidationError as error:
+        schema = cls.model_json_schema()
+        known = {key for model in (schema, *schema["$defs"].values()) for key in model.get("properties", ())}
+        return [f"{_path(item['loc'])} is not a key of {_article(str(raw['kind']))} and is ignored"
+                + (f"; did you mean {near}?" if (near := nearest(str(item["loc"][-1]), known)) else "")
+                for item in error.errors(include_url=False)]
+    return []
 
 
 @collector_paused()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.loading import load_document
+from fleetctl.documents.loading import load_document, unknown_keys
 from fleetctl.documents.quantity import SHARE
 from fleetctl.errors import DocumentError
 from fleetctl.inventory.cards import card_warnings
@@ -74,11 +74,22 @@ def load_snapshot(path: str, *, stdin: Callable[[], bytes] | None = None) -> Inv
     inventory = load_document(text, Inventory, where=where)
     _check_nodes(inventory, where)
     inventory = _with_node_ids(inventory)
-    # one that was read from a cluster and saved has these already
-    found = [warning for warning in card_warnings([
-        (node.name, round(node.resources.total.gpu * SHARE), node.gpus) for node in inventory.nodes
-        if node.gpus and node.state != "DEAD"]) if warning not in inventory.warnings]
+    if inventory.source.startswith(("http://", "https://")):  # read from a cluster and saved
+        return inventory
+    found = [warning for warning in [*unknown_keys(text, Inventory, where=where), *_odd_amounts(inventory)]
+             if warning not in inventory.warnings]
     return inventory.model_copy(update={"warnings": [*inventory.warnings, *found]}) if found else inventory
+
+
+def _odd_amounts(inventory: Inventory) -> Iterator[str]:
+    """Yield warnings about amounts that are in another unit than who wrote them by hand thinks."""
+    yield from card_warnings([(node.name, round(node.resources.total.gpu * SHARE), node.gpus)
+                              for node in inventory.nodes if node.gpus and node.state != "DEAD"])
+    for replica in inventory.replicas:
+        for member in replica.members:
+            if 0 < member.gpus < SHARE / 100:
+                yield (f"a member of {replica.model} holds gpus: {member.gpus}, which is {member.gpus}/{SHARE} of a "
+                       f"card; a whole card is {SHARE}")
 
 
 def _with_node_ids(inventory: Inventory) -> Inventory:

@@ -52,6 +52,15 @@ def test_more_gpus_than_cards_are_a_warning_once(tmp_path: Path):
     assert load_snapshot(written(tmp_path, seen.model_dump_json(by_alias=True))).warnings == seen.warnings
 
 
+def test_what_a_hand_got_wrong_is_a_warning(tmp_path: Path):
+    """A key that is ignored, or a member that holds a ten thousandth of a card, makes a wrong plan in silence."""
+    text = MINIMAL.replace("gpus: 10000", "gpus: 1").replace("{total:", "{totals: {GPU: 1}, total:") + "nods: []\n"
+    assert load_snapshot(written(tmp_path, text)).warnings == [
+        "nodes[0].resources.totals is not a key of an Inventory and is ignored; did you mean total?",
+        "nods is not a key of an Inventory and is ignored; did you mean nodes?",
+        "a member of m holds gpus: 1, which is 1/10000 of a card; a whole card is 10000"]
+
+
 def test_a_snapshot_comes_from_standard_input(tmp_path: Path):
     assert read_inventory(Snapshot("-", stdin=MINIMAL.encode)).source == "by hand"
     with pytest.raises(DocumentError, match="standard input is empty"):
@@ -60,7 +69,9 @@ def test_a_snapshot_comes_from_standard_input(tmp_path: Path):
 
 def test_unknown_keys_of_a_newer_minor_version_are_ignored(tmp_path: Path):
     text = MINIMAL.replace("1.0", "1.7").replace("GPU: 8", "GPU: 8, NPU: 3") + "news: 1\n"
+    text = text.replace("by hand", "http://ray-head:8265")
     assert load_snapshot(written(tmp_path, text)).format_version == "1.7"
+    assert not load_snapshot(written(tmp_path, text)).warnings
 
 
 @pytest.mark.parametrize(("data", "words"), [
