@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +25,7 @@ from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 
 EPILOG = epilog(
     "fleetctl init --address http://ray-head:8265",
-    "fleetctl init --model Qwen/Qwen3-8B --engine vllm --out fleets/prod.yaml",
+    "fleetctl init fleets/prod.yaml --model Qwen/Qwen3-8B --engine vllm",
     "fleetctl init --inventory snapshot.json --out - | less",
     exit_codes="0 written, 1 error, or the file exists, 64 usage")
 STDOUT = Path("-")
@@ -43,9 +44,11 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def init(
-    out: Annotated[Path, flags.option(
+    file: Annotated[Path | None, typer.Argument(
+        metavar="FILE", show_default=False, help="Where to write the fleet file, as --out.")] = None,
+    out: Annotated[Path | None, flags.option(
         "--out", "-o", metavar="FILE", dir_okay=False, allow_dash=True,
-        help="Where to write the fleet file; - for standard output. [default: fleet.yaml]")] = Path("fleet.yaml"),
+        help="Where to write the fleet file; - for standard output. [default: fleet.yaml]")] = None,
     model: Annotated[str | None, flags.option(
         "--model", metavar="NAME", help="The model: its name on Hugging Face.")] = None,
     engine: Annotated[Engine, typer.Option("--engine", help="What serves the model.")] = Engine.VLLM,
@@ -61,6 +64,9 @@ def init(
     One model on the cards of the cluster, or of a snapshot, with comments. With --model the cluster may be missing.
     The model's claim is guessed from its name, and the file says so.
     """
+    if file and out:
+        raise UsageError(f"two files are named: {file} and {out}", hint="name one")
+    out = file or out or Path("fleet.yaml")
     refuse_to_overwrite("--out", out if out != STDOUT else None, (inventory,))
     if out != STDOUT and out.exists() and not force:
         raise FleetctlError(f"{out} exists", hint="pass --force to overwrite it, or name another file with --out")
@@ -74,6 +80,8 @@ def init(
     if out == STDOUT:
         write_document(text)
     else:
+        with suppress(OSError):  # writing says why it cannot
+            out.parent.mkdir(parents=True, exist_ok=True)
         write_file(out, text, mode=0o644)
         say("init", f"{out} is written; look at it, then: fleetctl plan -f {out}")
     return 0

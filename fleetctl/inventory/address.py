@@ -1,7 +1,8 @@
 """From the address on the command line to the URL of the cluster's dashboard.
 
-`http(s)://...` is the dashboard itself. `auto` and `host:port` mean a Ray on this machine or network whose dashboard
-has to be looked up; that needs ray, and happens in another process, because the client itself imports ray nowhere.
+`http(s)://...` is the dashboard itself, and so is `host:8265`, its usual port. `auto` and another `host:port` mean a
+Ray on this machine or network whose dashboard has to be looked up; that needs ray, and happens in another process,
+because the client itself imports ray nowhere.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from urllib.parse import urlsplit
 from fleetctl.errors import ClusterUnreachable, InventoryError
 
 LOOKUP_TIMEOUT_S, WAITING_S = 30.0, 3.0
-ADDRESSES = "http(s)://host:8265 for a Ray dashboard; auto or host:port for a Ray to look up from here"
+DASHBOARD_PORT = ":8265"
+ADDRESSES = "http(s)://host:8265 or host:8265 for a Ray dashboard; auto or host:port for a Ray to look up from here"
 
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 _NO_RAY = 3
@@ -38,6 +40,8 @@ def dashboard_url(address: str, environ: Mapping[str, str], *, python: str = sys
     long. Raises InventoryError for an address of no known form and ClusterUnreachable when no Ray is found there.
     """
     address = checked_address(address)
+    if address.endswith(DASHBOARD_PORT) and "://" not in address:
+        return f"http://{address}"
     return address if "://" in address else _looked_up(address, environ, python, on_waiting)
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from conftest import Cli
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,3 +131,12 @@ def test_without_a_cluster_a_model_is_enough(cli, monkeypatch: pytest.MonkeyPatc
     assert "sglang.launch_server" in made.out
     assert "without the nodes of a cluster" in made.err
     assert cli("init", "-o", "-", "--model", "m", "--address", "http://127.0.0.1:1").code == 1
+
+
+def test_the_file_may_be_an_argument_in_a_folder_that_is_not_there_yet(cli: Cli, tmp_path: Path) -> None:
+    assert cli("init", tmp_path / "fleets/prod.yaml", "--model", "org/m").code == 0
+    assert cli("validate", tmp_path / "fleets").code == 0
+    (tmp_path / "a-file").touch()
+    shown = cli("init", tmp_path / "a-file/prod.yaml", "--model", "org/m")
+    assert (shown.code, "cannot write" in shown.err) == (1, True)
+    assert cli("init", tmp_path / "a.yaml", "--out", tmp_path / "b.yaml", "--model", "org/m").code == 64

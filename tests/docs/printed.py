@@ -91,7 +91,7 @@ class Reader:
         if fleetctl[0] == "import" and "-o" in fleetctl:  # which refuses to overwrite what a page wrote before
             (self.folder / fleetctl[fleetctl.index("-o") + 1]).unlink(missing_ok=True)
         if fleetctl[0] == "init":
-            out = fleetctl[fleetctl.index("--out") + 1] if "--out" in fleetctl else "fleet.yaml"
+            out = next((word for word in fleetctl if word.endswith(".yaml")), "fleet.yaml")
             (self.folder / out).unlink(missing_ok=True)
         code, out, err = self.run(self.folder, fleetctl, stdin)
         if target := re.search(r"(?:^|\s)>{1,2}\s*(\S+)", after):

@@ -27,6 +27,12 @@ def test_a_dashboards_url_is_itself_without_a_trailing_slash(address: str):
     assert dashboard_url(address + "/", {}) == address
 
 
+@pytest.mark.parametrize("address", ["ray-head:8265", "[::1]:8265"])
+def test_a_host_with_the_dashboards_usual_port_is_the_dashboard(address: str, tmp_path: Path):
+    """A look-up there waits half a minute for a Ray that speaks another protocol."""
+    assert dashboard_url(address, {}, python=stand_in(tmp_path, "exit 1")) == f"http://{address}"
+
+
 @pytest.mark.parametrize("address", ["ray-head", "ray://ray-head:10001", "ftp://x", "http://", "http://h:x", "a b:1"])
 def test_anything_else_is_refused_with_what_is_allowed(address: str):
     with pytest.raises(InventoryError) as caught:
@@ -64,8 +70,8 @@ def test_an_interpreter_without_ray_is_told_apart(tmp_path: Path):
 def test_no_ray_there_gives_its_last_words_and_guesses_the_dashboard(tmp_path: Path):
     python = stand_in(tmp_path, "echo 'Traceback' >&2; echo 'ConnectionError: nobody home' >&2; exit 1")
     with pytest.raises(ClusterUnreachable, match="ConnectionError: nobody home") as caught:
-        dashboard_url("ray-head:8265", {}, python=python)
-    assert "did you mean the dashboard at http://ray-head:8265?" in caught.value.hint
+        dashboard_url("ray-head:6379", {}, python=python)
+    assert "did you mean the dashboard at http://ray-head:6379?" in caught.value.hint
 
 
 def test_a_look_up_that_takes_long_is_told_of_and_one_that_does_not_is_not(

@@ -1,4 +1,4 @@
-"""What hands type for kubectl and Terraform: refused, with the flag of ours, before it is taken for something else."""
+"""What hands type for kubectl and Terraform: refused, with what is ours, before it is taken for something else."""
 
 from __future__ import annotations
 
@@ -17,6 +17,26 @@ HINTS = {
     "-n": "--namespace names the Ray namespace",
 }
 HINTS |= {"-w": HINTS["--watch"], "-o": HINTS["--output"], "--prune": HINTS["--destroy"]}
+
+COMMANDS = {
+    "get": "`fleetctl status` shows replicas, `fleetctl inventory` nodes, `fleetctl endpoints` addresses",
+    "describe": "`fleetctl status MODEL` shows replicas, `fleetctl explain FIELD` a field of the fleet file",
+    "delete": "`fleetctl evict MODEL/ID` ends one replica; nothing else is ever removed",
+    "rollout": "`fleetctl replace MODEL` brings a model to the file's spec; `fleetctl restart MODEL` starts it again",
+    "lint": "`fleetctl validate` checks fleet files, `fleetctl fmt --check` their form",
+    "help": "`fleetctl --help` lists the commands, `fleetctl COMMAND --help` explains one",
+    "version": "`fleetctl --version` prints it",
+    "top": "`fleetctl inventory` shows what is in use on each node",
+    "ps": "`fleetctl status` shows every replica",
+}
+COMMANDS |= {"destroy": COMMANDS["delete"], "remove": COMMANDS["delete"], "rm": COMMANDS["delete"],
+             "ls": COMMANDS["get"], "list": COMMANDS["get"], "check": COMMANDS["lint"], "nodes": COMMANDS["top"]}
+
+
+def refuse_foreign_command(arguments: Sequence[str], ours: Collection[str]) -> None:
+    """Raise UsageError for a command that only other tools have; `ours` = the commands of the group."""
+    if arguments and arguments[0] in COMMANDS and arguments[0] not in ours:
+        raise UsageError(f"there is no command {arguments[0]} here", hint=COMMANDS[arguments[0]])
 
 
 def refuse_foreign(arguments: Sequence[str], ours: Collection[str]) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import Cli
 
+from fleetctl.cli import app, other_tools
+
 
 @pytest.mark.parametrize(("typed", "right"), [
     ("plan -out=x", "--out=x"), ("plan -out x", "--out"), ("plan -f=FLEET", "-f FLEET"), ("apply -file=a", "--file=a"),
@@ -69,3 +71,21 @@ def test_plain_files_keep_their_place_among_the_flags(cli: Cli, tmp_path: Path) 
         assert shown.code == 0, shown.err
         caps[words] = [int(cap) for cap in re.findall(r"maxReplicasPerModel\W+(\d)", shown.out)]
     assert set(map(tuple, caps.values())) == {(1, 4)}
+
+
+@pytest.mark.parametrize(("command", "hint"), [
+    ("get", "fleetctl status"), ("destroy", "fleetctl evict MODEL/ID"), ("help", "fleetctl --help"),
+    ("lint", "fleetctl validate")])
+def test_a_command_of_another_tool_names_ours(cli: Cli, command: str, hint: str) -> None:
+    outcome = cli(command, "models")
+    assert (outcome.code, outcome.err.splitlines()[0]) == (64, f"error: there is no command {command} here")
+    assert hint in outcome.err
+
+
+def test_no_hint_about_another_tool_hides_a_command_of_ours() -> None:
+    assert not set(other_tools.COMMANDS) & {*app.COMMANDS}
+
+
+def test_every_hint_about_a_command_names_one_that_exists() -> None:
+    named = re.findall(r"`fleetctl ([a-z][a-z-]*)", " ".join(other_tools.COMMANDS.values()))
+    assert set(named) <= {*app.COMMANDS}
