@@ -32,6 +32,7 @@ COMMANDS = {
     "what-if": Listed("what_if", "Show the plan for a cluster that lost or gained nodes."),
     "map": Listed("map", "Draw which replica holds which card."),
     "apply": Listed("apply.command", "Start what is missing, as far as it fits, until it is ready."),
+    "watch": Listed("watch", "Apply what a git branch says, again and again."),
     "stop": Listed("stop", "Stop an apply that runs; what it created stays."),
     "status": Listed("status", "Show every replica: its state, its nodes, its address."),
     "endpoints": Listed("endpoints", "Show where each model is served now."),

@@ -10,6 +10,7 @@ from datetime import timedelta
 from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.plan import GitFacts
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -35,19 +36,19 @@ def unchanged(inventory: Inventory) -> Inventory:
 
 def plan_fleet(
     invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where, *,
-    base: Side | None = None, expires_s: float = USUAL_EXPIRY_S, as_if: AsIf = unchanged,
+    base: Side | None = None, expires_s: float = USUAL_EXPIRY_S, as_if: AsIf = unchanged, git: GitFacts | None = None,
 ) -> Planned:
     """Read the inventory and plan the fleet on it; with a `base` the plan says what the change since then causes alone.
 
-    `as_if` = what to take the inventory for. Warnings go to standard error. Raises FleetFileError for a fleet with
-    errors, InventoryError when the inventory could not be read whole, UsageError when --target or --exclude name no
-    model.
+    `as_if` = what to take the inventory for; `git` = the commit of the files, where they are not on disk. Warnings go
+    to standard error. Raises FleetFileError for a fleet with errors, InventoryError when the inventory could not be
+    read whole, UsageError when --target or --exclude name no model.
     """
     fleet = loaded.sound()
     with closing(inventory_source(invocation, where, fleet.cluster)) as source:
-        planned = plan_on(invocation, source, fleet, options, where, expires_s, as_if)
+        planned = plan_on(invocation, source, fleet, options, where, expires_s, as_if, git)
         if planned.plan.blocked and isinstance(source, Live) and _has_caught_up(invocation, source, planned.inventory):
-            planned = plan_on(invocation, source, fleet, options, where, expires_s, as_if)
+            planned = plan_on(invocation, source, fleet, options, where, expires_s, as_if, git)
         if isinstance(source, Live):
             planned = replace(planned, changes=look_up_changes(source.client, fleet, planned.plan.drift))
     for warning in planned.inventory.warnings:
@@ -65,7 +66,7 @@ def expiry(observed_at: str, after_s: float = USUAL_EXPIRY_S) -> str | None:
 
 def plan_on(
     invocation: Invocation, source: InventorySource, fleet: ResolvedFleet, options: PlanOptions, where: Where,
-    expires_s: float, as_if: AsIf = unchanged,
+    expires_s: float, as_if: AsIf = unchanged, git: GitFacts | None = None,
 ) -> Planned:
     """Read the inventory from `source` and plan the fleet on it, once; warnings stay in the inventory."""
     from fleetctl.planner.plan import make_plan  # NumPy: --help and an attached apply need none
@@ -73,7 +74,7 @@ def plan_on(
     seen = as_if(read(invocation, source))
     facts = PlanFacts(
         tool_version=__version__,
-        git=git_facts([file.path for file in fleet.files], invocation.environ),
+        git=git or git_facts([file.path for file in fleet.files], invocation.environ),
         expires_at=expiry(seen.observed_at, expires_s),
         namespace=resolve_namespace(invocation, where, fleet.cluster),
         address=seen.cluster.address,

@@ -29,7 +29,8 @@ class FleetReplanner:
         options = replace(planned.options, targets=tuple(sorted(refused)))
         with closing(live_source(self._invocation, self._where, planned.fleet.cluster)) as source:
             seen_by_agent = replace(source, agent=wanted.view())
-            made = plan_on(self._invocation, seen_by_agent, planned.fleet, options, self._where, USUAL_EXPIRY_S)
+            made = plan_on(self._invocation, seen_by_agent, planned.fleet, options, self._where, USUAL_EXPIRY_S,
+                           git=planned.facts.git)
         former = planned.plan.model_copy(update={"blocked": list(self._blocked.values())})
         found = limited_to_refused(made.plan, former, refused)
         self._blocked = {key: row for key, row in self._blocked.items() if key not in refused}

@@ -1,0 +1,159 @@
+"""`fleetctl watch`: apply what a git branch says, again and again. This is the clock and the output of the loop."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from fleetctl.apply.jobs import Patience
+from fleetctl.apply.prepare import ApplyTask
+from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.run import follow, start_apply
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say, write_result
+from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.process import now_text, this_invocation
+from fleetctl.documents.canonical import canonical_json, sha256_hex
+from fleetctl.documents.events import RunSummary
+from fleetctl.documents.quantity import count_of
+from fleetctl.errors import UsageError
+from fleetctl.render.visible import visible
+from fleetctl.watch.source import Branch, Files, Source
+from fleetctl.watch.step import Apply, Happened, MakePlan, Rest, State, Tell, step
+from fleetctl.watch.watcher import Watcher
+from fleetctl.workflow.invocation import Invocation, Where
+
+EPILOG = epilog(
+    "fleetctl watch --repo https://git.example.org/team/fleets --path fleets/prod.yaml",
+    "fleetctl watch --repo git@git.example.org:team/fleets --ref main --require-signature",
+    "fleetctl watch -f fleets/prod.yaml --report-only",
+    exit_codes="1 error before the first look, 64 usage, 130 interrupted, 143 terminated; an apply that runs continues")
+JITTER = 0.1
+"""The part by which a rest is longer or shorter, so that many watchers do not ask at the same moment."""
+
+TEXTS = {
+    "source": ("the source does not answer: {}", "the source answers again"),
+    "revision": ("not used: revision {}", "the newest revision can be used again"),
+    "good": ("revision {} is in force", ""),
+    "cluster": ("nothing is done, the cluster cannot be read: {}", "the cluster answers again"),
+    "blocked": ("blocked: {}", "nothing is blocked any more"),
+    "policy": ("a person has to apply revision {}", "policy allows the newest plan"),
+    "wanted": ("replicas that an apply would create: {}", "nothing is missing"),
+    "locked": ("waiting: {}", ""),
+    "error": ("failed, and tried again later: {}", ""),
+    "applied": ("applied: {}", ""),
+}
+app = command_app()
+
+
+class WatchFormat(str, Enum):
+    """How watch prints what is new."""
+
+    TEXT = "text"
+    JSONL = "jsonl"
+
+
+@app.command(epilog=EPILOG)
+def watch(
+    repo: Annotated[str | None, flags.option(
+        "--repo", metavar="URL", help="A git repository, as for `git clone`.")] = None,
+    ref: Annotated[str, flags.option(
+        "--ref", metavar="REF", help="Its branch or tag. [default: its default branch]")] = "HEAD",
+    path: Annotated[list[str] | None, flags.option(
+        "--path", metavar="PATH", help="Fleet file or folder in it; several are one fleet. [default: fleets]")] = None,
+    files: flags.OptionalFiles = None,
+    interval: Annotated[float, flags.option(
+        "--interval", metavar="DURATION", parser=flags.duration,
+        help="How often to look at repository and cluster. [default: 30s]")] = 30,
+    report_only: Annotated[bool, typer.Option(
+        "--report-only", help="Plan and say what is new, but apply nothing.")] = False,
+    require_signature: Annotated[bool, typer.Option(
+        "--require-signature", help="Use only commits whose signature `git verify-commit` accepts.")] = False,
+    allow_rewind: Annotated[bool, typer.Option(
+        "--allow-rewind", help="Use also a commit that does not follow the last good one.")] = False,
+    clone: Annotated[Path | None, flags.option(
+        "--clone", metavar="FOLDER", help="Where to keep a bare clone. [default: in the user's cache folder]")] = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    output_format: Annotated[WatchFormat, typer.Option("--format", help="text or jsonl, a line for what is new.")]
+    = WatchFormat.TEXT,
+) -> int:
+    """Apply what a git branch says, again and again, until it is stopped.
+
+    A revision with errors is told and left out: the last good one stays in force. What an apply refuses without a
+    person (spec.policy) is told once. Nothing is removed. Several watches do no harm: one applies at a time. Stopping
+    it stops no apply that runs.
+    """
+    invocation = replace(this_invocation(), working=lambda _: nullcontext())
+    source = _source(invocation, repo, ref, path, files, clone, signed=require_signature, rewind=allow_rewind)
+    if interval < 1:
+        raise UsageError("--interval is at least 1s")
+    watcher = Watcher(invocation, source, Where(None, address, namespace), time.monotonic, _run)
+    _loop(watcher, State(interval, report_only), output_format)
+
+
+def _source(
+    invocation: Invocation, repo: str | None, ref: str, path: list[str] | None, files: list[str] | None,
+    clone: Path | None, *, signed: bool, rewind: bool,
+) -> Source:
+    if bool(repo) == bool(files):
+        raise UsageError("give --repo URL or -f FLEET", hint="--repo follows a branch, -f files on this disk")
+    if repo is None:
+        if signed or rewind or path or clone or ref != "HEAD" or "-" in (files or ()):
+            raise UsageError("-f watches files on this disk; the other flags are for --repo")
+        return Files(tuple(files or ()))
+    folder = clone or _cache_folder(invocation) / sha256_hex(f"{repo}\n{ref}".encode())[:16]
+    return Branch(repo, ref, tuple(path or ("fleets",)), folder, invocation.environ, signed, rewind)
+
+
+def _cache_folder(invocation: Invocation) -> Path:
+    """Return the folder of the clones, where the XDG base directory specification has such things."""
+    named = invocation.environ.get("XDG_CACHE_HOME", "")
+    return (Path(named) if named.startswith("/") else invocation.home / ".cache") / "fleetctl" / "watch"
+
+
+def _loop(watcher: Watcher, state: State, output_format: WatchFormat) -> NoReturn:
+    happened: Happened = watcher.look()
+    while True:
+        state, todo = step(state, happened)
+        for do in todo:
+            if isinstance(do, Tell):
+                _tell(do, output_format)
+            elif isinstance(do, MakePlan):
+                happened = watcher.plan(do.revision)
+            elif isinstance(do, Apply):
+                happened = watcher.apply()
+            elif isinstance(do, Rest):
+                time.sleep(do.seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311  no secret
+                happened = watcher.look()
+
+
+def _tell(news: Tell, output_format: WatchFormat) -> None:
+    begun, over = TEXTS[news.about]
+    text = begun.format(news.text) if news.text else over
+    if output_format is WatchFormat.JSONL:
+        line = {"time": now_text(), "about": news.about, "text": news.text, "over": not news.text}
+        write_result(canonical_json(line).decode() + "\n")
+    elif text:
+        write_result(f"{now_text()} {visible(text)}\n")
+
+
+def _run(task: ApplyTask) -> RunSummary:
+    """Apply, and follow until everything is created; Ctrl-C stops the apply, and then the watch."""
+    job = new_job_id("apply")
+    say("job", f"{job}: {count_of(len(task.plan.actions), 'replica')} to create")
+    started = start_apply(task.client, task.plan, job, starter(os.environ), ApplyOptions(wait=False),
+                          replanner=task.replanner, patience=Patience(report=lambda line: say("note", line)))
+    summary = follow(started, lambda _: None)
+    if summary.interrupted:
+        raise KeyboardInterrupt
+    return summary

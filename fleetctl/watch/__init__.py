@@ -1,0 +1,1 @@
+"""The loop: what a watcher sees, decides and applies, again and again."""

@@ -1,0 +1,159 @@
+"""Where a watcher gets its fleet files: the newest commit of a branch, or files on this disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from fleetctl.documents.canonical import sha256_hex
+from fleetctl.documents.plan import GitFacts
+from fleetctl.errors import RevisionError
+from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
+from fleetctl.review.git_command import Git, error_line
+from fleetctl.review.git_tree import GitTree
+from fleetctl.review.revisions import Commit, Repository
+
+FETCH_TIMEOUT_S = 120.0
+_NEWEST, _GOOD = "refs/fleetctl/newest", "refs/fleetctl/good"
+
+
+class Source(Protocol):
+    """The fleet files, and how they change."""
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The fleet files and folders, as given."""
+
+    def newest(self) -> str:
+        """Return the newest revision; raises RevisionError where it cannot be asked for."""
+
+    def load(self, revision: str) -> LoadedFleet:
+        """Return the fleet of a revision."""
+
+    def fault(self, revision: str) -> str:
+        """Return why a revision is not to be used, whatever is in its files; empty where it may be."""
+
+    def accept(self, revision: str) -> None:
+        """Remember a revision as the last good one."""
+
+    def facts(self, revision: str) -> GitFacts | None:
+        """Return what a plan says about its commit."""
+
+
+@dataclass(slots=True)
+class Files:
+    """Files and folders on this disk; a revision is a digest of their names, sizes and times."""
+
+    paths: Sequence[str]
+    _loaded: dict[str, LoadedFleet] = field(default_factory=dict)
+
+    def newest(self) -> str:
+        """Return the digest; the files that the fleet was composed from last time count, too."""
+        found = [file for path in self.paths for file in ([path, *_below(path)])]
+        found += [source.path for loaded in self._loaded.values() if loaded.fleet for source in loaded.fleet.files]
+        return sha256_hex("\n".join(f"{path} {_state(path)}" for path in sorted(set(found))).encode())[:12]
+
+    def load(self, revision: str) -> LoadedFleet:  # noqa: ARG002  the disk has only the newest
+        """Return the fleet as it is on the disk."""
+        self._loaded = {"": inspect_fleet(self.paths)}
+        return self._loaded[""]
+
+    def fault(self, revision: str) -> str:  # noqa: ARG002
+        """Return nothing: files on a disk have no author."""
+        return ""
+
+    def accept(self, revision: str) -> None:
+        """Remember nothing."""
+
+    def facts(self, revision: str) -> None:
+        """Return nothing: planning looks for the commit of the files by itself."""
+
+
+def _below(path: str) -> list[str]:
+    try:
+        return [entry.path for entry in os.scandir(path)] if Path(path).is_dir() else []
+    except OSError:
+        return []
+
+
+def _state(path: str) -> str:
+    try:
+        found = Path(path).stat()
+    except OSError as error:
+        return str(error.strerror)
+    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch (or another ref) of a repository, fetched into a bare clone in `folder`; nothing is checked out.
+
+    `signed` = only commits whose signature git can verify are used; `rewind` = also commits that do not follow the last
+    good one, which the clone remembers.
+    """
+
+    url: str
+    ref: str
+    paths: Sequence[str]
+    folder: Path
+    environ: Mapping[str, str]
+    signed: bool = False
+    rewind: bool = False
+
+    def newest(self) -> str:
+        """Fetch, and return the commit."""
+        git = self._git()
+        if not (self.folder / "HEAD").is_file():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _run(git, "init", "--bare", "--quiet")
+        _run(Fetching(str(self.folder), self.environ), "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
+             "--no-auto-gc", "--no-recurse-submodules", "--", self.url, f"+{self.ref}:{_NEWEST}",
+             timeout_s=FETCH_TIMEOUT_S)
+        commit = Repository(git, None).find(_NEWEST)
+        if commit is None:
+            raise RevisionError(f"{self.ref} of {self.url} is no commit")
+        return commit.id
+
+    def load(self, revision: str) -> LoadedFleet:
+        """Return the fleet of a commit, read from the clone."""
+        return inspect_fleet(self.paths, tree=GitTree(Repository(self._git(), None), Commit(self.ref, revision)))
+
+    def fault(self, revision: str) -> str:
+        """Return that it rewinds the branch, or has no signature that git can verify."""
+        git = self._git()
+        good = git.ask("rev-parse", "--verify", "--quiet", _GOOD)
+        if good and not self.rewind and git.run("merge-base", "--is-ancestor", good, revision).returncode:
+            return f"it does not follow {good[:10]}, the last good commit: the branch was rewound (see --allow-rewind)"
+        if self.signed and (done := git.run("verify-commit", revision)).returncode:
+            return f"its signature cannot be verified: {error_line(done)}" if done.stderr else "it is not signed"
+        return ""
+
+    def accept(self, revision: str) -> None:
+        """Remember a commit as the last good one, also for the next watcher that uses the clone."""
+        _run(self._git(), "update-ref", _GOOD, revision)
+
+    def facts(self, revision: str) -> GitFacts:
+        """Return the commit and the branch."""
+        return GitFacts(commit=revision, branch=None if self.ref == "HEAD" else self.ref)
+
+    def _git(self) -> Git:
+        return Git(str(self.folder), self.environ)
+
+
+class Fetching(Git):
+    """Git that may ask a server, by the protocols people clone with; it never asks a person."""
+
+    __slots__ = ()
+
+    def _environment(self) -> dict[str, str]:
+        asked = {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes", **super()._environment()}
+        return {**asked, "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file"}
+
+
+def _run(git: Git, *arguments: str, timeout_s: float = 30.0) -> None:
+    done = git.run(*arguments, timeout_s=timeout_s)
+    if done.returncode:
+        raise RevisionError(f"git {arguments[0]}: {error_line(done)}")

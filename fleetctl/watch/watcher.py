@@ -1,0 +1,126 @@
+"""Carries out what `step` decides: asks the source and the cluster, plans, applies. No clock and no output of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+
+from fleetctl.apply.outcome import final_exit_code, raise_if_refused
+from fleetctl.apply.prepare import ApplyTask
+from fleetctl.documents.events import RunSummary
+from fleetctl.documents.plan import Plan
+from fleetctl.documents.quantity import count_of
+from fleetctl.errors import FleetctlError, LockHeld, RevisionError
+from fleetctl.fleetfile.load import LoadedFleet
+from fleetctl.planner.options import PlanOptions
+from fleetctl.planner.policy import refusing
+from fleetctl.watch.digest import cluster_digest
+from fleetctl.watch.source import Source
+from fleetctl.watch.step import ApplyEnded, Looked, PlanMade
+from fleetctl.workflow.cluster import live_source, open_dashboard, read
+from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.planned import Planned
+from fleetctl.workflow.planning import plan_fleet
+from fleetctl.workflow.replanner import FleetReplanner
+
+SHOWN = 3
+
+Run = Callable[[ApplyTask], RunSummary]
+"""Submits an apply that ends when everything is created, and follows it to its end."""
+
+
+@dataclass(slots=True)
+class Watcher:
+    """One source, one cluster. `clock` gives seconds that only grow; `run` applies."""
+
+    invocation: Invocation
+    source: Source
+    where: Where
+    clock: Callable[[], float]
+    run: Run
+    good: LoadedFleet | None = None
+    """The fleet of the last good revision."""
+    planned: Planned | None = None
+    _judged: tuple[str, str] | None = None
+
+    def look(self) -> Looked:
+        """Ask the source for its newest revision, judge it once, and read the cluster."""
+        revision, unreadable, fault = None, "", ""
+        try:
+            revision = self.source.newest()
+            fault = self._fault(revision)
+        except RevisionError as error:
+            unreadable = error.message
+        cluster, away = self._cluster()
+        return Looked(self.clock(), revision, unreadable, fault, cluster, away)
+
+    def plan(self, revision: str) -> PlanMade | ApplyEnded:
+        """Plan the last good fleet."""
+        if self.good is None:
+            raise ValueError("there is no good revision to plan")
+        try:
+            self.planned = plan_fleet(self.invocation, self.good, PlanOptions(files=tuple(self.source.paths)),
+                                      self.where, git=self.source.facts(revision))
+        except FleetctlError as error:
+            return ApplyEnded(self.clock(), "error", error.message)
+        plan = self.planned.plan
+        return PlanMade(self.clock(), len(plan.actions), _blocked(plan),
+                        "; ".join(finding.message for finding in refusing(plan.policy)))
+
+    def apply(self) -> ApplyEnded:
+        """Apply the plan that was made last."""
+        if self.planned is None:
+            raise ValueError("there is no plan to apply")
+        planned = self.planned
+        try:
+            with open_dashboard(self.invocation, self.where.address, planned.fleet.cluster.address) as client:
+                summary = self.run(ApplyTask(
+                    client, planned.plan, replanner=FleetReplanner(self.invocation, planned, self.where)))
+            raise_if_refused(summary)
+        except LockHeld as error:
+            return ApplyEnded(self.clock(), "locked", error.message)
+        except FleetctlError as error:
+            return ApplyEnded(self.clock(), "error", error.message)
+        begun = [row for row in summary.outcomes if row.outcome != "blocked"]
+        fine = final_exit_code(begun, interrupted=summary.interrupted, waited=summary.waited) == 0
+        return ApplyEnded(self.clock(), "fine" if fine else "partial", summary.message)
+
+    def _fault(self, revision: str) -> str:
+        if self._judged is None or self._judged[0] != revision:
+            self._judged = revision, self.source.fault(revision) or self._fault_of_files(revision)
+        return self._judged[1]
+
+    def _fault_of_files(self, revision: str) -> str:
+        """Take the fleet of a revision into force, or return what is wrong with its files."""
+        loaded = self.source.load(revision)
+        if loaded.fleet is None:
+            return _listed([f"{error.file}:{error.line}:{error.column}: {error.message}" for error in loaded.errors])
+        if self.good and self.good.sound().name != loaded.fleet.name:
+            return (f"it renames fleet {self.good.sound().name} to {loaded.fleet.name}, which would start everything "
+                    "again beside what runs; start another watch for it")
+        self.good = loaded
+        self.source.accept(revision)
+        return ""
+
+    def _cluster(self) -> tuple[str | None, str]:
+        """Return the cluster's digest, or why there is none; without a good fleet it is not asked."""
+        if self.good is None:
+            return None, ""
+        try:
+            with closing(live_source(self.invocation, self.where, self.good.sound().cluster)) as source:
+                seen = read(self.invocation, source)
+        except FleetctlError as error:
+            return None, error.message
+        return cluster_digest(seen), "" if seen.complete else _listed(seen.warnings)
+
+
+def _blocked(plan: Plan) -> str:
+    return _listed([f"{row.model}: {count_of(row.replicas, 'replica')} blocked: {row.code}: {row.message}"
+                    for row in plan.blocked])
+
+
+def _listed(texts: list[str]) -> str:
+    more = len(texts) - SHOWN
+    return "; ".join([*texts[:SHOWN], *([f"and {more} more"] if more > 0 else [])])

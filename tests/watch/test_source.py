@@ -1,0 +1,137 @@
+"""The sources of a watcher, on real git repositories and real files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fleetctl.errors import RevisionError
+from fleetctl.watch.source import Branch, Files
+
+FLEET = """\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  models:
+  - key: org/m
+    replicas: %s
+    workers:
+    - name: main
+      members: [{resources: {gpus: 1}, engine: {command: [serve]}}]
+"""
+
+
+class Upstream:
+    """A bare repository, and the clone in which people work."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.bare, self.work = tmp_path / "repo.git", tmp_path / "work"
+        self.environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1",
+                        "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a",
+                        "GIT_COMMITTER_EMAIL": "a@b"}
+        self.git("init", "--quiet", "--bare", "--initial-branch=main", str(self.bare), cwd=tmp_path)
+        self.git("clone", "--quiet", str(self.bare), str(self.work), cwd=tmp_path)
+        (self.work / "fleets").mkdir()
+
+    def git(self, *arguments: str, cwd: Path | None = None) -> str:
+        return subprocess.run(["git", *arguments], cwd=cwd or self.work, env=self.environ, check=True, text=True,
+                              capture_output=True).stdout.strip()
+
+    def push(self, text: str, *flags: str) -> str:
+        (self.work / "fleets/lab.yaml").write_text(text)
+        self.git("add", "-A")
+        self.git("commit", "--quiet", "-m", "change", *flags)
+        self.git("push", "--quiet", "--force", "origin", "HEAD:main")
+        return self.git("rev-parse", "HEAD")
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Upstream:
+    return Upstream(tmp_path)
+
+
+def branch(upstream: Upstream, folder: str = "clone", **settings: bool) -> Branch:
+    return Branch(str(upstream.bare), "main", ("fleets",), upstream.work.parent / folder, upstream.environ, **settings)
+
+
+def test_a_branch_gives_its_newest_commit_and_the_fleet_in_it(upstream: Upstream) -> None:
+    source = branch(upstream)
+    for replicas in (1, 2):
+        pushed = upstream.push(FLEET % replicas)
+        assert source.newest() == pushed
+        fleet = source.load(pushed).sound()
+        assert (fleet.name, fleet.models[0].replicas) == ("lab", replicas)
+    assert source.load(upstream.git("rev-parse", "HEAD~1")).sound().models[0].replicas == 1
+    assert not (source.folder / "fleets").exists(), "nothing is checked out"
+
+
+def test_the_default_branch_needs_no_name(upstream: Upstream, tmp_path: Path) -> None:
+    pushed = upstream.push(FLEET % 1)
+    source = Branch(str(upstream.bare), "HEAD", ("fleets",), tmp_path / "clone", upstream.environ)
+    assert source.newest() == pushed
+
+
+@pytest.mark.parametrize(("url", "ref"), [("repo.git", "no-such-branch"), ("no-such-repo.git", "main"),
+                                          ("ext::touch hacked", "main"), ("--upload-pack=touch hacked", "main")])
+def test_what_cannot_be_fetched_says_so_and_runs_nothing(
+    upstream: Upstream, tmp_path: Path, url: str, ref: str
+) -> None:
+    upstream.push(FLEET % 1)
+    url = str(tmp_path / url) if url.endswith(".git") else url
+    source = Branch(url, ref, ("fleets",), tmp_path / "clone", upstream.environ)
+    with pytest.raises(RevisionError, match="git fetch: "):
+        source.newest()
+    assert not list(tmp_path.rglob("hacked"))
+
+
+def test_a_rewound_branch_is_refused_also_by_the_next_watcher(upstream: Upstream) -> None:
+    source = branch(upstream)
+    upstream.push(FLEET % 1)
+    good = upstream.push(FLEET % 2)
+    assert source.newest() == good
+    source.accept(good)
+    upstream.git("reset", "--quiet", "--hard", "HEAD~1")
+    rewound = upstream.push(FLEET % 3)
+    for watcher in (source, branch(upstream)):
+        assert watcher.newest() == rewound
+        assert watcher.fault(rewound).startswith(f"it does not follow {good[:10]}")
+    assert branch(upstream, rewind=True).fault(rewound) == ""
+
+
+def test_only_signed_commits_are_used_where_that_is_asked_for(upstream: Upstream, tmp_path: Path) -> None:
+    source = branch(upstream, signed=True)
+    unsigned = upstream.push(FLEET % 1)
+    source.newest()
+    assert "signature" in source.fault(unsigned) or "signed" in source.fault(unsigned)
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    upstream.git("config", "--global", "gpg.format", "ssh")
+    upstream.git("config", "--global", "user.signingKey", str(key))
+    stranger = upstream.push(FLEET % 2, "-S")
+    source.newest()
+    assert source.fault(stranger), "the key is not among the allowed ones"
+    (tmp_path / "allowed").write_text(f"a@b {key.with_suffix('.pub').read_text()}")
+    upstream.git("config", "--global", "gpg.ssh.allowedSignersFile", str(tmp_path / "allowed"))
+    assert source.fault(stranger) == ""
+    assert source.fault(unsigned)
+
+
+def test_files_are_another_revision_when_any_of_them_changes(tmp_path: Path) -> None:
+    folder, base = tmp_path / "fleets", tmp_path / "base.yaml"
+    folder.mkdir()
+    (folder / "lab.yaml").write_text(f"extends: ../base.yaml\n{FLEET % 1}")
+    base.write_text("apiVersion: fleetctl/v1\nkind: Fleet\nspec: {}\n")
+    source = Files((str(folder),))
+    first = source.newest()
+    assert source.load(first).sound().models[0].replicas == 1
+    whole = source.newest()
+    assert source.newest() == whole
+    base.write_text("apiVersion: fleetctl/v1\nkind: Fleet\nspec: {policy: {maxNewGpus: 4}}\n")
+    other = source.newest()
+    assert other != whole, "a base counts, too"
+    (folder / "more.yaml").write_text("")
+    assert source.newest() != other

@@ -1,0 +1,170 @@
+"""The decisions of a watcher: a pure function, driven through random histories of a source, a cluster and applies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetctl.watch.step import (
+    RESYNC_S,
+    Apply,
+    ApplyEnded,
+    Do,
+    Happened,
+    Looked,
+    MakePlan,
+    PlanMade,
+    Rest,
+    State,
+    Tell,
+    step,
+)
+
+INTERVAL_S = 30.0
+FAULTS = {"a": "", "b": "", "bad": "it is broken", "worse": "it is not signed"}
+LOOKS = st.tuples(st.sampled_from([None, *FAULTS]), st.sampled_from([None, "one", "two"]))
+PLANS = st.builds(PlanMade, st.just(0.0), st.integers(0, 3), st.sampled_from(["", "no room"]),
+                  st.sampled_from(["", "maxNewGpus"]), st.none() | st.floats(1, 900))
+ENDS = st.builds(ApplyEnded, st.just(0.0), st.sampled_from(["fine", "partial", "locked", "error"]), st.just("ended"))
+
+
+def looked(at: float, revision: str | None = "a", cluster: str | None = "one") -> Looked:
+    return Looked(at, revision, "" if revision else "no route", FAULTS.get(revision or "", ""), cluster,
+                  "" if cluster else "no answer")
+
+
+@dataclass
+class Loop:
+    """What a shell does with the decisions, on a clock that only rests move."""
+
+    state: State
+    at: float = 0.0
+    log: list[tuple[float, Happened, list[Do]]] = field(default_factory=list)
+
+    def feed(self, happened: Happened) -> list[Do]:
+        self.state, todo = step(self.state, happened)
+        self.log.append((self.at, happened, todo))
+        if isinstance(todo[-1], Rest):
+            self.at += todo[-1].seconds
+        return todo
+
+
+@given(st.lists(LOOKS, max_size=30), st.data(), st.booleans())
+def test_through_any_history(looks: list[tuple[str | None, str | None]], data: st.DataObject,
+                             report_only: bool) -> None:
+    loop = Loop(State(INTERVAL_S, report_only))
+    sound: set[str] = set()
+    for revision, cluster in looks:
+        if revision and not FAULTS[revision]:
+            sound.add(revision)
+        todo = loop.feed(looked(loop.at, revision, cluster))
+        assert not isinstance(todo[-1], MakePlan) or (cluster is not None and todo[-1].revision in sound)
+        if isinstance(todo[-1], MakePlan):
+            made = data.draw(PLANS)
+            todo = loop.feed(PlanMade(loop.at, made.create, made.blocked, made.refused, made.again_s))
+            acts = made.create > 0 and not made.refused and not report_only
+            assert isinstance(todo[-1], Apply if acts else Rest)
+        if isinstance(todo[-1], Apply):
+            end = data.draw(ENDS)
+            todo = loop.feed(ApplyEnded(loop.at, end.outcome, end.message))
+        assert isinstance(todo[-1], Rest)
+        assert todo[-1].seconds >= INTERVAL_S
+        assert loop.state.good in {*sound, None}
+    for _, _, todo in loop.log:
+        assert all(isinstance(do, Tell) for do in todo[:-1])
+    _assert_news_is_new(loop)
+
+
+def _assert_news_is_new(loop: Loop) -> None:
+    last: dict[str, str] = {}
+    for _, _, todo in loop.log:
+        for do in todo:
+            if isinstance(do, Tell) and do.about not in ("applied", "good"):
+                assert last.get(do.about, "") != do.text, f"told twice: {do}"
+                last[do.about] = do.text
+
+
+def at_rest(loop: Loop, revision: str | None = "a", cluster: str | None = "one", create: int = 0, **plan: str) -> None:
+    """One look and, if it is asked for, a plan and an apply that is fine."""
+    todo = loop.feed(looked(loop.at, revision, cluster))
+    if isinstance(todo[-1], MakePlan):
+        todo = loop.feed(PlanMade(loop.at, create, **plan))
+    if isinstance(todo[-1], Apply):
+        loop.feed(ApplyEnded(loop.at, "fine", "ended"))
+
+
+def plans(loop: Loop) -> list[float]:
+    return [at for at, _, todo in loop.log if isinstance(todo[-1], MakePlan)]
+
+
+def test_nothing_new_is_planned_again_only_from_time_to_time() -> None:
+    loop = Loop(State(INTERVAL_S))
+    while loop.at < 3600:
+        at_rest(loop)
+    assert plans(loop) == [round_ * RESYNC_S for round_ in range(6)]
+
+
+def test_a_change_of_either_is_planned_at_the_next_look() -> None:
+    loop = Loop(State(INTERVAL_S))
+    for revision, cluster in [("a", "one"), ("a", "two"), ("b", "two"), ("b", "two")]:
+        at_rest(loop, revision, cluster)
+    assert plans(loop) == [0, 30, 60]
+
+
+def test_the_last_good_revision_stays_in_force() -> None:
+    loop = Loop(State(INTERVAL_S))
+    at_rest(loop, "a")
+    todo = loop.feed(looked(loop.at, "bad", "two"))
+    assert todo == [Tell("revision", "bad: it is broken"), MakePlan("a")]
+    assert (loop.state.seen, loop.state.good) == ("bad", "a")
+
+
+def test_what_keeps_failing_is_tried_ever_more_slowly() -> None:
+    loop = Loop(State(INTERVAL_S))
+    while loop.at < 3600:
+        if isinstance(loop.feed(looked(loop.at))[-1], MakePlan):
+            loop.feed(PlanMade(loop.at, 1))
+            loop.feed(ApplyEnded(loop.at, "partial", "0 of 1"))
+    tries = plans(loop)
+    rests = [later - earlier for earlier, later in pairwise(tries)]
+    assert rests == sorted(rests)
+    assert (rests[0], rests[-1]) == (60, 300)
+
+
+def test_a_cluster_that_is_away_is_asked_ever_more_slowly_and_at_once_when_it_is_back() -> None:
+    loop = Loop(State(INTERVAL_S))
+    rests = [loop.feed(looked(loop.at, "a", None))[-1] for _ in range(6)]
+    assert rests == [Rest(seconds) for seconds in (60, 120, 240, 300, 300, 300)]
+    assert loop.feed(looked(loop.at))[-1] == MakePlan("a")
+    assert loop.state.away == 0
+
+
+def test_a_held_lock_is_tried_again_at_the_next_look_and_told_once() -> None:
+    loop = Loop(State(INTERVAL_S))
+    told = []
+    for _ in range(3):
+        assert isinstance(loop.feed(looked(loop.at))[-1], MakePlan)
+        loop.feed(PlanMade(loop.at, 1))
+        told += loop.feed(ApplyEnded(loop.at, "locked", "held"))[:-1]
+    assert told == [Tell("locked", "held")]
+    assert plans(loop) == [0, 30, 60]
+
+
+def test_what_a_policy_refuses_is_told_once_per_revision() -> None:
+    loop, told = Loop(State(INTERVAL_S)), []
+    for revision, cluster in [("a", "one"), ("a", "two"), ("b", "two")]:
+        loop.feed(looked(loop.at, revision, cluster))
+        told += [do for do in loop.feed(PlanMade(loop.at, 9, refused="too much")) if isinstance(do, Tell)]
+    assert told == [Tell("policy", "a: too much"), Tell("policy", "b: too much")]
+
+
+def test_a_plan_may_say_when_it_is_worth_another() -> None:
+    loop = Loop(State(INTERVAL_S))
+    loop.feed(looked(0))
+    loop.feed(PlanMade(0, 0, "it cools", again_s=45))
+    while loop.at < 100:
+        at_rest(loop)
+    assert plans(loop) == [0, 60]
