@@ -1,0 +1,113 @@
+"""The loop on a real Ray and a real git repository: what is pushed runs, what dies comes back, nothing is doubled."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import eventually
+from conftest import World, member, model
+
+pytestmark = pytest.mark.ray
+
+
+class Pushed:
+    """The fleet file of a test in a bare repository."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.bare, self.work = world, world.tmp_path / "repo.git", world.tmp_path / "work"
+        self.git("init", "--quiet", "--bare", "--initial-branch=main", str(self.bare), folder=world.tmp_path)
+        self.git("clone", "--quiet", str(self.bare), str(self.work), folder=world.tmp_path)
+        world.file = self.work / "fleet.yaml"
+
+    def git(self, *arguments: str, folder: Path | None = None) -> str:
+        named = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        return subprocess.run(["git", *named, *arguments], cwd=folder or self.work, env=self.world.env, check=True,
+                              capture_output=True, text=True).stdout.strip()
+
+    def push(self, *models: dict[str, Any], text: str | None = None) -> str:
+        self.world.write(*models)
+        if text is not None:
+            self.world.file.write_text(text)
+        self.git("add", "-A")
+        self.git("commit", "--quiet", "-m", "change")
+        self.git("push", "--quiet", "--force", "origin", "HEAD:main")
+        return self.git("rev-parse", "HEAD")
+
+
+class Watch:
+    """`fleetctl watch` in a process of its own."""
+
+    def __init__(self, repository: Pushed, name: str) -> None:
+        self.out = repository.world.tmp_path / f"{name}.jsonl"
+        with self.out.open("w") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "fleetctl", "watch", "--repo", str(repository.bare), "--path", "fleet.yaml",
+                 "--interval", "1s", "--format", "jsonl", "--clone", str(repository.world.tmp_path / f"{name}.git")],
+                env=repository.world.env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE)
+
+    def told(self, about: str, text: str = "") -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.out.read_text().splitlines()]
+        return [line for line in lines if line["about"] == about and text in line["text"]]
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        _, told = self.process.communicate(timeout=30)
+        assert b"Traceback" not in told
+        return self.process.returncode
+
+
+@pytest.fixture
+def watches(world: World) -> Iterator[list[Watch]]:
+    begun: list[Watch] = []
+    yield begun
+    for one in begun:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+
+
+def test_what_is_pushed_runs_and_two_watches_double_nothing(world: World, watches: list[Watch]) -> None:
+    repository = Pushed(world)
+    small, large = (model("one", count, member("--plain", gpus=1)) for count in (1, 2))
+    repository.push(small)
+    watches += [Watch(repository, "first"), Watch(repository, "second")]
+    eventually(lambda: set(world.actors()) == {"ModelActor:one:0"}, "the first revision runs")
+
+    broken = repository.push(text="kind: [")
+    eventually(lambda: all(watch.told("revision", broken[:10]) for watch in watches), "each says what is broken")
+    assert set(world.actors()) == {"ModelActor:one:0"}
+    good = repository.push(large)
+    eventually(lambda: set(world.actors()) == {"ModelActor:one:0", "ModelActor:one:1"}, "the repaired one runs")
+    assert all(len(watch.told("revision", "not valid YAML")) == 1 for watch in watches), "it is told once"
+
+    world.cluster.kill(name="ModelActor:one:0", namespace=world.fleet)
+    eventually(lambda: set(world.actors()) == {"ModelActor:one:1", "ModelActor:one:2"}, "what died is replaced")
+    repository.git("reset", "--quiet", "--hard", "HEAD~2")
+    repository.push(model("one", 4, member("--plain", gpus=1)))
+    eventually(lambda: all(watch.told("revision", f"does not follow {good[:10]}") for watch in watches),
+               "a rewound branch is refused")
+    assert len(world.actors()) == 2
+
+    assert watches[0].end(signal.SIGTERM) == 143
+    assert watches[1].end(signal.SIGINT) == 130
+    assert set(world.actors()) == {"ModelActor:one:1", "ModelActor:one:2"}
+
+
+def test_a_watch_that_is_killed_in_the_middle_is_replaced_by_another(world: World, watches: list[Watch]) -> None:
+    repository = Pushed(world)
+    repository.push(model("one", 3, member(*world.loads, gpus=1)))
+    watches.append(Watch(repository, "first"))
+    eventually(world.actors, "the apply has begun")
+    watches[0].process.kill()
+    world.loaded.touch()
+    watches.append(Watch(repository, "second"))
+    eventually(lambda: sorted(world.actors()) == [f"ModelActor:one:{number}" for number in range(3)]
+               and {row["state"] for row in world.actors().values()} == {"ALIVE"}, "all run, each once")
+    assert watches[1].end(signal.SIGTERM) == 143
