@@ -124,6 +124,8 @@ def _labels_to_try(missing: Shortfall) -> list[tuple[str, str] | None]:
     label = missing.shape.same_label
     if label is None:
         return [None]
+    if missing.within is not None:
+        return [(label, missing.within)]
     values, counts = fitting_by_value(missing, label)
     most = [(label, values[int(counts.argmax())])] if counts.max(initial=0) else []
     return [*most, None, (label, "new")]

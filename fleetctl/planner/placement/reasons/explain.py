@@ -16,8 +16,10 @@ from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import GroupShape, ReplicaShape, Selector
+from fleetctl.planner.placement.ledger.domains import Domain
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.check import IN_WORDS
+from fleetctl.planner.placement.reasons.nearest_domain import nearest_domain, parts_text
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import MAX_EXAMPLES, Shortfall, hardest_member
 from fleetctl.planner.placement.reasons.words import node_kind, nodes, spread_text, with_claim
@@ -43,6 +45,7 @@ class _Part(NamedTuple):
     group: GroupShape
     copy: int
     touched: frozenset[int]
+    missing: Shortfall
 
 
 def explain(shape: ReplicaShape, placer: Placer, table: NodeTable | None = None) -> Explanation:
@@ -53,24 +56,56 @@ def explain(shape: ReplicaShape, placer: Placer, table: NodeTable | None = None)
     table = table or NodeTable(placer.ledger)
     if not table.alive.any():
         return _no_nodes(table, hardest_member(shape, shape.groups[0], table))
-    mark = placer.ledger.mark()
+    part = _without_place(shape, placer, table)
+    if part is not None:
+        found = _explain_group(part)
+        return _named(part, found) if part.touched else found
+    return _explain_together(shape, placer, table) if shape.as_one else _explain_jointly(shape)
+
+
+def _without_place(
+    shape: ReplicaShape, placer: Placer, table: NodeTable, domain: Domain | None = None
+) -> _Part | None:
+    """Place the parts of a replica one after another, and return the first that finds no place; None = all do.
+
+    `domain` = that of the whole replica. The ledger is left as it was.
+    """
+    mark, touched = placer.ledger.mark(), frozenset[int]()
     try:
-        touched: frozenset[int] = frozenset()
         for group in shape.groups:
             for copy in range(group.copies):
-                part = _Part(shape, group, copy, touched)
-                missing = hardest_member(shape, group, table, touched)
-                stands_on = (placer.place_gang(shape, list(group.seats(copy)), touched)
+                missing = hardest_member(shape, group, table, touched, domain.value if domain else None)
+                stands_on = (placer.place_gang(shape, list(group.seats(copy)), touched, domain)
                              if len(missing.fitting) >= missing.nodes_needed else None)
                 if stands_on is None:
-                    return _named(part, _explain_group(missing, part))
+                    return _Part(shape, group, copy, touched, missing)
                 touched |= frozenset(stands_on.values())
-        return _explain_jointly(shape)
+        return None
     finally:
         placer.ledger.undo(mark)
 
 
-def _explain_group(missing: Shortfall, part: _Part) -> Explanation:
+def _explain_together(shape: ReplicaShape, placer: Placer, table: NodeTable) -> Explanation:
+    """Every part of a replica finds a place, but not all of them inside one value of the label that binds them."""
+    label, domain = shape.same_label or "", nearest_domain(shape, placer, table)
+    part = _without_place(shape, placer, table, domain)
+    need = f"{parts_text(shape)} inside one value of {label}"
+    if domain is None:
+        found = Explanation("", f"{UNKNOWN_LABEL} {label}{meant(label, table.label_keys)}; it needs {need}", [],
+                            missing=hardest_member(shape, shape.groups[0], table))
+    elif part is None:
+        return _explain_jointly(shape)
+    else:
+        found = _named(part, _explain_group(part))
+        found = found._replace(message=f"no room for {need}; nearest is {domain.value}, where {found.message}")
+    short = found.reasons[0].short if found.reasons else ""
+    best, nodes_there = (domain.value, len(domain.nodes)) if domain else ("none", 0)
+    reason = Reason(code="SAME_LABEL_DOMAIN", node_count=nodes_there, need=need, best=best, short=short)
+    return found._replace(code=reason.code, reasons=[reason, *found.reasons])
+
+
+def _explain_group(part: _Part) -> Explanation:
+    missing = part.missing
     counted, reasons = missing.counted(), missing.reasons()
     alone = part.group.size == 1
     if alone and not reasons:
@@ -84,6 +119,8 @@ def _explain_group(missing: Shortfall, part: _Part) -> Explanation:
 
 def _member_message(missing: Shortfall, reasons: Sequence[Reason], counted: Counted, *, said_before: bool) -> str:
     first, where, spread = reasons[0], "", ""
+    if first.code == "NODE_SELECTOR_MISMATCH" and missing.within is not None:
+        return f"needs a node with {', '.join(f'{key}={value}' for key, value in missing.selector)}; there is none"
     if first.code == "NODE_SELECTOR_MISMATCH":
         return explain_mismatch(missing.selector, missing.table)
     if first.code == "INSUFFICIENT_GPU" and missing.claim.whole_cards > 1:
@@ -110,9 +147,7 @@ def _best(reason: Reason) -> str:
 
 
 def _named(part: _Part, found: Explanation) -> Explanation:
-    """Say which part of the replica it is about, where the parts before it did find a place."""
-    if part.group is part.shape.groups[0] and part.copy == 0:
-        return found
+    """Say which part of the replica it is about."""
     copies = f", copy {part.copy + 1} of {part.group.copies}," if part.group.copies > 1 else ""
     return found._replace(message=f"group {part.group.name}{copies} {found.message}")
 
@@ -185,7 +220,7 @@ def explain_gang(missing: Shortfall, counted: Counted) -> Message:
     kind = node_kind(missing.selector)
     need = nodes(needed, kind) + with_claim(missing.claim)
     if found >= needed:
-        if missing.shape.same_label is not None:
+        if missing.shape.same_label is not None and not missing.shape.as_one:
             return _explain_domain(missing, missing.shape.same_label, need)
         ranks = missing.group.size
         need = nodes(-(-ranks // missing.shape.ranks_per_node))
