@@ -17,15 +17,16 @@ from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import GroupShape, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.domains import Domain
-from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.placement.reasons.check import IN_WORDS
-from fleetctl.planner.placement.reasons.nearest_domain import nearest_domain, parts_text
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import MAX_EXAMPLES, Shortfall, hardest_member
-from fleetctl.planner.placement.reasons.words import node_kind, nodes, spread_text, with_claim
+from fleetctl.planner.placement.reasons.words import node_kind, nodes, parts_text, spread_text, with_claim
 
 NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "CORDONED", "NODE_DRAINING")
 """Codes that say more than a count of nodes when no node at all can take a member of a gang."""
+VALUES_TRIED = 64
+"""Values of the label of a whole replica that are looked at, those with most GPUs free."""
 
 
 class Explanation(NamedTuple):
@@ -39,12 +40,11 @@ class Explanation(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One gang of a replica: a copy of a group, after the nodes in `touched` took the parts before it."""
+    """One gang of a replica, a copy of a group, that finds no place for `missing`; `before` = members placed before."""
 
-    shape: ReplicaShape
     group: GroupShape
     copy: int
-    touched: frozenset[int]
+    before: int
     missing: Shortfall
 
 
@@ -59,7 +59,7 @@ def explain(shape: ReplicaShape, placer: Placer, table: NodeTable | None = None)
     part = _without_place(shape, placer, table)
     if part is not None:
         found = _explain_group(part)
-        return _named(part, found) if part.touched else found
+        return _named(part, found) if part.before else found
     return _explain_together(shape, placer, table) if shape.as_one else _explain_jointly(shape)
 
 
@@ -70,16 +70,17 @@ def _without_place(
 
     `domain` = that of the whole replica. The ledger is left as it was.
     """
-    mark, touched = placer.ledger.mark(), frozenset[int]()
+    mark, placed = placer.ledger.mark(), SeatNodes()
     try:
         for group in shape.groups:
             for copy in range(group.copies):
+                touched = frozenset(placed.values())
                 missing = hardest_member(shape, group, table, touched, domain.value if domain else None)
                 stands_on = (placer.place_gang(shape, list(group.seats(copy)), touched, domain)
                              if len(missing.fitting) >= missing.nodes_needed else None)
                 if stands_on is None:
-                    return _Part(shape, group, copy, touched, missing)
-                touched |= frozenset(stands_on.values())
+                    return _Part(group, copy, len(placed), missing)
+                placed |= stands_on
         return None
     finally:
         placer.ledger.undo(mark)
@@ -87,20 +88,21 @@ def _without_place(
 
 def _explain_together(shape: ReplicaShape, placer: Placer, table: NodeTable) -> Explanation:
     """Every part of a replica finds a place, but not all of them inside one value of the label that binds them."""
-    label, domain = shape.same_label or "", nearest_domain(shape, placer, table)
-    part = _without_place(shape, placer, table, domain)
+    label = shape.same_label or ""
     need = f"{parts_text(shape)} inside one value of {label}"
-    if domain is None:
-        found = Explanation("", f"{UNKNOWN_LABEL} {label}{meant(label, table.label_keys)}; it needs {need}", [],
-                            missing=hardest_member(shape, shape.groups[0], table))
-    elif part is None:
-        return _explain_jointly(shape)
-    else:
-        found = _named(part, _explain_group(part))
-        found = found._replace(message=f"no room for {need}; nearest is {domain.value}, where {found.message}")
+    domains = [domain for domain in placer.domains(label).with_room(0, 1) if table.alive[list(domain.nodes)].any()]
+    without = {domain: _without_place(shape, placer, table, domain) for domain in reversed(domains[-VALUES_TRIED:])}
+    best, count = "none", 0
+    found = Explanation("", f"{UNKNOWN_LABEL} {label}{meant(label, table.label_keys)}; it needs {need}", [],
+                        missing=hardest_member(shape, shape.groups[0], table))
+    if without:
+        nearest, part = max(without.items(), key=lambda one: shape.size if one[1] is None else one[1].before)
+        if part is None:
+            return _explain_jointly(shape)
+        best, count, found = nearest.value, len(nearest.nodes), _named(part, _explain_group(part))
+        found = found._replace(message=f"no room for {need}; nearest is {best}, where {found.message}")
     short = found.reasons[0].short if found.reasons else ""
-    best, nodes_there = (domain.value, len(domain.nodes)) if domain else ("none", 0)
-    reason = Reason(code="SAME_LABEL_DOMAIN", node_count=nodes_there, need=need, best=best, short=short)
+    reason = Reason(code="SAME_LABEL_DOMAIN", node_count=count, need=need, best=best, short=short)
     return found._replace(code=reason.code, reasons=[reason, *found.reasons])
 
 
@@ -109,9 +111,9 @@ def _explain_group(part: _Part) -> Explanation:
     counted, reasons = missing.counted(), missing.reasons()
     alone = part.group.size == 1
     if alone and not reasons:
-        return _explain_jointly(part.shape)
+        return _explain_jointly(part.missing.shape)
     if alone or (reasons and not len(missing.fitting) and reasons[0].code in NOT_FOR_GANGS):
-        message = _member_message(missing, reasons, counted, said_before=bool(part.touched))
+        message = _member_message(missing, reasons, counted, said_before=part.before > 0)
         return Explanation(reasons[0].code, message, reasons, counted, missing)
     code, message, reasons = explain_gang(missing, counted)
     return Explanation(code, message, reasons, counted, missing)
