@@ -56,11 +56,13 @@ def explain(shape: ReplicaShape, placer: Placer, table: NodeTable | None = None)
     table = table or NodeTable(placer.ledger)
     if not table.alive.any():
         return _no_nodes(table, hardest_member(shape, shape.groups[0], table))
-    part = _without_place(shape, placer, table)
-    if part is not None:
-        found = _explain_group(part)
-        return _named(part, found) if part.before else found
-    return _explain_together(shape, placer, table) if shape.as_one else _explain_jointly(shape)
+    part, nearest = _without_place(shape, placer, table), _nearest(shape, placer, table) if shape.as_one else None
+    if part is None:
+        return _explain_together(shape, nearest, table) if shape.as_one else _explain_jointly(shape)
+    found = _named(part, _explain_group(part)) if part.before else _explain_group(part)
+    if found.missing is None or nearest is None or nearest.part is None:
+        return found
+    return found._replace(missing=nearest.part.missing)  # what would help is sought where most of it fits already
 
 
 def _without_place(
@@ -86,20 +88,35 @@ def _without_place(
         placer.ledger.undo(mark)
 
 
-def _explain_together(shape: ReplicaShape, placer: Placer, table: NodeTable) -> Explanation:
+class _Nearest(NamedTuple):
+    """The value of the label of a whole replica in which most of its members find a place."""
+
+    domain: Domain
+    part: _Part | None
+    """The first that finds none there; None = each part for itself does."""
+
+
+def _nearest(shape: ReplicaShape, placer: Placer, table: NodeTable) -> _Nearest | None:
+    """Return where a replica misses least, of equal ones with most GPUs free; None where no node has the label."""
+    domains = [domain for domain in placer.domains(shape.same_label or "").with_room(0, 1)
+               if table.alive[list(domain.nodes)].any()]
+    tried = [_Nearest(domain, _without_place(shape, placer, table, domain))
+             for domain in domains[:-VALUES_TRIED - 1:-1]]
+    return max(tried, key=lambda one: shape.size if one.part is None else one.part.before, default=None)
+
+
+def _explain_together(shape: ReplicaShape, nearest: _Nearest | None, table: NodeTable) -> Explanation:
     """Every part of a replica finds a place, but not all of them inside one value of the label that binds them."""
     label = shape.same_label or ""
-    need = f"{parts_text(shape)} inside one value of {label}"
-    domains = [domain for domain in placer.domains(label).with_room(0, 1) if table.alive[list(domain.nodes)].any()]
-    without = {domain: _without_place(shape, placer, table, domain) for domain in reversed(domains[-VALUES_TRIED:])}
-    best, count = "none", 0
-    found = Explanation("", f"{UNKNOWN_LABEL} {label}{meant(label, table.label_keys)}; it needs {need}", [],
-                        missing=hardest_member(shape, shape.groups[0], table))
-    if without:
-        nearest, part = max(without.items(), key=lambda one: shape.size if one[1] is None else one[1].before)
-        if part is None:
-            return _explain_jointly(shape)
-        best, count, found = nearest.value, len(nearest.nodes), _named(part, _explain_group(part))
+    need, best, count = f"{parts_text(shape)} inside one value of {label}", "none", 0
+    if nearest is None:
+        found = Explanation("", f"{UNKNOWN_LABEL} {label}{meant(label, table.label_keys)}; it needs {need}", [],
+                            missing=hardest_member(shape, shape.groups[0], table))
+    elif nearest.part is None:
+        return _explain_jointly(shape)
+    else:
+        best, count = nearest.domain.value, len(nearest.domain.nodes)
+        found = _named(nearest.part, _explain_group(nearest.part))
         found = found._replace(message=f"no room for {need}; nearest is {best}, where {found.message}")
     short = found.reasons[0].short if found.reasons else ""
     reason = Reason(code="SAME_LABEL_DOMAIN", node_count=count, need=need, best=best, short=short)
