@@ -68,7 +68,7 @@ def _would_create(fleet: ResolvedFleet, model: ResolvedModel, inventory: Invento
     """Return how many of `more` replicas of one model are placed when nothing else is asked for."""
     counted = [replica for replica in live_replicas(inventory)
                if replica.model == model.key and replica.fleet == fleet.name and replica.level == "HOT"]
-    alone = replace(fleet, models=(replace(model, replicas=len(counted) + more),))
+    alone = replace(fleet, models=(replace(model, replicas=len(counted) + more, surge=0),))
     return len(plan_for(alone, inventory).actions)
 
 
