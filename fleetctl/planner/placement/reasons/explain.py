@@ -132,8 +132,7 @@ def _explain_group(part: _Part) -> Explanation:
     if alone or (reasons and not len(missing.fitting) and reasons[0].code in NOT_FOR_GANGS):
         message = _member_message(missing, reasons, counted, said_before=part.before > 0)
         return Explanation(reasons[0].code, message, reasons, counted, missing)
-    code, message, reasons = explain_gang(missing, counted)
-    return Explanation(code, message, reasons, counted, missing)
+    return _explain_gang(missing, counted)
 
 
 def _member_message(missing: Shortfall, reasons: Sequence[Reason], counted: Counted, *, said_before: bool) -> str:
@@ -229,28 +228,22 @@ def _some(values: Sequence[str]) -> str:
     return ", ".join(values[:MAX_VALUES]) + more
 
 
-Message = tuple[str, str, list[Reason]]
-"""Code, message, reasons."""
-
-
-def explain_gang(missing: Shortfall, counted: Counted) -> Message:
+def _explain_gang(missing: Shortfall, counted: Counted) -> Explanation:
     """Explain a gang by the kind of member that is hardest to place."""
     found, needed = len(missing.fitting), missing.nodes_needed
-    kind = node_kind(missing.selector)
-    need = nodes(needed, kind) + with_claim(missing.claim)
-    if found >= needed:
-        if missing.shape.same_label is not None and not missing.shape.as_one:
-            return _explain_domain(missing, missing.shape.same_label, need)
-        ranks = missing.group.size
-        need = nodes(-(-ranks // missing.shape.ranks_per_node))
-        message = f"needs {need} at once for {ranks} ranks, but its members want the same {nodes(found)}"
-    else:
+    code, best, lacking = "GANG_NEEDS_NODES", nodes(found), needed - found
+    need = nodes(needed, node_kind(missing.selector)) + with_claim(missing.claim)
+    if found < needed:
         message = f"needs {need}, {found} found{spread_text(counted, missing.count * missing.claim.gpus)}"
-    reason = Reason(
-        code="GANG_NEEDS_NODES", node_count=found, need=need, best=nodes(found),
-        short=nodes(max(0, needed - found)), examples=missing.examples(missing.fitting),
-    )
-    return reason.code, message, [reason, *missing.reasons()]
+    elif missing.shape.same_label is not None and not missing.shape.as_one:
+        message, best, most = _in_one_value(missing, missing.shape.same_label, need)
+        code, lacking = "SAME_LABEL_DOMAIN", needed - most
+    else:
+        need = nodes(-(-missing.group.size // missing.shape.ranks_per_node))
+        message = f"needs {need} at once for {missing.group.size} ranks, but its members want the same {best}"
+    reason = Reason(code=code, node_count=found, need=need, best=best, short=nodes(max(0, lacking)),
+                    examples=missing.examples(missing.fitting))
+    return Explanation(code, message, [reason, *missing.reasons()], counted, missing)
 
 
 def fitting_by_value(missing: Shortfall, label: str) -> tuple[tuple[str, ...], Ints]:
@@ -260,18 +253,12 @@ def fitting_by_value(missing: Shortfall, label: str) -> tuple[tuple[str, ...], I
     return column.values, np.bincount(codes[codes >= 0], minlength=len(column.values))
 
 
-def _explain_domain(missing: Shortfall, label: str, need: str) -> Message:
+def _in_one_value(missing: Shortfall, label: str, need: str) -> tuple[str, str, int]:
+    """Return a message, which value has most nodes, and how many that are."""
     values, counts = fitting_by_value(missing, label)
-    best, most = "none", 0
-    if values:
-        most = int(counts.max())
-        best = f"{most} in {max(value for value, fits in zip(values, counts, strict=True) if fits == most)}"
-        message = f"needs {need} inside one value of {label}; best is {best}, {len(missing.fitting)} over all"
-    else:
+    if not values:
         near = meant(label, missing.table.label_keys)
-        message = f"needs {need} inside one value of {label}, and no node has that label{near}"
-    reason = Reason(
-        code="SAME_LABEL_DOMAIN", node_count=len(missing.fitting), need=need, best=best,
-        short=nodes(max(0, missing.nodes_needed - most)), examples=missing.examples(missing.fitting),
-    )
-    return reason.code, message, [reason, *missing.reasons()]
+        return f"needs {need} inside one value of {label}, and no node has that label{near}", "none", 0
+    most = int(counts.max())
+    best = f"{most} in {max(value for value, fits in zip(values, counts, strict=True) if fits == most)}"
+    return f"needs {need} inside one value of {label}; best is {best}, {len(missing.fitting)} over all", best, most
