@@ -117,7 +117,8 @@ class Placer:
         if not all(self._may_fit(shape, group) for group in shape.groups):
             return None
         gangs = [list(group.seats(copy)) for group in shape.groups for copy in range(group.copies)]
-        fewest_nodes_first = sorted(gangs, key=lambda seats: min(len(self.candidates(_kind(seat))) for seat in seats))
+        fewest_nodes_first = sorted(gangs, key=lambda seats: (
+            min(len(self.candidates(_kind(seat))) for seat in seats), -len(seats)))
         orders = (fewest_nodes_first, gangs) if fewest_nodes_first != gangs else (gangs,)
         for domain in self._domains_for(shape, gangs, self._crowding_first(shape)) if shape.as_one else (None,):
             for order in orders:
