@@ -92,10 +92,27 @@ class Spread(Authored):
     )
 
 
+class SameLabel(Authored):
+    """What stays inside one value of a node label: each gang, or all groups and copies of a replica together."""
+
+    label: LabelKey = Field(description="the node label; a node without it has no value")
+    scope: Literal["gang", "replica"] = Field(
+        "gang", description="gang = each gang for itself; replica = every member of a replica, Standalones too"
+    )
+
+
+def _in_one_form(same_label: str | SameLabel | None) -> str | SameLabel | None:
+    """Return the text for a mapping that says no more, so that both have one spec hash."""
+    return same_label.label if isinstance(same_label, SameLabel) and same_label.scope == "gang" else same_label
+
+
 class Placement(Authored):
     """Where the members of one replica may run relative to each other."""
 
-    same_label: LabelKey | None = Field(None, description="a gang stays inside one value of this node label")
+    same_label: Annotated[
+        Annotated[Annotated[LabelKey, TEXT] | Annotated[SameLabel, MAPPING], TEXT_OR_MAPPING] | None,
+        AfterValidator(_in_one_form)
+    ] = Field(None, description="a gang stays inside one value of this node label; a mapping can say a whole replica")
     ranks_per_node: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(
         1, description="the most ranks of one gang on a node"
     )

@@ -58,12 +58,16 @@ def _serving(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
 def _placement(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
     placement = model.child("placement")
     gangs = [group for group in groups if is_gang(group)]
+    bound = placement.child("sameLabel")
+    several = sum(whole(group.get("copies")) for group in groups) > 1
+    as_one = several and bound.text("scope") == "replica"
     if groups and not gangs:
-        for key in ("sameLabel", "ranksPerNode"):
+        for key in ("ranksPerNode",) if as_one else ("sameLabel", "ranksPerNode"):
             if placement.get(key) is not None:
+                allowed = "scope: replica beside the label, for all groups together"
                 yield placement.problem("FL061", f"{key} is for gangs, and no group of this model is a gang", key=key,
-                                        on_key=True)
-    if placement.text("sameLabel") == NODE_ID_LABEL:
+                                        on_key=True, allowed=allowed if several and key == "sameLabel" else None)
+    if (placement.text("sameLabel") or bound.text("label")) == NODE_ID_LABEL:
         yield from _one_node(placement, gangs)
 
 

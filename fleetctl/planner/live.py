@@ -46,12 +46,12 @@ class ModelState:
 
     def to_create(self, model: ResolvedModel) -> int:
         """Return how many replicas are missing; where it is not known what one runs, it counts as current."""
-        outdated = self.outdated(model)
+        outdated = self.outdated(model) if model.surge else 0  # without surge all that is live counts
         return to_create(model.replicas, len(self.live) - outdated, outdated, model.surge)
 
     def most(self, model: ResolvedModel) -> int:
         """Return how many may be live at a time: the target, and during an update `model.surge` more."""
-        return model.replicas + min(model.surge, self.outdated(model))
+        return model.replicas + (min(model.surge, self.outdated(model)) if model.surge else 0)
 
     @property
     def highest_id(self) -> int:

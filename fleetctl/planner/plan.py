@@ -121,22 +121,22 @@ def _blocked(
     inquiry: Callable[[], Inquiry],
 ) -> list[Blocked]:
     placed = found.packing.placed
-    created, totals = _count_by_place(placed), quotas.after(placed)
+    created, totals = Counter(one.demand.place for one in placed), cache(lambda: quotas.after(placed))
     result: list[Blocked] = []
     for demand in demands:
         key = demand.shape.key
-        short = demand.missing - created.get(demand.place, 0)
+        short = demand.missing - created[demand.place]
         if short <= 0:
             continue
         if claimed_by := sorted(state.models[key].claimed_by):
             result.append(_claimed(key, short, claimed_by))
         elif demand.place in found.no_room:
-            blocked, left = inquiry().blocked(demand.shape, short, demand.priority), totals.leave(demand)
+            blocked, left = inquiry().blocked(demand.shape, short, demand.priority), totals().leave(demand)
             said = f"{blocked.message}; a quota leaves {left} of these {short}" if left < short else blocked.message
             result.append(needs_room(blocked.model_copy(update={"message": said}), models[demand.place],
-                                     state.models[key], created.get(demand.place, 0)))
+                                     state.models[key], created[demand.place]))
         else:
-            result.append(Blocked(model=key, replicas=short, code="QUOTA", message=totals.why(demand)))
+            result.append(Blocked(model=key, replicas=short, code="QUOTA", message=totals().why(demand)))
     return result
 
 
@@ -146,13 +146,6 @@ def _claimed(key: str, replicas: int, fleets: Sequence[str]) -> Blocked:
     return Blocked(model=key, replicas=replicas, code="CLAIMED_BY_FLEET", message=(
         f"this key is live under {noun} {names}; remove it there, or take it over with --adopt-from {fleets[0]}"
     ))
-
-
-def _count_by_place(placed: Sequence[Placed]) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    for one in placed:
-        counts[one.demand.place] = counts.get(one.demand.place, 0) + 1
-    return counts
 
 
 def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -216,10 +209,10 @@ def _summary(
 
 
 def _rows(decided: _Decided, options: PlanOptions) -> list[ModelRow]:
-    created = _count_by_place(decided.placed)
+    created = Counter(one.demand.place for one in decided.placed)
     blocked = {one.model: one for one in decided.blocked}
     return [
-        model_row(model, decided.state.models[model.key], create=created.get(place, 0),
+        model_row(model, decided.state.models[model.key], create=created[place],
                   blocked=blocked.get(model.key), left_out=options.left_out(model.key, model.labels))
         for place, model in enumerate(decided.fleet.models)
     ]

@@ -10,14 +10,14 @@ from fleetctl.review.meaning import ABSENT, Steps
 
 _BYTES, _SHARES = frozenset({"vram", "memory", "gpuMemory"}), frozenset({"gpus", "cpus", "maxNewGpus"})
 _SECONDS = frozenset({"startupTimeout", "schedulingTimeout", "backoff", "period", "timeout"})
-SPREAD = ("placement", "spread")
-"""The one mapping that may be written in place of a text."""
+WITH_TWO_FORMS = frozenset({("placement", "spread"), ("placement", "sameLabel")})
+"""Where a mapping may be written in place of a text."""
 
 
 def format_value(value: object, steps: Steps) -> Any:  # noqa: ANN401  any YAML value
     """Return `value`, which `steps` lead to, as a file would have it; None where no single value would say it."""
     key = steps[-1]
-    if value is ABSENT or (isinstance(value, dict) and steps != SPREAD):
+    if value is ABSENT or (isinstance(value, dict) and steps not in WITH_TWO_FORMS):
         return None
     if key in _BYTES and isinstance(value, int):
         return format_bytes(value)

@@ -20,7 +20,7 @@ TITLES = {
     "Policy": "spec.policy", "NodePolicy": "spec.nodes[]", "Quota": "spec.policy.quotas[]",
     "Reserve": "spec.nodes[].reserve", "Shape": "spec.shapes.NAME", "Model": "spec.models[]",
     "ShapeUse": "spec.models[].shape", "Serving": "serving",
-    "Placement": "placement", "Spread": "spread", "Restart": "restart", "Update": "update",
+    "Placement": "placement", "SameLabel": "sameLabel", "Spread": "spread", "Restart": "restart", "Update": "update",
     "WorkerGroup": "workers[]",
     "Member": "members[]", "Resources": "resources", "Engine": "engine", "FromNode": "A value of engine.env",
     "Probe": "readiness, liveness", "HttpProbe": "http", "TcpProbe": "tcp", "ExecProbe": "exec", "Metadata": "metadata",
@@ -53,7 +53,7 @@ KINDS = {
     "Shape": "[shapes](#specshapesname)", "ShapeUse": "[a change of one](#specmodelsshape)",
     "Quota": "[quotas](#specpolicyquotas)",  "WorkerGroup": "[groups](#workers)",
     "Member": "[members](#members)", "Probe": "[a probe](#readiness-liveness)", "FromNode": "`{fromNode: NAME}`",
-    "Reserve": "[reserve](#specnodesreserve)", "FleetSpec": "[spec](#spec)",
+    "SameLabel": "[sameLabel](#samelabel)", "Reserve": "[reserve](#specnodesreserve)", "FleetSpec": "[spec](#spec)",
 }
 
 PARTS: dict[str, Callable[[], str]] = {"fields": fields, "injected": injected, "codes": codes}

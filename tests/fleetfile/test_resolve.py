@@ -136,6 +136,13 @@ def test_the_spec_hash_of_a_release_stays(tmp_path: Path) -> None:
     assert hash_of(tmp_path, fleet(model(workers=GANG, placement="{sameLabel: rack}"))) == "af7cf7aa1156f0c0"
 
 
+def test_a_same_label_that_says_no_more_than_its_label_is_the_label(tmp_path: Path) -> None:
+    text, *mappings = (hash_of(tmp_path, fleet(model(workers=GANG, placement=f"{{sameLabel: {same_label}}}")))
+                       for same_label in ("rack", "{label: rack}", "{label: rack, scope: gang}",
+                                          "{label: rack, scope: replica}"))
+    assert mappings[:2] == [text, text] != mappings[1:]
+
+
 def test_the_spec_document_has_every_default_as_integers_and_seconds(tmp_path: Path) -> None:
     document = spec_document(loaded(tmp_path, fleet(model(workers=GANG, placement="{sameLabel: rack}"))).models[0])
     leader, worker = document["workers"][0]["members"]

@@ -55,6 +55,7 @@ def _model(draw: st.DrawFn, key: str) -> dict[str, Any]:
         "schedulingTimeout": st.sampled_from(["1m", "1.5s"]),
         "restart": st.sampled_from([{}, {"max": 0}, {"backoff": "100ms"}, {"max": 5, "backoff": "10s"}]),
         "placement": st.sampled_from([{}, {"ranksPerNode": 3}, {"sameLabel": "pool", "ranksPerNode": 4},
+                                      {"sameLabel": {"label": "pool", "scope": "replica"}},
                                       {"spread": "ray.io/node-id"}])}))
     groups = [{"name": f"g{number}", **draw(st.sampled_from([{}, {"copies": 1}, {"copies": 2}])),
                "members": draw(_members())} for number in range(draw(st.integers(1, 2)))]

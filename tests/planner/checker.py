@@ -10,6 +10,7 @@ from collections import Counter
 from simulated import LIVE, WHOLE, SimNode, live_replicas, selects, simulate
 
 from fleetctl.documents.canonical import canonical_json, sha256_hex
+from fleetctl.documents.fleet import SameLabel
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.label_selector import parse_label_selector
 from fleetctl.documents.plan import Action, Plan
@@ -177,11 +178,17 @@ def _check_geometry(action: Action, model: ResolvedModel, nodes: dict[str, SimNo
         if len(stands) == 1:
             continue
         assert max(stands.count(node) for node in stands) <= model.placement.ranks_per_node
-        label = model.placement.same_label
-        if label is not None:
-            values = {nodes[node].node.labels.get(label) for node in stands}
-            assert len(values) == 1
-            assert None not in values
+        if isinstance(model.placement.same_label, str):
+            _check_one_value(stands, model.placement.same_label, nodes)
+    whole = model.placement.same_label
+    if isinstance(whole, SameLabel) and len(action.members) > 1:
+        _check_one_value([member.node_id for member in action.members], whole.label, nodes)
+
+
+def _check_one_value(stands: list[str], label: str, nodes: dict[str, SimNode]) -> None:
+    values = {nodes[node].node.labels.get(label) for node in stands}
+    assert len(values) == 1
+    assert None not in values
 
 
 def _check_slots(

@@ -97,6 +97,13 @@ def test_a_gang_is_bounded_by_its_domains() -> None:
     assert bound_of(models, nodes) == (3, "slots per model")
 
 
+def test_a_replica_in_one_place_is_bounded_by_its_domains() -> None:
+    nodes = [{"gpus": 8, "labels": {"zone": zone}} for zone in "xyyz"]
+    pair = {"replicas": 9, "gpus": 8, "copies": 2}
+    assert bound_of([pair], nodes)[0] == 2
+    assert bound_of([{**pair, "sameLabel": {"label": "zone", "scope": "replica"}}], nodes) == (1, "slots per model")
+
+
 def test_members_of_one_gang_need_nodes_of_their_own() -> None:
     gang = {"gpus": 1, "workers": 3}
     assert bound_of([{"replicas": 1, "gang": gang}], [{"gpus": 8}] * 3)[0] == 0

@@ -53,6 +53,18 @@ def test_gangs_bound_to_a_label_stay_inside_one_value() -> None:
     assert sorted(nodes_of(one, problem) for one in placed) == [["a1", "a2"]] * 2 + [["b1", "b2"]] * 2
 
 
+def test_gangs_of_two_values_never_make_a_replica_that_stays_inside_one() -> None:
+    """A layout from which no whole replica can be made in rack a: what is there belongs to none in rack b."""
+    nodes = [{"name": name, "gpus": 2, "labels": {"rack": name}} for name in ("a", "b")]
+    groups = [{"name": name, "members": [{"role": "Standalone", "resources": {"gpus": gpus}}]}
+              for name, gpus in (("prefill", 1), ("decode", 0.5))]
+    problem = problem_of(nodes, [{"key": "m", "replicas": 2, "workers": groups,
+                                  "sameLabel": {"label": "rack", "scope": "replica"}}])
+    decode, prefill = Piece(0, 0, 0), Piece(0, 1, 1)
+    placed = realize(problem, Layout((2,), {0: (prefill,), 1: (prefill, decode)}), Placer(problem.ledger))
+    assert [nodes_of(one, problem) for one in placed] == [["b", "b"]]
+
+
 def test_every_model_of_a_class_gets_a_first_replica_before_others_get_more() -> None:
     problem = problem_of([{"name": "a", "gpus": 3}],
                          [{"key": key, "replicas": 3, "gpus": 1} for key in ("x", "y")])

@@ -45,6 +45,8 @@ def crowded(draw: st.DrawFn) -> World:
         {"gang": {"gpus": 3, "workers": 1}}, {"gang": {"gpus": 4, "workers": 2}},
         {"gang": {"gpus": 2, "workers": 3}, "ranksPerNode": 2},
         {"gang": {"gpus": 4, "workers": 1}, "sameLabel": "fabric"}, {"gpus": 2, "copies": 3},
+        {"gpus": 3, "copies": 2, "sameLabel": {"label": "fabric", "scope": "replica"}},
+        {"gang": {"gpus": 2, "workers": 1}, "copies": 2, "sameLabel": {"label": "fabric", "scope": "replica"}},
     ]))
     models = [{"key": "waits", "replicas": draw(st.integers(1, 3)), "priority": 3, **waiting}]
     models += [{"key": key, "replicas": draw(st.integers(0, 4)), "priority": priority,
@@ -66,7 +68,7 @@ def _would_create(fleet: ResolvedFleet, model: ResolvedModel, inventory: Invento
     """Return how many of `more` replicas of one model are placed when nothing else is asked for."""
     counted = [replica for replica in live_replicas(inventory)
                if replica.model == model.key and replica.fleet == fleet.name and replica.level == "HOT"]
-    alone = replace(fleet, models=(replace(model, replicas=len(counted) + more),))
+    alone = replace(fleet, models=(replace(model, replicas=len(counted) + more, surge=0),))
     return len(plan_for(alone, inventory).actions)
 
 

@@ -32,6 +32,16 @@ def test_a_dead_end_of_the_greedy_pass_is_searched() -> None:
     assert [placer.ledger.nodes[assigned.node].name for assigned in assignments] == ["a", "c", "b"]
 
 
+def test_of_the_parts_of_a_replica_the_one_with_most_ranks_goes_first() -> None:
+    """Prefills first would fill a node each pair, and the last of three decodes find one node for its two ranks."""
+    placer = placer_over([{"name": name, "gpus": 2, "labels": {"rack": "r"}} for name in "abcdef"])
+    prefill = {"name": "prefill", "copies": 2, "members": [{"role": "Standalone", "resources": {"gpus": 1}}]}
+    decode = {"name": "decode", "members": [{"role": role, "resources": {"gpus": 1}} for role in ("Leader", "Worker")]}
+    shape = replica_shape(short_model({"key": "m", "replicas": 3, "workers": [prefill, decode],
+                                       "sameLabel": {"label": "rack", "scope": "replica"}}))
+    assert all(placer.place(shape) for _ in range(3))
+
+
 def test_a_replica_that_does_not_fit_leaves_the_ledger_as_it_was() -> None:
     placer = placer_over([{"name": name, "gpus": 1, "labels": {"n": name}} for name in "abc"])
     before = [placer.ledger.offer(node) for node in range(3)]

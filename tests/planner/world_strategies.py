@@ -12,6 +12,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 
 KEYS = ("m0", "org/m1", "m2:x", "m3", "m4")
 SELECTORS: tuple[dict[str, str], ...] = ({}, {}, {}, {"pool": "x"}, {"pool": "!x"}, {"pool": "in(x, y)"}, {"zone": "z"})
+ONE_POOL = {"label": "pool", "scope": "replica"}
 States = st.sampled_from(["ALIVE"] * 6 + ["DRAINING", "DEAD"])
 
 
@@ -101,10 +102,12 @@ def _model(draw: st.DrawFn, key: str) -> dict[str, Any]:
         model["gang"] = {**draw(_member()), "workers": draw(st.integers(1, 2))}
         model["ranksPerNode"] = draw(st.integers(1, 2))
         if draw(st.booleans()):
-            model["sameLabel"] = "pool"
+            model["sameLabel"] = draw(st.sampled_from(["pool", ONE_POOL]))
     elif shape == 1:
         model["workers"] = [{"name": f"g{number}", "copies": draw(st.integers(1, 2)),
                              "members": [_in_full(draw(_member()))]} for number in range(draw(st.integers(1, 2)))]
+        if draw(st.booleans()):
+            model["sameLabel"] = ONE_POOL
     else:
         model.update(draw(_member()))
     spread = draw(st.sampled_from([None] * 5 + ["pool", "ray.io/node-id", "zone"]))

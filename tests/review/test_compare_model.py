@@ -58,6 +58,10 @@ CHANGES = {
         [("update.mode", "changed", "additive", "keep", "surge"), ("update.surge", "changed", "additive", 1, 2)]),
     "no update beside what runs": (fleet(model(update={"mode": "surge"})), fleet(model()),
                                    [("update.mode", "changed", "none", "surge", "keep")]),
+    "the scope of a label": (
+        fleet(model(placement={"sameLabel": "rack"})),
+        fleet(model(placement={"sameLabel": {"label": "rack", "scope": "replica"}})),
+        [("placement.sameLabel", "changed", "drift", "rack", {"label": "rack", "scope": "replica"})]),
     "placement": (fleet(model()), fleet(model(placement={"spread": "zone"})),
                   [("placement.spread", "added", "drift", None, "zone")]),
     "ranks on a node": (of(LEADER, WORKER), of(LEADER, WORKER, placement={"ranksPerNode": 2}),

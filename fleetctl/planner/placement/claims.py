@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from fleetctl.documents.fleet import Member, Placement, WorkerGroup
+from fleetctl.documents.fleet import Member, Placement, SameLabel, WorkerGroup
 from fleetctl.documents.quantity import SHARE
 from fleetctl.fleetfile.resolved import ResolvedModel
 
@@ -121,6 +121,8 @@ class ReplicaShape:
     same_label: str | None = None
     ranks_per_node: int = 1
     spread: Spread | None = None
+    as_one: bool = False
+    """All members are in one value of `same_label`, not each gang in one of its own."""
 
     @cached_property
     def seats(self) -> tuple[Seat, ...]:
@@ -151,10 +153,11 @@ class ReplicaShape:
 def replica_shape(model: ResolvedModel) -> ReplicaShape:
     """Return the shape of one replica of `model`."""
     placement = model.placement
-    return ReplicaShape(
-        model.key, tuple(_group_shape(group) for group in model.workers),
-        placement.same_label, placement.ranks_per_node, _spread(placement),
-    )
+    groups, bound = tuple(_group_shape(group) for group in model.workers), placement.same_label
+    label, as_one = (bound.label, bound.scope == "replica") if isinstance(bound, SameLabel) else (bound, False)
+    # a replica of one gang is in one value as its gang is
+    as_one = as_one and sum(group.copies for group in groups) > 1
+    return ReplicaShape(model.key, groups, label, placement.ranks_per_node, _spread(placement), as_one)
 
 
 def _spread(placement: Placement) -> Spread | None:

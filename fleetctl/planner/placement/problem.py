@@ -27,7 +27,8 @@ class Gang:
     parts: tuple[tuple[int, int], ...]
     copies: int
     domain_label: str | None
-    """All members of one gang are in one value of this label; None = anywhere. Always None for a gang of one."""
+    """All members of one gang are in one value of this label; None = anywhere. For a gang of one that is None, unless
+    its whole replica is in one value."""
     per_node: int
     """Members of one gang that may share a node; no limit that matters for a gang of one."""
 
@@ -74,6 +75,11 @@ class DemandClass:
     def unserved(self) -> int:
         """Models among them without any live replica."""
         return sum(demand.live == 0 and demand.missing > 0 for demand in self.demands)
+
+    @property
+    def as_one(self) -> bool:
+        """Whether all gangs of a replica are in the same value of the label that binds them."""
+        return self.shape.as_one
 
     def members(self) -> dict[int, int]:
         """Return how many members of each kind one replica has."""
@@ -164,6 +170,7 @@ class _Alike(NamedTuple):
     gangs: tuple[Gang, ...]
     capped_key: str | None
     """The model, where a cap or the limit of its spread makes it differ."""
+    as_one: bool
 
 
 class _Equal(NamedTuple):
@@ -185,7 +192,8 @@ def _demand_classes(
     for demand in wanted:
         told_apart = capped[demand.shape.wants_cards] or demand.shape.most_per_value is not None
         key = demand.shape.key if told_apart else None
-        together.setdefault(_Alike(-demand.priority, _gangs(demand.shape, number_of), key), []).append(demand)
+        alike = _Alike(-demand.priority, _gangs(demand.shape, number_of), key, demand.shape.as_one)
+        together.setdefault(alike, []).append(demand)
     return tuple(
         DemandClass(tuple(sorted(group, key=lambda one: (one.place, one.shape.key))), group[0].priority,
                     alike.gangs, group[0].shape.gpu_units, alike.capped_key is not None,
@@ -210,7 +218,7 @@ def _spread_limit(shape: ReplicaShape, ledger: Ledger) -> SpreadLimit | None:
 
 
 def _class_order(alike: _Alike) -> tuple[object, ...]:
-    return alike.minus_priority, tuple(_gang_order(gang) for gang in alike.gangs), alike.capped_key or ""
+    return alike.minus_priority, tuple(_gang_order(gang) for gang in alike.gangs), alike.capped_key or "", alike.as_one
 
 
 def _gang_order(gang: Gang) -> tuple[object, ...]:
@@ -225,8 +233,8 @@ def _in_class_order(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> list[
     gangs = []
     for group in shape.groups:
         parts = tuple(sorted((number_of[kind], count) for kind, count in group.classes().items()))
-        label, per_node = (None, 1) if group.size == 1 else (shape.same_label, shape.ranks_per_node)
-        gangs.append((Gang(parts, group.copies, label, per_node), group))
+        label = shape.same_label if group.size > 1 or shape.as_one else None
+        gangs.append((Gang(parts, group.copies, label, 1 if group.size == 1 else shape.ranks_per_node), group))
     return sorted(gangs, key=lambda pair: _gang_order(pair[0]))
 
 

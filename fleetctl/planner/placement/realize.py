@@ -52,7 +52,8 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
         if not singles[number]:
             gangs = [[gangs for members in stand_of.get((number, place), {}).values()
                       for gangs in _split(demand, gang, members, problem)] for place, gang in enumerate(demand.gangs)]
-            placed += _place_whole(problem, demand, gangs, demands_of[number], placer)
+            together = _in_one_domain(demand, gangs, problem) if demand.as_one else gangs
+            placed += _place_whole(problem, demand, together, demands_of[number], placer)
     for piece, node in _in_turn(layout, singles):
         model = next(demands_of[piece.demand], None)
         if model is None:
@@ -113,6 +114,24 @@ def _index(layout: Layout, singles: Sequence[bool]) -> dict[tuple[int, int], dic
             if not singles[piece.demand]:
                 index[piece.demand, piece.gang][piece.replica][node, piece.kind] += 1
     return {key: dict(sorted(by_replica.items())) for key, by_replica in index.items()}
+
+
+def _in_one_domain(
+    demand: DemandClass, gangs: Sequence[Sequence[GangNodes]], problem: Problem
+) -> list[list[GangNodes]]:
+    """Return gangs in an order in which those of a replica are in one domain; what makes no whole one is left out."""
+    by_domain: dict[str, list[list[GangNodes]]] = {}
+    for place, dealt in enumerate(gangs):
+        for members in dealt:
+            node = next(iter(members.values()))[0]
+            value = problem.ledger.nodes[node].labels[demand.shape.same_label or ""]
+            by_domain.setdefault(value, [[] for _ in gangs])[place].append(members)
+    together: list[list[GangNodes]] = [[] for _ in gangs]
+    for here in by_domain.values():
+        whole = min(len(dealt) // gang.copies for dealt, gang in zip(here, demand.gangs, strict=True))
+        for place, group in enumerate(demand.gangs):
+            together[place] += here[place][:whole * group.copies]
+    return together
 
 
 def _place_whole(

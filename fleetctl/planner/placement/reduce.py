@@ -180,4 +180,4 @@ def _reduced_shape(shape: ReplicaShape, kinds: Mapping[Kind, Kind]) -> ReplicaSh
             MemberShape(member.role, member.count, *kinds[member.claim, member.selector]) for member in group.members))
         for group in shape.groups
     )
-    return ReplicaShape(shape.key, groups, shape.same_label, shape.ranks_per_node, shape.spread)
+    return replace(shape, groups=groups)

@@ -81,7 +81,7 @@ def _with_one_more(nodes: Nodes, ask: Ask) -> Iterator[Nodes]:
     free = {place for place, node in enumerate(nodes)
             if slots_left(node, ask.keys[0], wants_cards=ask.wants_cards) != 0 and _has_room(node, ask)}
     seen = set()
-    for after, stands in _seated(nodes, seats, free, ()):
+    for after, stands in _seated(nodes, seats, free, (), ask.as_one):
         state = tuple(_state_of(node) for node in after), frozenset(stands)
         if state not in seen:
             seen.add(state)
@@ -103,7 +103,7 @@ def _has_room(node: SimNode, ask: Ask) -> bool:
 
 
 def _seated(
-    nodes: Nodes, seats: list[tuple[Gang, int, Want]], free: set[int], stands: tuple[int, ...]
+    nodes: Nodes, seats: list[tuple[Gang, int, Want]], free: set[int], stands: tuple[int, ...], as_one: str
 ) -> Iterator[tuple[Nodes, tuple[int, ...]]]:
     if len(stands) == len(seats):
         yield nodes, stands
@@ -114,6 +114,8 @@ def _seated(
     for place in free:
         if not _may_join(nodes, gang, mates, place) or not allowed(want, nodes[place]):
             continue
+        if as_one and not _in_one_value(nodes, as_one, [*stands, place]):
+            continue
         node = nodes[place]
         alike = _state_of(node), tuple(sorted(node.node.labels.items()))
         if len(seats) == 1 and alike in tried:
@@ -121,14 +123,20 @@ def _seated(
         tried.add(alike)
         copied = _copy(node)
         if _take(copied, want) is not None:
-            yield from _seated((*nodes[:place], copied, *nodes[place + 1:]), seats, free, (*stands, place))
+            yield from _seated((*nodes[:place], copied, *nodes[place + 1:]), seats, free, (*stands, place),
+                               as_one)
 
 
 def _may_join(nodes: Nodes, gang: Gang, mates: list[int], place: int) -> bool:
     if gang.size == 1:
         return True
-    domains = {nodes[mate].node.labels.get(gang.label) for mate in [*mates, place]} if gang.label else {""}
-    return Counter(mates)[place] < gang.per_node and len(domains) == 1 and None not in domains
+    together = not gang.label or _in_one_value(nodes, gang.label, [*mates, place])
+    return Counter(mates)[place] < gang.per_node and together
+
+
+def _in_one_value(nodes: Nodes, label: str, places: list[int]) -> bool:
+    values = {nodes[place].node.labels.get(label) for place in places}
+    return len(values) == 1 and None not in values
 
 
 def _with_slot(node: SimNode, key: str) -> SimNode:

@@ -99,6 +99,33 @@ def _domains(random: Random, count: int) -> tuple[Short, Short]:
     return {"models": models}, {"nodes": nodes}
 
 
+def _pairs(random: Random, count: int) -> tuple[Short, Short]:
+    """Replicas of several groups that stay inside one value together, as prefill and decode in one fabric."""
+    nodes = _nodes(random, count + 1, random.choice([(8,), (8, 4)]))
+    fabrics = "uvw"[:max(2, min(3, count // 2))]
+    for node in nodes:
+        if random.random() < 0.9:
+            node["labels"] = {"fabric": random.choice(fabrics), "type": random.choice("ab")}
+
+    def group(name: str, selector: Short) -> Short:
+        resources = {"gpus": random.choice([1, 2, 4, 8])}
+        roles = random.choice([["Standalone"], ["Standalone"], ["Leader", "Worker"]])
+        return {"name": name, "copies": random.choice([1, 1, 2]),
+                "members": [{"role": role, "resources": resources, "nodeSelector": selector} for role in roles]}
+
+    def draw() -> Short:
+        if random.random() < 0.25:
+            return {**_gang(random), "sameLabel": random.choice(["fabric", {"label": "fabric", "scope": "replica"}])}
+        if random.random() < 0.25:
+            return {"gpus": random.choice([1, 2, 4, 8])}
+        first, second = random.choice([({}, {}), ({}, {}), ({"type": "a"}, {"type": "b"}), ({}, {"type": "a"})])
+        return {"workers": [group("prefill", first), group("decode", second)],
+                "ranksPerNode": random.choice([1, 1, 2]), "sameLabel": {"label": "fabric", "scope": "replica"}}
+
+    policies = random.choice([[], [], [], [{"maxReplicasPerModel": 2}]])
+    return {"models": _models(random, (2, 3), draw), "nodes": policies}, {"nodes": nodes}
+
+
 def _live_in_the_way(random: Random, count: int) -> tuple[Short, Short]:
     nodes = _nodes(random, count, (8, 4))
     sizes = random.choice([(1, 2, 4, 8), (2, 4, 8), (3, 2), (1, 2, 4, 0.5), (0.6, 0.4, 1)])
@@ -241,8 +268,8 @@ def _blind(random: Random, count: int) -> tuple[Short, Short]:
 
 FAMILIES: dict[str, Callable[[Random, int], tuple[Short, Short]]] = {
     "chain": _chain, "odd": _odd, "shares": _shares, "cpu-bound": _cpu_bound, "selectors": _selectors, "gangs": _gangs,
-    "domains": _domains, "live": _live_in_the_way, "slots": _slots, "groups": _groups, "card-sizes": _card_sizes,
-    "mixed": _mixed, "limits": _limits, "blind": _blind,
+    "domains": _domains, "pairs": _pairs, "live": _live_in_the_way, "slots": _slots, "groups": _groups,
+    "card-sizes": _card_sizes, "mixed": _mixed, "limits": _limits, "blind": _blind,
 }
 BLIND = frozenset({"blind"})
 """Families where the oracle's optimum is only a bound: it may choose cards, and Ray may not be told which."""

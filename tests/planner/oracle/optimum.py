@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from simulated import SimNode
 
 from oracle.cards import CardClass, add_card_rows, card_classes, most_on
-from oracle.question import Ask, Gang, Question, Want, allowed, labels_of, slots_left
+from oracle.question import Ask, Question, Want, allowed, labels_of, slots_left
 
 LARGEST_WEIGHT = 1 << 40
 
@@ -149,9 +149,13 @@ def _place(
 ) -> dict[int, list[Any]]:
     """Add the members of up to `most` replicas; returns how many stand on each node, as terms to add up."""
     where: dict[int, list[Any]] = {}
+    together = [model.new_int_var(0, most, "") for _ in _domains(question, ask.as_one)] if ask.as_one else []
+    if ask.as_one:
+        model.add(sum(together) == replicas)
     for gang in ask.gangs:
-        domains = _domains(question, gang)
-        gangs = [model.new_int_var(0, most * gang.copies, "") for _ in domains]
+        domains = _domains(question, ask.as_one or gang.label)
+        gangs = ([gang.copies * number for number in together] if ask.as_one else
+                 [model.new_int_var(0, most * gang.copies, "") for _ in domains])
         model.add(sum(gangs) == gang.copies * replicas)
         for nodes, number in zip(domains, gangs, strict=True):
             here: dict[int, list[Any]] = {}
@@ -173,13 +177,13 @@ def _place(
     return where
 
 
-def _domains(question: Question, gang: Gang) -> list[list[int]]:
-    if not gang.label:
+def _domains(question: Question, label: str) -> list[list[int]]:
+    if not label:
         return [list(range(len(question.nodes)))]
     values: dict[str, list[int]] = {}
     for place, node in enumerate(question.nodes):
-        if gang.label in node.node.labels:
-            values.setdefault(node.node.labels[gang.label], []).append(place)
+        if label in node.node.labels:
+            values.setdefault(node.node.labels[label], []).append(place)
     return list(values.values())
 
 

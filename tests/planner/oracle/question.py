@@ -13,7 +13,7 @@ from typing import NamedTuple
 from checker import Crowds, crowded_values
 from simulated import SimNode, live_replicas, selects, simulate
 
-from fleetctl.documents.fleet import Spread, WorkerGroup
+from fleetctl.documents.fleet import SameLabel, Spread, WorkerGroup
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
@@ -57,6 +57,8 @@ class Ask:
     """Its replicas are spread over this label with a limit; such an ask is one model. Empty = they are not."""
     room: tuple[tuple[str, int], ...] = ()
     """How many more replicas may touch each value."""
+    as_one: str = ""
+    """All gangs of a replica stand inside one value of this label; empty = each gang for itself."""
 
     @property
     def units(self) -> int:
@@ -95,15 +97,15 @@ def ask_about(fleet: ResolvedFleet, inventory: Inventory) -> Question:
             gangs = _gangs(model)
             capped = _capped(model, gangs, nodes, model.replicas - live[model.key])
             own = model.key if capped or isinstance(model.placement.spread, Spread) else ""
-            together.setdefault((model.priority, gangs, own, capped), []).append(model)
+            together.setdefault((model.priority, gangs, own, capped, _as_one(model)), []).append(model)
     crowds = crowded_values(fleet, inventory, None)
     asks = []
-    for (priority, gangs, _, capped), models in together.items():
+    for (priority, gangs, _, capped, as_one), models in together.items():
         label, room = _room(models[0], nodes, crowds)
         asks.append(Ask(
             tuple(model.key for model in models), priority, gangs,
             sum(model.replicas - live[model.key] for model in models),
-            sum(live[model.key] == 0 for model in models), bool(capped), label, room,
+            sum(live[model.key] == 0 for model in models), bool(capped), label, room, as_one,
         ))
     return Question(tuple(asks), nodes, live)
 
@@ -114,6 +116,13 @@ def _room(model: ResolvedModel, nodes: tuple[SimNode, ...], crowds: Crowds) -> t
         return "", ()
     values = sorted({value for node in nodes if (value := labels_of(node).get(spread.label)) is not None})
     return spread.label, tuple((value, max(0, spread.max_per_value - crowds[model.key, value])) for value in values)
+
+
+def _as_one(model: ResolvedModel) -> str:
+    """The label that binds all members of a replica together; a replica of one member may stand anywhere."""
+    bound = model.placement.same_label
+    members = sum(group.copies * (member.count or 1) for group in model.workers for member in group.members)
+    return bound.label if isinstance(bound, SameLabel) and members > 1 else ""
 
 
 def _live(fleet: ResolvedFleet, inventory: Inventory) -> Counter[str]:
@@ -134,7 +143,9 @@ def _gang(model: ResolvedModel, group: WorkerGroup) -> Gang:
     parts = tuple(sorted(counts.items()))
     if counts.total() == 1:
         return Gang(parts, group.copies, "", 1)
-    return Gang(parts, group.copies, model.placement.same_label or "", model.placement.ranks_per_node)
+    bound = model.placement.same_label
+    label = bound.label if isinstance(bound, SameLabel) else bound or ""
+    return Gang(parts, group.copies, label, model.placement.ranks_per_node)
 
 
 def _capped(model: ResolvedModel, gangs: tuple[Gang, ...], nodes: tuple[SimNode, ...], missing: int) -> bool:

@@ -86,6 +86,8 @@ def replicas_alone(tally: Tally) -> tuple[int, ...]:
 
 def _replicas(demand: DemandClass, tally: Tally) -> int:
     most = demand.missing if demand.limit is None else min(demand.missing, _by_limit(demand.limit, demand.gangs))
+    if demand.as_one:
+        return min(most, sum(replicas_by_domain(demand, most, tally).values()))
     for gang in demand.gangs:
         if most:
             most = min(most, int(sum(gangs_by_domain(demand, gang, most * gang.copies, tally).values())) // gang.copies)
@@ -96,6 +98,12 @@ def _by_limit(limit: SpreadLimit, gangs: Sequence[Gang]) -> int:
     """Bound the replicas by the limit of their spread; where nodes share no value, a gang touches several."""
     apart = max(-(-gang.size // gang.per_node) for gang in gangs) if limit.per_node else 1
     return sum(limit.room.values()) // apart
+
+
+def replicas_by_domain(demand: DemandClass, wanted: int, tally: Tally) -> dict[str | None, int]:
+    """Bound the replicas, each all in one domain, that fit into each domain by itself, at most `wanted`."""
+    fitting = [(gang.copies, gangs_by_domain(demand, gang, wanted * gang.copies, tally)) for gang in demand.gangs]
+    return {value: min(gangs[value] // copies for copies, gangs in fitting) for value in fitting[0][1]}
 
 
 def gangs_by_domain(demand: DemandClass, gang: Gang, wanted: int, tally: Tally) -> dict[str | None, int]:

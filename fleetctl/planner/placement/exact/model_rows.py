@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
 import numpy as np
 
-from fleetctl.planner.placement.exact.bound import gangs_by_domain, replicas_alone
+from fleetctl.planner.placement.exact.bound import gangs_by_domain, replicas_alone, replicas_by_domain
 from fleetctl.planner.placement.exact.columns import (
     SHARED,
     Made,
@@ -22,6 +22,7 @@ from fleetctl.planner.placement.exact.holdings import Holdings
 from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.exact.pool_rows import Term, add_card_rows, add_sum_rows
 from fleetctl.planner.placement.problem import DemandClass, Gang, SpreadLimit
+from fleetctl.planner.placement.realize import ANY
 
 
 @dataclass
@@ -48,8 +49,7 @@ class ModelRows:
             if self.into.by_replica and needs_replicas(demand, self.tally):
                 add_replica_rows(self, number, demand)
                 continue
-            for place, gang in enumerate(demand.gangs):
-                self._gang_rows(Owner(number, place), demand, gang)
+            self._demand_rows(number, demand)
             if demand.limit is not None and limits_values(demand):
                 self._limit_rows(number, demand, demand.limit)
         for kind, uses in sorted(self.shared.items()):
@@ -71,13 +71,25 @@ class ModelRows:
         self.into.served.append(served)
         self.model.at_most([(served, 1), (replicas, -1)], 0)
 
+    def _demand_rows(self, number: int, demand: DemandClass) -> None:
+        replicas = self.into.replicas[number]
+        if demand.as_one and self._knows_domains:
+            self.in_one_domain(number, demand, Made(replicas, 1, int(self.model.highs[replicas])))
+            return
+        for place, gang in enumerate(demand.gangs):
+            self._gang_rows(Owner(number, place), demand, gang)
+
+    @property
+    def _knows_domains(self) -> bool:
+        return any(pool.domains for pool in self.into.pools)
+
     def _gang_rows(self, owner: Owner, demand: DemandClass, gang: Gang) -> None:
         high = int(self.model.highs[self.into.replicas[owner.demand]]) * gang.copies
         if not high:
             return
         made = Made(self.into.replicas[owner.demand], gang.copies, high)
-        if gang.domain_label is not None and any(pool.domains for pool in self.into.pools):
-            self.by_domain(owner, demand, gang, gang.domain_label, made)
+        if gang.domain_label is not None and self._knows_domains:
+            self.by_domain(owner, demand, gang, made)
         elif gang.domain_label is not None or limits_values(demand) or self._is_crowded(demand, gang, high):
             self.anywhere(owner, demand, gang, made)
         else:
@@ -148,16 +160,28 @@ class ModelRows:
         self.into.members[Member(owner, kind, pool)] = column
         return column
 
-    def by_domain(self, owner: Owner, demand: DemandClass, gang: Gang, label: str, made: Made) -> None:
-        """Let each gang use nodes of one value of a label."""
+    def by_domain(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
+        """Let each gang use nodes of one value of the label that binds it."""
+        for pools, here in self._domains(gang, gangs_by_domain(demand, gang, made.most, self.tally), made):
+            self._stand_in(owner, demand, gang, pools, here)
+
+    def in_one_domain(self, number: int, demand: DemandClass, made: Made, replica: int = ANY) -> None:
+        """Let all gangs of a replica use nodes of one value of the label that binds them; `made` counts replicas."""
+        for pools, here in self._domains(demand.gangs[0], replicas_by_domain(demand, made.most, self.tally), made):
+            for place, gang in enumerate(demand.gangs):
+                gangs = Made(here.column, gang.copies, here.most * gang.copies)
+                self._stand_in(Owner(number, place, replica), demand, gang, pools, gangs)
+
+    def _domains(self, gang: Gang, most_in: Mapping[str | None, int], made: Made) -> Iterator[tuple[list[int], Made]]:
+        """Yield the pools of each value of a gang's label, and how many of what is `made` are there."""
         inside: dict[str | None, list[int]] = {}
         for number, pool in enumerate(self.into.pools):
-            inside.setdefault(pool.domain(label), []).append(number)
+            inside.setdefault(pool.domain(gang.domain_label or ""), []).append(number)
         in_domains = []
-        for value, most in gangs_by_domain(demand, gang, made.most, self.tally).items():
+        for value, most in most_in.items():
             if most:
                 in_domains.append(self.model.column(most))
-                self._stand_in(owner, demand, gang, inside[value], Made(in_domains[-1], 1, most))
+                yield inside[value], Made(in_domains[-1], 1, most)
         self.model.row([*((column, 1) for column in in_domains), (made.column, -made.gangs)], 0, 0)
 
     def _limit_rows(self, number: int, demand: DemandClass, limit: SpreadLimit) -> None:
@@ -196,10 +220,12 @@ def add_replica_rows(rows: ModelRows, number: int, demand: DemandClass) -> None:
     values: dict[str, list[int]] = {}
     for replica, column in enumerate(exist):
         before = len(rows.into.members)
-        for place, gang in enumerate(demand.gangs):
+        if demand.as_one:
+            rows.in_one_domain(number, demand, Made(column, 1, 1), replica)
+        for place, gang in enumerate(() if demand.as_one else demand.gangs):
             made, owner = Made(column, gang.copies, gang.copies), Owner(number, place, replica)
             if gang.domain_label is not None:
-                rows.by_domain(owner, demand, gang, gang.domain_label, made)
+                rows.by_domain(owner, demand, gang, made)
             else:
                 rows.anywhere(owner, demand, gang, made)
         _touch_columns(rows, demand, islice(rows.into.members.items(), before, None), touches, values)

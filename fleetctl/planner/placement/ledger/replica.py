@@ -86,7 +86,8 @@ class Placer:
     _domains: dict[str, Domains] = field(default_factory=dict)
     _capped: dict[bool, bool] = field(default_factory=dict)
     _refused: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    """(model, group, value of its domain label) -> version of the domain in which a gang found no place."""
+    """(model, group or "" for a whole replica, value of its domain label) -> version of the domain in which it found no
+    place."""
 
     def candidates(self, kind: Kind, domain: Domain | None = None) -> Candidates:
         """Return the nodes, all or those of a domain, that can take one kind of member now."""
@@ -116,12 +117,15 @@ class Placer:
         if not all(self._may_fit(shape, group) for group in shape.groups):
             return None
         gangs = [list(group.seats(copy)) for group in shape.groups for copy in range(group.copies)]
-        fewest_nodes_first = sorted(gangs, key=lambda seats: min(len(self.candidates(_kind(seat))) for seat in seats))
-        for order in (fewest_nodes_first, gangs) if fewest_nodes_first != gangs else (gangs,):
-            nodes = self._place_gangs(shape, order)
-            assignments = None if nodes is None else self.take_at(shape, nodes)
-            if assignments is not None:
-                return assignments
+        fewest_nodes_first = sorted(gangs, key=lambda seats: (
+            min(len(self.candidates(_kind(seat))) for seat in seats), -len(seats)))
+        orders = (fewest_nodes_first, gangs) if fewest_nodes_first != gangs else (gangs,)
+        for domain in self._domains_for(shape, gangs, self._crowding_first(shape)) if shape.as_one else (None,):
+            for order in orders:
+                nodes = self._place_gangs(shape, order, domain)
+                assignments = None if nodes is None else self.take_at(shape, nodes)
+                if assignments is not None:
+                    return assignments
         return None
 
     def place_singles(self, shape: ReplicaShape, count: int) -> Iterator[tuple[Assigned, ...]]:
@@ -227,27 +231,39 @@ class Placer:
                 return False
         return True
 
-    def place_gang(self, shape: ReplicaShape, seats: list[Seat], touched: frozenset[int]) -> SeatNodes | None:
-        """Take one gang (or one Standalone) from the ledger; `touched` = nodes this replica is on already."""
-        allowed, crowded, crowding = self.allowed(shape, touched), self.crowded(shape), None
-        if self.spread_first and shape.spread is not None:
-            crowding = self._crowding(shape, shape.spread)
-            crowding = replace(crowding, mine={crowding.value_of(node) for node in touched})
+    def _crowding_first(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Crowding | None:
+        """Return how crowded the values of a written spread are, where that comes before the fit."""
+        if not self.spread_first or shape.spread is None:
+            return None
+        crowding = self._crowding(shape, shape.spread)
+        return replace(crowding, mine={crowding.value_of(node) for node in touched})
+
+    def place_gang(
+        self, shape: ReplicaShape, seats: list[Seat], touched: frozenset[int], domain: Domain | None = None
+    ) -> SeatNodes | None:
+        """Take one gang (or one Standalone) from the ledger; `touched` = nodes this replica is on already.
+
+        `domain` = that of its whole replica; where that is not given, a gang of such a replica may be anywhere.
+        """
+        allowed, crowded = self.allowed(shape, touched), self.crowded(shape)
+        crowding = self._crowding_first(shape, touched)
         ordered = sorted(seats, key=lambda seat: (len(self.candidates(_kind(seat))), -seat.claim.gpus, seat.rank))
         per_node = shape.ranks_per_node if len(seats) > 1 else 1
-        for domain in self._domains_for(shape, seats, crowding):
-            gang = _Gang(ordered, per_node, domain, allowed, crowded, crowding)
+        for inside in (domain,) if shape.as_one else self._domains_for(shape, [seats], crowding):
+            gang = _Gang(ordered, per_node, inside, allowed, crowded, crowding)
             if self._greedy(gang) or (1 < len(seats) <= SEARCH_SEATS and self._search(gang)):
                 return {(seat.group, seat.copy, seat.rank): node
                         for seat, node in zip(ordered, gang.nodes, strict=True)}
         return None
 
-    def _place_gangs(self, shape: ReplicaShape, gangs: list[list[Seat]]) -> SeatNodes | None:
+    def _place_gangs(
+        self, shape: ReplicaShape, gangs: list[list[Seat]], domain: Domain | None
+    ) -> SeatNodes | None:
         """Find nodes for all gangs of one replica; the ledger is left as it was."""
         mark = self.ledger.mark()
         nodes: SeatNodes = {}
         for seats in gangs:
-            found = self.place_gang(shape, seats, frozenset(nodes.values()))
+            found = self.place_gang(shape, seats, frozenset(nodes.values()), domain)
             if found is None:
                 self.ledger.undo(mark)
                 return None
@@ -256,32 +272,34 @@ class Placer:
         return nodes
 
     def _domains_for(
-        self, shape: ReplicaShape, seats: list[Seat], crowding: Crowding | None
+        self, shape: ReplicaShape, gangs: list[list[Seat]], crowding: Crowding | None
     ) -> Iterable[Domain | None]:
-        """Return the domains a gang may use, the least crowded and of those the tightest first.
+        """Return the domains a gang, or all gangs of a replica, may use: the least crowded and the tightest first.
 
         One None where any node will do.
         """
-        if shape.same_label is None or len(seats) == 1:
+        if shape.same_label is None or (len(gangs) == len(gangs[0]) == 1):
             return [None]
         slots_matter = self.allowed(shape) is not None
         if crowding is None:
-            return self._domains_with_room(shape, shape.same_label, seats, ask_again=slots_matter)
-        found = self._domains_with_room(shape, shape.same_label, seats, ask_again=True)
+            return self._domains_with_room(shape, shape.same_label, gangs, ask_again=slots_matter)
+        found = self._domains_with_room(shape, shape.same_label, gangs, ask_again=True)
         return sorted(found, key=lambda domain: min(map(crowding.at, domain.nodes)))
 
     def _domains_with_room(
-        self, shape: ReplicaShape, label: str, seats: list[Seat], *, ask_again: bool
+        self, shape: ReplicaShape, label: str, gangs: list[list[Seat]], *, ask_again: bool
     ) -> Iterator[Domain]:
-        """Yield domains that may hold a gang; one that refused it and has not changed since is not asked again."""
+        """Yield domains that may hold some gangs; one that refused and has not changed since is not asked again."""
         domains = self.domains(label)
-        kinds = Counter(_kind(seat) for seat in seats)
-        fewest = -(-len(seats) // shape.ranks_per_node)
-        for domain in domains.with_room(sum(seat.claim.gpus for seat in seats), fewest):
-            memo, version = (shape.key, seats[0].group, domain.value), domains.versions[domain.value]
+        kinds = [Counter(_kind(seat) for seat in seats) for seats in gangs]
+        fewest = max(-(-len(seats) // shape.ranks_per_node) for seats in gangs)
+        group = "" if shape.as_one else gangs[0][0].group
+        for domain in domains.with_room(sum(seat.claim.gpus for seats in gangs for seat in seats), fewest):
+            memo, version = (shape.key, group, domain.value), domains.versions[domain.value]
             if not ask_again and self._refused.get(memo) == version:
                 continue
-            if all(len(self.candidates(kind, domain)) * shape.ranks_per_node >= count for kind, count in kinds.items()):
+            if all(len(self.candidates(kind, domain)) * shape.ranks_per_node >= count
+                   for counts in kinds for kind, count in counts.items()):
                 yield domain
             self._refused[memo] = version
 

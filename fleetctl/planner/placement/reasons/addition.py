@@ -15,9 +15,7 @@ from typing import NamedTuple
 from fleetctl.documents.plan import Addition
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Kind, ReplicaShape
-from fleetctl.planner.placement.ledger.cards import take
 from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
-from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.explain import fitting_by_value
 from fleetctl.planner.placement.reasons.node_shapes import NodeShape, NodeShapes, names_a_node
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
@@ -124,6 +122,8 @@ def _labels_to_try(missing: Shortfall) -> list[tuple[str, str] | None]:
     label = missing.shape.same_label
     if label is None:
         return [None]
+    if missing.within is not None:
+        return [(label, missing.within)]
     values, counts = fitting_by_value(missing, label)
     most = [(label, values[int(counts.argmax())])] if counts.max(initial=0) else []
     return [*most, None, (label, "new")]
@@ -133,23 +133,11 @@ def _for_one_member(missing: Shortfall, blocked: int, shapes: NodeShapes) -> lis
     """One node for one replica; as none fits on what there is, all others need new ones, too."""
     kind = missing.claim, missing.selector
     for shape in (shapes.smallest([kind]), shapes.derived(*kind)):
-        each = 0 if shape is None else _replicas_on(shape, missing, blocked, shapes)
+        fresh = [] if shape is None else shape.fresh(1, shapes.policies)
+        each = count_placed(missing.shape, shapes.table, [], fresh=fresh, replicas=blocked)
         if shape is not None and each:
             return [_addition(shape, 1, -(-blocked // each), None)]
     return []
-
-
-def _replicas_on(shape: NodeShape, missing: Shortfall, wanted: int, shapes: NodeShapes) -> int:
-    """Return how many replicas one empty node takes, one after the other; at most `wanted`."""
-    [(node, offer)] = shape.fresh(1, shapes.policies)
-    cap = node.policy.cap_for(missing.shape.wants_cards).limit
-    most = min(wanted, cap if cap < NO_CAP else wanted, missing.shape.most_per_value or wanted)
-    for count in range(most if node.open else 0):
-        taken = take(offer, missing.claim)
-        if taken is None:
-            return count
-        offer = taken.left
-    return most if node.open else 0
 
 
 def _addition(shape: NodeShape, count: int, for_all: int, label: tuple[str, str] | None) -> Addition:

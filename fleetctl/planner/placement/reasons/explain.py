@@ -16,14 +16,17 @@ from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import GroupShape, ReplicaShape, Selector
-from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.ledger.domains import Domain
+from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.placement.reasons.check import IN_WORDS
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import MAX_EXAMPLES, Shortfall, hardest_member
-from fleetctl.planner.placement.reasons.words import node_kind, nodes, spread_text, with_claim
+from fleetctl.planner.placement.reasons.words import node_kind, nodes, parts_text, spread_text, with_claim
 
 NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "CORDONED", "NODE_DRAINING")
 """Codes that say more than a count of nodes when no node at all can take a member of a gang."""
+VALUES_TRIED = 64
+"""Values of the label of a whole replica that are looked at, those with most GPUs free."""
 
 
 class Explanation(NamedTuple):
@@ -37,12 +40,12 @@ class Explanation(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One gang of a replica: a copy of a group, after the nodes in `touched` took the parts before it."""
+    """One gang of a replica, a copy of a group, that finds no place for `missing`; `before` = members placed before."""
 
-    shape: ReplicaShape
     group: GroupShape
     copy: int
-    touched: frozenset[int]
+    before: int
+    missing: Shortfall
 
 
 def explain(shape: ReplicaShape, placer: Placer, table: NodeTable | None = None) -> Explanation:
@@ -53,37 +56,89 @@ def explain(shape: ReplicaShape, placer: Placer, table: NodeTable | None = None)
     table = table or NodeTable(placer.ledger)
     if not table.alive.any():
         return _no_nodes(table, hardest_member(shape, shape.groups[0], table))
-    mark = placer.ledger.mark()
+    part, nearest = _without_place(shape, placer, table), _nearest(shape, placer, table) if shape.as_one else None
+    if part is None:
+        return _explain_together(shape, nearest, table) if shape.as_one else _explain_jointly(shape)
+    found = _named(part, _explain_group(part)) if part.before else _explain_group(part)
+    if found.missing is None or nearest is None or nearest.part is None:
+        return found
+    return found._replace(missing=nearest.part.missing)  # what would help is sought where most of it fits already
+
+
+def _without_place(
+    shape: ReplicaShape, placer: Placer, table: NodeTable, domain: Domain | None = None
+) -> _Part | None:
+    """Place the parts of a replica one after another, and return the first that finds no place; None = all do.
+
+    `domain` = that of the whole replica. The ledger is left as it was.
+    """
+    mark, placed = placer.ledger.mark(), SeatNodes()
     try:
-        touched: frozenset[int] = frozenset()
         for group in shape.groups:
             for copy in range(group.copies):
-                part = _Part(shape, group, copy, touched)
-                missing = hardest_member(shape, group, table, touched)
-                stands_on = (placer.place_gang(shape, list(group.seats(copy)), touched)
+                touched = frozenset(placed.values())
+                missing = hardest_member(shape, group, table, touched, domain.value if domain else None)
+                stands_on = (placer.place_gang(shape, list(group.seats(copy)), touched, domain)
                              if len(missing.fitting) >= missing.nodes_needed else None)
                 if stands_on is None:
-                    return _named(part, _explain_group(missing, part))
-                touched |= frozenset(stands_on.values())
-        return _explain_jointly(shape)
+                    return _Part(group, copy, len(placed), missing)
+                placed |= stands_on
+        return None
     finally:
         placer.ledger.undo(mark)
 
 
-def _explain_group(missing: Shortfall, part: _Part) -> Explanation:
+class _Nearest(NamedTuple):
+    """The value of the label of a whole replica in which most of its members find a place."""
+
+    domain: Domain
+    part: _Part | None
+    """The first that finds none there; None = each part for itself does."""
+
+
+def _nearest(shape: ReplicaShape, placer: Placer, table: NodeTable) -> _Nearest | None:
+    """Return where a replica misses least, of equal ones with most GPUs free; None where no node has the label."""
+    domains = [domain for domain in placer.domains(shape.same_label or "").with_room(0, 1)
+               if table.alive[list(domain.nodes)].any()]
+    tried = [_Nearest(domain, _without_place(shape, placer, table, domain))
+             for domain in domains[:-VALUES_TRIED - 1:-1]]
+    return max(tried, key=lambda one: shape.size if one.part is None else one.part.before, default=None)
+
+
+def _explain_together(shape: ReplicaShape, nearest: _Nearest | None, table: NodeTable) -> Explanation:
+    """Every part of a replica finds a place, but not all of them inside one value of the label that binds them."""
+    label = shape.same_label or ""
+    need, best, count = f"{parts_text(shape)} inside one value of {label}", "none", 0
+    if nearest is None:
+        found = Explanation("", f"{UNKNOWN_LABEL} {label}{meant(label, table.label_keys)}; it needs {need}", [],
+                            missing=hardest_member(shape, shape.groups[0], table))
+    elif nearest.part is None:
+        return _explain_jointly(shape)
+    else:
+        best, count = nearest.domain.value, len(nearest.domain.nodes)
+        found = _named(nearest.part, _explain_group(nearest.part))
+        found = found._replace(message=f"no room for {need}; nearest is {best}, where {found.message}")
+    short = found.reasons[0].short if found.reasons else ""
+    reason = Reason(code="SAME_LABEL_DOMAIN", node_count=count, need=need, best=best, short=short)
+    return found._replace(code=reason.code, reasons=[reason, *found.reasons])
+
+
+def _explain_group(part: _Part) -> Explanation:
+    missing = part.missing
     counted, reasons = missing.counted(), missing.reasons()
     alone = part.group.size == 1
     if alone and not reasons:
-        return _explain_jointly(part.shape)
+        return _explain_jointly(part.missing.shape)
     if alone or (reasons and not len(missing.fitting) and reasons[0].code in NOT_FOR_GANGS):
-        message = _member_message(missing, reasons, counted, said_before=bool(part.touched))
+        message = _member_message(missing, reasons, counted, said_before=part.before > 0)
         return Explanation(reasons[0].code, message, reasons, counted, missing)
-    code, message, reasons = explain_gang(missing, counted)
-    return Explanation(code, message, reasons, counted, missing)
+    return _explain_gang(missing, counted)
 
 
 def _member_message(missing: Shortfall, reasons: Sequence[Reason], counted: Counted, *, said_before: bool) -> str:
     first, where, spread = reasons[0], "", ""
+    if first.code == "NODE_SELECTOR_MISMATCH" and missing.within is not None:
+        return f"needs a node with {', '.join(f'{key}={value}' for key, value in missing.selector)}; there is none"
     if first.code == "NODE_SELECTOR_MISMATCH":
         return explain_mismatch(missing.selector, missing.table)
     if first.code == "INSUFFICIENT_GPU" and missing.claim.whole_cards > 1:
@@ -110,9 +165,7 @@ def _best(reason: Reason) -> str:
 
 
 def _named(part: _Part, found: Explanation) -> Explanation:
-    """Say which part of the replica it is about, where the parts before it did find a place."""
-    if part.group is part.shape.groups[0] and part.copy == 0:
-        return found
+    """Say which part of the replica it is about."""
     copies = f", copy {part.copy + 1} of {part.group.copies}," if part.group.copies > 1 else ""
     return found._replace(message=f"group {part.group.name}{copies} {found.message}")
 
@@ -175,28 +228,22 @@ def _some(values: Sequence[str]) -> str:
     return ", ".join(values[:MAX_VALUES]) + more
 
 
-Message = tuple[str, str, list[Reason]]
-"""Code, message, reasons."""
-
-
-def explain_gang(missing: Shortfall, counted: Counted) -> Message:
+def _explain_gang(missing: Shortfall, counted: Counted) -> Explanation:
     """Explain a gang by the kind of member that is hardest to place."""
     found, needed = len(missing.fitting), missing.nodes_needed
-    kind = node_kind(missing.selector)
-    need = nodes(needed, kind) + with_claim(missing.claim)
-    if found >= needed:
-        if missing.shape.same_label is not None:
-            return _explain_domain(missing, missing.shape.same_label, need)
-        ranks = missing.group.size
-        need = nodes(-(-ranks // missing.shape.ranks_per_node))
-        message = f"needs {need} at once for {ranks} ranks, but its members want the same {nodes(found)}"
-    else:
+    code, best, lacking = "GANG_NEEDS_NODES", nodes(found), needed - found
+    need = nodes(needed, node_kind(missing.selector)) + with_claim(missing.claim)
+    if found < needed:
         message = f"needs {need}, {found} found{spread_text(counted, missing.count * missing.claim.gpus)}"
-    reason = Reason(
-        code="GANG_NEEDS_NODES", node_count=found, need=need, best=nodes(found),
-        short=nodes(max(0, needed - found)), examples=missing.examples(missing.fitting),
-    )
-    return reason.code, message, [reason, *missing.reasons()]
+    elif missing.shape.same_label is not None and not missing.shape.as_one:
+        message, best, most = _in_one_value(missing, missing.shape.same_label, need)
+        code, lacking = "SAME_LABEL_DOMAIN", needed - most
+    else:
+        need = nodes(-(-missing.group.size // missing.shape.ranks_per_node))
+        message = f"needs {need} at once for {missing.group.size} ranks, but its members want the same {best}"
+    reason = Reason(code=code, node_count=found, need=need, best=best, short=nodes(max(0, lacking)),
+                    examples=missing.examples(missing.fitting))
+    return Explanation(code, message, [reason, *missing.reasons()], counted, missing)
 
 
 def fitting_by_value(missing: Shortfall, label: str) -> tuple[tuple[str, ...], Ints]:
@@ -206,18 +253,12 @@ def fitting_by_value(missing: Shortfall, label: str) -> tuple[tuple[str, ...], I
     return column.values, np.bincount(codes[codes >= 0], minlength=len(column.values))
 
 
-def _explain_domain(missing: Shortfall, label: str, need: str) -> Message:
+def _in_one_value(missing: Shortfall, label: str, need: str) -> tuple[str, str, int]:
+    """Return a message, which value has most nodes, and how many that are."""
     values, counts = fitting_by_value(missing, label)
-    best, most = "none", 0
-    if values:
-        most = int(counts.max())
-        best = f"{most} in {max(value for value, fits in zip(values, counts, strict=True) if fits == most)}"
-        message = f"needs {need} inside one value of {label}; best is {best}, {len(missing.fitting)} over all"
-    else:
+    if not values:
         near = meant(label, missing.table.label_keys)
-        message = f"needs {need} inside one value of {label}, and no node has that label{near}"
-    reason = Reason(
-        code="SAME_LABEL_DOMAIN", node_count=len(missing.fitting), need=need, best=best,
-        short=nodes(max(0, missing.nodes_needed - most)), examples=missing.examples(missing.fitting),
-    )
-    return reason.code, message, [reason, *missing.reasons()]
+        return f"needs {need} inside one value of {label}, and no node has that label{near}", "none", 0
+    most = int(counts.max())
+    best = f"{most} in {max(value for value, fits in zip(values, counts, strict=True) if fits == most)}"
+    return f"needs {need} inside one value of {label}; best is {best}, {len(missing.fitting)} over all", best, most

@@ -20,6 +20,7 @@ from fleetctl.planner.placement.reasons.check import (
     NO_NODES,
     SLOTS,
     SPREAD,
+    Check,
     Checks,
 )
 from fleetctl.planner.placement.reasons.node_table import NodeTable
@@ -39,6 +40,8 @@ class Shortfall:
     count: int
     table: NodeTable
     checks: Checks
+    within: str | None = None
+    """The value of the label of its whole replica that it is about; None = any node."""
 
     @property
     def codes(self) -> Ints:
@@ -61,10 +64,17 @@ class Shortfall:
         """Return how many nodes the ranks of this kind need at least."""
         return -(-self.count // self.shape.ranks_per_node)
 
+    @property
+    def asked(self) -> Selector:
+        """Return which labels its node must have."""
+        inside = () if self.within is None else ((self.shape.same_label or "", self.within),)
+        return (*self.selector, *inside)
+
     def reasons(self) -> list[Reason]:
         """Sum the nodes up by code, the codes nearest to success first."""
         counts = np.bincount(self.codes - FITS, minlength=NO_NODES - FITS)
-        return [self._reason(code) for code in range(NO_NODES) if counts[code - FITS]]
+        last = MISMATCH if self.within is not None and counts[:MISMATCH - FITS].any() else NO_NODES
+        return [self._reason(code) for code in range(last) if counts[code - FITS]]
 
     def counted(self) -> Counted:
         """Count the nodes and, for claims of cards, what is free on those it may use: whole cards, or shares."""
@@ -75,7 +85,7 @@ class Shortfall:
         elif self.claim.wants_card:
             free = offers.free_share(usable)
         return Counted(
-            nodes=int(self.table.alive.sum()), selected=len(self.table.candidates(self.selector)),
+            nodes=int(self.table.alive.sum()), selected=int((self.codes < MISMATCH).sum()),
             usable=len(usable), fitting=len(self.fitting),
             free_gpus=int(free.sum()), on_nodes=int((free > 0).sum()), most_on_one=int(free.max(initial=0)),
         )
@@ -110,16 +120,21 @@ class Shortfall:
         if number == DRAINING:
             return "a node that is not draining"
         if number == MISMATCH:
-            return f"a node with {', '.join(f'{key}={value}' for key, value in self.selector)}"
+            return f"a node with {', '.join(f'{key}={value}' for key, value in self.asked)}"
         return need_text(CLOSEST_FIRST[number], need, self.claim, card)
 
 
 def hardest_member(
-    shape: ReplicaShape, group: GroupShape, table: NodeTable, touched: Iterable[int] = ()
+    shape: ReplicaShape, group: GroupShape, table: NodeTable, touched: Iterable[int] = (), within: str | None = None
 ) -> Shortfall:
-    """Return the kind of member of a group with the fewest nodes to spare; `touched` = nodes changed in a trial."""
-    shortfalls = [
-        Shortfall(shape, group, claim, selector, count, table, table.checks(claim, selector, shape, touched))
-        for (claim, selector), count in group.classes().items()
-    ]
+    """Return the kind of member of a group with the fewest nodes to spare; `touched` = nodes changed in a trial.
+
+    `within` = only nodes with this value of the label of the whole replica.
+    """
+    shortfalls = []
+    for (claim, selector), count in group.classes().items():
+        checks = table.checks(claim, selector, shape, touched)
+        if within is not None:
+            checks[table.where(shape.same_label or "", lambda value: value != within) & table.alive] = Check(MISMATCH)
+        shortfalls.append(Shortfall(shape, group, claim, selector, count, table, checks, within))
     return min(shortfalls, key=lambda one: len(one.fitting) - one.nodes_needed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleetctl.documents.plan import Counted
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
 from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
-from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 
 
 def nodes(count: int, kind: str = "") -> str:
@@ -16,6 +16,13 @@ def nodes(count: int, kind: str = "") -> str:
 def gpus(units: int) -> str:
     """Return an amount of 1/10000 GPU in words."""
     return f"{format_share(units)} GPU" + ("" if 0 < units <= SHARE else "s")
+
+
+def parts_text(shape: ReplicaShape) -> str:
+    """Return the groups of a replica in words: `prefill and 2 copies of decode`."""
+    *most, last = [f"{group.copies} copies of {group.name}" if group.copies > 1 else group.name
+                   for group in shape.groups]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def spread_text(counted: Counted, wanted: int) -> str:
