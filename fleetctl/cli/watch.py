@@ -22,13 +22,14 @@ from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say, write_result
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import now_text, this_invocation
+from fleetctl.cli.watch_server import serving
 from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.events import RunSummary
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import UsageError
 from fleetctl.render.visible import visible
 from fleetctl.watch.source import Branch, Files, Source
-from fleetctl.watch.step import Apply, Happened, MakePlan, Rest, State, Tell, step
+from fleetctl.watch.step import Apply, Happened, Looked, MakePlan, Rest, State, Tell, step
 from fleetctl.watch.watcher import Watcher
 from fleetctl.workflow.invocation import Invocation, Where
 
@@ -82,6 +83,11 @@ def watch(
         "--allow-rewind", help="Use also a commit that does not follow the last good one.")] = False,
     clone: Annotated[Path | None, flags.option(
         "--clone", metavar="FOLDER", help="Where to keep a bare clone. [default: in the user's cache folder]")] = None,
+    listen: Annotated[str | None, flags.option(
+        "--listen", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz there, over HTTP.")] = None,
+    token_file: Annotated[Path | None, flags.option(
+        "--listen-token-file", metavar="FILE", exists=True, dir_okay=False,
+        help="/metrics asks for the bearer token in this file.")] = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
     output_format: Annotated[WatchFormat, typer.Option("--format", help="text or jsonl, a line for what is new.")]
@@ -97,8 +103,12 @@ def watch(
     source = _source(invocation, repo, ref, path, files, clone, signed=require_signature, rewind=allow_rewind)
     if interval < 1:
         raise UsageError("--interval is at least 1s")
-    watcher = Watcher(invocation, source, Where(None, address, namespace), time.monotonic, _run)
-    _loop(watcher, State(interval, report_only), output_format)
+    watcher = Watcher(invocation, source, Where(None, address, namespace), time.monotonic, _run,
+                      State(interval, report_only))
+    with serving(watcher, listen, token_file.read_text().strip() if token_file else None) as url:
+        if url:
+            say("listening", f"{url}/metrics")
+        _loop(watcher, output_format)
 
 
 def _source(
@@ -121,10 +131,10 @@ def _cache_folder(invocation: Invocation) -> Path:
     return (Path(named) if named.startswith("/") else invocation.home / ".cache") / "fleetctl" / "watch"
 
 
-def _loop(watcher: Watcher, state: State, output_format: WatchFormat) -> NoReturn:
-    happened: Happened = watcher.look()
+def _loop(watcher: Watcher, output_format: WatchFormat) -> NoReturn:
+    happened: Happened = _look(watcher)
     while True:
-        state, todo = step(state, happened)
+        watcher.state, todo = step(watcher.state, happened)
         for do in todo:
             if isinstance(do, Tell):
                 _tell(do, output_format)
@@ -134,7 +144,12 @@ def _loop(watcher: Watcher, state: State, output_format: WatchFormat) -> NoRetur
                 happened = watcher.apply()
             elif isinstance(do, Rest):
                 time.sleep(do.seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311  no secret
-                happened = watcher.look()
+                happened = _look(watcher)
+
+
+def _look(watcher: Watcher) -> Looked:
+    watcher.looked_at = time.time()
+    return watcher.look()
 
 
 def _tell(news: Tell, output_format: WatchFormat) -> None:

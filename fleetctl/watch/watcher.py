@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleetctl.apply.outcome import final_exit_code, raise_if_refused
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.documents.events import RunSummary
+from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, LockHeld, RevisionError
@@ -18,7 +20,7 @@ from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.policy import refusing
 from fleetctl.watch.digest import cluster_digest
 from fleetctl.watch.source import Source
-from fleetctl.watch.step import ApplyEnded, Looked, PlanMade
+from fleetctl.watch.step import ApplyEnded, Looked, PlanMade, State
 from fleetctl.workflow.cluster import live_source, open_dashboard, read
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planned import Planned
@@ -40,9 +42,17 @@ class Watcher:
     where: Where
     clock: Callable[[], float]
     run: Run
+    state: State
     good: LoadedFleet | None = None
     """The fleet of the last good revision."""
+    seen: Inventory | None = None
     planned: Planned | None = None
+    plan_s: float = 0
+    """How long the last plan took."""
+    looked_at: float = 0
+    """When it looked last, in seconds since 1970."""
+    applies: Counter[str] = field(default_factory=Counter)
+    """How many applies ended in which way."""
     _judged: tuple[str, str] | None = None
 
     def look(self) -> Looked:
@@ -60,12 +70,13 @@ class Watcher:
         """Plan the last good fleet."""
         if self.good is None:
             raise ValueError("there is no good revision to plan")
+        begun = self.clock()
         try:
             self.planned = plan_fleet(self.invocation, self.good, PlanOptions(files=tuple(self.source.paths)),
                                       self.where, git=self.source.facts(revision))
         except FleetctlError as error:
             return ApplyEnded(self.clock(), "error", error.message)
-        plan = self.planned.plan
+        plan, self.plan_s = self.planned.plan, self.clock() - begun
         return PlanMade(self.clock(), len(plan.actions), _blocked(plan),
                         "; ".join(finding.message for finding in refusing(plan.policy)))
 
@@ -73,7 +84,11 @@ class Watcher:
         """Apply the plan that was made last."""
         if self.planned is None:
             raise ValueError("there is no plan to apply")
-        planned = self.planned
+        ended = self._applied(self.planned)
+        self.applies = self.applies + Counter([ended.outcome])  # another one: /metrics may be reading
+        return ended
+
+    def _applied(self, planned: Planned) -> ApplyEnded:
         try:
             with open_dashboard(self.invocation, self.where.address, planned.fleet.cluster.address) as client:
                 summary = self.run(ApplyTask(
@@ -113,6 +128,7 @@ class Watcher:
                 seen = read(self.invocation, source)
         except FleetctlError as error:
             return None, error.message
+        self.seen = seen if seen.complete else self.seen
         return cluster_digest(seen), "" if seen.complete else _listed(seen.warnings)
 
 

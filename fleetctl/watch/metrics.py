@@ -1,0 +1,92 @@
+"""What a watcher tells Prometheus: the fleet as last planned, the nodes as last read, and how the loop itself goes.
+
+Names follow Prometheus' rules: base units, `_total` for what only grows, `_timestamp_seconds` for moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.plan import Plan
+from fleetctl.version import __version__
+
+if TYPE_CHECKING:
+    from fleetctl.watch.watcher import Watcher
+
+
+class WatchCollector:
+    """Collects from a watcher when it is asked; the watcher replaces what it holds and changes nothing of it."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+
+    def collect(self) -> Iterable[Metric]:
+        """Return all metrics."""
+        yield from _loop(self._watcher)
+        if self._watcher.planned is not None:
+            yield from _models(self._watcher.planned.plan)
+        if self._watcher.seen is not None:
+            yield from _nodes(self._watcher.seen)
+
+
+def _loop(watcher: Watcher) -> Iterator[Metric]:
+    info = GaugeMetricFamily("fleetctl_watch_info", "What is watched, and which revision is in force.",
+                             labels=("fleet", "revision", "version"))
+    fleet = watcher.good.sound().name if watcher.good else ""
+    info.add_metric((fleet, watcher.state.good or "", __version__), 1)
+    yield info
+    state = watcher.state
+    for name, text, holds in (
+        ("source_up", "Whether the repository answered at the last look.", "source" not in state.told),
+        ("revision_usable", "Whether the newest revision is the one in force.", state.seen == state.good),
+        ("cluster_up", "Whether the cluster could be read whole at the last look.", "cluster" not in state.told),
+        ("in_sync", "Whether nothing is missing that an apply could create.",
+         state.good is not None and state.good == state.applied and not state.told.keys() & {"policy", "error"}),
+        ("refused", "Whether a policy leaves the newest plan to a person.", "policy" in state.told),
+    ):
+        yield _gauge(name, text, float(holds))
+    yield _gauge("last_look_timestamp_seconds", "When source and cluster were last asked.", watcher.looked_at)
+    yield _gauge("plan_seconds", "How long the last plan took, reading the cluster included.", watcher.plan_s)
+    yield _gauge("failures", "How often in a row an apply has failed.", state.failures)
+    applies = CounterMetricFamily("fleetctl_watch_applies", "How the applies of this watch ended.", labels=("outcome",))
+    for outcome, count in sorted(watcher.applies.items()):
+        applies.add_metric((outcome,), count)
+    yield applies
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"fleetctl_watch_{name}", text, value=value)
+
+
+def _models(plan: Plan) -> Iterator[Metric]:
+    replicas = GaugeMetricFamily("fleetctl_model_replicas", "Replicas of a model, as last planned.",
+                                 labels=("fleet", "model", "state"))
+    for row in plan.models:
+        counts = {"wanted": row.wanted, "ready": row.live - row.starting, "starting": row.starting - row.restarting,
+                  "restarting": row.restarting, "outdated": row.outdated, "missing": row.create + row.blocked}
+        for state, count in counts.items():
+            replicas.add_metric((plan.fleet.name, row.key, state), count)
+    yield replicas
+    blocked = GaugeMetricFamily("fleetctl_model_blocked_replicas", "Replicas that have no place, by reason code.",
+                                labels=("fleet", "model", "code"))
+    for entry in plan.blocked:
+        blocked.add_metric((plan.fleet.name, entry.model, entry.code), entry.replicas)
+    yield blocked
+
+
+def _nodes(seen: Inventory) -> Iterator[Metric]:
+    gpus = GaugeMetricFamily("fleetctl_node_gpus", "GPUs that a node offers to Ray, and those that Ray has granted.",
+                             labels=("node", "state"))
+    cordoned = GaugeMetricFamily("fleetctl_node_cordoned", "Whether a note of the cluster keeps new replicas off.",
+                                 labels=("node",))
+    for node in seen.nodes:
+        if node.state == "ALIVE":
+            used = node.resources.used.gpu if node.resources.used else 0
+            gpus.add_metric((node.name, "total"), node.resources.total.gpu)
+            gpus.add_metric((node.name, "used"), used)
+            cordoned.add_metric((node.name,), float(node.cordon is not None))
+    yield from (gpus, cordoned)

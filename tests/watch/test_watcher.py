@@ -1,0 +1,128 @@
+"""One watcher on a stand-in of a cluster: what it sees, what it tells Prometheus, and what it survives."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn, serve
+from prometheus_client.parser import text_string_to_metric_families
+from stand_in_server import Answer
+
+from fleetctl.apply.prepare import ApplyTask
+from fleetctl.cli.watch_server import serving
+from fleetctl.documents.events import RunSummary
+from fleetctl.errors import ApplyError, LockHeld
+from fleetctl.watch.source import Files
+from fleetctl.watch.step import ApplyEnded, MakePlan, State, step
+from fleetctl.watch.watcher import Watcher
+from fleetctl.workflow.invocation import Invocation, Where
+
+FLEET = """\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: %s}
+spec:
+  models:
+  - key: org/m
+    replicas: 3
+    workers:
+    - name: main
+      members: [{resources: {gpus: 4}, engine: {command: [serve]}}]
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[ClusterStandIn]:
+    stand_in = ClusterStandIn()
+    stand_in.add_node("a")
+    with serve(stand_in):
+        yield stand_in
+
+
+@pytest.fixture
+def watcher(cluster: ClusterStandIn, tmp_path: Path) -> Watcher:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(FLEET % "lab")
+    invocation = Invocation({"PATH": ""}, tmp_path, lambda: "2026-03-04T12:00:00Z", lambda: b"", lambda *_: None,
+                            lambda: 0)
+
+    def run(task: ApplyTask) -> RunSummary:
+        raise LockHeld("another apply runs")
+
+    return Watcher(invocation, Files([str(file)]), Where(None, cluster.url), lambda: 0.0, run, State(30))
+
+
+def advance(watcher: Watcher) -> list[object]:
+    """One round; returns what was decided."""
+    watcher.state, todo = step(watcher.state, watcher.look())
+    done: list[object] = list(todo)
+    if isinstance(todo[-1], MakePlan):
+        watcher.state, todo = step(watcher.state, watcher.plan(todo[-1].revision))
+        done += todo
+    return done
+
+
+def get(url: str, token: str | None = None) -> tuple[int, str]:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def metrics(text: str) -> dict[tuple[str, ...], float]:
+    return {(sample.name, *(value for key, value in sorted(sample.labels.items()) if key != "version")): sample.value
+            for family in text_string_to_metric_families(text) for sample in family.samples}
+
+
+def test_prometheus_reads_the_fleet_the_nodes_and_the_loop(watcher: Watcher) -> None:
+    with serving(watcher, "127.0.0.1:0", None) as url:
+        assert [get(f"{url}/{page}")[0] for page in ("healthz", "readyz", "metrics", "other")] == [200, 503, 200, 404]
+        advance(watcher)
+        watcher.state, _ = step(watcher.state, watcher.apply())
+        assert get(f"{url}/readyz")[0] == 200
+        found = metrics(get(f"{url}/metrics")[1])
+    assert found["fleetctl_model_replicas", "lab", "org/m", "wanted"] == 3
+    assert found["fleetctl_model_replicas", "lab", "org/m", "missing"] == 3
+    assert found["fleetctl_model_blocked_replicas", "INSUFFICIENT_GPU", "lab", "org/m"] == 1
+    assert found["fleetctl_node_gpus", "a", "total"] == 8
+    assert found["fleetctl_watch_applies_total", "locked"] == 1
+    assert (found["fleetctl_watch_cluster_up",], found["fleetctl_watch_in_sync",]) == (1, 0)
+    assert found["fleetctl_watch_info", "lab", watcher.state.good or ""] == 1
+
+
+def test_metrics_may_ask_for_a_token(watcher: Watcher) -> None:
+    with serving(watcher, "127.0.0.1:0", "a-secret") as url:
+        assert [get(f"{url}/metrics", token)[0] for token in (None, "guess", "a-secret")] == [401, 401, 200]
+        assert get(f"{url}/healthz")[0] == 200
+
+
+def test_an_inventory_that_is_not_whole_is_not_planned_on(watcher: Watcher, cluster: ClusterStandIn) -> None:
+    cluster.refusals[("GET", "/api/v0/actors")] = [Answer(500, {"msg": "no"}) for _ in range(20)]
+    assert not [do for do in advance(watcher) if isinstance(do, MakePlan)]
+    assert watcher.state.away == 1
+    cluster.refusals.clear()
+    assert [do for do in advance(watcher) if isinstance(do, MakePlan)]
+
+
+def test_an_apply_that_cannot_begin_is_an_event_not_an_end(watcher: Watcher) -> None:
+    def refuse(task: ApplyTask) -> RunSummary:
+        raise ApplyError(f"no job agent for {task.plan.fleet.name}")
+
+    advance(watcher)
+    watcher.run = refuse
+    assert watcher.apply() == ApplyEnded(0.0, "error", "no job agent for lab")
+
+
+def test_a_renamed_fleet_is_left_out(watcher: Watcher, tmp_path: Path) -> None:
+    advance(watcher)
+    (tmp_path / "fleet.yaml").write_text(FLEET % "another")
+    looked = watcher.look()
+    assert looked.fault.startswith("it renames fleet lab to another")
+    assert watcher.good is not None
+    assert watcher.good.sound().name == "lab"
