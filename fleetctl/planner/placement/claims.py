@@ -6,7 +6,7 @@ Shapes stay compact (a Worker of `count` 500 is one entry) until a replica is re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,6 +15,9 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.fleetfile.resolved import ResolvedModel
 
 Selector = tuple[tuple[str, str], ...]
+
+LEFT_OUT_LABEL = "fleet.io/left-out-"
+"""Before the place of a model: the label of nodes that the breaker leaves out for it. No cluster has it."""
 
 
 class Claim(NamedTuple):
@@ -155,6 +158,20 @@ def replica_shape(model: ResolvedModel) -> ReplicaShape:
         model.key, tuple(_group_shape(group) for group in model.workers),
         placement.same_label, placement.ranks_per_node, _spread(placement),
     )
+
+
+def leaving_out(shape: ReplicaShape, place: int) -> ReplicaShape:
+    """Return the shape of the model at a place in the fleet file, without the nodes with its LEFT_OUT_LABEL."""
+    without = (f"{LEFT_OUT_LABEL}{place}", "!yes")
+    groups = [replace(group, members=tuple(
+        replace(member, selector=tuple(sorted((*member.selector, without)))) for member in group.members
+    )) for group in shape.groups]
+    return replace(shape, groups=tuple(groups))
+
+
+def without_left_out(selector: Selector) -> Selector:
+    """Return a selector without what `leaving_out` has added."""
+    return tuple(one for one in selector if not one[0].startswith(LEFT_OUT_LABEL))
 
 
 def _spread(placement: Placement) -> Spread | None:

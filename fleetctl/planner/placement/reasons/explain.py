@@ -22,7 +22,8 @@ from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import MAX_EXAMPLES, Shortfall, hardest_member
 from fleetctl.planner.placement.reasons.words import node_kind, nodes, spread_text, with_claim
 
-NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "CORDONED", "NODE_DRAINING")
+NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "NODE_COOLING", "CORDONED",
+                 "NODE_DRAINING")
 """Codes that say more than a count of nodes when no node at all can take a member of a gang."""
 
 
