@@ -15,7 +15,7 @@ from fleetctl.documents.fleet import Cooldown
 from fleetctl.documents.inventory import Failure, Inventory, Node, Replica
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
+from fleetctl.planner.placement.claims import NODE_ID_LABEL
 
 FORGOTTEN_S = 24 * 3600
 """Failures further apart than this, and the longest cooldown, are not in a row."""

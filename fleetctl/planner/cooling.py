@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fleetctl.documents.base import moment_at
 from fleetctl.documents.inventory import STARTING_STATES, Inventory
 from fleetctl.documents.plan import Blocked
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.breaker import Cooling, find_cooled, seconds, usable_nodes
+from fleetctl.planner.breaker import find_cooled, usable_nodes
+from fleetctl.planner.failures import told
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.claims import LEFT_OUT_LABEL, leaving_out
 from fleetctl.planner.placement.demand import Demand
 
 CODE, NODE_CODE = "COOLING_DOWN", "NODE_COOLING"
 ADVICE = "it is tried again then; at once with --ignore-cooldown, or when its spec has changed"
-SHOWN_NODES, SHOWN_CHARACTERS = 5, 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,37 +103,3 @@ def find_limits(
         if tried and not elsewhere:
             most[demand.place] = 1
     return Limits(most, why, left_out, {node_id: told(one, inventory) for node_id, one in closed.items()})
-
-
-def told(cooling: Cooling, inventory: Inventory) -> str:
-    """Return in words: `cooling until 14:05 UTC, 3 x ENGINE_EXITED: CUDA out of memory (node-b, node-c)`."""
-    names = {node.id: node.name for node in inventory.nodes}
-    nodes = sorted(names.get(node_id, node_id[:8]) for node_id in cooling.node_ids)
-    more = [f"{len(nodes) - SHOWN_NODES} more"] if len(nodes) > SHOWN_NODES else []
-    where = ", ".join([*nodes[:SHOWN_NODES], *more])
-    codes = ", ".join(f"{count} x {code}" for code, count in Counter(one.code for one in cooling.failures).items())
-    day, _, time = moment_at(cooling.until).partition("T")
-    today = moment_at(seconds(inventory.observed_at)).startswith(day)
-    until = f"{time[:5]} UTC" if today else f"{day} {time[:5]} UTC"
-    head = f"one replica is tried first: cooled until {until}" if cooling.over else f"cooling until {until}"
-    return f"{head}, {codes}: {last_words(cooling.failures[-1].message)}{f' ({where})' if where else ''}"
-
-
-def last_words(message: str) -> str:
-    """Return the end of a failure's message on one line: of an engine, the last line of its output."""
-    lines = [line.strip() for line in message.rpartition("; last output: ")[2].splitlines() if line.strip()]
-    text = lines[-1] if lines else "no reason known"
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
-
-
-def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[tuple[str, str]]:
-    """Yield what cools, or waits for one try, and why: models by key, and nodes by name."""
-    cooled = find_cooled(fleet, inventory)
-    names = {node.id: node.name for node in inventory.nodes}
-    for key, found in cooled.models.items():
-        yield key, told(found, inventory)
-    for key, left_out in cooled.left_out.items():
-        for one in left_out.values() if key not in cooled.models else ():
-            yield key, told(one, inventory)
-    for node_id, one in cooled.nodes.items():
-        yield names[node_id], told(one, inventory)

@@ -8,12 +8,11 @@ from dataclasses import replace
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
 from fleetctl.planner.live import LiveState
-from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.claims import NODE_ID_LABEL, ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode, Slots
 from fleetctl.planner.placement.ledger.node_offer import Facts, facts_of, offer_from
-from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
 from fleetctl.planner.placement.policies import SLOTS_LABEL, EffectivePolicy, effective_policy, with_notes
 
 NO_SHAPES: Mapping[str, ReplicaShape] = {}

@@ -35,7 +35,8 @@ def histories(seed: int, count: int) -> Iterator[Inventory]:
         nodes = [node.model_copy(update={"started_at": sometimes(0.1), "uncordoned_at": sometimes(0.1)})
                  for node in BASE.nodes]
         replicas = [chance.choice(READY).model_copy(update={
-            "model": model, "spec_hash": chance.choice("hk"), "ready_at": sometimes(1), "restarts": chance.choice([0, 2]),
+            "model": model, "spec_hash": chance.choice("hk"), "ready_at": sometimes(1),
+            "restarts": chance.choice([0, 2]),
         }) for model in MODELS if chance.random() < 0.2]
         failures = [FAILED.model_copy(update={
             "model": chance.choice(MODELS), "spec_hash": chance.choice("hhhk"), "replica_id": number,

@@ -13,7 +13,7 @@ from itertools import count
 from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeResources
 from fleetctl.documents.quantity import SHARE, format_bytes
 from fleetctl.errors import UsageError
-from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
+from fleetctl.planner.placement.claims import NODE_ID_LABEL
 from fleetctl.planner.questions.hardware import ACCELERATOR_LABEL, hardware
 from fleetctl.planner.questions.shape_syntax import (
     bytes_of,
