@@ -81,6 +81,7 @@ CODES: dict[str, str] = {
     "FL068": "a variable in an environment value, where nothing is expanded",
     "FL075": "a shape that no model uses",
     "FL076": "a quota that counts no model",
+    "FL079": "a cooldown that is at first longer than at most",
 }
 
 

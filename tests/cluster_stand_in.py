@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from fleetctl.agent.failure import about, encode_failure
 from fleetctl.agent.mark import actor_name, describe
 
 Steps = list[tuple[str, str]]
@@ -140,7 +141,17 @@ class ClusterStandIn:
             "class_name": "ModelActor", "job_id": f"{len(self.actors):08x}",
             "ray_namespace": namespace, "node_id": node_id if state == "ALIVE" else None, "placement_group_id": None,
             "required_resources": {"GPU": gpus / 10_000} if gpus else {}, "num_restarts": "0", "death_cause": None,
-            "repr_name": describe(told, [place]) if fleet and once_up else ""})
+            "repr_name": describe(told, [place], "2026-03-04T12:00:00Z") if fleet and once_up else ""})
+
+    def add_failure(self, model: str, node_id: str, spec_hash: str, message: str, *, fleet: str = "lab") -> None:
+        """Add the dead actor of a replica that has failed just now."""
+        said = about({"specHash": spec_hash, "fleet": fleet, "members": [{"nodeId": node_id}]})
+        text = encode_failure("ENGINE_EXITED", message, said)
+        self.actors.append({
+            "actor_id": f"{next(self.numbers):032x}", "name": actor_name(model, 0), "state": "DEAD",
+            "class_name": "ModelActor", "job_id": "0", "ray_namespace": "fleet", "node_id": node_id,
+            "placement_group_id": None, "required_resources": {}, "num_restarts": "0", "repr_name": "",
+            "death_cause": {"creation_task_failure_context": {"formatted_exception_string": f"RuntimeError: {text}"}}})
 
     def writes(self) -> list[tuple[str, str]]:
         """Return the requests that were not GETs."""
@@ -213,7 +224,9 @@ class ClusterStandIn:
         if path == "/api/v0/placement_groups":
             return 200, listing([])
         if path == "/api/v0/actors":
-            return 200, listing([row for row in self.actors if row["state"] == query.get("filter_values")])
+            asked = query.get("filter_keys", ""), query.get("filter_values")
+            return 200, listing([row for row in self.actors if (row["state"] == "DEAD" and row["class_name"] == asked[1]
+                                 if asked[0] == "class_name" else row["state"] == asked[1])])
         if path == "/nodes":
             shown = [{"hostname": row["node_name"], "ip": row["node_ip"], "gpus": [],
                       "raylet": {"nodeId": row["node_id"], "state": row["state"]}} for row in self.nodes]

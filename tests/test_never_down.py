@@ -51,6 +51,9 @@ ALLOWED = {
         "EngineProcess.stop": "the engine's own processes",
         "EngineProcess._watch_run": "an engine whose liveness probe fails is down; Ray restarts the replica",
     },
+    "agent/failure.py": {
+        "end_with": "the replica's own process, when its engine has ended or a restart failed",
+    },
     "agent/guarded.py": {
         "GuardedProcess._follow": "the engine's own processes, when its supervisor was killed",
         "GuardedProcess.stop": "the engine's own processes",
@@ -67,7 +70,6 @@ ALLOWED = {
     "agent/replica.py": {
         "ModelActor._start": "the replica's own engine, when it did not become ready",
         "ModelActor._end_with_engine": "the replica's own process, when its engine has ended",
-        "fail_start": "the replica's own process, when a restart failed",
         "leave_soon": "the replica's own process, when the eviction that asked it to leave did not end it",
     },
     "agent/supervisor.py": {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 
+from .mark import utc_now
 from .supervisor import open_log
 
 OURS = "fleetctl: "
@@ -37,7 +37,7 @@ class EngineLog:
 
     def begin(self, who: str) -> None:
         """Add the line that begins a life of the engine."""
-        self.say(f"{BANNER[len(OURS):]}{who} at {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}")
+        self.say(f"{BANNER[len(OURS):]}{who} at {utc_now()}")
 
     def end_of_this_life(self, limit: int) -> str:
         """Return the last `limit` bytes, or less, of what the engine wrote since its begin."""

@@ -1,34 +1,64 @@
-"""Why an engine or a replica did not start, and how the reason gets from a replica to the agent, through Ray.
+"""Why an engine or a replica failed, and how the reason gets from a replica to the agent and the client, through Ray.
 
-Mostly a constructor raises, and Ray keeps the text as the actor's cause of death. A gang that must end itself by force
-cannot raise; it keeps its reason in Ray's table of keys, by its actor id.
+Ray keeps the text of a constructor's error, and that of a worker that ends itself with SystemExit, as the actor's cause
+of death. A gang that must end itself by force can do neither; it keeps its reason in Ray's table of keys, by its actor
+id.
 """
 
 from __future__ import annotations
 
 import json
-from typing import List, Optional, Tuple
+import os
+import threading
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Tuple
+
+from .mark import utc_now
 
 FAILURE_PREFIX = "FLEETCTL_FAILED "
 KV_NAMESPACE = b"fleetctl"
 Failure = Tuple[str, str]
 """A stable code, and a sentence."""
 
+LEAVE_S = 10.0
+"""How long a process may take to exit by itself, before it ends itself by force."""
+
 
 class StartFailed(Exception):
-    """The engine did not become ready; the message holds its last output."""
+    """The engine did not become ready; the message holds its last output. `place` = of the one member that failed."""
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(code, message)  # both, so that it survives pickling
+    def __init__(self, code: str, message: str, place: Optional[Mapping[str, Any]] = None) -> None:
+        super().__init__(code, message, place)  # all, so that it survives pickling
         self.code = code
+        self.place = place
 
     def __str__(self) -> str:
         return str(self.args[1])
 
 
-def encode_failure(code: str, message: str) -> str:
-    """Pack a failure so that it survives Ray's wrapping of constructor errors; `decode_failure` unpacks it."""
-    return FAILURE_PREFIX + json.dumps({"code": code, "message": message})
+def encode_failure(code: str, message: str, about: Optional[Mapping[str, Any]] = None) -> str:
+    """Pack a failure so that it survives Ray's wrapping of errors; `decode_failure` unpacks it, the client `about`."""
+    return FAILURE_PREFIX + json.dumps({"code": code, "message": message, **(about or {})})
+
+
+def about(replica: Mapping[str, Any], place: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
+    """Return what the client wants to know of a failure of now: when, of which spec, and on which nodes.
+
+    `place` = of the member that failed, where that is known, with its cards; else all members count.
+    """
+    where = [place] if place else replica["members"]
+    return {"at": utc_now(), "specHash": replica["specHash"],
+            "fleet": replica["fleet"], "nodeIds": list(dict.fromkeys(member["nodeId"] for member in where)),
+            "gpuUuids": list(place.get("gpuUuids") or []) if place else []}
+
+
+def end_with(reason: str) -> NoReturn:
+    """End this process so that Ray keeps the reason, and restarts the actor, up to its limit. In its main thread."""
+    timer = threading.Timer(LEAVE_S, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+    end = SystemExit(1)
+    end.unexpected_error_traceback = reason  # type: ignore[attr-defined]  # Ray adds this to the cause of death
+    raise end
 
 
 def decode_failure(text: str) -> Failure:

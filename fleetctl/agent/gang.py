@@ -19,17 +19,15 @@ from . import node
 from .claims import bundle_for, format_claim, member_options
 from .cluster import shortfalls
 from .engine import EngineProcess
-from .failure import StartFailed, decode_failure, encode_failure, keep_failure
-from .mark import actor_name, describe, injected_variables
+from .failure import LEAVE_S, StartFailed, decode_failure, encode_failure, end_with, keep_failure
+from .mark import actor_name, describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, write_reason
-from .replica import fail_start, leave_soon, start_failure
+from .replica import end_from_thread, fail_start, leave_soon, start_failure
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0
 GRANT_S = 300.0
 """How long Ray may take to grant a group that it has room for."""
-LEAVE_S = 10.0
-"""How long a gang that failed may take to exit by itself, before it ends itself by force."""
 ANSWER_S = 120.0
 """A member answers at once; before that its worker has to start and its cards to settle."""
 MARGIN_S = 60.0
@@ -103,6 +101,7 @@ class GangCoordinator:
             self._ask(self._members, "serve")
         except Exception as error:
             self._fail(start_failure(error), restarted)
+        self._ready_at = utc_now()
         threading.Thread(target=self._end_with_members, name="fleetctl-watch", daemon=True).start()
 
     def _require_nodes(self) -> None:
@@ -220,7 +219,8 @@ class GangCoordinator:
     def _raise_if_ended(self, states: List[Mapping[str, Any]]) -> None:
         for state, place in zip(states, self._places):
             if state["state"] == "ended":
-                raise StartFailed(state["code"], f"rank {place['rank']} of group {place['group']}: {state['reason']}")
+                raise StartFailed(state["code"], f"rank {place['rank']} of group {place['group']}: {state['reason']}",
+                                  place)
 
     def _ask(self, members: List[Any], method: str) -> List[Any]:
         return self._get([getattr(member, method).remote() for member in members])
@@ -249,12 +249,18 @@ class GangCoordinator:
             while True:
                 time.sleep(POLL_S)
                 self._raise_if_ended(self._ask(self._members, "poll"))
-        except Exception as reason:
+        except Exception as error:
+            failure = start_failure(error)
             if not self._leaving:
-                write_reason(self._replica["members"][0], f"the gang goes down: {reason}")
+                write_reason(self._replica["members"][0], f"the gang goes down: {failure}")
+                end_from_thread(self._replica, failure.code, str(failure), failure.place)
         finally:
             if not self._leaving:
                 os._exit(1)
 
+    def end(self, reason: str) -> None:
+        """End this process, so that Ray keeps the reason."""
+        end_with(reason)
+
     def __repr__(self) -> str:
-        return describe(self._replica, self._places)
+        return describe(self._replica, self._places, self._ready_at)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any, Dict, List, Mapping, Sequence
 
 MARK_VERSION = 1
 PLANNED = ("slot", "gpus", "vram", "cpus", "memory")
 """What the plan claims for a member: its repr repeats it, so that nothing else has to be remembered."""
+
+
+def utc_now() -> str:
+    """Return the time in UTC, RFC 3339."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def compact(value: Any) -> str:
@@ -20,13 +26,14 @@ def actor_name(model: str, replica_id: int) -> str:
     return f"ModelActor:{model}:{replica_id}"
 
 
-def describe(replica: Mapping[str, Any], places: Sequence[Mapping[str, Any]]) -> str:
-    """Return the `repr` of a replica that is up: what each member claims and where it is, its cards and its port."""
+def describe(replica: Mapping[str, Any], places: Sequence[Mapping[str, Any]], ready_at: str) -> str:
+    """Return the `repr` of a replica that is up: since when, what each member claims, where it is, cards and port."""
     return compact({
         "v": MARK_VERSION,
         "fleet": replica["fleet"],
         "namespace": replica["namespace"],
         "specHash": replica["specHash"],
+        "readyAt": ready_at,
         "members": [_with_claim(replica["members"], place) for place in places],
     })
 

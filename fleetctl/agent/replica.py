@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Dict, Mapping
+import time
+from typing import Any, Dict, Mapping, Optional
+
+import ray
 
 from . import node
 from .engine import EngineProcess
-from .failure import StartFailed, encode_failure
-from .mark import describe, injected_variables
+from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with
+from .mark import describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, write_reason
 
-LEAVE_S = 60.0
+EVICTED_S = 60.0
 
 
 def start_failure(error: Exception) -> StartFailed:
@@ -28,7 +31,7 @@ def start_failure(error: Exception) -> StartFailed:
 
 def leave_soon() -> None:
     """End this process in a while, should the eviction that asked it to leave not do it: Ray restarts the replica."""
-    timer = threading.Timer(LEAVE_S, os._exit, (1,))
+    timer = threading.Timer(EVICTED_S, os._exit, (1,))
     timer.daemon = True
     timer.start()
 
@@ -36,9 +39,17 @@ def leave_soon() -> None:
 def fail_start(replica: Mapping[str, Any], failure: StartFailed, restarted: bool) -> None:
     """End a start that failed: the first one raises, so the replica is DEAD with its reason; a later one restarts."""
     write_reason(replica["members"][0], f"{failure.code}: {failure}")
+    packed = encode_failure(failure.code, str(failure), about(replica, failure.place))
     if restarted:
-        os._exit(1)
-    raise RuntimeError(encode_failure(failure.code, str(failure))) from None
+        end_with(packed)
+    raise RuntimeError(packed) from None
+
+
+def end_from_thread(replica: Mapping[str, Any], code: str, reason: str, place: Optional[Mapping[str, Any]]) -> None:
+    """End the actor that this thread belongs to, by its method `end`, so that Ray keeps the reason."""
+    actor = ray.get_runtime_context().current_actor
+    actor.end.remote(encode_failure(code, reason, about(replica, place)))
+    time.sleep(LEAVE_S)
 
 
 class ModelActor:
@@ -54,6 +65,7 @@ class ModelActor:
             self._engine = self._start()
         except Exception as error:
             fail_start(replica, start_failure(error), restarted)
+        self._ready_at = utc_now()
         threading.Thread(target=self._end_with_engine, name="fleetctl-watch", daemon=True).start()
 
     def _start(self) -> EngineProcess:
@@ -76,9 +88,14 @@ class ModelActor:
             reason = self._engine.watch()
             if not self._leaving:
                 write_reason(self._replica["members"][0], reason)
+                end_from_thread(self._replica, "ENGINE_EXITED", reason, self._place)
         finally:
             if not self._leaving:
                 os._exit(1)
+
+    def end(self, reason: str) -> None:
+        """End this process, so that Ray keeps the reason."""
+        end_with(reason)
 
     def leave(self) -> None:
         """End the engine and return when its processes are gone and its cards are free; eviction ends the rest."""
@@ -87,4 +104,4 @@ class ModelActor:
         self._seat.end_engine(self._engine)
 
     def __repr__(self) -> str:
-        return describe(self._replica, [self._place])
+        return describe(self._replica, [self._place], self._ready_at)

@@ -27,6 +27,7 @@ def replan_command(plan: Plan, saved_as: str) -> str:
         *_each("--base", [plan.change.base.name] if plan.change else ()),
         *_each("--expires", [f"{seconds}s"] if (seconds := valid_for_s(plan)) not in {None, USUAL_EXPIRY_S} else ()),
         *(["--force"] if options.force else ()),
+        *(["--ignore-cooldown"] if options.ignore_cooldown else ()),
     ]
     return shlex.join(["fleetctl", "plan", *parts, "--out", saved_as])
 

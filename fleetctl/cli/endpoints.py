@@ -23,6 +23,7 @@ from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.endpoint_check import answering
 from fleetctl.planner.endpoints import endpoints_of
+from fleetctl.planner.failures import what_cools
 from fleetctl.render.endpoint_formats import FORMATS
 from fleetctl.render.report.of_endpoints import endpoints_report
 from fleetctl.workflow.cluster import fleet_of, read_from
@@ -83,7 +84,7 @@ def endpoints(
     refuse_to_overwrite("--out", out, [*(files or ()), inventory])
     invocation, where = this_invocation(), Where(inventory, address, namespace)
     fleet = fleet_of(invocation, files)
-    read = partial(_read, invocation, where, fleet, check=check)
+    read = partial(_read, invocation, where, fleet, check=check, follow=follow)
     if output_format is EndpointFormat.TABLE:
         show_report(endpoints_report(read()))
     elif out is None:
@@ -95,12 +96,15 @@ def endpoints(
     return 0
 
 
-def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, check: bool) -> Endpoints:
-    """Return the endpoints; raises InventoryError where the inventory is not complete: none may get lost."""
+def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, check: bool,
+          follow: bool) -> Endpoints:
+    """Return the endpoints, and say once what cools; raises InventoryError where the inventory is not complete."""
     seen = read_from(invocation, where, fleet)
     if not seen.complete:
         raise InventoryError(f"not everything could be read: {'; '.join(seen.warnings)}",
                              hint="`fleetctl inventory` shows what could be read")
+    for name, why in what_cools(fleet, seen) if fleet and not follow else ():
+        say("note", f"{name}: {why}")
     served = endpoints_of(seen, fleet)
     return _checked(served, fleet) if check else served
 

@@ -106,6 +106,8 @@ AdoptFrom = Annotated[str | None, option(
     help="The fleet was called FLEET: count its replicas as ours. Needed until all of them have been replaced.")]
 Force = Annotated[bool, typer.Option(
     "--force", help="Lift the thresholds of spec.policy for this run; protected models stay protected.")]
+IgnoreCooldown = Annotated[bool, typer.Option(
+    "--ignore-cooldown", help="Try again now what failed several times in a row; see spec.policy.cooldown.")]
 Base = Annotated[str | None, option(
     "--base", metavar="REV",
     help="Also show what the change since this git revision causes alone; REV... = since this branch left it.")]

@@ -45,6 +45,7 @@ def plan(
     selector: flags.Selector = None,
     adopt_from: flags.AdoptFrom = None,
     force: flags.Force = False,
+    ignore_cooldown: flags.IgnoreCooldown = False,
 ) -> int:
     """Show what would run where, what does not fit, and why.
 
@@ -60,7 +61,8 @@ def plan(
     loaded.sound()
     # before the cluster is asked, which takes its time: a revision may be mistyped
     before = load_base(files, base, invocation.environ) if base is not None else None
-    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector)
+    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector,
+                          ignore_cooldown)
     planned = plan_fleet(invocation, loaded, options, Where(inventory, address, namespace), base=before,
                          expires_s=expires)
     if out:

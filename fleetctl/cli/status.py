@@ -21,6 +21,7 @@ from fleetctl.documents.plan import Drift
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.read import Live
 from fleetctl.planner.drift import spec_drift
+from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
 from fleetctl.planner.options import chosen_by
 from fleetctl.render.report.of_status import status_report
@@ -82,7 +83,11 @@ def status(
             outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
     if model is not None and not chosen:
         _report_none(model, fleet, seen, {replica.model for replica in ours})
-    _show(seen, chosen, outdated, output_format, {
+    cooling = list(what_cools(fleet, seen)) if fleet else []
+    seen = seen.model_copy(update={"failures": [
+        one for one in seen.failures if model in (None, one.model) and (keys is None or one.model in keys)
+        and (fleet is None or one.fleet == fleet.name)]})
+    _show(seen, chosen, outdated, cooling, output_format, {
         one.key: one.replicas for one in fleet.models
         if model in (None, one.key) and (keys is None or one.key in keys)} if fleet else None)
     return 0 if seen.complete else 1
@@ -107,15 +112,16 @@ def _report_none(model: str, fleet: ResolvedFleet | None, seen: Inventory, runni
 
 
 def _show(
-    seen: Inventory, chosen: list[Replica], outdated: list[Drift], output_format: StatusFormat,
-    wanted: dict[str, int] | None,
+    seen: Inventory, chosen: list[Replica], outdated: list[Drift], cooling: list[tuple[str, str]],
+    output_format: StatusFormat, wanted: dict[str, int] | None,
 ) -> None:
     if output_format is StatusFormat.JSON:
         write_result(indented_json(seen.model_copy(update={"replicas": chosen})))
     else:
         names = {node.id: node.name for node in seen.nodes}
         show_report(status_report(chosen, names, dead_node_ids(seen), outdated, wanted,
-                                  wide=output_format is StatusFormat.WIDE))
+                                  wide=output_format is StatusFormat.WIDE, failed=failed_lately(seen),
+                                  cooling=cooling))
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:

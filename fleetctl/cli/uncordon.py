@@ -17,10 +17,12 @@ app = command_app()
 def uncordon(node: NodeArgument, files: flags.ClusterFiles = None, address: flags.Address = None) -> int:
     """Let new replicas start on a node again.
 
-    A cordon in a fleet file (`nodes[].cordon`) is not a note: it stays.
+    Also says that the node is good: what has failed there no longer counts, so nothing on it cools down. A cordon in a
+    fleet file (`nodes[].cordon`) is not a note: it stays.
     """
     with found_node(node, files, Where(None, address, None)) as found:
-        if found.node.cordon is None and found.seen.complete:
+        failed = any(found.node.id in failure.node_ids for failure in found.seen.failures)
+        if found.node.cordon is None and found.seen.complete and not failed:
             say("note", f"no note cordons {found.node.name}")
         else:
             found.note(UNCORDON)

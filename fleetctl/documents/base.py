@@ -7,7 +7,7 @@ documents, where an unknown key is ignored.
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
@@ -38,6 +38,12 @@ def as_datetime(moment: str) -> datetime:
     """Return a `Moment` as a value that can be compared, to the second; raises ValueError for anything else."""
     # Python 3.10 reads neither Z nor every number of decimals
     return datetime.fromisoformat(re.sub(r"\.[0-9]+", "", moment).replace("Z", "+00:00"))
+
+
+def moment_at(since_epoch_s: float) -> str:
+    """Return a point in time as a `Moment` in UTC, to the second."""
+    at = datetime.fromtimestamp(0, tz=timezone.utc) + timedelta(seconds=int(since_epoch_s))
+    return at.isoformat().replace("+00:00", "Z")
 
 
 def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCustomError:

@@ -260,6 +260,16 @@ class Quota(Authored):
         return self
 
 
+class Cooldown(Authored):
+    """How long what fails again and again is left alone; docs/failures.md."""
+
+    failures: Annotated[int, Field(ge=0, le=1000)] = Field(
+        3, description="so many failures in a row begin it; 0 = nothing cools down"
+    )
+    first: Seconds = Field(300, description="how long it takes at first; each further failure doubles it")
+    max: Seconds = Field(3600, description="the most it takes")
+
+
 class Policy(Authored):
     """Limits of one plan, and house rules. plan and apply check the limits and end with 4."""
 
@@ -283,6 +293,9 @@ class Policy(Authored):
     quotas: Annotated[list[Quota], Field(max_length=256)] = Field(
         default_factory=list, description="the most that models with some labels may have in all; what is over is "
                                           "blocked with QUOTA, and never removed"
+    )
+    cooldown: Cooldown = Field(
+        default_factory=Cooldown, description="when a spec or a node that fails is left alone for a while"
     )
     schemas: Annotated[list[FileName], Field(max_length=16)] = Field(
         default_factory=list, description="house rules: JSON Schema files (draft 2020-12), relative to this file, "

@@ -85,6 +85,8 @@ class Node(Stored):
     gpus: list[Gpu] = Field(default_factory=list)
     cordon: Cordon | None = None
     slots: Slots | None = None
+    started_at: Moment | None = Field(None, description="when it joined the cluster")
+    uncordoned_at: Moment | None = Field(None, description="when a person last said that it is good to use")
 
 
 class ReplicaMember(Stored):
@@ -128,7 +130,26 @@ class Replica(Stored):
         True, description="false = Ray calls its actor ALIVE, but its constructor never returned: it does not serve"
     )
     error: str | None = Field(None, description="last output or exit reason, where known")
+    ready_at: Moment | None = Field(None, description="when it became ready, of one that is")
     draining: bool = Field(False, description="an eviction that runs names it: it serves, and is about to end")
+
+
+class Failure(Stored):
+    """One replica that failed permanently: its start failed, or it went down with no restart left."""
+
+    model: str
+    replica_id: int
+    actor_id: str | None = None
+    fleet: str | None = None
+    spec_hash: str | None = Field(None, description="of the spec it was started with; null = unknown")
+    node_ids: list[str] = Field(
+        default_factory=list, description="of the member that failed where that is known, else of all its members"
+    )
+    gpu_uuids: list[str] = Field(default_factory=list, description="the cards it held there, where known")
+    code: str = Field(description="such as ENGINE_EXITED; REPLICA_DIED = by no act of fleetctl's")
+    message: str = ""
+    at: Moment | None = Field(None, description="null = unknown: started by an older agent, or ended from outside")
+    restarts: int = 0
 
 
 class Inventory(Stored):
@@ -143,6 +164,9 @@ class Inventory(Stored):
     cluster: ClusterIdentity = Field(default_factory=ClusterIdentity)
     nodes: list[Node] = Field(default_factory=list)
     replicas: list[Replica] = Field(default_factory=list)
+    failures: list[Failure] = Field(
+        default_factory=list, description="the replicas that failed, as far as Ray remembers its dead actors"
+    )
 
 
 def host_port(address: str, port: int) -> str:

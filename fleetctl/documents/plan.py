@@ -290,6 +290,7 @@ class PlanFlags(Stored):
     selector: str | None = Field(None, description="labels of the models planned; null = any")
     adopt_from: str | None = None
     force: bool = Field(False, description="thresholds of the policy are lifted")
+    ignore_cooldown: bool = Field(False, description="what failed in a row is tried all the same")
 
 
 class Plan(Stored):

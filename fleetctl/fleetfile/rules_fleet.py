@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+from pydantic_core import PydanticCustomError
+
 from fleetctl.documents.fleet import matches_pattern
 from fleetctl.documents.nearest import nearest
+from fleetctl.documents.quantity import parse_duration
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.raw import Raw, models, repeated, root
@@ -32,6 +35,7 @@ def check_whole(documents: Sequence[Document]) -> Iterator[Problem]:
         policy = root(document).child("spec").child("policy")
         yield from _protected_models(policy, documents)
         yield from _idle_quotas(policy, documents)
+        yield from _cooldown(policy.child("cooldown"))
 
 
 def _not_empty(documents: Sequence[Document]) -> Iterator[Problem]:
@@ -60,6 +64,14 @@ def _idle_quotas(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem
         with suppress(TypeError, ValueError):  # not a selector, which is a problem of its own
             if not any(matches(selector, one) for one in labels):
                 yield quota.problem("FL076", "no model of this fleet has these labels", key="selector")
+
+
+def _cooldown(cooldown: Raw) -> Iterator[Problem]:
+    with suppress(PydanticCustomError):  # not a duration, which is a problem of its own
+        first, most = (parse_duration(cooldown.get(key) or usual) for key, usual in (("first", "5m"), ("max", "1h")))
+        if first > most:
+            yield cooldown.problem("FL079", f"first is longer than max, so a cooldown takes max: {most} s",
+                                   key="first" if cooldown.get("first") else "max")
 
 
 def _names(views: list[Raw]) -> Iterator[Problem]:

@@ -66,7 +66,7 @@ def list_live_actors(client: DashboardClient) -> LiveActors:
     failures: list[str] = []
     cut: list[str] = []
     for state in QUERY_ORDER:
-        listing = list_rows(client, "actors", read_actor, where=("state", "=", state))
+        listing = list_rows(client, "actors", read_actor, where=[("state", "=", state)])
         found |= {actor.actor_id: actor for actor in listing.rows}
         failures += [f"{problem} ({state})" for problem in listing.problems]
         failures += [f"{listing.unread} rows of actors cannot be read ({state})"] if listing.unread else []
@@ -119,25 +119,26 @@ def read_actor(row: Row) -> LiveActor | None:
         placement_group_id=group,
         claim=read_claim_in_group(resources) if group else read_claim(resources),
         repr_name=text_of(row.get("repr_name")) or "",
-        restarts=_whole(row.get("num_restarts")),
+        restarts=count_of(row.get("num_restarts")),
         error=_death(row.get("death_cause")),
     )
 
 
 def _death(cause: object) -> str | None:
-    """Return the last line of the innermost message in Ray's death cause, a mapping one level deep by kind of death."""
-    lines = [line.strip() for text in _messages(cause) for line in text.splitlines() if line.strip()]
+    """Return the last line of the innermost message in Ray's death cause."""
+    lines = [line.strip() for text in death_messages(cause) for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else None
 
 
-def _messages(cause: object) -> Iterator[str]:
+def death_messages(cause: object) -> Iterator[str]:
+    """Yield the messages in Ray's death cause, a mapping one level deep by kind of death."""
     for key, value in sorted(object_of(cause).items()):
         if key in ("error_message", "formatted_exception_string") and isinstance(value, str):
             yield value
         else:
-            yield from _messages(value)
+            yield from death_messages(value)
 
 
-def _whole(value: object) -> int:
+def count_of(value: object) -> int:
     """Read a count; Ray gives 64-bit integers as text."""
     return int(value) if isinstance(value, (int, str)) and str(value).isdecimal() else 0

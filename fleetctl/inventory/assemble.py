@@ -53,6 +53,7 @@ def build_nodes(parts: Parts) -> list[Node]:
         used = claim if ray_sum is None else ray_sum.at_least(claim)
         nodes.append(Node(
             id=node.node_id, name=names[node.node_id], ip=node.ip, state=node.state, labels=dict(node.labels),
+            started_at=node.started_at,
             resources=NodeResources(total=node.total.as_amounts(), used=used.as_amounts(),
                                     listed=None if used == claim else claim.as_amounts()),
             gpus=_cards(parts, node, members.get(node.node_id, ()), by_slot, used.gpus),

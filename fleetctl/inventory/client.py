@@ -32,6 +32,7 @@ NOT_JSON = "is this the Ray dashboard, and does nothing between cut off or rewri
 NO_ACCESS, USUAL_BOUNDS = Access(), Bounds()
 
 Result = TypeVar("Result")
+Params = Mapping[str, str | Sequence[str]]
 
 
 class DashboardClient:
@@ -106,7 +107,7 @@ class DashboardClient:
                                  hint=NOT_JSON) from None
 
     def read_entries(
-        self, path: str, within: Sequence[str], params: Mapping[str, str], read: Callable[[str, object], Result], *,
+        self, path: str, within: Sequence[str], params: Params, read: Callable[[str, object], Result], *,
         opening: str = "[", large: bool = False,
     ) -> tuple[list[Result], Mapping[str, Any]]:
         """Return what `read` makes of each key and value at the keys `within`, and the other values on the way there.

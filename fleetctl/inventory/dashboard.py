@@ -8,12 +8,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from fleetctl.documents.inventory import ClusterIdentity, Inventory
+from fleetctl.documents.inventory import ClusterIdentity, Failure, Inventory
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
 from fleetctl.inventory.actors import LiveActors, list_live_actors
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
 from fleetctl.inventory.cards import holds_cards
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.failures import list_failures
 from fleetctl.inventory.jobs import Job, ours
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.nodes import FoundNode, read_node
@@ -48,6 +49,7 @@ class _Answers:
 
     nodes: Listing[Row] = field(default_factory=Listing)
     actors: LiveActors = field(default_factory=LiveActors)
+    failed: Sequence[Failure] = ()
     jobs: Sequence[Job] | None = None
     summary: Summary = field(default_factory=Summary)
     version: Mapping[str, Any] = field(default_factory=dict)
@@ -64,7 +66,7 @@ def read_dashboard(
     cut short makes `complete` false and is named in `warnings`, unless Ray's own sums make up for it. Raises
     ClusterUnreachable or ClusterRefused when the nodes cannot be requested.
     """
-    answers = _ask(client)
+    answers = _ask(client, namespace)
     actors = answers.actors.actors
     nodes = _nodes(answers, agent)
     planned = find_planned(client, answers.jobs or (), actors)
@@ -85,15 +87,17 @@ def read_dashboard(
                                 session_id=text_of(answers.version.get("session_name"))),
         nodes=with_notes(build_nodes(parts), answers.jobs or (), observed_at),
         replicas=with_draining([found.replica for found in parts.replicas], answers.jobs or (), namespace),
+        failures=list(answers.failed),
     )
 
 
-def _ask(client: DashboardClient) -> _Answers:
+def _ask(client: DashboardClient, namespace: str) -> _Answers:
     """Send all requests at once and wait for all of them; a failed part is empty and named."""
     answers = _Answers()
-    with ThreadPoolExecutor(max_workers=5, thread_name_prefix="inventory") as pool:
+    with ThreadPoolExecutor(max_workers=6, thread_name_prefix="inventory") as pool:
         nodes = pool.submit(_list_nodes, client)
         actors = pool.submit(list_live_actors, client)
+        failed: Future[Sequence[Failure]] = pool.submit(list_failures, client, namespace)
         jobs: Future[Sequence[Job] | None] = pool.submit(ours, client)
         summary = pool.submit(_read_summary, client)
         version = pool.submit(_read_version, client)
@@ -101,6 +105,7 @@ def _ask(client: DashboardClient) -> _Answers:
         raise error
     answers.nodes = _taken("the nodes", nodes, Listing(), answers.failures)
     answers.actors = _taken("the actors", actors, LiveActors(), answers.failures)
+    answers.failed = _taken("what has failed, so that nothing cools down,", failed, (), answers.notes)
     kept_back = isinstance(jobs.exception(), (ClusterRefused, PathNotServed))  # then no apply can go there, either
     answers.jobs = _taken("the jobs, and with them cordons,", jobs, None,
                           answers.notes if kept_back else answers.failures)

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from fleetctl.documents.base import Moment, moment_at
+
+_MOMENT = TypeAdapter(Moment)
+
 
 def text_of(value: object) -> str | None:
     """Return text that is not empty."""
@@ -19,6 +25,20 @@ def object_of(value: object) -> Mapping[str, Any]:
 def list_of(value: object) -> list[Any]:
     """Return a JSON list, else an empty one."""
     return value if isinstance(value, list) else []
+
+
+def moment_of(value: object) -> str | None:
+    """Return a point in time."""
+    try:
+        return _MOMENT.validate_python(value)
+    except ValidationError:
+        return None
+
+
+def moment_of_ms(value: object) -> str | None:
+    """Return a point in time that is given in milliseconds since the epoch; 0 = unknown."""
+    ms = whole_of(value)
+    return moment_at(ms / 1000) if ms else None
 
 
 def whole_of(value: object) -> int | None:

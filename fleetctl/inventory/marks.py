@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.documents.inventory import ReplicaMember
-from fleetctl.inventory.json_values import text_of
+from fleetctl.inventory.json_values import moment_of, text_of
 
 _MEMBERS = TypeAdapter(list[ReplicaMember])
 
@@ -26,6 +26,7 @@ class Marks:
     fleet: str | None = None
     namespace: str | None = None
     spec_hash: str | None = None
+    ready_at: str | None = None
     members: tuple[ReplicaMember, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -42,8 +43,8 @@ def read_marks(repr_name: str) -> Marks:
         return Marks()
     problems: list[str] = []
     members = _members(mark.get("members"), problems)
-    return Marks(text_of(mark.get("fleet")), text_of(mark.get("namespace")), text_of(mark.get("specHash")), members,
-                 tuple(problems))
+    return Marks(text_of(mark.get("fleet")), text_of(mark.get("namespace")), text_of(mark.get("specHash")),
+                 moment_of(mark.get("readyAt")), members, tuple(problems))
 
 
 def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fleetctl.documents.inventory import NodeState
 from fleetctl.inventory.claims import Claim, read_claim
-from fleetctl.inventory.json_values import object_of, text_of
+from fleetctl.inventory.json_values import moment_of_ms, object_of, text_of
 from fleetctl.inventory.state_api import Row
 
 NAME_LABEL = "fleet.io/node"
@@ -29,6 +29,7 @@ class FoundNode:
     total: Claim
     called: str
     """Its name; other nodes may have the same."""
+    started_at: str | None = None
 
 
 def read_node(row: Row, record: Mapping[str, Any]) -> FoundNode | None:
@@ -49,6 +50,7 @@ def read_node(row: Row, record: Mapping[str, Any]) -> FoundNode | None:
         labels={str(key): str(value) for key, value in object_of(row.get("labels")).items()},
         total=read_claim(row.get("resources_total")),
         called=_called(row, record),
+        started_at=moment_of_ms(row.get("start_time_ms")),
     )
 
 

@@ -12,19 +12,22 @@ from pydantic import ValidationError
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Cordon, Node, Replica, Slots
 from fleetctl.inventory.jobs import Job, named_replicas
+from fleetctl.inventory.json_values import moment_of_ms
 
 CORDON, UNCORDON, SLOTS = "cordon", "uncordon", "slots"
 """The verbs of notes. Their metadata, see apply/notes.py, is the whole note."""
 NOTES = frozenset({CORDON, UNCORDON, SLOTS})
 
 Note = Mapping[str, str]
+NONE = Job("", "")
 
 
 def with_notes(nodes: Sequence[Node], jobs: Sequence[Job], observed_at: str) -> list[Node]:
     """Return the nodes with the notes that are in force at `observed_at`; `jobs` are in order, the oldest first."""
     cordons, slots = _newest(jobs, (CORDON, UNCORDON)), _newest(jobs, (SLOTS,))
-    return [node.model_copy(update={"cordon": _cordon(_of(node, cordons), observed_at),
-                                    "slots": _slots(_of(node, slots))})
+    return [node.model_copy(update={"cordon": _cordon(_of(node, cordons).metadata, observed_at),
+                                    "uncordoned_at": _uncordoned_at(_of(node, cordons)),
+                                    "slots": _slots(_of(node, slots).metadata)})
             if cordons or slots else node for node in nodes]
 
 
@@ -46,19 +49,23 @@ def note_text(note: Note) -> str:
     return f"cordoned {node}{until}{reason}" if verb == CORDON else f"uncordoned {node}"
 
 
-def _newest(jobs: Sequence[Job], verbs: Collection[str]) -> dict[str, tuple[int, Note]]:
+def _newest(jobs: Sequence[Job], verbs: Collection[str]) -> dict[str, tuple[int, Job]]:
     """Return the newest note by the id and by the name of a node, with its place in time."""
-    found: dict[str, tuple[int, Note]] = {}
+    found: dict[str, tuple[int, Job]] = {}
     for place, job in enumerate(jobs):
         if job.metadata.get("verb") in verbs:
             for key in ("node", "nodeName"):
-                found[job.metadata.get(key, "")] = place, job.metadata
+                found[job.metadata.get(key, "")] = place, job
     return found
 
 
-def _of(node: Node, newest: Mapping[str, tuple[int, Note]]) -> Note:
+def _of(node: Node, newest: Mapping[str, tuple[int, Job]]) -> Job:
     found = [newest[key] for key in (node.id, node.name) if key in newest]
-    return max(found, key=lambda one: one[0])[1] if found else {}
+    return max(found, key=lambda one: one[0])[1] if found else NONE
+
+
+def _uncordoned_at(job: Job) -> str | None:
+    return moment_of_ms(job.start_time_ms) if job.metadata.get("verb") == UNCORDON else None
 
 
 def _cordon(note: Note, observed_at: str) -> Cordon | None:

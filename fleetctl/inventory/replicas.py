@@ -62,6 +62,7 @@ def _replica(
         spec_hash=spec_hash if ours else None,
         actor_id=actor.actor_id,
         restarts=actor.restarts,
+        ready_at=marks.ready_at if actor.state == "ALIVE" else None,
         members=list(_members(actor, marks, planned)),
         constructed=not (actor.state == "ALIVE" and planned),
         error=_error(actor),

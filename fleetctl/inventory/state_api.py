@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -31,16 +31,17 @@ class Listing(Generic[Read]):
 
 
 def list_rows(client: DashboardClient, what: str, read: Callable[[Row], Read | None], *,
-              where: tuple[str, str, str] | None = None) -> Listing[Read]:
-    """Return the result of `read` for each row of /api/v0/<what>, filtered by `where` = (column, predicate, value).
+              where: Sequence[tuple[str, str, str]] = ()) -> Listing[Read]:
+    """Return the result of `read` for each row of /api/v0/<what>, filtered by all of `where` = (column, is, value).
 
     Ray looks up `state = X` at the source, so dead actors cost nothing; other filters run after reading. Rows are read
     while they come in. Raises InventoryError when there is no list of rows in the answer.
     """
     path = f"/api/v0/{what}"
-    params = {"limit": str(LIMIT), "detail": "true"}
-    if where is not None:
-        params |= dict(zip(("filter_keys", "filter_predicates", "filter_values"), where, strict=True))
+    params: dict[str, str | Sequence[str]] = {"limit": str(LIMIT), "detail": "true"}
+    if where:
+        columns = zip(*where, strict=True)
+        params |= dict(zip(("filter_keys", "filter_predicates", "filter_values"), columns, strict=True))
 
     def read_row(_: str, row: object) -> Read | None:
         if not isinstance(row, dict):

@@ -32,7 +32,7 @@ def list_placement_groups(client: DashboardClient) -> Listing[PlacementGroup]:
 
     Ray keeps 10,000 groups on its list, removed ones too, so it is read only where Ray gives no sums of what is in use.
     """
-    return list_rows(client, "placement_groups", read_placement_group, where=("state", "!=", "REMOVED"))
+    return list_rows(client, "placement_groups", read_placement_group, where=[("state", "!=", "REMOVED")])
 
 
 def read_placement_group(row: Row) -> PlacementGroup | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Node
 from fleetctl.documents.plan import Note
-from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
+from fleetctl.planner.placement.claims import NODE_ID_LABEL
 from fleetctl.planner.placement.policies import (
     SLOTS_LABEL,
     EffectivePolicy,

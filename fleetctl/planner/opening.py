@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
 from fleetctl.planner.live import LiveState
-from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.claims import NODE_ID_LABEL, ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode, Slots
 from fleetctl.planner.placement.ledger.node_offer import Facts, facts_of, offer_from
-from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
 from fleetctl.planner.placement.policies import SLOTS_LABEL, EffectivePolicy, effective_policy, with_notes
 
 NO_SHAPES: Mapping[str, ReplicaShape] = {}
+NOTHING: Mapping[str, str] = {}
 
 
 def open_ledger(
     inventory: Inventory, policies: Sequence[NodePolicy], state: LiveState,
-    shapes: Mapping[str, ReplicaShape] = NO_SHAPES,
+    shapes: Mapping[str, ReplicaShape] = NO_SHAPES, cooling: Mapping[str, str] = NOTHING,
 ) -> Ledger:
-    """Open a ledger over all nodes of `inventory`, in order of name and id; `shapes` say which models are spread."""
+    """Open a ledger over all nodes of `inventory`, in order of name and id; `shapes` say which models are spread.
+
+    `cooling` = why nodes take nothing new for a while, by their ids.
+    """
     nodes = sorted(inventory.nodes, key=lambda node: (node.name, node.id))
-    facts = _ledger_nodes(nodes, policies)
+    facts = _ledger_nodes(nodes, policies, cooling)
     places = {node.id: place for place, node in enumerate(nodes)}
 
     def held_by(key: str) -> dict[int, Slots]:
@@ -73,7 +77,9 @@ def _slot_numbers(slots: list[int | None]) -> Slots:
     return frozenset(held)
 
 
-def _ledger_nodes(nodes: Sequence[Node], policies: Sequence[NodePolicy]) -> list[LedgerNode]:
+def _ledger_nodes(
+    nodes: Sequence[Node], policies: Sequence[NodePolicy], cooling: Mapping[str, str]
+) -> list[LedgerNode]:
     """Policies are merged once per set of values of the labels they depend on."""
     asked = sorted({SLOTS_LABEL, *(key for policy in policies for key in policy.selector)})
     known: dict[tuple[str | None, ...], EffectivePolicy] = {}
@@ -84,7 +90,10 @@ def _ledger_nodes(nodes: Sequence[Node], policies: Sequence[NodePolicy]) -> list
         policy = known.get(values)
         if policy is None:
             policy = known[values] = effective_policy(policies, labels)
-        result.append(LedgerNode(node.id, node.name, node.state, labels, with_notes(policy, node)))
+        policy = with_notes(policy, node)
+        if policy.cordoned_by is None and node.id in cooling:
+            policy = replace(policy, cordoned_by=cooling[node.id], cooling=True)
+        result.append(LedgerNode(node.id, node.name, node.state, labels, policy))
     return result
 
 

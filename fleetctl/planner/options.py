@@ -14,8 +14,8 @@ from fleetctl.errors import UsageError
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """Flags of a plan: keys or labels of models to plan alone, keys to leave out, the former name of a renamed fleet,
-    whether a person lifts the thresholds of its policy; and where the fleet was read from, as -f had it, to make the
-    plan again.
+    whether a person lifts the thresholds of its policy, or its cooldown; and where the fleet was read from, as -f had
+    it, to make the plan again.
     """
 
     targets: tuple[str, ...] = ()
@@ -24,6 +24,7 @@ class PlanOptions:
     force: bool = False
     files: tuple[str, ...] = ()
     selector: LabelSelector | None = None
+    ignore_cooldown: bool = False
 
     def left_out(self, key: str, labels: Mapping[str, str]) -> str | None:
         """Return why a model is not planned, or None when it is."""
@@ -41,7 +42,7 @@ def options_of(plan: Plan) -> PlanOptions:
     said = plan.options
     selector = parse_label_selector(said.selector) if said.selector else None
     return PlanOptions(tuple(said.targets), tuple(said.excludes), said.adopt_from, said.force, tuple(said.files),
-                       selector)
+                       selector, said.ignore_cooldown)
 
 
 @dataclass(frozen=True, slots=True)

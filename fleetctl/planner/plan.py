@@ -27,6 +27,7 @@ from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
 from fleetctl.planner.complete import require_complete
+from fleetctl.planner.cooling import Limits, find_limits
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.expectation import expect
 from fleetctl.planner.live import LiveState, ModelState, sort_out
@@ -75,11 +76,13 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
 def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Decided:
     shapes = {model.key: replica_shape(model) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
-    ledger = open_ledger(inventory, fleet.policies, state, shapes)
     planned = [(place, model) for place, model in enumerate(fleet.models)
                if options.left_out(model.key, model.labels) is None]
     demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
-    free = [demand for demand in demands if not state.models[demand.shape.key].claimed_by]
+    limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, demands, state.models)
+    ledger = open_ledger(limits.labelled(inventory), fleet.policies, state, shapes, limits.closed)
+    demands = [limits.narrowed(demand) for demand in demands]
+    free = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].claimed_by)
     placer, before, start = Placer(ledger), ledger.copied(), ledger.mark()
     expected, quotas = expect(fleet, inventory, state, shapes), Quotas(fleet, state)
     found = pack_within(quotas, free, lambda asked: pack(asked, placer, expected=expected, on_ledger=False),
@@ -92,15 +95,15 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
         occupants = _occupants(fleet, inventory, state, placed, ledger)
         repacked = repacked_bound(found.asked, placed, packing.most, occupants, before)
     limited = sum(one.missing for one in found.asked) < sum(one.missing for one in free)
-    certificate = certify(demands, placed, packing.most,
-                          packing.method or ("the quotas leave no more" if limited else ""), repacked)
+    method = packing.method or ("the quotas leave no more" if limited else limits.method)
+    certificate = certify(demands, placed, packing.most, method, repacked)
 
     def inquire() -> Inquiry:
         from fleetctl.planner.placement.reasons.remedies import Inquiry
 
         return Inquiry(placer, occupants, fleet.policies)
 
-    blocked = _blocked(fleet.models, demands, found, quotas, state, cache(inquire))
+    blocked = _blocked(fleet.models, demands, found, quotas, state, limits, cache(inquire))
     return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked)
 
 
@@ -118,7 +121,7 @@ def _demand(place: int, model: ResolvedModel, state: ModelState, shape: ReplicaS
 
 def _blocked(
     models: Sequence[ResolvedModel], demands: Sequence[Demand], found: WithinQuotas, quotas: Quotas, state: LiveState,
-    inquiry: Callable[[], Inquiry],
+    limits: Limits, inquiry: Callable[[], Inquiry],
 ) -> list[Blocked]:
     placed = found.packing.placed
     created, totals = Counter(one.demand.place for one in placed), cache(lambda: quotas.after(placed))
@@ -133,8 +136,11 @@ def _blocked(
         elif demand.place in found.no_room:
             blocked, left = inquiry().blocked(demand.shape, short, demand.priority), totals().leave(demand)
             said = f"{blocked.message}; a quota leaves {left} of these {short}" if left < short else blocked.message
-            result.append(needs_room(blocked.model_copy(update={"message": said}), models[demand.place],
-                                     state.models[key], created[demand.place]))
+            found_no_room = limits.explained(blocked.model_copy(update={"message": said}), demand.place)
+            result.append(needs_room(found_no_room, models[demand.place], state.models[key],
+                                     created[demand.place]))
+        elif demand.place in limits.most:
+            result.append(limits.waiting(key, short, demand.place))
         else:
             result.append(Blocked(model=key, replicas=short, code="QUOTA", message=totals().why(demand)))
     return result
@@ -222,7 +228,7 @@ def _flags(options: PlanOptions) -> PlanFlags:
     return PlanFlags(files=list(options.files), targets=sorted(set(options.targets)),
                      excludes=sorted(set(options.excludes)),
                      selector=options.selector.text if options.selector else None, adopt_from=options.adopt_from,
-                     force=options.force)
+                     force=options.force, ignore_cooldown=options.ignore_cooldown)
 
 
 def certify(

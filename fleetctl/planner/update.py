@@ -7,6 +7,7 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState, is_outdated
 
 NAMED = 5
+COOLING_DOWN = "COOLING_DOWN"
 
 
 def update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> str:
@@ -27,7 +28,7 @@ def needs_room(blocked: Blocked, model: ResolvedModel, state: ModelState, create
     Whether the new spec fits in the place of an outdated replica is not part of the answer.
     """
     outdated, live = state.outdated(model), len(state.live)
-    if not outdated or live + created < model.replicas:
+    if not outdated or live + created < model.replicas or blocked.code == COOLING_DOWN:
         return blocked
     serving = max(0, live - state.starting - 1)
     return blocked.model_copy(update={"code": "UPDATE_NEEDS_ROOM", "message": (

@@ -32,10 +32,10 @@ def test_the_name_of_an_actor_is_one_the_inventory_reads_back() -> None:
 
 
 def test_a_replica_that_is_up_tells_what_it_claims_and_where_it_answers() -> None:
-    told = describe(REPLICA, [PLACE])
+    told = describe(REPLICA, [PLACE], "2026-03-04T12:00:00Z")
     claim = {"slot": 0, "gpus": 2_500, "vram": 7 << 30, "cpus": 0, "memory": 0}
     assert json.loads(told) == {"v": 1, "fleet": "lab", "namespace": "prod", "specHash": "abc",
-                                "members": [{**claim, **PLACE}]}
+                                "readyAt": "2026-03-04T12:00:00Z", "members": [{**claim, **PLACE}]}
     assert " " not in told
     marks = read_marks(told)
     assert (marks.fleet, marks.namespace, marks.spec_hash, marks.problems) == ("lab", "prod", "abc", ())
@@ -45,7 +45,7 @@ def test_a_replica_that_is_up_tells_what_it_claims_and_where_it_answers() -> Non
 
 
 def test_what_a_replica_tells_holds_nothing_secret() -> None:
-    told = describe(REPLICA, [PLACE])
+    told = describe(REPLICA, [PLACE], "2026-03-04T12:00:00Z")
     assert "hush-hush" not in told
     assert "source" not in told
     assert "serve" not in told
@@ -53,7 +53,7 @@ def test_what_a_replica_tells_holds_nothing_secret() -> None:
 
 def test_each_member_of_a_gang_tells_its_own_claim() -> None:
     members = [{**MEMBER, "rank": rank, "gpus": 10_000 * (rank + 1)} for rank in range(3)]
-    told = json.loads(describe({**REPLICA, "members": members}, [{**PLACE, "rank": rank} for rank in (2, 0, 1)]))
+    told = json.loads(describe({**REPLICA, "members": members}, [{**PLACE, "rank": rank} for rank in (2, 0, 1)], ""))
     assert [(member["rank"], member["gpus"]) for member in told["members"]] == [(2, 30_000), (0, 10_000), (1, 20_000)]
 
 

@@ -18,6 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "fleet-file.md"
 TITLES = {
     "FleetDocument": "A document", "FleetSpec": "spec", "Cluster": "spec.cluster", "ModelDefaults": "spec.defaults",
     "Policy": "spec.policy", "NodePolicy": "spec.nodes[]", "Quota": "spec.policy.quotas[]",
+    "Cooldown": "spec.policy.cooldown",
     "Reserve": "spec.nodes[].reserve", "Shape": "spec.shapes.NAME", "Model": "spec.models[]",
     "ShapeUse": "spec.models[].shape", "Serving": "serving",
     "Placement": "placement", "SameLabel": "sameLabel", "Spread": "spread", "Restart": "restart", "Update": "update",

@@ -127,9 +127,12 @@ class World:
         listed = httpx.get(f"{self.cluster.address}/api/jobs/", headers={"User-Agent": "tests"}).json()
         return [job for job in listed if (job.get("metadata") or {}).get("fleet") == self.fleet]
 
+    def inventory(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run("inventory", "--format", "json").stdout)
+        return found
+
     def replicas(self) -> list[dict[str, Any]]:
-        inventory: dict[str, Any] = json.loads(self.run("inventory", "--format", "json").stdout)
-        return [replica for replica in inventory["replicas"] if replica["fleet"] == self.fleet]
+        return [replica for replica in self.inventory()["replicas"] if replica["fleet"] == self.fleet]
 
     def ask(self, outcome: dict[str, Any], path: str = "/env") -> dict[str, Any]:
         """Ask a replica's engine for its environment, over HTTP."""

@@ -45,6 +45,8 @@ class FakeDashboard:
     heard: list[Heard] = field(default_factory=list)
     beyond: list[dict[str, Any]] = field(default_factory=list)
     """Rows of actors that the lists of the state API leave out, as they do beyond their 10,000th."""
+    dead: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of dead actors."""
     released: threading.Event = field(default_factory=threading.Event)
 
     def rows(self, part: str) -> list[dict[str, Any]]:
@@ -54,6 +56,10 @@ class FakeDashboard:
     def listing(self, part: str) -> dict[str, Any]:
         """The list of the state API with its counts."""
         return self.bodies[part]["data"]["result"]
+
+    def dead_of(self, query: dict[str, str]) -> list[dict[str, Any]]:
+        """The rows of the dead actors of one class."""
+        return [row for row in self.dead if row["class_name"] == query["filter_values"]]
 
     def logical_actors(self) -> dict[str, Any]:
         """The dashboard's own list of actors: all of them, in its own words, and without namespaces."""
@@ -93,6 +99,8 @@ def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
             part = parts.path if parts.path in fake.behaviours else part_of(parts.path, query)
             if part in fake.behaviours:
                 fake.behaviours[part](self)
+            elif part == "failures" and part not in fake.bodies:
+                answer(self, 200, json.dumps({"data": {"result": {"result": fake.dead_of(query)}}}).encode())
             elif part == LOGICAL and part not in fake.bodies:
                 answer(self, 200, json.dumps(fake.logical_actors()).encode())
             elif part in fake.bodies:
@@ -128,6 +136,8 @@ def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
 
 def part_of(path: str, query: dict[str, str]) -> str:
     """Which part of the inventory a request asks for."""
+    if query.get("filter_keys") == "class_name":
+        return "failures"
     if path == "/api/v0/actors":
         return f"actors_{query.get('filter_values', 'all').lower()}"
     if path.startswith("/api/jobs/"):

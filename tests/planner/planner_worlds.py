@@ -2,24 +2,26 @@
 
 Short forms (amounts as in a fleet file): a node has `name`, `gpus` (how many cards), `vram` (memory of each; absent =
 unknown), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `used` {GPU, CPU,
-memory}, and the notes `cordon` and `slots`. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`,
-`memory`, `cards`, `uuids`, `slot`, `state`, `fleet`, `hash`, `restarts`. A model has `key`, `replicas`, `surge`, and
-either `workers` in full or `gpus`, `vram`, `cpus`, `memory`, `selector`, `labels`, `copies`, `gang: {gpus, vram,
-workers, ...}` in short.
+memory}, the notes `cordon` and `slots`, and `joined`, `uncordoned`: how long ago, such as 5m. A replica has `model`,
+`id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `uuids`, `slot`, `state`, `fleet`, `hash`,
+`restarts`, `ready` (how long ago). A failure has `model`, `hash`, `node` or `nodes`, `ago`, and perhaps `code`,
+`message`, `uuids`. A model has `key`, `replicas`, `surge`, and either `workers` in full or `gpus`, `vram`, `cpus`,
+`memory`, `selector`, `labels`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from fleetctl.documents.fleet import Cluster, NodePolicy, Placement, Policy, Restart, WorkerGroup
-from fleetctl.documents.inventory import Gpu, Inventory, Node, Replica
+from fleetctl.documents.inventory import Failure, Gpu, Inventory, Node, Replica
 from fleetctl.documents.label_selector import parse_label_selector
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.position import Position
-from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_gpus
+from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_duration, parse_gpus
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
@@ -43,6 +45,7 @@ def short_node(node: dict[str, Any]) -> Node:
         "id": node.get("id", node["name"]), "name": node["name"], "state": node.get("state", "ALIVE"),
         "labels": node.get("labels", {}), "gpus": cards if memory is not None else [],
         "cordon": node.get("cordon"), "slots": node.get("slots"),
+        "startedAt": before(node.get("joined")), "uncordonedAt": before(node.get("uncordoned")),
         "resources": {"total": total, "used": None if used is None else {**used, "memory": _bytes(used.get("memory"))}},
     })
 
@@ -66,8 +69,24 @@ def short_replica(replica: dict[str, Any]) -> Replica:
         "model": replica["model"], "replicaId": replica.get("id"), "foreignId": replica.get("foreign"),
         "state": replica.get("state", "ALIVE"), "fleet": replica.get("fleet", FLEET), "members": members,
         "specHash": replica.get("hash"), "level": replica.get("level", "HOT"), "restarts": replica.get("restarts", 0),
-        "constructed": replica.get("constructed", True),
+        "constructed": replica.get("constructed", True), "readyAt": before(replica.get("ready")),
     })
+
+
+def short_failure(failure: dict[str, Any]) -> Failure:
+    """Return a failure from its short form."""
+    nodes = failure.get("nodes", [failure["node"]] if "node" in failure else [])
+    return Failure(model=failure["model"], replica_id=failure.get("id", 0), fleet=FLEET, spec_hash=failure.get("hash"),
+                   node_ids=nodes, gpu_uuids=failure.get("uuids", []), code=failure.get("code", "ENGINE_EXITED"),
+                   message=failure.get("message", "CUDA out of memory"), at=before(failure.get("ago")))
+
+
+def before(ago: str | None) -> str | None:
+    """Return the time so long before the inventory was read; None stays None."""
+    if ago is None:
+        return None
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc) - timedelta(seconds=parse_duration(ago))
+    return at.isoformat().replace("+00:00", "Z")
 
 
 def short_inventory(short: dict[str, Any]) -> Inventory:
@@ -77,6 +96,7 @@ def short_inventory(short: dict[str, Any]) -> Inventory:
         "warnings": short.get("warnings", []), "cluster": {"sessionId": short.get("session", "s1")},
         "nodes": [short_node(node) for node in short.get("nodes", [])],
         "replicas": [short_replica(replica) for replica in short.get("replicas", [])],
+        "failures": [short_failure(failure) for failure in short.get("failures", [])],
     })
 
 

@@ -48,6 +48,7 @@ def apply(
     selector: flags.Selector = None,
     adopt_from: flags.AdoptFrom = None,
     force: flags.Force = False,
+    ignore_cooldown: flags.IgnoreCooldown = False,
     parallelism: flags.Parallelism = 10,
     lock_timeout: flags.LockTimeout = 0,
     wait_timeout: flags.WaitTimeout = None,
@@ -64,8 +65,10 @@ def apply(
     _check_arguments(plan_file, files, attach)
     if plan_file is not None or attach:
         _refuse_choices({"--target": target, "--exclude": exclude, "--selector": selector, "--adopt-from": adopt_from,
-                         "--namespace": namespace, "--force": force and attach})
-    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector)
+                         "--namespace": namespace, "--force": force and attach,
+                         "--ignore-cooldown": ignore_cooldown})
+    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector,
+                          ignore_cooldown)
     output, invocation = ApplyOutput(output_format), this_invocation()
     with output.ends_with_summary():
         if attach:

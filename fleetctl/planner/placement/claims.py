@@ -6,7 +6,7 @@ Shapes stay compact (a Worker of `count` 500 is one entry) until a replica is re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,6 +15,11 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.fleetfile.resolved import ResolvedModel
 
 Selector = tuple[tuple[str, str], ...]
+
+NODE_ID_LABEL = "ray.io/node-id"
+"""The label by which Ray selects one node."""
+LEFT_OUT_LABEL = "fleet.io/left-out-"
+"""Before the place of a model: the label of nodes that the breaker leaves out for it. No cluster has it."""
 
 
 class Claim(NamedTuple):
@@ -158,6 +163,20 @@ def replica_shape(model: ResolvedModel) -> ReplicaShape:
     # a replica of one gang is in one value as its gang is
     as_one = as_one and sum(group.copies for group in groups) > 1
     return ReplicaShape(model.key, groups, label, placement.ranks_per_node, _spread(placement), as_one)
+
+
+def leaving_out(shape: ReplicaShape, place: int) -> ReplicaShape:
+    """Return the shape of the model at a place in the fleet file, without the nodes with its LEFT_OUT_LABEL."""
+    without = (f"{LEFT_OUT_LABEL}{place}", "!yes")
+    groups = [replace(group, members=tuple(
+        replace(member, selector=tuple(sorted((*member.selector, without)))) for member in group.members
+    )) for group in shape.groups]
+    return replace(shape, groups=tuple(groups))
+
+
+def without_left_out(selector: Selector) -> Selector:
+    """Return a selector without what `leaving_out` has added."""
+    return tuple(one for one in selector if not one[0].startswith(LEFT_OUT_LABEL))
 
 
 def _spread(placement: Placement) -> Spread | None:

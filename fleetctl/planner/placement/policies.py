@@ -31,12 +31,16 @@ ONE_EACH = SlotCap(1, "default for models without GPU or VRAM")
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicy:
-    """What holds for one node. Bytes; `slot_cap` None = the default for the kind of model."""
+    """What holds for one node. Bytes; `slot_cap` None = the default for the kind of model.
+
+    `cooling` = it is the breaker that keeps new replicas away, and `cordoned_by` says why.
+    """
 
     slot_cap: SlotCap | None = None
     reserve_vram: int = 0
     gpu_memory: int | None = None
     cordoned_by: str | None = None
+    cooling: bool = False
 
     def cap_for(self, wants_cards: bool) -> SlotCap:
         """Return the slot cap for a model that does, or does not, claim GPU or VRAM."""

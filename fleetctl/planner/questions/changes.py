@@ -14,7 +14,7 @@ from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.selector import matches, split_commas
 from fleetctl.documents.what_if import Change
 from fleetctl.errors import UsageError
-from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
+from fleetctl.planner.placement.claims import NODE_ID_LABEL
 from fleetctl.planner.placement.occupants import without_members
 from fleetctl.planner.questions.new_node import new_nodes
 from fleetctl.planner.questions.shape_syntax import find_node, selector_of

@@ -14,7 +14,7 @@ from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeReso
 from fleetctl.documents.quantity import SHARE, format_bytes
 from fleetctl.documents.selector import ACCELERATOR_LABEL, split_commas
 from fleetctl.errors import UsageError
-from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
+from fleetctl.planner.placement.claims import NODE_ID_LABEL
 from fleetctl.planner.questions.hardware import hardware
 from fleetctl.planner.questions.shape_syntax import (
     bytes_of,

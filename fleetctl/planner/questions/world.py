@@ -43,11 +43,12 @@ class World:
     def plan(self) -> Plan:
         """Plan the fleet on the inventory; raises InventoryError when it is not complete.
 
-        Of the fleet's policy only the quotas are asked, which decide what is planned: the rest is about what may be
-        applied, and what is only supposed never is.
+        Of the fleet's policy only quotas and cooldown are asked, which decide what is planned: the rest is about what
+        may be applied, and what is only supposed never is.
         """
-        quotas = Policy().model_copy(update={"quotas": self.fleet.policy.quotas})
-        return make_plan(replace(self.fleet, policy=quotas), self.inventory,
+        ours = self.fleet.policy
+        policy = Policy().model_copy(update={"quotas": ours.quotas, "cooldown": ours.cooldown})
+        return make_plan(replace(self.fleet, policy=policy), self.inventory,
                          PlanOptions(adopt_from=self.adopt_from, selector=self.selector), PlanFacts(tool_version=""))
 
     def shapes(self) -> dict[str, ReplicaShape]:

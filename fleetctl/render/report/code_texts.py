@@ -8,6 +8,7 @@ BLOCKED = {
     "NO_NODES": "no node is alive",
     "NODE_SELECTOR_MISMATCH": "no node has the labels the selector asks for",
     "CORDONED": "a node policy of the fleet file allows no new replicas",
+    "NODE_COOLING": "what was started on the nodes has failed several times in a row",
     "NODE_DRAINING": "the nodes are draining",
     "SLOTS_FULL": "the nodes hold the most replicas of this model that their cap allows",
     "SPREAD_FULL": "every value of the spread label holds the most replicas of this model that it allows",
@@ -21,6 +22,7 @@ BLOCKED = {
     "SAME_LABEL_DOMAIN": "enough nodes fit, but not inside one value of sameLabel",
     "QUOTA": "a quota of the fleet's policy allows no more",
     "UPDATE_NEEDS_ROOM": "no room for a replica of the new spec beside the outdated ones, which go on serving",
+    "COOLING_DOWN": "it has failed several times in a row, and waits",
     "CLAIMED_BY_FLEET": "the model is live under another fleet",
 }
 POLICY = {

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fleetctl.documents.inventory import Replica, is_live
 from fleetctl.documents.plan import Drift
 from fleetctl.documents.quantity import format_bytes, format_share
+from fleetctl.planner.failures import Failed
 from fleetctl.render.replica_text import node_text, replica_name, state_text, status_word
 from fleetctl.render.report.model import Cell, Column, Report, Table
 from fleetctl.render.report.plan_tables import drift_table
@@ -27,15 +28,20 @@ MEMBER_ROW = (Column("member", "member", name=True), Column("node", "node", name
               Column("slot", "slot", numeric=True), Column("cards", "cards"), Column("uuids", "uuids", name=True),
               Column("vram", "vram", numeric=True), Column("address", "address", name=True),
               Column("spec", "spec", name=True))
+FAILURE_ROW = (Column("model", "model", name=True), Column("failures", "failures", numeric=True),
+               Column("last", "last"), Column("nodes", "nodes", name=True), Column("reason", "reason"))
+COOLING_ROW = (Column("name", "name", name=True), Column("reason", "reason"))
 
 
 def status_report(
     replicas: Sequence[Replica], node_names: Mapping[str, str], dead_nodes: frozenset[str],
     outdated: Sequence[Drift] = (), wanted: Mapping[str, int] | None = None, *, wide: bool = False,
+    failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
 ) -> Report:
     """Return a row per model and per replica, and what differs for those that are `outdated`.
 
-    `wanted` = how many replicas the file wants, by model; `wide` adds a row per member with its cards.
+    `wanted` = how many replicas the file wants, by model; `cooling` = models or nodes, and why; `wide` adds a row per
+    member with its cards.
     """
     old = Counter(one.model for one in outdated)
     live = Counter(replica.model for replica in replicas if is_live(replica, dead_nodes))
@@ -48,6 +54,9 @@ def status_report(
                                                                       of_one_fleet=wanted is not None)),
               beside_from=0),
         Table("member", "Members", MEMBER_ROW, tuple(_member_rows(replicas, node_names)) if wide else ()),
+        Table("failure", "Failed in the last day", FAILURE_ROW, tuple(
+            (one.model, str(one.count), one.last, one.nodes, one.why) for one in failed)),
+        Table("cooling", "Cooling", COOLING_ROW, tuple(cooling)),
         drift_table(outdated, surplus, "Outdated"))
     return Report(kind="answer", title="Status", tables=tuple(table for table in tables if table.rows),
                   verdict=f"Replicas: {words}{f'; {len(outdated)} outdated' if outdated else ''}")

@@ -23,6 +23,7 @@ from fleetctl.agent.mark import actor_name, describe
 from tests.benchmarks.large.world import KINDS, MEMORY, SHARE, Placed, Seat, World, unique_id
 
 RECORDED = Path(__file__).parents[2] / "inventory" / "recorded"
+READY_AT = "2026-03-04T12:00:00Z"
 NAMESPACE, OUR_JOB, LATE_JOB, THEIR_JOB = "fleet", "17000000", "18000000", "08000000"
 CARDS, CPUS, NODE_MEMORY, CARD_MIB = 8, 128.0, 1 << 40, 81_559
 NO_NODE = "f" * 56
@@ -63,6 +64,7 @@ class Rendered:
         self._summary = _document({"summary": [self._entry(number) for number in range(world.nodes)],
                                    "nodeLogicalResources": {node_id(number): self._sum(number)
                                                             for number in range(world.nodes)}})
+        self._none = self._list([], 0)
         self._groups = self._list([], max(world.groups, world.nodes // 2), matching=0)
         self._jobs, self._logs = json.dumps(list(self._all_jobs())).encode(), self._records()
         self._version = json.dumps(recorded("version")).encode()
@@ -70,7 +72,7 @@ class Rendered:
     def answer(self, path: str, query: Mapping[str, str]) -> bytes | None:
         """The body of one answer; None = 404."""
         if path == "/api/v0/actors":
-            return self._of_state.get(query.get("filter_values", ""))
+            return self._of_state.get(query.get("filter_values", ""), self._none)
         if path.startswith("/api/jobs/") and path.endswith("/logs"):
             return self._logs.get(path.split("/")[3])
         return {"/api/v0/nodes": self._nodes, "/nodes": self._summary, "/api/version": self._version,
@@ -90,7 +92,8 @@ class Rendered:
             places = [self._place(replica, rank, seat) for rank, seat in enumerate(replica.seats)]
             name, is_gang = actor_name(replica.model, replica.replica_id), len(replica.seats) > 1
             row = self._row("GangCoordinator" if is_gang else "ModelActor", "ours", number, replica.seats[0].node)
-            row |= {"name": name, "ray_namespace": NAMESPACE, "job_id": OUR_JOB, "repr_name": describe(told, places)}
+            row |= {"name": name, "ray_namespace": NAMESPACE, "job_id": OUR_JOB,
+                    "repr_name": describe(told, places, READY_AT)}
             if replica.starting:
                 row |= {"state": "PENDING_CREATION", "node_id": None, "repr_name": "", "job_id": LATE_JOB}
             row["required_resources"] = {} if is_gang else _claim(KINDS[replica.kind][1])

@@ -20,7 +20,6 @@ from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger
 from fleetctl.planner.placement.ledger.spreading import Crowding, Spreading
 from fleetctl.planner.placement.policies import NO_CAP
 
-NODE_ID_LABEL = "ray.io/node-id"
 SEARCH_STEPS = 300
 SEARCH_SEATS = 64
 

@@ -23,7 +23,8 @@ from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import MAX_EXAMPLES, Shortfall, hardest_member
 from fleetctl.planner.placement.reasons.words import node_kind, nodes, parts_text, spread_text, with_claim
 
-NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "CORDONED", "NODE_DRAINING")
+NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "NODE_COOLING", "CORDONED",
+                 "NODE_DRAINING")
 """Codes that say more than a count of nodes when no node at all can take a member of a gang."""
 VALUES_TRIED = 64
 """Values of the label of a whole replica that are looked at, those with most GPUs free."""

@@ -13,11 +13,10 @@ from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
 from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
 from fleetctl.planner.placement.arrays import Flags, Ints
-from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.claims import NODE_ID_LABEL, Claim, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.ledger.node_offer import offer_of
-from fleetctl.planner.placement.ledger.replica import NODE_ID_LABEL
 from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.trial import Fresh

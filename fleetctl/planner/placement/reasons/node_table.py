@@ -16,12 +16,13 @@ import numpy as np
 from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Flags, Ints
-from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
+from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector, without_left_out
 from fleetctl.planner.placement.ledger.cards import Card, Offer, count_fits
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.check import (
     CHECK,
+    COOLING,
     CORDONED,
     CPU,
     DRAINING,
@@ -209,8 +210,10 @@ class NodeTable:
         if self.capped(wants_cards=shape.wants_cards):
             found[places[self._slots_full(shape)[places]]] = Check(SLOTS, need=1)
         closed = self.closed[places]
-        for code in (CORDONED, DRAINING):
+        for code in (COOLING, CORDONED, DRAINING):
             found[places[closed == code]] = Check(code)
+        if (anywhere := without_left_out(selector)) != selector:
+            found[self.selected(anywhere) & ~self.selected(selector) & (self.closed == FITS)] = Check(COOLING)
         return found
 
     @cached_property
@@ -226,4 +229,4 @@ def _closed(node: LedgerNode) -> int:
         return NO_NODES
     if node.state == "DRAINING":
         return DRAINING
-    return FITS if node.policy.cordoned_by is None else CORDONED
+    return FITS if node.policy.cordoned_by is None else COOLING if node.policy.cooling else CORDONED

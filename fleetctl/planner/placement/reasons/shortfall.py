@@ -13,9 +13,11 @@ from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
 from fleetctl.planner.placement.reasons.check import (
     CLOSEST_FIRST,
+    COOLING,
     CORDONED,
     DRAINING,
     FITS,
+    IN_WORDS,
     MISMATCH,
     NO_NODES,
     SLOTS,
@@ -115,8 +117,9 @@ class Shortfall:
         if number == SPREAD and self.shape.spread is not None:
             label, most = self.shape.spread
             return f"room for 1 more on a value of {label} (at most {most} each, none without the label)"
-        if number == CORDONED:
-            return f"a node that is not cordoned ({policy.cordoned_by})"
+        if number in (COOLING, CORDONED):
+            why = (policy.cordoned_by or "left out for this model").removeprefix("cooling ")
+            return f"a node that is not {IN_WORDS[CLOSEST_FIRST[number]]} ({why})"
         if number == DRAINING:
             return "a node that is not draining"
         if number == MISMATCH:

@@ -1,0 +1,197 @@
+"""The breaker: what failed several times in a row and is left alone for a while. Pure; its time is the inventory's.
+
+Of one spec on two or more nodes: the model cools. Of one spec on one node: that spec leaves the node out. Of several
+specs on one node: the node takes nothing new. Each ends with a success, and by what makes the past irrelevant.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fleetctl.documents.base import as_datetime
+from fleetctl.documents.fleet import Cooldown
+from fleetctl.documents.inventory import Failure, Inventory, Node, Replica
+from fleetctl.documents.selector import matches
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.planner.placement.claims import NODE_ID_LABEL
+
+FORGOTTEN_S = 24 * 3600
+"""Failures further apart than this, and the longest cooldown, are not in a row."""
+NO_FAILURES = frozenset({"NODE_TAKEN", "NODE_GONE", "NODE_DRAINING"})
+"""Codes of replicas that found no place: nothing of them has run."""
+
+Spec = tuple[str, str | None]
+"""A model's key and a spec hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cooling:
+    """Failures in a row, the oldest first, and until when they count, in seconds since the epoch.
+
+    `over` = that time has passed: one replica may try.
+    """
+
+    failures: tuple[Failure, ...]
+    until: float
+    over: bool
+
+    @property
+    def node_ids(self) -> frozenset[str]:
+        """Return the nodes on which they were."""
+        return frozenset(node_id for failure in self.failures for node_id in failure.node_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Cooled:
+    """What cools: models by key, nodes by id, and nodes that one model alone leaves out, by key and id."""
+
+    models: Mapping[str, Cooling] = field(default_factory=dict)
+    nodes: Mapping[str, Cooling] = field(default_factory=dict)
+    left_out: Mapping[str, Mapping[str, Cooling]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Return whether anything cools."""
+        return bool(self.models or self.nodes or self.left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What is known of a cluster: what failed, oldest first, what is ready and since when, and its nodes."""
+
+    policy: Cooldown
+    now: float
+    by_spec: Mapping[Spec, Sequence[Failure]]
+    successes: Sequence[tuple[float, Spec, frozenset[str]]]
+    nodes: Mapping[str, Node]
+
+    def last_success(self, counts: Callable[[Spec, frozenset[str]], bool]) -> float:
+        """Return when the latest success was that counts; 0 = there is none."""
+        return max((at for at, spec, nodes in self.successes if counts(spec, nodes)), default=0.0)
+
+    def joined(self, nodes: Iterable[Node]) -> float:
+        """Return when the latest of some nodes joined; 0 = unknown."""
+        return max((seconds(node.started_at) for node in nodes), default=0.0)
+
+    def in_a_row(self, failures: Sequence[Failure], since: float) -> list[Failure]:
+        """Return the latest failures, oldest first, that are later than `since` and not too far apart."""
+        apart, row = FORGOTTEN_S + self.policy.max, list[Failure]()
+        for failure in failures:
+            at = _at(failure)
+            row = [*(row if row and at - _at(row[-1]) <= apart else ()), failure] if at > since else row
+        return row if row and self.now - _at(row[-1]) <= apart else []
+
+    def cooling(self, row: Sequence[Failure], count: int) -> Cooling | None:
+        """Return how long a row cools that counts as so many; None where these are too few."""
+        if count < self.policy.failures:
+            return None
+        lasting = min(self.policy.max, self.policy.first * 2 ** min(count - self.policy.failures, 40))
+        until = min(_at(row[-1]), self.now) + lasting
+        return Cooling(tuple(row), until, until <= self.now)
+
+
+def find_cooled(fleet: ResolvedFleet, inventory: Inventory) -> Cooled:
+    """Return what cools of a fleet, and the nodes that cool, as of the time of the inventory."""
+    policy = fleet.policy.cooldown
+    if not policy.failures or len(inventory.failures) < policy.failures:
+        return Cooled()
+    past = _past(fleet, inventory, policy)
+    left_out: dict[str, dict[str, Cooling]] = {}
+    models: dict[str, Cooling] = {}
+    for model in fleet.models:
+        failures = past.by_spec.get((model.key, model.spec_hash), ())
+        if len(failures) < policy.failures:
+            continue
+        if (found := _of_model(model, failures, past)) is not None:
+            models[model.key] = found
+        touched = sorted({node_id for failure in failures for node_id in failure.node_ids} & past.nodes.keys())
+        left_out[model.key] = {node_id: one for node_id in touched
+                               if (one := _of_pair(model, node_id, failures, past)) is not None}
+    nodes = {node_id: one for node_id, specs in _specs_by_node(past).items()
+             if len(specs) >= policy.failures and (one := _of_node(node_id, specs, past)) is not None}
+    return Cooled(models, nodes, {key: found for key, found in left_out.items() if found})
+
+
+def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown) -> _Past:
+    current = {model.key: model for model in fleet.models}
+    nodes = {node.id: node for node in inventory.nodes if node.state != "DEAD"}
+
+    def spec_of(key: str, spec_hash: str | None) -> Spec:
+        model = current.get(key)
+        return key, model.spec_hash if model and model.has_spec(spec_hash) else spec_hash
+
+    by_spec: defaultdict[Spec, list[Failure]] = defaultdict(list)
+    for failure in sorted((one for one in inventory.failures if _counts(one, nodes)), key=_order):
+        by_spec[spec_of(failure.model, failure.spec_hash)].append(failure)
+    successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), _node_ids(one))
+                 for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]
+    return _Past(policy, seconds(inventory.observed_at), by_spec, successes, nodes)
+
+
+def _counts(failure: Failure, nodes: Mapping[str, Node]) -> bool:
+    """Return whether a failure has a time and was one, and no node of it was declared good since."""
+    if failure.at is None or failure.code in NO_FAILURES:
+        return False
+    good = [nodes[node_id].uncordoned_at for node_id in failure.node_ids if node_id in nodes]
+    return not any(seconds(at) >= _at(failure) for at in good if at)
+
+
+def _of_model(model: ResolvedModel, failures: Sequence[Failure], past: _Past) -> Cooling | None:
+    """One spec on several nodes, or on unknown ones; a node that it may use and that joined since is another chance."""
+    spec, usable = (model.key, model.spec_hash), usable_nodes(model, past.nodes.values())
+    since = max(past.last_success(lambda ready, _: ready == spec), past.joined(usable))
+    row = past.in_a_row(failures, since)
+    found = past.cooling(row, len(row))
+    return found if found is not None and len(found.node_ids) != 1 else None
+
+
+def _of_pair(model: ResolvedModel, node_id: str, failures: Sequence[Failure], past: _Past) -> Cooling | None:
+    """One spec on one node."""
+    spec = model.key, model.spec_hash
+    since = max(past.last_success(lambda ready, nodes: ready == spec and node_id in nodes),
+                past.joined([past.nodes[node_id]]))
+    row = past.in_a_row([failure for failure in failures if node_id in failure.node_ids], since)
+    return past.cooling(row, len(row))
+
+
+def _specs_by_node(past: _Past) -> dict[str, list[Spec]]:
+    """Return for each node the specs of which it is known that a member failed there."""
+    found: dict[str, dict[Spec, None]] = {}
+    for spec, failures in past.by_spec.items():
+        for failure in failures:
+            if len(failure.node_ids) == 1 and failure.node_ids[0] in past.nodes:
+                found.setdefault(failure.node_ids[0], {})[spec] = None
+    return {node_id: list(found[node_id]) for node_id in sorted(found)}
+
+
+def _of_node(node_id: str, specs: Sequence[Spec], past: _Past) -> Cooling | None:
+    """Several specs on one node; one that has failed elsewhere too is no sign against the node."""
+    since = max(past.last_success(lambda _, nodes: node_id in nodes), past.joined([past.nodes[node_id]]))
+    rows = [past.in_a_row(failures, since) for failures in map(past.by_spec.__getitem__, specs)]
+    here = [row for row in rows if row and all(failure.node_ids == [node_id] for failure in row)]
+    return past.cooling(sorted((failure for row in here for failure in row), key=_order), len(here))
+
+
+def usable_nodes(model: ResolvedModel, nodes: Iterable[Node]) -> list[Node]:
+    """Return the live nodes that a member of the model may be on, by their labels."""
+    selectors = [member.node_selector for group in model.workers for member in group.members]
+    return [node for node in nodes if node.state == "ALIVE"
+            and any(matches(selector, {NODE_ID_LABEL: node.id, **node.labels}) for selector in selectors)]
+
+
+def seconds(moment: str | None) -> float:
+    """Return a `Moment` in seconds since the epoch; 0 = unknown."""
+    return as_datetime(moment).timestamp() if moment else 0.0
+
+
+def _at(failure: Failure) -> float:
+    return seconds(failure.at)
+
+
+def _order(failure: Failure) -> tuple[float, str, str, int]:
+    return _at(failure), failure.actor_id or "", failure.model, failure.replica_id
+
+
+def _node_ids(replica: Replica) -> frozenset[str]:
+    return frozenset(member.node_id for member in replica.members if member.node_id)

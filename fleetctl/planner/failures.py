@@ -1,0 +1,80 @@
+"""Failures in words: what failed, how often, where, and until when it is left alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from fleetctl.documents.base import moment_at
+from fleetctl.documents.inventory import Failure, Inventory
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.planner.breaker import FORGOTTEN_S, Cooling, find_cooled, seconds
+
+SHOWN_NODES, SHOWN_CHARACTERS = 5, 160
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What failed of one model within the last day. `last` is a `Moment`, `why` = of the latest."""
+
+    model: str
+    count: int
+    last: str
+    why: str
+    nodes: str
+
+
+def told(cooling: Cooling, inventory: Inventory) -> str:
+    """Return in words: `cooling until 14:05 UTC, 3 x ENGINE_EXITED: CUDA out of memory (node-b, node-c)`."""
+    where = node_names(cooling.node_ids, inventory)
+    codes = ", ".join(f"{count} x {code}" for code, count in Counter(one.code for one in cooling.failures).items())
+    day, _, time = moment_at(cooling.until).partition("T")
+    today = moment_at(seconds(inventory.observed_at)).startswith(day)
+    until = f"{time[:5]} UTC" if today else f"{day} {time[:5]} UTC"
+    head = f"one replica is tried first: cooled until {until}" if cooling.over else f"cooling until {until}"
+    return f"{head}, {codes}: {last_words(cooling.failures[-1].message)}{f' ({where})' if where else ''}"
+
+
+def node_names(node_ids: Collection[str], inventory: Inventory) -> str:
+    """Return the names of the first few nodes; one that is gone has none."""
+    names = {node.id: node.name for node in inventory.nodes}
+    nodes = sorted(names.get(node_id, node_id[:8]) for node_id in node_ids)
+    more = [f"{len(nodes) - SHOWN_NODES} more"] if len(nodes) > SHOWN_NODES else []
+    return ", ".join([*nodes[:SHOWN_NODES], *more])
+
+
+def last_words(message: str) -> str:
+    """Return the end of a failure's message on one line: of an engine, the last line of its output."""
+    lines = [line.strip() for line in message.rpartition("; last output: ")[2].splitlines() if line.strip()]
+    text = lines[-1] if lines else "no reason known"
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[tuple[str, str]]:
+    """Yield what cools, or waits for one try, and why: models by key, and nodes by name."""
+    cooled = find_cooled(fleet, inventory)
+    names = {node.id: node.name for node in inventory.nodes}
+    for key, found in cooled.models.items():
+        yield key, told(found, inventory)
+    for key, left_out in cooled.left_out.items():
+        for one in left_out.values() if key not in cooled.models else ():
+            yield key, told(one, inventory)
+    for node_id, one in cooled.nodes.items():
+        yield names[node_id], told(one, inventory)
+
+
+def failed_lately(inventory: Inventory) -> list[Failed]:
+    """Return what failed within the last day and was not followed by a replica that is ready, by model."""
+    since = seconds(inventory.observed_at) - FORGOTTEN_S
+    ready: dict[str, float] = {}
+    for replica in inventory.replicas:
+        if replica.state == "ALIVE":
+            ready[replica.model] = max(ready.get(replica.model, since), seconds(replica.ready_at))
+    found: dict[str, list[Failure]] = {}
+    for failure in sorted(inventory.failures, key=lambda one: (one.model, seconds(one.at), one.actor_id or "")):
+        if seconds(failure.at) > ready.get(failure.model, since):
+            found.setdefault(failure.model, []).append(failure)
+    return [Failed(model, len(row), row[-1].at or "", f"{row[-1].code}: {last_words(row[-1].message)}",
+                   node_names({node_id for one in row for node_id in one.node_ids}, inventory))
+            for model, row in found.items()]

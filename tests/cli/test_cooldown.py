@@ -1,0 +1,79 @@
+"""What failed several times in a row: plan, status, endpoints and the page say it; what a person may do about it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn
+
+from fleetctl.fleetfile.load import load_fleet
+
+WHY = "3 x ENGINE_EXITED: CUDA out of memory (node-a, node-b)"
+
+
+@pytest.fixture
+def key(cluster: ClusterStandIn, fleet_file: Path) -> str:
+    """The first model of the fleet file, which has failed three times on two nodes."""
+    model = load_fleet([str(fleet_file)]).models[0]
+    for node in (*cluster.nodes, cluster.nodes[0]):
+        cluster.add_failure(model.key, node["node_id"], model.spec_hash,
+                            "it exited with code 1; last output: loading\nCUDA out of memory")
+    return model.key
+
+
+def plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def waiting(cli, fleet_file: Path) -> list[str]:
+    blocked = json.loads(cli("plan", "-f", fleet_file, "--format", "json").out)["blocked"]
+    return [one["model"] for one in blocked if one["code"] == "COOLING_DOWN"]
+
+
+def test_plan_status_endpoints_and_the_page_say_what_cools_and_why(
+    cli, key: str, fleet_file: Path, tmp_path: Path
+) -> None:
+    shown = cli("plan", "-f", fleet_file, "--detailed-exitcode", "--report", f"html={tmp_path / 'plan.html'}")
+    assert shown.code == 3
+    for text in (shown.out, (tmp_path / "plan.html").read_text(), cli("status", "-f", fleet_file).out,
+                 cli("endpoints", "-f", fleet_file).err):
+        assert WHY in plain(text)
+        assert "cooling until" in plain(text)
+    listed = plain(cli("status").out)
+    assert f"{key} 3 " in listed
+    assert "ENGINE_EXITED: CUDA out of memory" in listed
+    assert len(json.loads(cli("status", "--format", "json").out)["failures"]) == 3
+    assert json.loads(cli("status", "another", "--format", "json").out or '{"failures": []}')["failures"] == []
+
+
+def test_apply_starts_nothing_of_it_and_ignoring_the_cooldown_does(
+    cli, key: str, fleet_file: Path, cluster: ClusterStandIn, tmp_path: Path
+) -> None:
+    waits = cli("apply", "-f", fleet_file, "--yes", "--format", "json")
+    assert waits.code == 3
+    assert {row["code"] for row in waits.summary["outcomes"] if row["model"] == key} == {"COOLING_DOWN"}
+    tried = cli("apply", "-f", fleet_file, "--yes", "--format", "json", "--ignore-cooldown").summary["outcomes"]
+    assert sum(row["model"] == key and row["outcome"] == "ready" for row in tried) == 2
+
+    saved = tmp_path / "saved.fleetplan"
+    cli("plan", "-f", fleet_file, "--ignore-cooldown", "--out", saved)
+    assert cli("apply", saved, "--ignore-cooldown").code == 64
+    cluster.session = "session_2"
+    assert "--ignore-cooldown" in cli("apply", saved, "--yes").err
+
+
+def test_uncordon_says_that_the_nodes_are_good(cli, key: str, fleet_file: Path, cluster: ClusterStandIn) -> None:
+    assert waiting(cli, fleet_file) == [key]
+    for node in ("node-a", "node-b"):
+        assert cli("uncordon", node).code == 0
+    for job in cluster.jobs.values():
+        job.start_time = int(time.time() * 1000) + 1000
+    assert not waiting(cli, fleet_file)
+
+
+def test_a_fixed_spec_starts_at_once(cli, key: str, fleet_file: Path) -> None:
+    fleet_file.write_text(fleet_file.read_text().replace("command: [", "command: [env, FIXED=1, "))
+    assert not waiting(cli, fleet_file)

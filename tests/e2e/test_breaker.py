@@ -1,0 +1,81 @@
+"""The breaker on a real Ray: what fails again and again is left alone, and the reason stays."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import eventually
+from conftest import ENGINE, World, member, model
+
+pytestmark = pytest.mark.ray
+
+
+def fails_while(bad: Path) -> dict[str, Any]:
+    """A member whose engine ends at once while a file is there."""
+    made = member("--plain")
+    made["engine"]["command"] = [
+        "sh", "-c", f'test ! -e {bad} || {{ echo "CUDA error: uncorrectable ECC error"; exit 7; }}; exec "$@"', "sh",
+        sys.executable, ENGINE]
+    return made
+
+
+def outcomes(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    return sorted((row["outcome"], row.get("code", "")) for row in summary["outcomes"])
+
+
+def test_an_engine_that_crashes_is_not_started_again_and_again_and_a_fixed_spec_is_at_once(world: World) -> None:
+    world.write(model("loop", 3, member("--plain", "--exit-code", "3")))
+    first = world.apply_result()
+    assert outcomes(first) == [("failed", "ENGINE_EXITED")] * 3
+    assert {row["state"] for row in world.actors().values()} <= {"DEAD"}
+
+    for _ in range(2):
+        again = world.apply_result()
+        assert again["exitCode"] == 3
+        assert outcomes(again) == [("blocked", "COOLING_DOWN")]
+    assert len(world.actors()) <= 3
+    why = world.plan()["blocked"][0]["message"]
+    assert "3 x ENGINE_EXITED: engine: cannot find the weights (" in why
+    shown = " ".join(world.run("status", "-f", world.file).stdout.split())
+    assert "cannot find the weights" in shown
+    assert "cooling until" in shown
+    assert len(world.plan("--ignore-cooldown")["actions"]) == 3
+
+    world.write(model("loop", 3, member("--plain")))
+    assert outcomes(world.apply_result()) == [("ready", "")] * 3
+
+
+def test_a_spec_that_fails_on_one_node_alone_goes_to_another(world: World) -> None:
+    bad = world.tmp_path / "bad"
+    bad.touch()
+    world.write(model("unlucky", 1, fails_while(bad)))
+    where = [world.apply_result()["outcomes"][0]["nodes"] for _ in range(3)]
+    assert where[0] == where[1] == where[2]
+    bad.unlink()
+    [fourth] = world.apply_result()["outcomes"]
+    assert fourth["outcome"] == "ready"
+    assert fourth["nodes"] != where[0]
+
+
+def test_a_replica_that_fails_after_it_was_ready_leaves_code_time_spec_and_node(world: World) -> None:
+    restart = {"restart": {"max": 1, "backoff": "100ms"}}
+    world.write(
+        model("late", 1, member("--plain", "--exit-code", "3", "--exit-after", "3"), **restart),
+        model("gang", 1, member("--plain", "--exit-code", "3", "--exit-after", "3", role="Leader"),
+              member("--plain", role="Worker"), **restart))
+    assert outcomes(world.apply_result()) == [("ready", "")] * 2
+
+    def failures() -> dict[str, Any] | None:
+        found = {one["model"]: one for one in world.inventory()["failures"]}
+        return found if len(found) == 2 else None
+
+    found = eventually(failures, "both have used their restart")
+    for name, one in found.items():
+        assert (one["code"], one["restarts"], one["fleet"]) == ("ENGINE_EXITED", 1, world.fleet), name
+        assert one["at"]
+        assert one["specHash"]
+        assert len(one["nodeIds"]) == 1
+        assert "cannot find the weights" in one["message"]

@@ -1,0 +1,108 @@
+"""The failures of an inventory: read off Ray's dead actors, from every age of agent, and never at its completeness."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from fake_dashboard import FakeDashboard, status
+
+from fleetctl.agent.failure import about, encode_failure
+from fleetctl.agent.mark import describe
+from fleetctl.documents.inventory import Failure
+
+REPLICA = {"fleet": "lab", "namespace": "fleet", "model": "org/m", "replicaId": 3, "specHash": "abc",
+           "members": [{"nodeId": "n1", "group": "main", "copy": 0, "rank": 0}]}
+PLACE = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "ip": "10.0.0.7", "port": 7001,
+         "gpuIndices": [1], "gpuUuids": ["GPU-aa"]}
+
+
+def dead(cause: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
+    """A dead actor as the state API lists it."""
+    return {"actor_id": "a1", "class_name": "ModelActor", "state": "DEAD", "name": "ModelActor:org/m:3",
+            "ray_namespace": "invfleet", "node_id": "n1", "num_restarts": "2", "repr_name": "", "death_cause": cause,
+            **more}
+
+
+def raised(text: str) -> dict[str, Any]:
+    twice = f"Traceback\n\nRuntimeError: {text}\n\nDuring handling another one:\nRuntimeError: {text}\n"
+    return {"creation_task_failure_context": {"formatted_exception_string": twice}}
+
+
+def ended(text: str, reason: str = "WORKER_DIED") -> dict[str, Any]:
+    return {"actor_died_error_context": {"error_message": text, "reason": reason}}
+
+
+def found(dashboard: FakeDashboard, read: Any, *rows: dict[str, Any]) -> list[Failure]:
+    dashboard.dead += rows
+    seen = read()
+    assert seen.complete, seen.warnings
+    return list(seen.failures)
+
+
+def test_a_failed_start_leaves_code_time_spec_node_and_cards(dashboard: FakeDashboard, read: Any) -> None:
+    packed = encode_failure("ENGINE_EXITED", "it ended;\nlast output: out of memory", about(REPLICA, PLACE))
+    [one] = found(dashboard, read, dead(raised(packed)))
+    assert (one.model, one.replica_id, one.fleet, one.spec_hash) == ("org/m", 3, "lab", "abc")
+    assert (one.node_ids, one.gpu_uuids, one.code, one.restarts) == (["n1"], ["GPU-aa"], "ENGINE_EXITED", 2)
+    assert one.message == "it ended;\nlast output: out of memory"
+    assert one.at is not None
+
+
+def test_an_end_after_ready_leaves_the_same(dashboard: FakeDashboard, read: Any) -> None:
+    packed = encode_failure("ENGINE_EXITED", "the engine exited", about(REPLICA))
+    ray = f"The actor is dead because its worker process has died. Worker exits with an exit code 1. {packed}"
+    [one] = found(dashboard, read, dead(ended(ray), class_name="GangCoordinator"))
+    assert (one.code, one.message, one.node_ids, one.gpu_uuids) == ("ENGINE_EXITED", "the engine exited", ["n1"], [])
+
+
+def test_what_an_older_agent_and_what_the_kernel_leave_is_read_as_far_as_it_goes(
+    dashboard: FakeDashboard, read: Any
+) -> None:
+    marks = describe(REPLICA, [PLACE], "2026-03-04T12:00:00Z")
+    failures = found(
+        dashboard, read,
+        dead(raised('FLEETCTL_FAILED {"code": "ENV_MISSING", "message": "TOKEN"}'), actor_id="a1"),
+        dead(ended("worker died\nof something"), actor_id="a2", repr_name=marks),
+        dead({"oom_context": {"error_message": "killed by Ray's memory monitor"}}, actor_id="a3"),
+        dead(raised('FLEETCTL_FAILED {"code": "X", "at": "yesterday", "nodeIds": 7, "specHash": []}'), actor_id="a4"))
+    assert [(one.code, one.message, one.at, one.spec_hash, one.node_ids) for one in failures] == [
+        ("ENV_MISSING", "TOKEN", None, None, ["n1"]),
+        ("REPLICA_DIED", "worker died", None, "abc", ["n1"]),
+        ("REPLICA_DIED", "killed by Ray's memory monitor", None, None, ["n1"]),
+        ("X", "Traceback", None, None, ["n1"])]
+    assert failures[1].gpu_uuids == ["GPU-aa"]
+
+
+@pytest.mark.parametrize("row", [
+    dead(ended("The actor is dead because it was killed by `ray.kill`.", "RAY_KILL")),
+    dead(ended("its node has died", "NODE_DIED")), dead(None), dead({}), dead(raised("boom"), ray_namespace="theirs"),
+    dead(raised("boom"), name="other"), dead(raised("boom"), name=None), dead(raised("boom"), state="ALIVE"),
+    dead(raised("boom"), name="ModelActor:org/m:0123456789abcdef0123456789abcdef"),
+], ids=["evicted", "node died", "no cause", "empty cause", "another namespace", "another actor", "no name", "live",
+        "foreign"])
+def test_what_is_no_failure_of_ours(dashboard: FakeDashboard, read: Any, row: dict[str, Any]) -> None:
+    assert len(found(dashboard, read, row, dead(raised("boom"), actor_id="a2"))) == 1  # the other one
+
+
+def cut(total: int) -> Any:
+    body = {"data": {"result": {"result": [], "total": total, "num_after_truncation": 10_000}}}
+    return status(200, json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(("behaviour", "why"), [
+    (cut(10_001), "was cut"), (status(403), "refused"), (status(500), "500"),
+], ids=["cut", "refused", "error"])
+def test_an_answer_that_is_not_whole_is_a_warning_and_no_failures(
+    dashboard: FakeDashboard, read: Any, behaviour: Any, why: str
+) -> None:
+    dashboard.behaviours["failures"] = behaviour
+    assert found(dashboard, read) == []
+    assert [why in warning for warning in read().warnings if "nothing cools down" in warning] == [True]
+
+
+def test_nodes_say_since_when_they_are_there(dashboard: FakeDashboard, read: Any) -> None:
+    dashboard.rows("nodes")[0]["start_time_ms"] = 1_772_625_600_123
+    node_id = dashboard.rows("nodes")[0]["node_id"]
+    assert {node.id: node.started_at for node in read().nodes}[node_id] == "2026-03-04T12:00:00Z"

@@ -1,0 +1,243 @@
+"""The breaker as a function: random histories, what ends a cooldown, and LocalAI's acceptance rows for its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from planner_worlds import before, plan_for, short_fleet, short_inventory
+
+from fleetctl.documents.fleet import Policy
+from fleetctl.documents.inventory import Failure, Inventory
+from fleetctl.documents.plan import Plan
+from fleetctl.planner.breaker import NO_FAILURES, find_cooled
+
+NODES = ("a", "b", "c")
+MODELS = ("m", "n", "o", "p")
+
+
+BASE = short_inventory({"nodes": [{"name": name, "gpus": 8} for name in NODES]})
+READY = short_inventory({"replicas": [{"model": "m", "id": 0, "node": name} for name in NODES]}).replicas
+FAILED = Failure(model="m", replica_id=0, code="ENGINE_EXITED", message="out of memory")
+AGO = [before(f"{minutes}m") for minutes in range(3_001)]
+
+
+def histories(seed: int, count: int) -> Iterator[Inventory]:
+    """Yield random clusters with failures and what is ready."""
+    chance = random.Random(seed)
+
+    def sometimes(often: float) -> str | None:
+        return AGO[chance.randint(0, 120)] if chance.random() < often else None
+
+    for _ in range(count):
+        nodes = [node.model_copy(update={"started_at": sometimes(0.1), "uncordoned_at": sometimes(0.1)})
+                 for node in BASE.nodes]
+        replicas = [chance.choice(READY).model_copy(update={
+            "model": model, "spec_hash": chance.choice("hk"), "ready_at": sometimes(1),
+            "restarts": chance.choice([0, 2]),
+        }) for model in MODELS if chance.random() < 0.2]
+        failures = [FAILED.model_copy(update={
+            "model": chance.choice(MODELS), "spec_hash": chance.choice("hhhk"), "replica_id": number,
+            "actor_id": f"{number}", "node_ids": chance.choice([["a"], ["a"], ["b"], ["c"], ["a", "b"], []]),
+            "code": chance.choice(["ENGINE_EXITED", "STARTUP_TIMEOUT", "NODE_TAKEN"]),
+            "at": None if chance.random() < 0.05 else AGO[chance.randint(0, 90 if number % 7 else 3_000)],
+        }) for number in range(chance.randint(0, 12))]
+        yield BASE.model_copy(update={"nodes": nodes, "replicas": replicas, "failures": failures})
+
+
+FLEET = short_fleet({"models": [{"key": key, "replicas": 2, "gpus": 1, "hash": "h"} for key in MODELS]})
+
+
+def later_than(failures: list[Failure], at: str | None) -> list[Failure]:
+    return [one for one in failures if at is None or (one.at or "") > at]
+
+
+def test_in_10_000_histories_nothing_cools_without_three_failures_of_it_or_after_a_success() -> None:
+    seen = dict.fromkeys(("model", "node", "left out", "over"), 0)
+    for inventory in histories(13, 10_000):
+        cooled = find_cooled(FLEET, inventory)
+        real = [one for one in inventory.failures if one.at and one.code not in NO_FAILURES]
+        ready = [one for one in inventory.replicas if not one.restarts]
+        for key, found in cooled.models.items():
+            mine = [one for one in real if (one.model, one.spec_hash) == (key, "h")]
+            success = max((one.ready_at or "" for one in ready if (one.model, one.spec_hash) == (key, "h")), default="")
+            assert len(later_than(mine, success)) >= 3
+            assert set(map(id, found.failures)) <= set(map(id, mine))
+            assert len(found.node_ids) != 1
+        for key, left_out in cooled.left_out.items():
+            for node_id in left_out:
+                assert sum(one.model == key and one.spec_hash == "h" and node_id in one.node_ids for one in real) >= 3
+        for node_id, found in cooled.nodes.items():
+            assert len({(one.model, one.spec_hash) for one in found.failures}) >= 3
+            assert found.node_ids == {node_id}
+        every = [*cooled.models.values(), *cooled.nodes.values(),
+                 *(one for out in cooled.left_out.values() for one in out.values())]
+        now = 1_767_225_600.0
+        assert all(one.until <= now + 3600 and one.over == (one.until <= now) for one in every)
+        seen["model"] += bool(cooled.models)
+        seen["node"] += bool(cooled.nodes)
+        seen["left out"] += bool(cooled.left_out)
+        seen["over"] += any(one.over for one in every)
+    assert min(seen.values()) > 20, seen
+
+
+def test_equal_inventories_give_equal_plans_in_whatever_order_ray_lists_what_failed() -> None:
+    chance = random.Random(7)
+    for inventory in histories(5, 15):
+        shuffled = list(inventory.failures)
+        chance.shuffle(shuffled)
+        again = inventory.model_copy(update={"failures": shuffled}, deep=True)
+        assert plan_for(FLEET, inventory) == plan_for(FLEET, again)
+
+
+THREE = [{"model": "m", "hash": "h", "node": node, "ago": ago} for node, ago in (("a", "4m"), ("b", "3m"), ("a", "2m"))]
+
+
+def planned(*, failures: list[dict[str, Any]] = THREE, nodes: Any = ("a", "b"), replicas: Any = (), count: int = 2,
+            policy: Any = None, **model: Any) -> Plan:
+    """Plan one model m, of one GPU, on nodes of eight."""
+    found = [{"gpus": 8, **({"name": node} if isinstance(node, str) else node)} for node in nodes]
+    fleet = short_fleet({"models": [{"key": "m", "replicas": count, "gpus": 1, "hash": "h", **model}],
+                         "policy": policy or {}})
+    return plan_for(fleet, short_inventory({"nodes": found, "replicas": list(replicas), "failures": failures}))
+
+
+def outcome(plan: Plan) -> tuple[int, list[str]]:
+    return len(plan.actions), [one.code for one in plan.blocked]
+
+
+def test_it_cools() -> None:
+    assert outcome(planned()) == (0, ["COOLING_DOWN"])
+
+
+@pytest.mark.parametrize("change", [
+    {"hash": "other"},
+    {"failures": THREE[:2]},
+    {"failures": [{**one, "hash": "k"} for one in THREE]},
+    {"failures": [{**one, "ago": None} for one in THREE]},
+    {"failures": [{**one, "code": "NODE_TAKEN"} for one in THREE]},
+    {"failures": [{**one, "ago": ago} for one, ago in zip(THREE, ("60h", "31h", "1m"), strict=True)]},
+    {"nodes": ["a", "b", {"name": "c", "joined": "1m"}]},
+    {"nodes": ["a", {"name": "b", "uncordoned": "1m"}]},
+    {"policy": {"cooldown": {"failures": 4}}},
+    {"policy": {"cooldown": {"failures": 0}}},
+], ids=["another spec", "two failures", "of another spec", "without a time", "found no place", "days apart", "new node",
+        "uncordon", "policy", "off"])
+def test_what_is_no_row_of_failures_or_ends_one(change: dict[str, Any]) -> None:
+    assert outcome(planned(**change)) == (2, [])
+
+
+def test_a_later_success_ends_it_and_one_that_was_restarted_since_is_none() -> None:
+    ready = {"model": "m", "id": 0, "node": "a", "hash": "h", "ready": "1m"}
+    assert outcome(planned(replicas=[ready])) == (1, [])
+    assert outcome(planned(replicas=[{**ready, "ready": "5m"}])) == (0, ["COOLING_DOWN"])
+    assert outcome(planned(replicas=[{**ready, "restarts": 1}])) == (0, ["COOLING_DOWN"])
+    assert outcome(planned(replicas=[{**ready, "hash": "k"}])) == (0, ["COOLING_DOWN"])
+
+
+def test_a_node_that_the_model_may_not_use_is_no_other_chance() -> None:
+    nodes = [{"name": "a", "labels": {"pool": "x"}}, {"name": "b", "labels": {"pool": "x"}}]
+    new = {"name": "c", "joined": "1m"}
+    assert outcome(planned(nodes=[*nodes, new], selector={"pool": "x"})) == (0, ["COOLING_DOWN"])
+    relabelled = {**new, "labels": {"pool": "x"}}
+    assert outcome(planned(nodes=[*nodes, relabelled], selector={"pool": "x"})) == (2, [])
+
+
+def test_a_clock_that_is_ahead_makes_nothing_longer() -> None:
+    ahead = [{**one, "ago": "0s"} for one in THREE]
+    plan = planned(failures=ahead)
+    inventory = short_inventory({"nodes": [{"name": "a"}, {"name": "b"}], "failures": ahead})
+    skewed = inventory.model_copy(update={"failures": [
+        one.model_copy(update={"at": "2026-01-01T06:00:00Z"}) for one in inventory.failures]})
+    found = find_cooled(short_fleet({"models": [{"key": "m", "replicas": 1, "gpus": 1, "hash": "h"}]}), skewed)
+    assert found.models["m"].until == 1_767_225_600 + 300
+    assert "until 00:05 UTC" in plan.blocked[0].message
+
+
+def test_an_old_inventory_has_no_failures_and_nothing_cools() -> None:
+    document = short_inventory({"nodes": [{"name": "a"}]}).model_dump(by_alias=True)
+    del document["failures"]
+    assert not find_cooled(FLEET, Inventory.model_validate(document))
+    assert Policy().cooldown.failures == 3
+    assert before("1m") == "2025-12-31T23:59:00Z"
+
+
+# LocalAI's acceptance rows for its placement, under their ids: `ticks` there are failures here, a `rule` is a model.
+
+
+def slots(limit: int) -> dict[str, Any]:
+    return {"slots": {"value": limit, "source": "test"}}
+
+
+def test_r1_one_node_with_one_slot_takes_one_of_two() -> None:
+    assert outcome(planned(failures=[], nodes=[{"name": "a", **slots(1)}])) == (1, ["SLOTS_FULL"])
+
+
+def test_r2_a_full_slot_costs_nothing_and_five_failures_end_in_the_future() -> None:
+    full = {"nodes": [{"name": "a", **slots(1)}], "replicas": [{"model": "m", "id": 0, "node": "a", "hash": "h"}]}
+    plans = [planned(failures=[], **full) for _ in range(5)]
+    assert outcome(plans[0]) == (0, ["SLOTS_FULL"])
+    assert plans == plans[:1] * 5
+    five = planned(failures=[{**THREE[0], "ago": f"{minute}m"} for minute in range(5, 0, -1)], nodes=["a"])
+    assert outcome(five) == (0, ["COOLING_DOWN"])
+    assert "cooling until 00:19 UTC, 5 x ENGINE_EXITED" in five.blocked[0].message
+
+
+def test_r3_when_the_time_is_over_one_is_placed_and_its_success_clears_the_rest() -> None:
+    past = [{**one, "ago": ago} for one, ago in zip(THREE, ("30m", "20m", "10m"), strict=True)]
+    assert outcome(planned(failures=past, nodes=[{"name": "a", **slots(4)}], count=1)) == (1, [])
+    ready = {"model": "m", "id": 0, "node": "a", "hash": "h", "ready": "1m"}
+    assert outcome(planned(failures=past, nodes=[{"name": "a", **slots(4)}], replicas=[ready], count=4)) == (3, [])
+
+
+def test_r4_a_new_node_clears_it() -> None:
+    assert outcome(planned(nodes=["a", "b", {"name": "c", "joined": "10s"}])) == (2, [])
+
+
+def test_r5_a_label_that_a_node_got_clears_it() -> None:  # Ray reads labels when a node joins
+    nodes = ["a", {"name": "b", "labels": {"pool": "x"}, "joined": "10s"}]
+    assert outcome(planned(nodes=nodes, selector={"pool": "x"})) == (2, [])
+
+
+def test_r6_capacity_is_what_slots_leave_on_the_selected_nodes() -> None:
+    nodes = [{"name": name, "labels": {"pool": pool}, **slots(limit)}
+             for name, limit, pool in (("a", 4, "x"), ("b", 2, "y"), ("c", 1, "y"))]
+    taken = [{"model": "m", "id": number, "node": node, "hash": "h"} for number, node in enumerate(("a", "c"))]
+    assert outcome(planned(failures=[], nodes=nodes, replicas=taken, count=99)) == (5, ["SLOTS_FULL"])
+    assert outcome(planned(failures=[], nodes=nodes, replicas=taken, count=99, selector={"pool": "y"})) == (
+        2, ["SLOTS_FULL"])
+
+
+def test_s4_a_new_model_has_no_failures_and_no_cooldown() -> None:
+    inventory = short_inventory({"nodes": [{"name": "a"}]})
+    assert inventory.failures == []
+    assert not find_cooled(FLEET, inventory)
+
+
+def test_p1_two_on_an_empty_cluster() -> None:
+    assert outcome(planned(failures=[])) == (2, [])
+
+
+def test_p3_at_the_most_that_may_be_nothing_is_added() -> None:
+    taken = [{"model": "m", "id": number, "node": "a", "hash": "h"} for number in range(3)]
+    assert outcome(planned(failures=[], nodes=[{"name": "a", **slots(3)}], replicas=taken, count=3)) == (0, [])
+
+
+def test_p4_inverted_three_run_and_one_is_wanted_and_none_is_removed() -> None:
+    taken = [{"model": "m", "id": number, "node": "a", "hash": "h"} for number in range(3)]
+    plan = planned(failures=[], replicas=taken, count=1)
+    assert outcome(plan) == (0, [])
+    assert [(hold.live, hold.surplus) for hold in plan.holds] == [(3, 2)]
+
+
+def test_p5_at_the_target_there_is_nothing_to_do() -> None:
+    taken = [{"model": "m", "id": number, "node": "a", "hash": "h"} for number in range(2)]
+    assert (outcome(plan := planned(failures=[], replicas=taken)), plan.exit_code) == ((0, []), 0)
+
+
+def test_p6_a_selector_passes_only_the_matching_nodes() -> None:
+    nodes = [{"name": "a"}, {"name": "b", "labels": {"pool": "x"}}]
+    plan = planned(failures=[], nodes=nodes, selector={"pool": "x"})
+    assert {member.node for action in plan.actions for member in action.members} == {"b"}
