@@ -84,7 +84,7 @@ def _ledger_nodes(nodes: Sequence[Node], policies: Sequence[NodePolicy]) -> list
         policy = known.get(values)
         if policy is None:
             policy = known[values] = effective_policy(policies, labels)
-        result.append(LedgerNode(node.id, node.name, node.state, labels, with_notes(policy, node)))
+        result.append(LedgerNode(node.id, node.name, node.state, labels, with_notes(policy, node), node.gpus))
     return result
 
 

@@ -90,7 +90,8 @@ def _member_message(missing: Shortfall, reasons: Sequence[Reason], counted: Coun
         where = f" on one {node_kind(missing.selector)} node".replace("  ", " ")
     if first.code == "INSUFFICIENT_GPU" and not said_before:  # a part placed before took some of what was counted
         spread = spread_text(counted, missing.claim.gpus)
-    return f"needs {first.need}{where}; {_best(first)} ({_tally(reasons)}){spread}"
+    used = "".join(f"; {one}" for one in first.in_use)
+    return f"needs {first.need}{where}; {_best(first)} ({_tally(reasons)}){spread}{used}"
 
 
 def _tally(reasons: Iterable[Reason]) -> str:

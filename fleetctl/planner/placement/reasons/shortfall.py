@@ -12,6 +12,7 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
 from fleetctl.planner.placement.reasons.check import (
+    CARD_IN_USE,
     CLOSEST_FIRST,
     CORDONED,
     DRAINING,
@@ -23,7 +24,7 @@ from fleetctl.planner.placement.reasons.check import (
     Checks,
 )
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.words import amount, need_text
+from fleetctl.planner.placement.reasons.words import amount, in_use_text, need_text
 
 MAX_EXAMPLES = 5
 
@@ -95,7 +96,14 @@ class Shortfall:
             code=code, node_count=len(places), need=self._need(number, place, need, card),
             best=f"{amount(code, have, self.claim)} on {name}" if need else "none",
             short=amount(code, need - have, self.claim) if need else "", examples=self.examples(places),
+            in_use=self._in_use(place) if number == CARD_IN_USE else [],
         )
+
+    def _in_use(self, place: int) -> list[str]:
+        """Say of the cards of one node that Ray would hand out how much strangers use of them, and who they are."""
+        cards = {card.index: card for card in self.table.ledger.nodes[place].gpus}
+        return [in_use_text(card.foreign, cards[card.index]) for card in self.table.ledger.offer(place).cards
+                if card.dirty and card.free_share and card.index in cards][:MAX_EXAMPLES]
 
     def _need(self, number: int, place: int, need: int, card: int) -> str:
         policy = self.table.ledger.nodes[place].policy
