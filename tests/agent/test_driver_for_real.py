@@ -36,7 +36,7 @@ def asked(nvidia: Nvidia, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     env = {**os.environ, **nvidia.host(tmp_path_factory.mktemp("host") / "cards").env}
     with subprocess.Popen([sys.executable, "-c", ASK], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as process:
-        requests, answers = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
+        requests, answers = cast("IO[str]", process.stdin), cast("IO[str]", process.stdout)
 
         def ask(host: Host, how: str = "nvml") -> list[list[Any]]:
             requests.write(f"{how} {host.path}\n")
