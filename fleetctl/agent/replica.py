@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, List, Mapping
 
 from . import node
 from .engine import EngineProcess
@@ -46,6 +46,7 @@ class ModelActor:
 
     def __init__(self, replica: Dict[str, Any]) -> None:
         self._replica = replica
+        self._places: List[Dict[str, Any]] = []
         self._leaving = False
         restarted = node.was_restarted()
         if restarted:
@@ -59,7 +60,7 @@ class ModelActor:
     def _start(self) -> EngineProcess:
         deadline = deadline_after(self._replica["lifecycle"])
         self._seat = seat = MemberSeat(self._replica["members"][0])
-        self._place = seat.place()
+        self._places = [seat.place()]
         injected = injected_variables(self._replica, seat.member, 1, seat.port, seat.ip, seat.leader_port)
         engine = seat.start_engine(injected)
         try:
@@ -67,7 +68,7 @@ class ModelActor:
         except StartFailed:
             engine.stop()
             raise
-        self._place["port"] = engine.served_port()
+        self._places[0]["port"] = engine.served_port()
         return engine
 
     def _end_with_engine(self) -> None:
@@ -87,4 +88,5 @@ class ModelActor:
         self._seat.end_engine(self._engine)
 
     def __repr__(self) -> str:
-        return describe(self._replica, [self._place])
+        """Return its description. Ray also asks for it when the constructor has raised, before there is a place."""
+        return describe(self._replica, self._places)
