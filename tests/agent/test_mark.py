@@ -28,6 +28,7 @@ RuntimeError: {}
 
 
 def test_the_name_of_an_actor_is_one_the_inventory_reads_back() -> None:
+    """LocalAI W1 to W4: a replica's key is that of its model and its number."""
     for model in ("m", "org/m", "org/m:1", "a#b{c}", "ModelActor:x"):
         assert parse_actor_name(actor_name(model, 12)) == ReplicaName(model, 12)
 
