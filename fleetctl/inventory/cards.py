@@ -58,15 +58,17 @@ def _unified(cards: list[Gpu], entry: Mapping[str, Any]) -> list[Gpu]:
     total, available = [whole_of(amount) for amount in [*list_of(entry.get("mem")), None, None][:2]]
     if len(cards) != 1 or not total or available is None or not 0 <= available <= total:
         return cards
-    return [cards[0].model_copy(update={"memory_total": total, "memory_used": total - available, "unified": True})]
+    found = {"memory_total": total, "memory_used": total - available, "memory_foreign": 0, "unified": True}
+    return [cards[0].model_copy(update=found)]
 
 
 def _card(item: Mapping[str, Any], workers: Workers, memory_by_process: bool) -> Gpu | None:
     index = whole_of(item.get("index"))
+    used = _bytes(item.get("memoryUsed"), zero_is_unknown=False)
     return None if index is None else Gpu(
         index=index, uuid=text_of(item.get("uuid")), model=text_of(item.get("name")),
         memory_total=_bytes(item.get("memoryTotal"), zero_is_unknown=True),
-        memory_used=_bytes(item.get("memoryUsed"), zero_is_unknown=False),
+        memory_used=used, memory_foreign=None if used is None else 0,
         processes=list(_processes(list_of(item.get("processesPids")), workers, memory_by_process)),
     )
 
@@ -86,12 +88,12 @@ def _processes(items: Sequence[Any], workers: Workers, with_memory: bool) -> Ite
 
 def with_foreign_memory(node: Node, members: Sequence[ReplicaMember]) -> Node:
     """Return the node with what is in use of each card beyond what Ray has granted on it, as a plan counts it."""
-    if node.state == "DEAD" or all(card.memory_used is None for card in node.gpus):
+    if not any(card.memory_used for card in node.gpus):
         return node
-    foreign = {card.index: card.foreign for card in offer_of(node, members, EffectivePolicy()).cards}
-    return node.model_copy(update={"gpus": [
-        card if card.memory_used is None else card.model_copy(update={"memory_foreign": foreign.get(card.index)})
-        for card in node.gpus]})
+    foreign = {card.index: card.foreign for card in offer_of(node, members, EffectivePolicy()).cards if card.dirty}
+    cards = [card.model_copy(update={"memory_foreign": foreign[card.index]}) if card.index in foreign else card
+             for card in node.gpus]
+    return node.model_copy(update={"gpus": cards}) if foreign else node
 
 
 def _bytes(mebibytes: object, *, zero_is_unknown: bool) -> int | None:

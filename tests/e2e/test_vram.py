@@ -74,7 +74,7 @@ def test_a_card_that_strangers_use_is_not_offered_and_the_plan_says_whose(
     world.write(one("org/pair", 2, "v1"))
     [blocked] = world.plan()["blocked"]
     assert blocked["code"] == "CARD_IN_USE"
-    assert blocked["message"].endswith(f"; 20Gi of card 1 are in use by process {strangers[0].pid}")
+    assert blocked["message"].endswith(f"; 20Gi of card 1 on v1 are in use by process {strangers[0].pid}")
     assert f"20Gi by process {strangers[0].pid}" in world.run("inventory", COLUMNS="240").stdout
     strangers[0].kill()
     strangers[0].wait()

@@ -68,13 +68,23 @@ def test_processes_of_a_card_are_read_and_what_is_odd_is_left_out():
 
 
 def test_what_is_granted_explains_its_memory_and_the_rest_is_foreign():
-    cards = [Gpu(index=index, uuid=f"GPU-{index}", memory_total=80 << 30, memory_used=used << 30)
-             for index, used in enumerate([30, 1, 75, 30])]
+    cards = [Gpu(index=index, uuid=f"GPU-{index}", memory_total=80 << 30, memory_used=used << 30,
+                 memory_foreign=0) for index, used in enumerate([30, 1, 75, 30])]
     on = Node(id="n", name="n", resources=NodeResources(total=Amounts(gpu=4), used=Amounts(gpu=1.5)),
               gpus=[*cards, Gpu(index=4)])
     members = [member(gpus=5000, vram=10 << 30, gpu_indices=[0]), member(gpus=10000, vram=8 << 30, gpu_indices=[2])]
     found = with_foreign_memory(on, members).gpus
     assert [card.memory_foreign for card in found] == [20 << 30, 0, 0, 30 << 30, None]
+
+
+def test_a_mig_device_has_foreign_memory_of_its_own():
+    """A member reports its device by UUID, and the number of the card that is divided."""
+    cards = read_cards({"gpus": [{"index": 1000 + place, "uuid": f"MIG-{place}", "memoryTotal": 9856,
+                                  "memoryUsed": 9000}
+                                 for place in range(2)]}, 20000)
+    on = Node(id="n", name="n", resources=NodeResources(total=Amounts(gpu=2), used=Amounts(gpu=1)), gpus=cards)
+    found = with_foreign_memory(on, [member(gpus=10000, gpu_indices=[1], gpu_uuids=["MIG-1"])])
+    assert [card.memory_foreign for card in found.gpus] == [9000 * MIB, 0]
 
 
 def test_a_node_that_declares_other_than_it_has_is_named():

@@ -79,7 +79,7 @@ def _explain_group(missing: Shortfall, part: _Part) -> Explanation:
         message = _member_message(missing, reasons, counted, said_before=bool(part.touched))
         return Explanation(reasons[0].code, message, reasons, counted, missing)
     code, message, reasons = explain_gang(missing, counted)
-    return Explanation(code, message, reasons, counted, missing)
+    return Explanation(code, message + _users(reasons), reasons, counted, missing)
 
 
 def _member_message(missing: Shortfall, reasons: Sequence[Reason], counted: Counted, *, said_before: bool) -> str:
@@ -90,8 +90,12 @@ def _member_message(missing: Shortfall, reasons: Sequence[Reason], counted: Coun
         where = f" on one {node_kind(missing.selector)} node".replace("  ", " ")
     if first.code == "INSUFFICIENT_GPU" and not said_before:  # a part placed before took some of what was counted
         spread = spread_text(counted, missing.claim.gpus)
-    used = "".join(f"; {one}" for one in first.in_use)
-    return f"needs {first.need}{where}; {_best(first)} ({_tally(reasons)}){spread}{used}"
+    return f"needs {first.need}{where}; {_best(first)} ({_tally(reasons)}){spread}{_users([first])}"
+
+
+def _users(reasons: Iterable[Reason]) -> str:
+    """Say who uses cards that would be free otherwise."""
+    return "".join(f"; {one}" for reason in reasons for one in reason.in_use)
 
 
 def _tally(reasons: Iterable[Reason]) -> str:

@@ -101,8 +101,9 @@ class Shortfall:
 
     def _in_use(self, place: int) -> list[str]:
         """Say of the cards of one node that Ray would hand out how much strangers use of them, and who they are."""
-        cards = {card.index: card for card in self.table.ledger.nodes[place].gpus}
-        return [in_use_text(card.foreign, cards[card.index]) for card in self.table.ledger.offer(place).cards
+        node = self.table.ledger.nodes[place]
+        cards = {card.index: card for card in node.gpus}
+        return [in_use_text(card.foreign, cards[card.index], node.name) for card in self.table.ledger.offer(place).cards
                 if card.dirty and card.free_share and card.index in cards][:MAX_EXAMPLES]
 
     def _need(self, number: int, place: int, need: int, card: int) -> str:

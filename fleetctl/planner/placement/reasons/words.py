@@ -81,9 +81,9 @@ def amount(code: str, value: int, claim: Claim) -> str:
 MOST_PROCESSES = 3
 
 
-def in_use_text(foreign: int, card: Gpu) -> str:
+def in_use_text(foreign: int, card: Gpu, node: str) -> str:
     """Say how much of a card is in use that nothing granted on it explains, and which processes have memory of it."""
-    return f"{format_bytes(foreign)} of card {card.index} are in use{users_text(card)}"
+    return f"{format_bytes(foreign)} of card {card.index} on {node} are in use{users_text(card)}"
 
 
 def users_text(card: Gpu) -> str:
