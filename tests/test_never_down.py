@@ -35,6 +35,9 @@ ALLOWED = {
         "<module>": "imports what takes back",
         "Attempt._await_grant": "takes back what this run created a moment ago and Ray granted nothing",
     },
+    "agent/clean_cards.py": {
+        "CleanCards._end": "its own holders: actors without a name that hold a card and run nothing",
+    },
     "agent/create.py": {
         "take_back": "ends only a CreatedHere, which only create() builds",
     },
@@ -211,6 +214,19 @@ def test_only_what_was_created_here_can_be_taken_back() -> None:
     assert (file, function, ast.unparse(argument)) == ("attempt.py", "_await_grant", "created")
     assert assigned_in_attempt("created") == {"_await_grant": ["self.created"], "_check": ["create(self.replica)"]}
     assert assigned_in_attempt("self.created") == {"__init__": ["None"], "_check": ["created"]}
+
+
+def test_a_search_for_clean_cards_ends_only_the_holders_it_created() -> None:
+    """They are what `_take_one` made of CardHolder, which starts nothing; no handle comes in from anywhere else."""
+    path = PACKAGE / "agent" / "clean_cards.py"
+    assert [ast.unparse(call.args[0]) for _, call in calls(path, "_end")] == [
+        "[one for one in self._holders if one not in self._dirty]", "self._holders"]
+    assert [(function, ast.unparse(call)) for function, call in calls(path, "append")
+            if "self._holders.append" in ast.unparse(call)] == [("_take_one", "self._holders.append(holder)")]
+    [(_, options)] = calls(path, "options")
+    assert ast.unparse(options.func) == "ray.remote(CardHolder).options"
+    assert {word.arg for word in options.keywords} == {"num_cpus", "num_gpus", "max_restarts", "scheduling_strategy"}
+    assert not calls(path, "get_actor")
 
 
 def assigned_in_attempt(target: str) -> dict[str, list[str]]:

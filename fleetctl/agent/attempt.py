@@ -11,6 +11,7 @@ from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, O
 import ray
 
 from . import cluster
+from .clean_cards import CleanCards
 from .create import CreatedHere, NotCreated, check, create, take_back
 from .failure import decode_failure, kept_failure
 from .grants import Grants
@@ -28,6 +29,9 @@ CONSTRUCTED_S = 10.0
 """Ray says ALIVE for a moment after the constructor has raised; after this time it was never constructed."""
 MARGIN_S = 120.0
 """Constructors enforce their own timeout; past it and this margin the agent stops waiting and says `starting`."""
+
+MOST_TRIES = 3
+"""How often a replica is created, where Ray hands out cards that strangers use although clean ones are free there."""
 
 Emit = Callable[..., None]
 Outcome = Dict[str, Any]
@@ -69,6 +73,9 @@ class Attempt:
         self._seen = self._alive_since = self._begun
         self._handle: Any = None
         self._answer: Any = None
+        self._tries = 0
+        self._clean_cards: Optional[CleanCards] = None
+        self._dirty = ""
         self._phase: Callable[[], None] = self._check
 
     @property
@@ -90,6 +97,7 @@ class Attempt:
         self._seen = self._context.clock()
 
     def _end(self, kind: str, code: Optional[str] = None, message: str = "") -> None:
+        self._release_cards()
         self.result = outcome(self.replica, kind, code, message)
         if self.created is not None:
             self.result["seconds"] = round(self._context.clock() - self._begun, 2)
@@ -115,7 +123,7 @@ class Attempt:
             if refusal.code != "NODE_TAKEN" or self._passed() >= SHORTFALL_S:
                 self._refused(refusal)
             return None
-        self.created, self._handle = created, created.handle
+        self.created, self._handle, self._tries = created, created.handle, self._tries + 1
         nodes = outcome(self.replica, "starting")["nodes"]
         self._context.emit("replicaCreated", f"{self.key}: created on {', '.join(nodes)}", nodes=nodes,
                            model=self.replica["model"], replicaId=self.replica["replicaId"])
@@ -148,6 +156,7 @@ class Attempt:
         if record.placed or record.state == "DEAD":
             self.granted = True
             self._context.grants.placed(created, node_id)
+            self._release_cards()
             return self._go_on(self._await_ready)
         timeout_s = float(self.replica["lifecycle"]["schedulingTimeout"])
         if self._passed() < timeout_s:
@@ -181,7 +190,7 @@ class Attempt:
             self._answer = self._handle.__ray_ready__.remote()
             return self._go_on(self._await_answer)
         if record.state == "DEAD":
-            return self._end("failed", *self._cause(record))
+            return self._died(*self._cause(record))
         if record.state != "ALIVE":
             self._alive_since = self._context.clock()
         elif self._context.clock() - self._alive_since >= CONSTRUCTED_S:
@@ -190,6 +199,35 @@ class Attempt:
         if self._passed() >= float(self.replica["lifecycle"]["startupTimeout"]) + MARGIN_S:
             return self._end("starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")
         return None
+
+    def _died(self, code: str, message: str) -> None:
+        """Report it, or look for clean cards on its node: nothing of it has run, and its name is free again."""
+        if self.created is not None:
+            self._context.grants.ended(self.created)
+        alone = len(self.replica["members"]) == 1
+        if code != "CARD_IN_USE" or not alone or self.created is None or self._tries >= MOST_TRIES:
+            return self._end("failed", code, message)
+        self._context.emit("cardInUse", f"{self.key}: {message}: looking for clean cards there", level="warning",
+                           model=self.replica["model"], replicaId=self.replica["replicaId"])
+        self.granted = False  # the lock is not released meanwhile, unless it was before
+        self._dirty, self._clean_cards = message, CleanCards(self.replica["members"][0])
+        return self._go_on(self._find_clean_cards)
+
+    def _find_clean_cards(self) -> None:
+        assert self._clean_cards is not None
+        found = self._clean_cards.step()
+        if found and self._context.lock.still_held():
+            return self._go_on(self._check)
+        if found is not None:
+            self._end("failed", "CARD_IN_USE", f"{self._dirty}; no other card of the node is free and clean"
+                      if not found else self._dirty)
+        return None
+
+    def _release_cards(self) -> None:
+        """Give back the dirty cards that were held for this replica alone."""
+        search, self._clean_cards = self._clean_cards, None
+        if search is not None:
+            search.release()
 
     def _cause(self, record: cluster.ActorRecord) -> "tuple[str, str]":
         """Return code and message of an actor's death: kept by a gang, or carried by its constructor's error."""

@@ -6,13 +6,16 @@ refused; the replica says that it was not checked.
 
 from __future__ import annotations
 
+import operator
 import time
 from typing import List, Mapping, NamedTuple, Optional, Sequence
 
 from .driver import MIB, Answer, Card, ask
+from .processes import users_text
 
 CLEAN_S = 20.0
 """A card may give memory back for a while after its last engine has ended."""
+SAMPLE_S = 0.5
 
 
 class Look(NamedTuple):
@@ -50,14 +53,16 @@ def _unchecked(answer: Answer, granted: Sequence[str], found: Sequence[Optional[
 def objection(cards: Sequence[Card], gpu_share: int, vram_bytes: int) -> Optional[str]:
     """Return why no engine may start on `cards`, with the arithmetic, or None.
 
-    A whole card must be clean: not more in use than max(1Gi, 2 % of it). A shared one must have `vram_bytes` free.
+    A whole card must be clean: not more in use than max(1Gi, 2 % of it), but for one whose memory is the host's. A
+    shared one must have `vram_bytes` free.
     """
     for card in cards:
         if card.free < vram_bytes:
             need = vram_bytes // MIB
             return f"{card} has {card.free // MIB}Mi of {card.total // MIB}Mi free, {need}Mi are needed"
-        if gpu_share >= 10_000 and card.used > max(1 << 30, card.total // 50):
-            return f"{card} was granted whole but {card.used // MIB}Mi of it are in use by another process"
+        if gpu_share >= 10_000 and not card.is_unified and card.used > max(1 << 30, card.total // 50):
+            by = users_text(card.pids) or " by another process"
+            return f"{card} was granted whole but {card.used // MIB}Mi of it are in use{by}"
     return None
 
 
@@ -73,13 +78,21 @@ def uuids(seen: Look) -> List[str]:
     return [card.uuid for card in seen.cards if card]
 
 
-def wait_for_clean_cards(granted: Sequence[str], gpu_share: int, vram_bytes: int, env: Mapping[str, str]) -> Look:
-    """Return the check once the granted cards are clean, or after CLEAN_S; without a claim the driver is not asked."""
+def wait_for_clean_cards(granted: Sequence[str], gpu_share: int, vram_bytes: int, env: Mapping[str, str], *,
+                         settled: bool = False) -> Look:
+    """Return the check once the granted cards are clean, or after CLEAN_S; without a claim the driver is not asked.
+
+    `settled` = and when two samples in a row are equal, or the second is higher: nothing is being given back any more.
+    """
     if gpu_share == 0:
         return Look()
     deadline = time.monotonic() + CLEAN_S
+    before: Optional[List[int]] = None
     while True:
         seen = look(ask(env), granted, gpu_share, vram_bytes)
-        if seen.objection is None or time.monotonic() >= deadline:
+        used = [card.used for card in seen.cards if card]
+        at_rest = not (settled and used) or (before is not None and all(map(operator.ge, used, before)))
+        if (seen.objection is None and at_rest) or time.monotonic() >= deadline:
             return seen
-        time.sleep(2)
+        before = used
+        time.sleep(2 if seen.objection else SAMPLE_S)

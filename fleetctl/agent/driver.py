@@ -7,18 +7,22 @@ import ctypes
 import glob
 import subprocess
 import threading
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 MIB = 1 << 20
 DEVICES = ("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "/dev/dri/render*")
 LIBRARY = "libnvidia-ml.so.1"
+MEMORY = "/proc/meminfo"
 PATIENCE_S = 30.0
 """A driver that hangs must not block the replica's start."""
 QUERY = "--query-gpu=index,uuid,memory.total,memory.used,memory.free"
 
 
 class Card(NamedTuple):
-    """A card, or a MIG device with the `number` of the card that it is part of. Bytes."""
+    """A card, or a MIG device with the `number` of the card that it is part of. Bytes.
+
+    `is_unified` = it has no memory of its own, and the amounts are the host's. `pids` have memory of it.
+    """
 
     number: str
     uuid: str
@@ -27,6 +31,8 @@ class Card(NamedTuple):
     free: int
     is_part: bool = False
     is_divided: bool = False
+    is_unified: bool = False
+    pids: Tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.uuid} of card {self.number}" if self.is_part else f"card {self.number}"
@@ -74,15 +80,21 @@ def _within(patience_s: float, question: Callable[[], Answer]) -> Optional[Answe
 
 
 def ask_nvml(nvml: Any) -> Answer:
-    """Read all cards, and the MIG devices of those that are divided. A card without a memory report is left out."""
+    """Read all cards, and the MIG devices of those that are divided.
+
+    The host's only card has the host's memory where it has none of its own; else one without a report is left out.
+    """
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         return Answer([], f"NVML: {error}")
     cards: List[Card] = []
     try:
-        for index in range(nvml.nvmlDeviceGetCount()):
+        count = nvml.nvmlDeviceGetCount()
+        for index in range(count):
             cards.extend(_card_and_parts(nvml, index))
+        if count == 1 and not cards:
+            cards.extend(_unified(nvml))
     except nvml.NVMLError as error:
         return Answer([], f"NVML: {error}")
     finally:
@@ -109,9 +121,37 @@ def _card_and_parts(nvml: Any, index: int) -> List[Card]:
 def _read(nvml: Any, handle: Any, index: int, is_part: bool = False, is_divided: bool = False) -> Optional[Card]:
     try:
         memory, uuid = _memory(nvml, handle), nvml.nvmlDeviceGetUUID(handle)
-        return Card(str(index), uuid, memory.total, memory.used, memory.free, is_part, is_divided)
+        return Card(str(index), uuid, memory.total, memory.used, memory.free, is_part, is_divided,
+                    pids=_pids(nvml, handle))
     except nvml.NVMLError:
         return None
+
+
+def _pids(nvml: Any, handle: Any) -> Tuple[int, ...]:
+    try:
+        return tuple(sorted({int(one.pid) for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}))
+    except nvml.NVMLError:
+        return ()
+
+
+def _unified(nvml: Any) -> List[Card]:
+    """Return the only card with the host's memory, where the driver supports no report of its memory."""
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    try:
+        _memory(nvml, handle)
+    except nvml.NVMLError_NotSupported:
+        total, free = _host_memory()
+        return [Card("0", nvml.nvmlDeviceGetUUID(handle), total, total - free, free, is_unified=True)]
+    except nvml.NVMLError:
+        pass
+    return []
+
+
+def _host_memory() -> Tuple[int, int]:
+    """Return the host's memory, and how much of it is available."""
+    with open(MEMORY, encoding="ascii") as rows:
+        found = dict(row.split(":") for row in rows)
+    return int(found["MemTotal"].split()[0]) << 10, int(found["MemAvailable"].split()[0]) << 10
 
 
 def _memory(nvml: Any, handle: Any) -> Any:

@@ -88,6 +88,7 @@ class GangCoordinator:
         self._replica = replica
         self._places: List[Dict[str, Any]] = []
         self._members: List[Any] = []
+        self._ready_at = ""
         self._leaving = False
         restarted = node.was_restarted()
         if restarted:

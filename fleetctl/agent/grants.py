@@ -67,6 +67,11 @@ class Grants:
         for entry in self._entries.get(node_id, []):
             entry.placed = entry.placed or entry.created is created
 
+    def ended(self, created: CreatedHere) -> None:
+        """Note that it is dead, and holds nothing any more."""
+        for node_id, entries in self._entries.items():
+            self._entries[node_id] = [entry for entry in entries if entry.created is not created]
+
     def may_be_granted(self, created: CreatedHere, node_id: str) -> bool:
         """Return whether what is free on the node has changed as if Ray had granted the replica what it claims."""
         entries = self._entries[node_id]

@@ -54,7 +54,7 @@ class MemberSeat:
         """End the engine and wait until its processes are gone, and with them its memory on the cards."""
         engine.stop()
         cards.wait_for_clean_cards(self._granted, int(self.member["gpus"]), int(self.member["vram"]),
-                                   node_environment())
+                                   node_environment(), settled=True)
 
 
 def write_reason(member: Mapping[str, Any], reason: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 import ray
 
@@ -57,6 +57,8 @@ class ModelActor:
 
     def __init__(self, replica: Dict[str, Any]) -> None:
         self._replica = replica
+        self._places: List[Dict[str, Any]] = []
+        self._ready_at = ""
         self._leaving = False
         restarted = node.was_restarted()
         if restarted:
@@ -71,7 +73,7 @@ class ModelActor:
     def _start(self) -> EngineProcess:
         deadline = deadline_after(self._replica["lifecycle"])
         self._seat = seat = MemberSeat(self._replica["members"][0])
-        self._place = seat.place()
+        self._places = [seat.place()]
         injected = injected_variables(self._replica, seat.member, 1, seat.port, seat.ip, seat.leader_port)
         engine = seat.start_engine(injected)
         try:
@@ -79,7 +81,7 @@ class ModelActor:
         except StartFailed:
             engine.stop()
             raise
-        self._place["port"] = engine.served_port()
+        self._places[0]["port"] = engine.served_port()
         return engine
 
     def _end_with_engine(self) -> None:
@@ -88,7 +90,7 @@ class ModelActor:
             reason = self._engine.watch()
             if not self._leaving:
                 write_reason(self._replica["members"][0], reason)
-                end_from_thread(self._replica, "ENGINE_EXITED", reason, self._place)
+                end_from_thread(self._replica, "ENGINE_EXITED", reason, self._places[0])
         finally:
             if not self._leaving:
                 os._exit(1)
@@ -104,4 +106,5 @@ class ModelActor:
         self._seat.end_engine(self._engine)
 
     def __repr__(self) -> str:
-        return describe(self._replica, [self._place], self._ready_at)
+        """Return its description. Ray also asks for it when the constructor has raised, before there is a place."""
+        return describe(self._replica, self._places, self._ready_at)

@@ -47,14 +47,27 @@ class NodeResources(Stored):
     )
 
 
+class CardProcess(Stored):
+    """A process that has memory of a card, as the driver reports it; inside a container it may hide some."""
+
+    pid: int
+    memory: int | None = Field(None, description="bytes; null = unknown")
+    command: str | None = Field(None, description="what it runs; null = Ray did not start it")
+
+
 class Gpu(Stored):
-    """One card. `share` = fraction of it granted by Ray, 0 to 1; None = not known for this card alone."""
+    """One card, or a MIG device. `share` = fraction of it granted by Ray, 0 to 1; None = not known for this card."""
 
     index: int
     uuid: str | None = None
     model: str | None = None
     memory_total: int | None = Field(None, description="bytes; null = unknown")
     memory_used: int | None = Field(None, description="bytes in use by anyone; null = unknown")
+    memory_foreign: int | None = Field(
+        None, description="bytes in use that nothing Ray has granted explains; 0 where that is no more than any card "
+                          "uses by itself, null = unknown")
+    processes: list[CardProcess] = Field(default_factory=list, description="what has memory of it, ours too")
+    unified: bool = Field(False, description="it has no memory of its own: the amounts are the host's")
     share: Annotated[float, Field(ge=0, le=1)] | None = None
 
 

@@ -152,6 +152,9 @@ class Reason(Stored):
     best: str
     short: str
     examples: list[str] = Field(default_factory=list, description="at most five node names")
+    in_use: list[str] = Field(
+        default_factory=list, description="of CARD_IN_USE: how much of which cards of the node in `best` is in use, "
+                                          "and by which processes; at most five")
 
 
 class Counted(Stored):

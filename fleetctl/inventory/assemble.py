@@ -8,10 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.documents.inventory import Gpu, Node, NodeResources, ReplicaMember, is_lost
+from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.inventory.actors import LiveActor
-from fleetctl.inventory.cards import card_warnings, granted_by_card, read_cards, reports_its_cards, with_shares
+from fleetctl.inventory.cards import (
+    Workers,
+    card_warnings,
+    granted_by_card,
+    read_cards,
+    reports_its_cards,
+    with_foreign_memory,
+    with_shares,
+)
 from fleetctl.inventory.claims import Claim
-from fleetctl.inventory.json_values import list_of, object_of
+from fleetctl.inventory.json_values import list_of, object_of, whole_of
 from fleetctl.inventory.nodes import FoundNode, unique_names
 from fleetctl.inventory.replicas import FoundReplica
 from fleetctl.inventory.sums import RaySum
@@ -37,6 +46,8 @@ class Parts:
     summary: Mapping[str, Mapping[str, Any]]
     sums: Mapping[str, RaySum]
     groups: Sequence[PlacementGroup] = ()
+    memory_by_process: bool = True
+    """This Ray reports how much memory of a card each process has; some report a percentage in its place."""
 
 
 def build_nodes(parts: Parts) -> list[Node]:
@@ -51,13 +62,14 @@ def build_nodes(parts: Parts) -> list[Node]:
         claim = listed.get(node.node_id, Claim())
         ray_sum = parts.sums.get(node.node_id)
         used = claim if ray_sum is None else ray_sum.at_least(claim)
-        nodes.append(Node(
+        found = Node(
             id=node.node_id, name=names[node.node_id], ip=node.ip, state=node.state, labels=dict(node.labels),
             started_at=node.started_at,
             resources=NodeResources(total=node.total.as_amounts(), used=used.as_amounts(),
                                     listed=None if used == claim else claim.as_amounts()),
             gpus=_cards(parts, node, members.get(node.node_id, ()), by_slot, used.gpus),
-        ))
+        )
+        nodes.append(with_foreign_memory(found, members.get(node.node_id, ())))
     return sorted(nodes, key=lambda node: (node.name, node.id))
 
 
@@ -86,9 +98,17 @@ def _cards(parts: Parts, node: FoundNode, members: Sequence[ReplicaMember], by_s
         return []
     entry = parts.summary.get(node.node_id, {})
     workers = list_of(object_of(entry.get("raylet")).get("coreWorkersStats"))
-    cards = read_cards(entry, node.total.gpus)
+    cards = read_cards(entry, node.total.gpus, node.labels.get(ACCELERATOR_LABEL, ""), _workers(parts, workers),
+                       memory_by_process=parts.memory_by_process)
     granted = granted_by_card(cards, members, workers, declared_gpus=node.total.gpus, live_actors=by_slot)
     return with_shares(cards, granted, used_gpus)
+
+
+def _workers(parts: Parts, workers: Sequence[Any]) -> Workers:
+    """Return what Ray's own processes on a node run, as their titles say it."""
+    classes = {actor.actor_id: actor.class_name for actor in parts.actors} if workers else {}
+    return {pid: f"ray::{name}" for worker in map(object_of, workers)
+            if (pid := whole_of(worker.get("pid"))) is not None and (name := classes.get(str(worker.get("actorId"))))}
 
 
 def contradictions(parts: Parts) -> Iterator[str]:

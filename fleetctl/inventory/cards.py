@@ -15,35 +15,85 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fleetctl.documents.inventory import Gpu, Replica, ReplicaMember, card_indices
+from fleetctl.documents.inventory import CardProcess, Gpu, Node, Replica, ReplicaMember, card_indices
 from fleetctl.documents.quantity import SHARE
 from fleetctl.inventory.json_values import list_of, object_of, text_of, whole_of
+from fleetctl.planner.placement.ledger.node_offer import offer_of
+from fleetctl.planner.placement.policies import EffectivePolicy
 
 MIB = 1 << 20
+Workers = Mapping[int, str]
+"""By pid: what a process that Ray has started runs."""
+NO_WORKERS: Workers = {}
 
 _GPU_SLOTS = re.compile(r"GPU(?:Group[0-9A-Za-z]{36})?")
 """A worker's GPUs, its own or out of any bundle of a placement group, after the dashboard's rewriting of names."""
 
 
-def read_cards(entry: Mapping[str, Any], declared_gpus: int) -> list[Gpu]:
+UNIFIED = frozenset({"GB10", "Orin", "Thor", "Xavier"})
+"""Kinds of cards without a memory of their own: Ray leaves out a card whose memory the driver does not report, and has
+its name only in the node's label."""
+
+
+def read_cards(entry: Mapping[str, Any], declared_gpus: int, kind: str = "", workers: Workers = NO_WORKERS, *,
+               memory_by_process: bool = True) -> list[Gpu]:
     """Return the cards of one node of the summary; `declared_gpus` in 1/10000 is what the node offers to Ray.
 
     A node that declares GPUs but shows no cards (no statistics yet, or a vendor Ray cannot measure) gets as many
-    cards of unknown kind and memory.
+    cards of unknown kind and memory. A node's only card gets the host's memory where it has none of its own; `kind` is
+    Ray's word for it. `workers` names Ray's own processes by pid. `memory_by_process` = this Ray reports it rightly.
     """
-    cards = [card for item in list_of(entry.get("gpus")) if (card := _card(object_of(item))) is not None]
+    cards = [card for item in list_of(entry.get("gpus"))
+             if (card := _card(object_of(item), workers, memory_by_process)) is not None]
     if not cards:
-        return [Gpu(index=index) for index in range(declared_gpus // SHARE)]
+        blank = [Gpu(index=index) for index in range(declared_gpus // SHARE)]
+        return _unified(blank, entry) if re.split("[- ]", kind)[0] in UNIFIED else blank
+    if all(card.memory_total is None for card in cards):
+        cards = _unified(cards, entry)
     return sorted(cards, key=lambda card: (card.index, card.uuid or ""))
 
 
-def _card(item: Mapping[str, Any]) -> Gpu | None:
+def _unified(cards: list[Gpu], entry: Mapping[str, Any]) -> list[Gpu]:
+    """Give a node's only card the memory of the host: total, and all of it that is not available."""
+    total, available = [whole_of(amount) for amount in [*list_of(entry.get("mem")), None, None][:2]]
+    if len(cards) != 1 or not total or available is None or not 0 <= available <= total:
+        return cards
+    found = {"memory_total": total, "memory_used": total - available, "memory_foreign": 0, "unified": True}
+    return [cards[0].model_copy(update=found)]
+
+
+def _card(item: Mapping[str, Any], workers: Workers, memory_by_process: bool) -> Gpu | None:
     index = whole_of(item.get("index"))
+    used = _bytes(item.get("memoryUsed"), zero_is_unknown=False)
     return None if index is None else Gpu(
         index=index, uuid=text_of(item.get("uuid")), model=text_of(item.get("name")),
         memory_total=_bytes(item.get("memoryTotal"), zero_is_unknown=True),
-        memory_used=_bytes(item.get("memoryUsed"), zero_is_unknown=False),
+        memory_used=used, memory_foreign=None if used is None else 0,
+        processes=list(_processes(list_of(item.get("processesPids")), workers, memory_by_process)),
     )
+
+
+def pids_of(entry: Mapping[str, Any]) -> frozenset[int]:
+    """Return the processes that have memory of any card of a node of the summary."""
+    return frozenset(process.pid for item in list_of(entry.get("gpus"))
+                     for process in _processes(list_of(object_of(item).get("processesPids")), NO_WORKERS, False))
+
+
+def _processes(items: Sequence[Any], workers: Workers, with_memory: bool) -> Iterator[CardProcess]:
+    for item in map(object_of, items):
+        if (pid := whole_of(item.get("pid"))) is not None:
+            memory = _bytes(item.get("gpuMemoryUsage"), zero_is_unknown=True) if with_memory else None
+            yield CardProcess(pid=pid, memory=memory, command=workers.get(pid))
+
+
+def with_foreign_memory(node: Node, members: Sequence[ReplicaMember]) -> Node:
+    """Return the node with what is in use of each card beyond what Ray has granted on it, as a plan counts it."""
+    if not any(card.memory_used for card in node.gpus):
+        return node
+    foreign = {card.index: card.foreign for card in offer_of(node, members, EffectivePolicy()).cards if card.dirty}
+    cards = [card.model_copy(update={"memory_foreign": foreign[card.index]}) if card.index in foreign else card
+             for card in node.gpus]
+    return node.model_copy(update={"gpus": cards}) if foreign else node
 
 
 def _bytes(mebibytes: object, *, zero_is_unknown: bool) -> int | None:

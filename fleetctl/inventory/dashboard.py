@@ -12,7 +12,7 @@ from fleetctl.documents.inventory import ClusterIdentity, Failure, Inventory
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
 from fleetctl.inventory.actors import LiveActors, list_live_actors
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
-from fleetctl.inventory.cards import holds_cards
+from fleetctl.inventory.cards import holds_cards, pids_of
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.failures import list_failures
 from fleetctl.inventory.jobs import Job, ours
@@ -71,7 +71,9 @@ def read_dashboard(
     nodes = _nodes(answers, agent)
     planned = find_planned(client, answers.jobs or (), actors)
     sums = {**answers.summary.sums, **(agent.sums({node.node_id: node.total for node in nodes}) if agent else {})}
-    parts = Parts(nodes, actors, find_replicas(actors, namespace, planned), answers.summary.entries, sums)
+    version = text_of(answers.version.get("ray_version"))
+    parts = Parts(nodes, actors, find_replicas(actors, namespace, planned), answers.summary.entries, sums,
+                  memory_by_process=version is not None and not _in_percent(version))
     if any(node.state != "DEAD" for node in nodes) and not sums:
         parts = _without_sums(client, parts, answers)
     elif answers.actors.cut:
@@ -83,7 +85,7 @@ def read_dashboard(
         source=client.base_url,
         complete=not failures,
         warnings=[*failures, *answers.notes, *consistency_warnings(parts)],
-        cluster=ClusterIdentity(address=client.base_url, ray_version=text_of(answers.version.get("ray_version")),
+        cluster=ClusterIdentity(address=client.base_url, ray_version=version,
                                 session_id=text_of(answers.version.get("session_name"))),
         nodes=with_notes(build_nodes(parts), answers.jobs or (), observed_at),
         replicas=with_draining([found.replica for found in parts.replicas], answers.jobs or (), namespace),
@@ -166,8 +168,11 @@ def _of_use(_: str, entry: object) -> Mapping[str, Any]:
     """Return the used part of a node's entry: a tenth of it."""
     raylet = object_of(object_of(entry).get("raylet"))
     kept = {key: raylet.get(key) for key in ("nodeId", "state", "stateSnapshot", "nodeManagerHostname")}
-    workers = list(filter(holds_cards, list_of(raylet.get("coreWorkersStats"))))
-    return {"gpus": object_of(entry).get("gpus"), "raylet": {**kept, "coreWorkersStats": workers}}
+    cards = {key: object_of(entry).get(key) for key in ("gpus", "mem")}
+    pids = pids_of(cards)
+    workers = [worker for worker in list_of(raylet.get("coreWorkersStats"))
+               if holds_cards(worker) or object_of(worker).get("pid") in pids]
+    return {**cards, "raylet": {**kept, "coreWorkersStats": workers}}
 
 
 def _read_version(client: DashboardClient) -> Mapping[str, Any]:
@@ -177,9 +182,18 @@ def _read_version(client: DashboardClient) -> Mapping[str, Any]:
     return body
 
 
-def _too_old(version: str) -> Iterator[str]:
+def _in_percent(version: str) -> bool:
+    """Return whether this Ray reports as the memory of a process what is its share in memory transfers (ray#61456)."""
+    return (2, 50) <= _numbers(version) < (2, 57)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
     parts = re.match(r"(\d+)\.(\d+)", version)
-    if parts and (int(parts[1]), int(parts[2])) < OLDEST_RAY:
+    return (int(parts[1]), int(parts[2])) if parts else ()
+
+
+def _too_old(version: str) -> Iterator[str]:
+    if () < _numbers(version) < OLDEST_RAY:
         yield f"the cluster runs Ray {version}; an apply needs {OLDEST_RAY[0]}.{OLDEST_RAY[1]} or later"
 
 

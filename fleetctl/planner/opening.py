@@ -93,7 +93,7 @@ def _ledger_nodes(
         policy = with_notes(policy, node)
         if policy.cordoned_by is None and node.id in cooling:
             policy = replace(policy, cordoned_by=cooling[node.id], cooling=True)
-        result.append(LedgerNode(node.id, node.name, node.state, labels, policy))
+        result.append(LedgerNode(node.id, node.name, node.state, labels, policy, node.gpus))
     return result
 
 

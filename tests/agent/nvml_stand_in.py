@@ -1,6 +1,6 @@
 """Stands in for Ray's binding to NVML: the calls that the agent makes, on cards that a test lays out."""
 
-# ruff: noqa: N802 - the names are NVML's
+# ruff: noqa: N801, N802 - the names are NVML's
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -18,10 +18,15 @@ class Device:
     used: int = 0
     reserved: int = 600
     parts: list[Device | None] | None = None
+    pids: tuple[int, ...] = ()
 
 
 class NVMLError(Exception):
     """What the driver answers instead."""
+
+
+class NVMLError_NotSupported(NVMLError):
+    """The card cannot tell this, and never will."""
 
 
 @dataclass
@@ -34,6 +39,7 @@ class Nvml:
     old_driver: bool = False
     opened: int = 0
     NVMLError: type[NVMLError] = NVMLError
+    NVMLError_NotSupported: type[NVMLError] = NVMLError_NotSupported
 
     def __post_init__(self) -> None:
         if not self.old:
@@ -60,10 +66,17 @@ class Nvml:
         if version and (self.old or self.old_driver):
             raise NVMLError("Function Not Found")
         if device.total is None:
-            raise NVMLError("Not Supported")
+            raise NVMLError_NotSupported("Not Supported")
+        if device.total < 0:
+            raise NVMLError("GPU is lost")
         used = device.used if version else device.used + device.reserved
         free = device.total - device.used - device.reserved
         return SimpleNamespace(total=device.total * MIB, used=used * MIB, free=free * MIB)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, device: Device) -> list[SimpleNamespace]:
+        if self.old_driver:
+            raise NVMLError("Function Not Found")
+        return [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in device.pids]
 
     def nvmlDeviceGetMigMode(self, device: Device) -> list[int]:
         if device.uuid == "GPU-cannot-be-divided":

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import re
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from fleetctl.agent import cards
+from fleetctl.agent import cards, processes
 from fleetctl.agent.cards import Look, find, look, numbers, objection, uuids, wait_for_clean_cards
 from fleetctl.agent.driver import Answer, Card
 
@@ -71,6 +76,35 @@ def test_an_objection_names_the_card_and_the_arithmetic() -> None:
     assert objection([card(0), card(5, 3 * GIB)], 20_000, 0) == (
         "card 5 was granted whole but 3072Mi of it are in use by another process")
     assert objection([card(5, 70 * GIB)], 2_500, 20 * GIB) == "card 5 has 10240Mi of 81920Mi free, 20480Mi are needed"
+
+
+def test_who_uses_a_card_is_named_with_user_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = subprocess.Popen(["sleep", "1000"], env={"FLEETCTL_MODEL": "org/m", "FLEETCTL_REPLICA_ID": "3"})
+    used = card(5, 3 * GIB)._replace(pids=(engine.pid, 1 << 22))
+    try:
+        assert objection([used], 10_000, 0) is not None
+        monkeypatch.setattr(processes, "FIRST_NAMESPACE", str(Path("/proc/self/ns/pid").readlink()))
+        text = objection([used], 10_000, 0)
+    finally:
+        engine.kill()
+        engine.wait()
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert re.fullmatch(
+        rf"card 5 was granted whole but 3072Mi of it are in use by process {engine.pid} \(sleep, user {user}, since "
+        rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ, an engine of org/m/3\), process {1 << 22}", str(text))
+
+
+def test_in_a_container_a_number_names_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver counts processes as the host does: 1 is another one there."""
+    monkeypatch.setattr(processes, "FIRST_NAMESPACE", "another")
+    text = objection([card(5, 3 * GIB)._replace(pids=(1, 2, 3, 4))], 10_000, 0)
+    assert str(text).endswith("in use by process 1, process 2, process 3 and 1 more")
+
+
+def test_what_the_host_uses_is_nothing_to_object_to_where_card_and_host_share_a_memory() -> None:
+    unified = Card("0", "GPU-spark", 128 * GIB, 28 * GIB, 100 * GIB, is_unified=True)
+    assert objection([unified], 10_000, 100 * GIB) is None
+    assert objection([unified], 10_000, 101 * GIB) is not None
 
 
 def test_a_mig_device_is_judged_by_its_own_memory() -> None:
@@ -146,6 +180,22 @@ def test_a_card_that_stays_taken_is_objected_to(driver: Driver) -> None:
     assert "card 0 was granted whole" in (wait_for_clean_cards(["0", "1"], 20_000, 0, {}).objection or "")
     assert wait_for_clean_cards(["1"], 10_000, 0, {}).objection is None, "somebody else's card is no matter"
     assert cards.CLEAN_S <= clock.now <= cards.CLEAN_S + 2
+
+
+def test_memory_counts_as_free_when_two_samples_in_a_row_are_equal(driver: Driver) -> None:
+    """An evicted engine's memory comes back by and by, also where what is left is little enough to be clean."""
+    falling = [Answer([card(0, used)]) for used in (70 * GIB, GIB, GIB // 2, 5, 5, 7)]
+    clock = driver(falling)
+    assert wait_for_clean_cards(["0"], 10_000, 0, {}, settled=True) == Look([card(0, 5)])
+    assert falling == [Answer([card(0, 7)])]
+    assert clock.now >= 3 * cards.SAMPLE_S
+
+
+def test_what_has_no_memory_to_give_back_is_at_rest_at_once(driver: Driver) -> None:
+    for answer in (Answer([]), Answer([], "no NVIDIA driver was found on this node")):
+        clock = driver([answer])
+        wait_for_clean_cards(["0"], 10_000, 0, {}, settled=True)
+        assert clock.now == 0
 
 
 def test_a_card_that_cannot_be_checked_is_not_waited_for(driver: Driver) -> None:

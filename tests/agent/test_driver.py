@@ -73,6 +73,20 @@ def test_a_card_that_tells_no_memory_is_left_out() -> None:
     assert [card.uuid for card in ask_nvml(Nvml([Device("GPU-a", None), Device("GPU-b")])).cards] == ["GPU-b"]
 
 
+def test_the_only_card_has_the_hosts_memory_where_the_driver_supports_no_report_of_it() -> None:
+    [card] = ask_nvml(Nvml([Device("GPU-spark", None)])).cards
+    assert card.is_unified
+    assert card.total > card.used > 0
+    assert card.free == card.total - card.used
+    assert ask_nvml(Nvml([Device("GPU-lost", -1)])).trouble == "the NVIDIA driver reports no card"
+
+
+def test_the_processes_of_a_card_are_known_where_the_driver_lists_them() -> None:
+    devices = [Device("GPU-a", pids=(9, 7, 9))]
+    assert ask_nvml(Nvml(devices)).cards[0].pids == (7, 9)
+    assert ask_nvml(Nvml(devices, old_driver=True)).cards[0].pids == ()
+
+
 def test_nvml_is_asked_before_nvidia_smi(use: Use, nvidia_smi: Install, tmp_path: Path) -> None:
     use(Nvml([Device("GPU-a")]))
     assert [card.uuid for card in ask(nvidia_smi(f"touch {tmp_path}/asked")).cards] == ["GPU-a"]

@@ -45,6 +45,16 @@ def test_what_became_less_by_its_claim_may_be_its_grant(node: Node) -> None:
     assert node.may_hold(one)
 
 
+def test_a_later_replica_that_is_dead_explains_nothing(node: Node) -> None:
+    """It took a card and gave it back: what became less is the earlier one's grant."""
+    one, later = node.create(1), node.create(1)
+    node.grants.placed(later, NODE)
+    node.free = 3.0
+    assert not node.may_hold(one)
+    node.grants.ended(later)
+    assert node.may_hold(one)
+
+
 def test_a_node_as_free_as_before_has_granted_nothing(node: Node) -> None:
     assert not node.may_hold(node.create(2))
 

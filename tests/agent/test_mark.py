@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from fleetctl.agent.failure import decode_failure, encode_failure, keep_failure, kept_failure
+from fleetctl.agent import replica as replica_module
+from fleetctl.agent.failure import StartFailed, decode_failure, encode_failure, keep_failure, kept_failure
 from fleetctl.agent.mark import actor_name, describe, injected_variables
 from fleetctl.inventory.marks import read_marks
 from fleetctl.inventory.names import ReplicaName, parse_actor_name
@@ -27,6 +28,7 @@ RuntimeError: {}
 
 
 def test_the_name_of_an_actor_is_one_the_inventory_reads_back() -> None:
+    """LocalAI W1 to W4: a replica's key is that of its model and its number."""
     for model in ("m", "org/m", "org/m:1", "a#b{c}", "ModelActor:x"):
         assert parse_actor_name(actor_name(model, 12)) == ReplicaName(model, 12)
 
@@ -109,3 +111,19 @@ def test_a_failure_that_is_kept_is_found_by_the_actors_id(monkeypatch: pytest.Mo
     keep_failure("ab", "MEMBER_SILENT", "a member\ndid not answer")
     assert kept_failure("ab") == ("MEMBER_SILENT", "a member\ndid not answer")
     assert kept_failure("cd") is None
+
+
+def test_a_replica_that_never_got_its_cards_can_be_asked_for_its_repr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray asks for it after a constructor has raised; where that raises too, the reason is lost and Ray restarts it."""
+    class Taken:
+        def __init__(self, _: object) -> None:
+            raise StartFailed("CARD_IN_USE", "card 0 is in use")
+
+    monkeypatch.setattr(replica_module, "MemberSeat", Taken)
+    monkeypatch.setattr(replica_module, "write_reason", lambda *_: None)
+    monkeypatch.setattr(replica_module.node, "was_restarted", lambda: False)
+    made = object.__new__(replica_module.ModelActor)
+    with pytest.raises(RuntimeError) as raised:
+        made.__init__({**REPLICA, "lifecycle": {"startupTimeout": 1}})  # type: ignore[misc]
+    assert decode_failure(RAY_DIED.format(raised.value)) == ("CARD_IN_USE", "card 0 is in use")
+    assert json.loads(repr(made))["members"] == []

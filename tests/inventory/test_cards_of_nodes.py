@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.documents.inventory import Gpu, Replica, ReplicaMember
-from fleetctl.inventory.cards import card_warnings, granted_by_card, read_cards, reports_its_cards, with_shares
+from fleetctl.documents.inventory import Amounts, CardProcess, Gpu, Node, NodeResources, Replica, ReplicaMember
+from fleetctl.inventory.cards import (
+    card_warnings,
+    granted_by_card,
+    pids_of,
+    read_cards,
+    reports_its_cards,
+    with_foreign_memory,
+    with_shares,
+)
 
 MIB = 1 << 20
 
@@ -28,6 +36,55 @@ def test_a_node_without_card_statistics_has_cards_of_unknown_memory(entry):
 def test_mig_slices_keep_their_own_index():
     cards = read_cards({"gpus": [{"index": 1001, "uuid": "MIG-b"}, {"index": 1000, "uuid": "MIG-a"}]}, 20000)
     assert [(card.index, card.uuid) for card in cards] == [(1000, "MIG-a"), (1001, "MIG-b")]
+
+
+HOST = {"mem": [128 << 30, 100 << 30, 21.9, 28 << 30]}
+"""Total, available, percent and used, as Ray's reporter has them."""
+
+
+@pytest.mark.parametrize(("entry", "declared", "kind", "expected"), [
+    ({**HOST, "gpus": []}, 10000, "GB10", (128 << 30, 28 << 30, True)),  # Ray leaves out a card without a total
+    ({**HOST, "gpus": []}, 10000, "Orin-(nvgpu)", (128 << 30, 28 << 30, True)),
+    ({**HOST, "gpus": [{"index": 0, "name": "Thor", "memoryTotal": 0, "memoryUsed": 0}]}, 10000, "",
+     (128 << 30, 28 << 30, True)),
+    ({**HOST, "gpus": []}, 10000, "H100", (None, None, False)),  # its statistics are late
+    ({**HOST, "gpus": []}, 20000, "GB10", (None, None, False)),  # two cards in one memory: whose is it?
+    ({"gpus": []}, 10000, "GB10", (None, None, False)),
+    ({"mem": [1 << 30, "?"], "gpus": []}, 10000, "GB10", (None, None, False)),
+    ({"mem": [1 << 30, 2 << 30], "gpus": []}, 10000, "GB10", (None, None, False)),
+])
+def test_a_card_without_a_memory_of_its_own_has_the_hosts(entry, declared, kind, expected):
+    card = read_cards(entry, declared, kind)[0]
+    assert (card.memory_total, card.memory_used, card.unified) == expected
+
+
+def test_processes_of_a_card_are_read_and_what_is_odd_is_left_out():
+    odd = ["?", {"pid": "7"}, {"gpuMemoryUsage": 5}, {"pid": 8, "gpuMemoryUsage": -1}, {"pid": 9, "gpuMemoryUsage": 5}]
+    entry = {"gpus": [{"index": 0, "processesPids": odd}, {"index": 1, "processesPids": {"9": {}}}]}
+    first, second = read_cards(entry, 20000, workers={9: "ray::Trainer"})
+    assert first.processes == [CardProcess(pid=8), CardProcess(pid=9, memory=5 * MIB, command="ray::Trainer")]
+    assert second.processes == []
+    assert pids_of(entry) == {8, 9}
+
+
+def test_what_is_granted_explains_its_memory_and_the_rest_is_foreign():
+    cards = [Gpu(index=index, uuid=f"GPU-{index}", memory_total=80 << 30, memory_used=used << 30,
+                 memory_foreign=0) for index, used in enumerate([30, 1, 75, 30])]
+    on = Node(id="n", name="n", resources=NodeResources(total=Amounts(gpu=4), used=Amounts(gpu=1.5)),
+              gpus=[*cards, Gpu(index=4)])
+    members = [member(gpus=5000, vram=10 << 30, gpu_indices=[0]), member(gpus=10000, vram=8 << 30, gpu_indices=[2])]
+    found = with_foreign_memory(on, members).gpus
+    assert [card.memory_foreign for card in found] == [20 << 30, 0, 0, 30 << 30, None]
+
+
+def test_a_mig_device_has_foreign_memory_of_its_own():
+    """A member reports its device by UUID, and the number of the card that is divided."""
+    cards = read_cards({"gpus": [{"index": 1000 + place, "uuid": f"MIG-{place}", "memoryTotal": 9856,
+                                  "memoryUsed": 9000}
+                                 for place in range(2)]}, 20000)
+    on = Node(id="n", name="n", resources=NodeResources(total=Amounts(gpu=2), used=Amounts(gpu=1)), gpus=cards)
+    found = with_foreign_memory(on, [member(gpus=10000, gpu_indices=[1], gpu_uuids=["MIG-1"])])
+    assert [card.memory_foreign for card in found.gpus] == [9000 * MIB, 0]
 
 
 def test_a_node_that_declares_other_than_it_has_is_named():

@@ -173,6 +173,30 @@ def test_real_cards_are_read_with_their_memory_in_bytes(read, dashboard: FakeDas
         (0, "GPU-0", 23034 * MI, 1024 * MI, 0.75), (1, "GPU-1", 23034 * MI, 1024 * MI, 1.0)]
 
 
+def used_by(pid: int, mib: int) -> dict[str, Any]:
+    return {"pid": pid, "gpuMemoryUsage": mib, "gpuUtilization": None}
+
+
+@pytest.mark.parametrize(("version", "memory"), [("2.49.2", 20480 * MI), ("2.55.1", None), ("2.57.1", 20480 * MI)])
+def test_foreign_memory_is_told_with_the_processes_of_the_card(read, dashboard: FakeDashboard, version: str, memory):
+    """Card 0 of p1 is granted in part, with 4Gi to a replica; Ray 2.50 to 2.56 report a percentage as memory."""
+    entry = summary_entry(dashboard, "p1")
+    [stranger] = [worker for worker in entry["raylet"]["coreWorkersStats"] if worker["workerType"] == "WORKER"][:1]
+    entry["gpus"] = [
+        {"index": 0, "name": "NVIDIA L4", "uuid": "GPU-0", "memoryUsed": 22000, "memoryTotal": 23034,
+         "processesPids": [used_by(4242, 20480), used_by(stranger["pid"], 300)]},
+        {"index": 1, "name": "NVIDIA L4", "uuid": "GPU-1", "memoryUsed": 22000, "memoryTotal": 23034,
+         "processesPids": None}]
+    dashboard.bodies["version"]["ray_version"] = version
+    shared, whole = node(read(), "p1").gpus
+    assert [(one.pid, one.memory) for one in shared.processes][:1] == [(4242, memory)]
+    assert shared.processes[0].command is None
+    assert str(shared.processes[1].command).startswith("ray::")
+    assert shared.memory_foreign is not None
+    assert 0 < shared.memory_foreign < 22000 * MI
+    assert whole.memory_foreign == 0, "it is granted whole: what its holder uses of it is its own"
+
+
 def test_the_same_card_on_two_nodes_is_noticed(read, dashboard: FakeDashboard):
     for entry in dashboard.bodies["summary"]["data"]["summary"]:
         if entry["raylet"]["resourcesTotal"].get("GPU"):

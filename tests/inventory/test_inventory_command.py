@@ -12,7 +12,17 @@ from fake_dashboard import FakeDashboard, cut_off
 from rich.console import Console
 
 from fleetctl.cli.inventory import app
-from fleetctl.documents.inventory import Cordon, Gpu, Inventory, Node, NodeResources, Replica, ReplicaMember, Slots
+from fleetctl.documents.inventory import (
+    CardProcess,
+    Cordon,
+    Gpu,
+    Inventory,
+    Node,
+    NodeResources,
+    Replica,
+    ReplicaMember,
+    Slots,
+)
 from fleetctl.documents.loading import load_document
 from fleetctl.errors import UsageError
 from fleetctl.planner.notes import policy_of
@@ -116,10 +126,22 @@ def test_the_table_says_whose_the_slots_and_the_cordon_are():
 def test_the_table_names_cards_and_who_holds_them():
     lines = [line.rstrip() for line in shown(small()).splitlines()]
     held = next(line for line in lines if "card 0" in line)
-    assert held.split()[2:] == ["NVIDIA", "L4", "0.5", "of", "1", "3Gi", "of", "24Gi", "org/a/0"]
+    assert held.split()[2:] == ["NVIDIA", "L4", "0.5", "of", "1", "3Gi", "of", "24Gi", "21Gi", "org/a/0"]
     assert next(line for line in lines if line.startswith("org/a/0")).split() == [
         "org/a/0", "ready", "lab", "node-a", "GPU", "0", "(0.5", "GPU)", "10.0.0.1:4000"]
     assert lines[-1] == "1 node alive (1 not), 0.5 of 2 GPUs in use, 1 replica live (1 up)"
+
+
+def test_the_table_says_how_much_foreign_memory_is_on_a_card_and_whose():
+    document = small()
+    assert "FOREIGN" not in shown(document, 200)
+    used = {"memory_used": 23 << 30, "memory_foreign": 20 << 30,
+            "processes": [CardProcess(pid=4242, memory=20 << 30, command="ray::[red]Trainer")]}
+    cards = [document.nodes[0].gpus[0].model_copy(update=used), *document.nodes[0].gpus[1:]]
+    node = document.nodes[0].model_copy(update={"gpus": cards})
+    text = shown(document.model_copy(update={"nodes": [node]}), 200)
+    line = next(line for line in text.splitlines() if "card 0" in line)
+    assert line.split()[-5:] == ["20Gi", "by", "process", "4242", "(ray::[red]Trainer)"]
 
 
 def test_what_a_cluster_says_cannot_steer_the_terminal():

@@ -19,6 +19,7 @@ Member = tuple[str, str, int, str, int, int]
 
 @given(MEMBERS, MEMBERS)
 def test_no_two_members_share_a_log(one: Member, other: Member) -> None:
+    """LocalAI W5: two replicas have distinct keys."""
     assert (log_name(*one) == log_name(*other)) == (one == other)
 
 

@@ -1,12 +1,12 @@
 """Builds fleets and inventories from short forms, so that a case file says only what it is about.
 
 Short forms (amounts as in a fleet file): a node has `name`, `gpus` (how many cards), `vram` (memory of each; absent =
-unknown), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `used` {GPU, CPU,
-memory}, the notes `cordon` and `slots`, and `joined`, `uncordoned`: how long ago, such as 5m. A replica has `model`,
-`id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`, `uuids`, `slot`, `state`, `fleet`, `hash`,
-`restarts`, `ready` (how long ago). A failure has `model`, `hash`, `node` or `nodes`, `ago`, and perhaps `code`,
-`message`, `uuids`. A model has `key`, `replicas`, `surge`, and either `workers` in full or `gpus`, `vram`, `cpus`,
-`memory`, `selector`, `labels`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
+unknown), `cpus`, `memory`, `labels`, `state`, `measured` {card: bytes}, `share` {card: 0..1}, `processes` {card: as in
+the inventory}, `unified`, `used` {GPU, CPU, memory}, the notes `cordon` and `slots`, and `joined`, `uncordoned`: how
+long ago, such as 5m. A replica has `model`, `id`, `node` or `nodes`, `gpus`, `vram`, `cpus`, `memory`, `cards`,
+`uuids`, `slot`, `state`, `fleet`, `hash`, `restarts`, `ready` (how long ago). A failure has `model`, `hash`, `node` or `nodes`,
+`ago`, and perhaps `code`, `message`, `uuids`. A model has `key`, `replicas`, `surge`, and either `workers` in full or
+`gpus`, `vram`, `cpus`, `memory`, `selector`, `labels`, `copies`, `gang: {gpus, vram, workers, ...}` in short.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def short_node(node: dict[str, Any]) -> Node:
     count, memory = int(node.get("gpus", 0)), node.get("vram")
     cards = [
         Gpu(index=index, uuid=f"GPU-{node['name']}-{index}", memory_total=_bytes(memory) or None,
-            memory_used=_bytes(node.get("measured", {}).get(index)), share=node.get("share", {}).get(index))
+            memory_used=_bytes(node.get("measured", {}).get(index)), share=node.get("share", {}).get(index),
+            processes=node.get("processes", {}).get(index, []), unified=node.get("unified", False))
         for index in range(count)
     ]
     total = {"GPU": count, "CPU": node.get("cpus", 64), "memory": parse_bytes(node.get("memory", "512Gi"))}

@@ -38,10 +38,11 @@ class SimCard:
     share: int = 0
     vram: int = 0
     reserve: int = 0
+    unified: bool = False
 
     @property
     def dirty(self) -> bool:
-        return self.measured > self.vram + max(2**30, (self.memory or 0) // 50)
+        return not self.unified and self.measured > self.vram + max(2**30, (self.memory or 0) // 50)
 
     def has_vram(self, vram: int) -> bool:
         if vram == 0:
@@ -143,8 +144,8 @@ def _sim_node(
     cordon = cordon or node.cordon is not None
     here = [(replica, member) for replica in live for member in replica.members if member.node_id == node.id]
     total, used = node.resources.total, node.resources.used
-    cards = [SimCard(gpu.index, gpu.memory_total or gpu_memory, gpu.memory_used or 0, reserve=reserve)
-             for gpu in node.gpus]
+    cards = [SimCard(gpu.index, gpu.memory_total or gpu_memory, gpu.memory_used or 0, reserve=reserve,
+                     unified=gpu.unified) for gpu in node.gpus]
     cards += [SimCard(index, gpu_memory, 0, reserve=reserve) for index in range(len(cards), int(total.gpu))]
     exact = _grant(cards, node, [member for _, member in here])
     told = sum(card.share for card in cards)

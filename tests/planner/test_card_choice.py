@@ -18,7 +18,7 @@ def offer(*cards: Card, cpus: int = 0) -> Offer:
 
 def card(index: int, share: int = 10_000, vram: int | None = 24, *, dirty: bool = False) -> Card:
     free = None if vram is None else vram * GIB
-    return Card(index, share, free, None if vram is None else 24 * GIB, dirty)
+    return Card(index, share, free, None if vram is None else 24 * GIB, GIB * dirty)
 
 
 def picked(on: Offer, claim: Claim) -> tuple[int, ...] | None:

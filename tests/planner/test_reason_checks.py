@@ -40,7 +40,7 @@ def _offers(draw: st.DrawFn) -> Offer:
     for index in range(draw(st.integers(0, 4))):
         memory = draw(st.sampled_from([None, 16 * GIB, 24 * GIB, 80 * GIB]))
         free = None if memory is None else draw(st.sampled_from([0, 3 * GIB, 7 * GIB, memory]))
-        cards.append(Card(index, draw(Shares), free, memory, dirty=draw(st.integers(0, 4)) == 0))
+        cards.append(Card(index, draw(Shares), free, memory, foreign=2 * GIB * (draw(st.integers(0, 4)) == 0)))
     total = sum(card.free_share for card in cards)
     return Offer(tuple(cards), draw(st.sampled_from([total, total, max(0, total - SHARE), 0])),
                  draw(st.sampled_from([0, 20_000, 80_000])), draw(st.sampled_from([0, 4 * GIB])))
@@ -89,7 +89,7 @@ def offer(*cards: Card, gpus: int | None = None) -> Offer:
 
 
 FREE, OLD = Card(0, SHARE, 24 * GIB, 24 * GIB), Card(1, SHARE, 16 * GIB, 16 * GIB)
-DIRTY, UNKNOWN = Card(2, SHARE, 24 * GIB, 24 * GIB, dirty=True), Card(3)
+DIRTY, UNKNOWN = Card(2, SHARE, 24 * GIB, 24 * GIB, 2 * GIB), Card(3)
 HALF, FULL = Card(4, 5000, 3 * GIB, 24 * GIB), Card(5, 0, 0, 24 * GIB)
 
 

@@ -58,7 +58,7 @@ shares = st.sampled_from([0, 1000, 2500, 3333, 5000, 9000, SHARE])
 vrams = st.sampled_from([None, 0, 4, 8, 24])
 cards = st.builds(
     lambda share, vram, size, dirty: (share, None if vram is None else min(vram, size) * GIB,
-                                      None if vram is None else size * GIB, dirty),
+                                      None if vram is None else size * GIB, GIB * dirty),
     shares, vrams, st.sampled_from([8, 24]), st.booleans(),
 )
 offers = st.builds(
@@ -143,7 +143,7 @@ def test_among_equals_the_fuller_node_then_the_least_spread_wins() -> None:
 
 def test_whether_ray_picks_the_card_counted_on_comes_first() -> None:
     clean = offer(2, 8)
-    dirty = replace(clean, cards=(replace(clean.cards[0], dirty=True), *clean.cards[1:]))
+    dirty = replace(clean, cards=(replace(clean.cards[0], foreign=GIB), *clean.cards[1:]))
     assert best(expecting(ledger(dirty, clean), (gpus(1), (), 3)), gpus(1)) == 1
 
 

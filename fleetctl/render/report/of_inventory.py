@@ -17,13 +17,15 @@ from fleetctl.documents.inventory import (
 )
 from fleetctl.documents.quantity import amount_of, count_of, format_bytes
 from fleetctl.planner.placement.policies import EffectivePolicy
+from fleetctl.planner.placement.reasons.words import users_text
 from fleetctl.render.replica_text import replica_name, state_text
 from fleetctl.render.report.model import Column, Report, Table
 
 UNKNOWN = "?"
 NODE_ROW = (Column("node", "node", name=True), Column("state", "state"),
             *(Column(key, key, numeric=True) for key in ("gpu", "cpu", "memory")),
-            Column("heldBy", "held by", name=True), Column("slots", "slots", terminal="filled"),
+            Column("free", "free", numeric=True, terminal="filled"), Column("heldBy", "held by", name=True),
+            Column("foreign", "foreign", terminal="filled"), Column("slots", "slots", terminal="filled"),
             Column("cordon", "cordon", terminal="filled"))
 REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"),
                Column("fleet", "fleet", name=True, terminal="beside"), Column("where", "where"),
@@ -86,7 +88,7 @@ def _node_rows(node: Node, holders: Holders, slots: str, cordon: str) -> Iterato
     yield (node.name, node.state, _of(f"{used.gpu:g}" if used else UNKNOWN, f"{total.gpu:g}"),
            _of(f"{used.cpu:g}" if used else UNKNOWN, f"{total.cpu:g}"),
            _of(format_bytes(int(used.memory)) if used else UNKNOWN, format_bytes(int(total.memory))),
-           ", ".join(holders.get((node.id, None), ())), slots, cordon)
+           "", ", ".join(holders.get((node.id, None), ())), "", slots, cordon)
     blank = [card for card in node.gpus if not (card.model or card.memory_total or card.share)
              and not holders.get((node.id, card.index))]
     if blank:  # all that is known of them is that they are there
@@ -101,7 +103,10 @@ def _card_row(label: str, card: Gpu, holders: Sequence[str]) -> Row:
     share = _of(f"{card.share:g}", "1") if card.share is not None else ""
     used = UNKNOWN if card.memory_used is None else format_bytes(card.memory_used)
     memory = UNKNOWN if card.memory_total is None else _of(used, format_bytes(card.memory_total))
-    return f"  {label}", "", share, "", memory, ", ".join(holders), "", ""
+    known = card.memory_total is not None and card.memory_used is not None
+    free = format_bytes(max(0, (card.memory_total or 0) - (card.memory_used or 0))) if known else ""
+    foreign = f"{format_bytes(card.memory_foreign)}{users_text(card)}" if card.memory_foreign else ""
+    return f"  {label}", "", share, "", memory, free, ", ".join(holders), foreign, "", ""
 
 
 def _replica_rows(inventory: Inventory) -> Iterator[tuple[str | tuple[str, ...], ...]]:

@@ -17,13 +17,18 @@ from fleetctl.planner.placement.claims import Claim
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One card: `free_share` in 1/10000, bytes (None = unknown); `dirty` = used beyond what is granted on it."""
+    """One card: `free_share` in 1/10000, bytes (None = unknown); `foreign` = used beyond what is granted on it."""
 
     index: int
     free_share: int = SHARE
     free_vram: int | None = None
     memory: int | None = None
-    dirty: bool = False
+    foreign: int = 0
+
+    @property
+    def dirty(self) -> bool:
+        """Return whether something uses it that nothing granted on it explains."""
+        return self.foreign > 0
 
     @property
     def fully_free(self) -> bool:
@@ -38,7 +43,7 @@ class Card:
         """Return this card with a share and some memory taken."""
         left = self.free_share - share
         free = None if self.free_vram is None else max(0, self.free_vram - vram) if left else 0
-        return Card(self.index, left, free, self.memory, self.dirty)
+        return Card(self.index, left, free, self.memory, self.foreign)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fleetctl.documents.inventory import NodeState
+from fleetctl.documents.inventory import Gpu, NodeState
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, count_fits, take
@@ -39,6 +39,8 @@ class LedgerNode:
     state: NodeState
     labels: Mapping[str, str]
     policy: EffectivePolicy
+    gpus: Sequence[Gpu] = ()
+    """Its cards as they were read, for a word about who uses them."""
 
     @property
     def open(self) -> bool:

@@ -21,8 +21,9 @@ from fleetctl.planner.placement.policies import EffectivePolicy
 
 GIB = 1 << 30
 
-BareCard = tuple[int, int | None, int, int]
-"""Index, memory (None = unknown), measured use, and the share the inventory reports without naming a holder."""
+BareCard = tuple[int, int | None, int, int, bool]
+"""Index, memory (None = unknown), measured use, the share the inventory reports without naming a holder, and whether
+its memory is the host's: then much of what is in use there has nothing to do with the card."""
 Grant = tuple[int, int, tuple[int, ...]]
 """What a live member holds: its share, its VRAM on each card, and the cards it is known to hold."""
 
@@ -90,7 +91,7 @@ class _CardLoads:
             self._spill(share, vram)
 
     def _likely(self, place: int) -> tuple[int, int]:
-        index, _, measured, _ = self.cards[place]
+        index, _, measured, *_ = self.cards[place]
         return -measured, index
 
     def _spill(self, share: int, vram: int) -> None:
@@ -112,12 +113,12 @@ class _CardLoads:
 
 @lru_cache(maxsize=1 << 16)
 def _finished(card: BareCard, share: int, vram: int, reserve: int) -> Card:
-    index, memory, measured, _ = card
+    index, memory, measured, _, unified = card
     if share >= SHARE:  # nothing of it is on offer, so it does not matter how much memory it has left
         return Card(index, 0, None if memory is None else 0, memory)
     slack = max(GIB, (memory or 0) // 50)
     free = None if memory is None else max(0, memory - max(measured, vram) - reserve)
-    return Card(index, SHARE - share, free, memory, dirty=measured > vram + slack)
+    return Card(index, SHARE - share, free, memory, measured - vram if measured > vram + slack and not unified else 0)
 
 
 def offer_of(node: Node, members: Sequence[ReplicaMember], policy: EffectivePolicy) -> Offer:
@@ -167,12 +168,12 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
 @lru_cache(maxsize=1 << 12)
 def _all_taken(cards: tuple[BareCard, ...], gpu_memory: int | None) -> tuple[Card, ...]:
     """Return cards of which nothing is left; most nodes of a settled fleet have them, so equal ones are one object."""
-    return tuple([_finished((index, memory or gpu_memory, 0, 0), SHARE, 0, 0) for index, memory, _, _ in cards])
+    return tuple([_finished((index, memory or gpu_memory, 0, 0, False), SHARE, 0, 0) for index, memory, *_ in cards])
 
 
 def _card_loads(cards: tuple[BareCard, ...], gpu_memory: int | None) -> _CardLoads:
     if gpu_memory is not None:
-        cards = tuple([(index, memory or gpu_memory, measured, share) for index, memory, measured, share in cards])
+        cards = tuple([(card[0], card[1] or gpu_memory, *card[2:]) for card in cards])
     return _CardLoads(cards, [card[3] for card in cards], [0] * len(cards), [0] * len(cards))
 
 
@@ -183,14 +184,14 @@ def _bare_cards(gpus: Sequence[Gpu], count: int, *, all_taken: bool) -> tuple[Ba
     """
     cards: list[BareCard]
     if all_taken:
-        cards = [(gpu.index, gpu.memory_total or None, 0, 0) for gpu in gpus]
+        cards = [(gpu.index, gpu.memory_total or None, 0, 0, False) for gpu in gpus]
     else:
         cards = [(gpu.index, gpu.memory_total or None, gpu.memory_used or 0,
-                  round(gpu.share * SHARE) if gpu.share else 0) for gpu in gpus]
+                  round(gpu.share * SHARE) if gpu.share else 0, gpu.unified) for gpu in gpus]
     if len(cards) < count:
         taken = {card[0] for card in cards}
         free = [index for index in range(count + len(taken)) if index not in taken]
-        cards += [(index, None, 0, 0) for index in free[: count - len(cards)]]
+        cards += [(index, None, 0, 0, False) for index in free[: count - len(cards)]]
     cards.sort(key=itemgetter(0))
     return tuple(cards)
 

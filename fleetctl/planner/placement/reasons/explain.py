@@ -133,7 +133,8 @@ def _explain_group(part: _Part) -> Explanation:
     if alone or (reasons and not len(missing.fitting) and reasons[0].code in NOT_FOR_GANGS):
         message = _member_message(missing, reasons, counted, said_before=part.before > 0)
         return Explanation(reasons[0].code, message, reasons, counted, missing)
-    return _explain_gang(missing, counted)
+    found = _explain_gang(missing, counted)
+    return found._replace(message=found.message + _users(found.reasons))
 
 
 def _member_message(missing: Shortfall, reasons: Sequence[Reason], counted: Counted, *, said_before: bool) -> str:
@@ -146,7 +147,12 @@ def _member_message(missing: Shortfall, reasons: Sequence[Reason], counted: Coun
         where = f" on one {node_kind(missing.selector)} node".replace("  ", " ")
     if first.code == "INSUFFICIENT_GPU" and not said_before:  # a part placed before took some of what was counted
         spread = spread_text(counted, missing.claim.gpus)
-    return f"needs {first.need}{where}; {_best(first)} ({_tally(reasons)}){spread}"
+    return f"needs {first.need}{where}; {_best(first)} ({_tally(reasons)}){spread}{_users([first])}"
+
+
+def _users(reasons: Iterable[Reason]) -> str:
+    """Say who uses cards that would be free otherwise."""
+    return "".join(f"; {one}" for reason in reasons for one in reason.in_use)
 
 
 def _tally(reasons: Iterable[Reason]) -> str:

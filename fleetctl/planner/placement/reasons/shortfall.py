@@ -12,6 +12,7 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
 from fleetctl.planner.placement.reasons.check import (
+    CARD_IN_USE,
     CLOSEST_FIRST,
     COOLING,
     CORDONED,
@@ -26,7 +27,7 @@ from fleetctl.planner.placement.reasons.check import (
     Checks,
 )
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.words import amount, need_text
+from fleetctl.planner.placement.reasons.words import amount, in_use_text, need_text
 
 MAX_EXAMPLES = 5
 
@@ -107,7 +108,15 @@ class Shortfall:
             code=code, node_count=len(places), need=self._need(number, place, need, card),
             best=f"{amount(code, have, self.claim)} on {name}" if need else "none",
             short=amount(code, need - have, self.claim) if need else "", examples=self.examples(places),
+            in_use=self._in_use(place) if number == CARD_IN_USE else [],
         )
+
+    def _in_use(self, place: int) -> list[str]:
+        """Say of the cards of one node that Ray would hand out how much strangers use of them, and who they are."""
+        node = self.table.ledger.nodes[place]
+        cards = {card.index: card for card in node.gpus}
+        return [in_use_text(card.foreign, cards[card.index], node.name) for card in self.table.ledger.offer(place).cards
+                if card.dirty and card.free_share and card.index in cards][:MAX_EXAMPLES]
 
     def _need(self, number: int, place: int, need: int, card: int) -> str:
         policy = self.table.ledger.nodes[place].policy

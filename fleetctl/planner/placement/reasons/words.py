@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fleetctl.documents.inventory import Gpu
 from fleetctl.documents.plan import Counted
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
 from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
@@ -79,6 +80,22 @@ def amount(code: str, value: int, claim: Claim) -> str:
         return format_bytes(value)
     shares = code == "INSUFFICIENT_CPU" or (code == "INSUFFICIENT_GPU" and not claim.whole_cards)
     return format_share(value) if shares else str(value)
+
+
+MOST_PROCESSES = 3
+
+
+def in_use_text(foreign: int, card: Gpu, node: str) -> str:
+    """Say how much of a card is in use that nothing granted on it explains, and which processes have memory of it."""
+    return f"{format_bytes(foreign)} of card {card.index} on {node} are in use{users_text(card)}"
+
+
+def users_text(card: Gpu) -> str:
+    """Return ` by process 4242 (ray::Trainer)` for the processes of a card, the largest first; empty = none known."""
+    largest = sorted(card.processes, key=lambda one: (-(one.memory or 0), one.pid))
+    named = [f"process {one.pid}{f' ({one.command})' if one.command else ''}" for one in largest[:MOST_PROCESSES]]
+    more = f" and {len(largest) - MOST_PROCESSES} more" if len(largest) > MOST_PROCESSES else ""
+    return f" by {', '.join(named)}{more}" if named else ""
 
 
 def _cards(count: int, noun: str) -> str:

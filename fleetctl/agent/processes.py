@@ -1,0 +1,62 @@
+"""Who a process is, from /proc: its name, its user, since when, and the replica whose engine it is or was."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from typing import Collection, Optional
+
+FIRST_NAMESPACE = "pid:[4026531836]"
+"""The kernel's name for the processes of the whole host."""
+MOST_NAMED = 3
+
+
+def users_text(pids: Collection[int]) -> str:
+    """Return ` by process 4242 (python3, user ana, since ...)` for what has memory of a card; empty = none is known."""
+    named = [name_process(pid) for pid in sorted(pids)[:MOST_NAMED]]
+    more = f" and {len(pids) - MOST_NAMED} more" if len(pids) > MOST_NAMED else ""
+    return f" by {', '.join(named)}{more}" if named else ""
+
+
+def name_process(pid: int) -> str:
+    """Return a process by its number in the host, with what is known of it.
+
+    The driver numbers processes as the host does; in a container such a number is another process, or none. Arguments
+    are left out: they may hold secrets.
+    """
+    try:
+        if os.readlink("/proc/self/ns/pid") != FIRST_NAMESPACE:
+            return f"process {pid}"
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
+            known = [comm.read().strip(), f"user {_user(os.stat(f'/proc/{pid}').st_uid)}", f"since {_began(pid)}"]
+    except OSError:
+        return f"process {pid}"
+    return f"process {pid} ({', '.join([*known, *filter(None, [_engine_of(pid)])])})"
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _began(pid: int) -> str:
+    with open(f"/proc/{pid}/stat", "rb") as stat:
+        ticks = int(stat.read().rpartition(b")")[2].split()[19])
+    with open("/proc/stat", encoding="ascii") as stat:
+        booted = next(int(line.split()[1]) for line in stat if line.startswith("btime"))
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(booted + ticks / os.sysconf("SC_CLK_TCK")))
+
+
+def _engine_of(pid: int) -> Optional[str]:
+    """Return the replica whose engine has, or had, this process; only its own user may know."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            pairs = (entry.decode(errors="replace").partition("=") for entry in environ.read().split(b"\0"))
+            found = {name: value for name, _, value in pairs}
+    except OSError:
+        return None
+    model, replica_id = found.get("FLEETCTL_MODEL"), found.get("FLEETCTL_REPLICA_ID")
+    return f"an engine of {model}/{replica_id}" if model and replica_id else None

@@ -1,0 +1,103 @@
+"""The search for clean cards: which ones it holds, and when it has found enough; Ray hands out the lowest free one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fleetctl.agent import clean_cards, cluster
+from fleetctl.agent.clean_cards import ANSWER_S, MOST_HOLDERS, UNPLACED_S, CleanCards
+from fleetctl.agent.cluster import ActorRecord
+
+
+class Node:
+    """Cards that are dirty or not, as Ray hands them out: shares to the card with the least left."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *dirty: bool) -> None:
+        self.dirty, self.left = dirty, [1.0] * len(dirty)
+        self.now = 0.0
+        self.silent = self.broken = False
+        self.holders: list[tuple[int | None, float]] = []
+        exceptions = SimpleNamespace(RayError=OSError)
+        monkeypatch.setattr(clean_cards, "ray", SimpleNamespace(
+            remote=lambda _: SimpleNamespace(options=lambda **options: SimpleNamespace(
+                remote=lambda: self.hold(options["num_gpus"]))),
+            wait=lambda refs, timeout: (refs, []) if refs[0] != "never" and not self.silent else ([], refs),
+            get=self.get, kill=lambda holder, no_restart: self.end(holder), exceptions=exceptions))
+        monkeypatch.setattr(cluster, "actor_record", lambda at: ActorRecord(
+            "PENDING_CREATION", self.holders[int(at)][0] is not None, "", ""))
+
+    def hold(self, share: float) -> Any:
+        fits = [card for card, left in enumerate(self.left) if left >= share - 1e-9]
+        card = min(fits, key=lambda card: (self.left[card], card), default=None)
+        if card is not None:
+            self.left[card] -= share
+        self.holders.append((card, share))
+        answer = "never" if card is None else "in use" if self.dirty[card] else "clean"
+        at = len(self.holders) - 1
+        return SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: str(at)), at=at,
+                               objection=SimpleNamespace(remote=lambda *_: answer))
+
+    def get(self, answer: str) -> str | None:
+        if self.broken:
+            raise OSError("the worker died")
+        return None if answer == "clean" else answer
+
+    def end(self, holder: Any) -> None:
+        card, share = self.holders[holder.at]
+        if card is not None:
+            self.left[card] += share
+
+    def search(self, gpus: float) -> tuple[CleanCards, bool]:
+        member = {"nodeId": "ab" * 28, "gpus": round(gpus * 10_000), "vram": 1}
+        found = CleanCards(member, lambda: self.now)
+        while (answer := found.step()) is None:
+            self.now += 1
+            assert self.now < 1_000, "no end"
+        return found, answer
+
+
+@pytest.mark.parametrize(("dirty", "gpus", "left"), [
+    ((True, False), 1, [0.0, 1.0]),
+    ((True, False, True, False), 2, [0.0, 1.0, 0.0, 1.0]),
+    ((True, True, True, False), 1, [0.0, 0.0, 0.0, 1.0]),
+    ((True, False), 0.5, [0.0, 1.0]),
+])
+def test_the_dirty_cards_are_held_and_the_clean_ones_are_free(
+    monkeypatch: pytest.MonkeyPatch, dirty: tuple[bool, ...], gpus: float, left: list[float]
+) -> None:
+    node = Node(monkeypatch, *dirty)
+    search, found = node.search(gpus)
+    assert (found, node.left) == (True, left)
+    search.release()
+    assert node.left == [1.0] * len(dirty)
+
+
+@pytest.mark.parametrize(("dirty", "gpus"), [((True,), 1), ((True, False), 2), ((True, True), 0.1), ((), 1)])
+def test_too_few_clean_cards_are_said_and_nothing_stays_held(
+    monkeypatch: pytest.MonkeyPatch, dirty: tuple[bool, ...], gpus: float
+) -> None:
+    node = Node(monkeypatch, *dirty)
+    search, found = node.search(gpus)
+    search.release()
+    assert (found, node.left) == (False, [1.0] * len(dirty))
+    assert len(node.holders) <= MOST_HOLDERS
+
+
+def test_a_clean_card_alone_is_enough_only_when_no_other_turns_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray may not have taken the dirty card back yet; it would be the next to be handed out."""
+    node = Node(monkeypatch, False, False)
+    assert node.search(1)[1]
+    assert node.left == [1.0, 1.0]
+    assert node.now >= UNPLACED_S
+
+
+def test_a_holder_that_dies_or_says_nothing_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch, True, False)
+    node.broken = True
+    assert not node.search(1)[1]
+    node.broken, node.silent = False, True
+    assert not node.search(1)[1]
+    assert node.now >= ANSWER_S
