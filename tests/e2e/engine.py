@@ -20,6 +20,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps({**os.environ, "E2E_PID": str(os.getpid())}).encode())
 
+    def do_POST(self) -> None:
+        """Take a moment, as a generation does."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        time.sleep(0.3)
+        self.do_GET()
+
     def log_message(self, *_: object) -> None:
         return
 
