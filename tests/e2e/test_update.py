@@ -51,7 +51,9 @@ def polled(world: World, key: str) -> Iterator[None]:
     with nginx.serving(), ExitStack() as stack:
         eventually(lambda: httpx.get(nginx.url).is_success, "nginx forwards", nginx.log)
         follower = stack.enter_context(world.start(*kept, "--follow", "--interval", "1s", "--on-change", nginx.reload))
+        stack.callback(follower.terminate)
         for poller in pollers:
+            stack.callback(poller.ended.set)
             poller.start()
         yield
         for poller in pollers:
