@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 import yaml
@@ -11,7 +12,7 @@ import yaml
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
 
-CLUSTER_TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+CLUSTER_TYPE = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 NO_SERVER = "server 127.0.0.1:1 down;  # no replica is ready"
 """nginx refuses a group without servers."""
 
@@ -37,21 +38,25 @@ def as_prometheus(served: Endpoints) -> str:
 
 
 def as_envoy(served: Endpoints) -> str:
-    """Return an EDS answer for Envoy's file-based subscription: a ClusterLoadAssignment per model."""
-    resources = [{"@type": CLUSTER_TYPE, "cluster_name": model.name, "endpoints": [{"lb_endpoints": [
-        {"endpoint": {"address": {"socket_address": {"address": one.address, "port_value": one.port}}},
-         "load_balancing_weight": model.weight} for one in model.endpoints]}]} for model in served.models]
+    """Return a CDS answer for Envoy's file-based subscription: a cluster per name.
+
+    An EDS answer in a file may hold one cluster alone: Envoy refuses it with "Unexpected EDS resource length".
+    """
+    resources = [{"@type": CLUSTER_TYPE, "name": name, "type": "STATIC", "load_assignment": {
+        "cluster_name": name, "endpoints": [{"lb_endpoints": [
+            {"endpoint": {"address": {"socket_address": {"address": one.address, "port_value": one.port}}},
+             "load_balancing_weight": model.weight} for model, one in group]}]}}
+        for name, group in _by_name(served).items()]
     return str(yaml.safe_dump({"resources": resources}, sort_keys=False, allow_unicode=True))
 
 
 def as_nginx(served: Endpoints) -> str:
-    """Return an `upstream` per model, to be included in nginx' `http` block."""
+    """Return an `upstream` per name, to be included in nginx' `http` block."""
     blocks, taken = [], set[str]()
-    for model in served.models:
+    for name, group in _by_name(served).items():
         servers = [f"server {one.host_port} weight={model.weight};  # {_comment(model, one)}"
-                   for one in model.endpoints] or [NO_SERVER]
-        blocks.append("\n".join([f"upstream {_upstream(model.name, taken)} {{", *(f"    {line}" for line in servers),
-                                 "}"]))
+                   for model, one in group] or [NO_SERVER]
+        blocks.append("\n".join([f"upstream {_upstream(name, taken)} {{", *(f"    {line}" for line in servers), "}"]))
     return "\n".join(blocks) + "\n"
 
 
@@ -67,6 +72,14 @@ FORMATS: Mapping[str, Callable[[Endpoints], str]] = {
     "json": indented_json, "litellm": as_litellm, "prometheus": as_prometheus, "envoy": as_envoy, "nginx": as_nginx,
     "vllm-router": as_vllm_router,
 }
+
+
+def _by_name(served: Endpoints) -> dict[str, list[tuple[ServedModel, Endpoint]]]:
+    """Return all endpoints by the name that clients ask for: models of one name share requests by their weights."""
+    found: defaultdict[str, list[tuple[ServedModel, Endpoint]]] = defaultdict(list)
+    for model in served.models:
+        found[model.name] += [(model, one) for one in model.endpoints]
+    return found
 
 
 def _upstream(name: str, taken: set[str]) -> str:

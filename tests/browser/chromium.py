@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
+
+from tests.programs import find_program
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ABSENT = ("no Chromium was found: install Debian's package `chromium` (apt-get install chromium), or name a Chromium "
@@ -18,14 +19,7 @@ ONE_PROCESS = ("--renderer-process-limit=1", "--process-per-site", "--disable-si
 
 def find_chromium(environ: Mapping[str, str]) -> str | None:
     """Return the path of the browser to test with: the one that is named, else the first on PATH."""
-    named = environ.get("FLEETCTL_CHROMIUM")
-    found = (shutil.which(name, path=environ.get("PATH")) for name in ([named] if named else NAMES))
-    return next((path for path in found if path), None)
-
-
-def must_not_be_skipped(environ: Mapping[str, str]) -> bool:
-    """Tell whether this is CI, where a test that silently does not run would hold nothing."""
-    return environ.get("CI", "") not in ("", "0", "false")
+    return find_program(environ, "FLEETCTL_CHROMIUM", *NAMES)
 
 
 def launch_options(path: str) -> dict[str, object]:

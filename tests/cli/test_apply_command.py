@@ -19,8 +19,10 @@ def test_when_everything_becomes_ready_it_is_0_and_every_replica_has_a_row(cli, 
 
 
 def test_what_does_not_fit_is_a_row_with_its_reason_and_it_is_3(cli, fleet_file: Path) -> None:
+    written = fleet_file.read_bytes()
     shown = cli("apply", "-f", fleet_file, "--yes")
     assert shown.code == 3
+    assert fleet_file.read_bytes() == written, "what is wanted stays so, and the next apply tries it again"
     assert shown.out.splitlines()[-1] == "Apply: 3 ready, 1 blocked, 0 removed"
     result = shown.out.rpartition("REPLICA ")[2]
     assert "org/one blocked (INSUFFICIENT_GPU)" in result

@@ -63,6 +63,7 @@ def test_several_are_listed_before_the_question(cli, running: ClusterStandIn) ->
 
 
 def test_a_bare_key_is_all_replicas_of_the_model(cli, running: ClusterStandIn) -> None:
+    assert cli("restart", MODEL, "--dry-run").err.count("restart: ") == 2, "no id is the usual one"
     assert cli("evict", MODEL, "--yes").code == 0
     assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]
 

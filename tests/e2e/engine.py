@@ -9,6 +9,7 @@ import os
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 CHILD = ["sleep", "100000"]
 
@@ -19,6 +20,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200 if self.path != "/health" or ready else 503)
         self.end_headers()
         self.wfile.write(json.dumps({**os.environ, "E2E_PID": str(os.getpid())}).encode())
+
+    def do_POST(self) -> None:
+        """Take a moment, as a generation does."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        time.sleep(0.3)
+        self.do_GET()
+
+    def do_PUT(self) -> None:
+        """Answer once two engines are asked at the same time, each with the path of the same folder."""
+        Path(self.path, str(os.getpid())).touch()
+        deadline = time.monotonic() + 30
+        while (here := len(list(Path(self.path).iterdir()))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.send_response(200 if here == 2 else 504)
+        self.end_headers()
 
     def log_message(self, *_: object) -> None:
         return

@@ -1,4 +1,4 @@
-"""A real update: a client that polls whatever serves sees no failed request, also when the new spec fails."""
+"""A real update: no request through nginx fails, whose file `endpoints --follow` keeps, whatever the new spec does."""
 
 from __future__ import annotations
 
@@ -6,60 +6,64 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
 import pytest
 from conftest import World, member, model
 
-from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.read import Live, read_inventory
+from tests.programs import Nginx, eventually
 
 pytestmark = pytest.mark.ray
+DRAIN = ("--drain", "3s")
+"""Longer than `--interval`, what it takes to read the cluster, and a reload."""
 
 
 class Poller(threading.Thread):
-    """Asks for `/env` again and again, of one ready replica after another; failed = none of them answered."""
+    """Sends one request after another, which nginx may not repeat: as clients of engines do."""
 
-    def __init__(self, world: World, key: str) -> None:
+    def __init__(self, url: str, *, keep_alive: bool) -> None:
         super().__init__(daemon=True)
-        self.world, self.key, self.ended = world, key, threading.Event()
+        self.url, self.ended = url, threading.Event()
+        self.headers = {} if keep_alive else {"Connection": "close"}
         self.answered, self.failed = 0, list[str]()
 
     def run(self) -> None:
-        with DashboardClient(self.world.cluster.address) as client, httpx.Client(timeout=5) as http:
-            while not self.ended.is_set():
-                seen = read_inventory(Live(client, "2026-01-01T00:00:00Z", self.world.fleet))
-                serving = [f"http://{one.address}:{one.port}/env" for replica in seen.replicas
-                           if replica.model == self.key and replica.state == "ALIVE" for one in replica.members]
-                for _ in range(20):
-                    self._ask(http, serving)
-                    time.sleep(0.05)
-
-    def _ask(self, http: httpx.Client, serving: list[str]) -> None:
-        for turn in range(len(serving)):
-            try:
-                http.get(serving[(self.answered + turn) % len(serving)]).raise_for_status()
-            except httpx.HTTPError:
-                continue
-            self.answered += 1
-            return
-        self.failed.append(f"none of {serving} answered")
+        with httpx.Client(timeout=20, headers=self.headers) as http:
+            while not self.ended.wait(0.02):
+                try:
+                    http.post(f"{self.url}/slow", content=b"{}").raise_for_status()
+                    self.answered += 1
+                except httpx.HTTPError as error:
+                    self.failed.append(f"{time.time():.2f} {self.headers} {error!r}")
 
 
 @contextmanager
 def polled(world: World, key: str) -> Iterator[None]:
-    """Poll a model meanwhile; every request is answered."""
-    poller = Poller(world, key)
-    poller.start()
-    try:
+    """Ask a model through nginx meanwhile; every request is answered."""
+    folder = world.tmp_path / f"nginx-{time.monotonic_ns()}"
+    folder.mkdir()
+    nginx = Nginx(folder, key)
+    kept = ("endpoints", "-f", world.file, "--format", "nginx", "--out", nginx.upstreams)
+    assert world.run(*kept).returncode == 0
+    pollers = [Poller(nginx.url, keep_alive=keep_alive) for keep_alive in (True, False)]
+    with nginx.serving(), ExitStack() as stack:
+        eventually(lambda: httpx.get(nginx.url).is_success, "nginx forwards", nginx.log)
+        follower = stack.enter_context(world.start(*kept, "--follow", "--interval", "1s", "--on-change", nginx.reload))
+        stack.callback(follower.terminate)
+        for poller in pollers:
+            stack.callback(poller.ended.set)
+            poller.start()
         yield
-    finally:
-        poller.ended.set()
-        poller.join()
-    assert poller.failed == []
-    assert poller.answered > 5
+        for poller in pollers:
+            poller.ended.set()
+            poller.join()
+        follower.terminate()
+        _, said = follower.communicate(timeout=60)
+    assert "warning" not in said
+    assert [poller.failed for poller in pollers] == [[], []], said
+    assert all(poller.answered > 5 for poller in pollers)
 
 
 def replaced(world: World, key: str, *flags: str) -> dict[str, Any]:
@@ -79,13 +83,15 @@ def test_an_update_with_room_with_a_failing_spec_and_in_place(world: World) -> N
     assert world.apply_result()["exitCode"] == 0
     written("--ready-after", "0.5")
     with polled(world, "room"):
-        assert [row["outcome"] for row in replaced(world, "room")["outcomes"]] == ["ready", "gone"]
+        assert [row["outcome"] for row in replaced(world, "room", *DRAIN)["outcomes"]] == ["ready", "gone"]
     assert set(world.actors()) == {"ModelActor:room:1", "ModelActor:full:0", "ModelActor:full:1"}
 
     written("--ready-after", "60", "--exit-code", "3")
     with polled(world, "room"):
-        failed = replaced(world, "room")
+        failed = replaced(world, "room", *DRAIN)
     assert (failed["exitCode"], failed["outcomes"][0]["code"]) == (3, "ENGINE_EXITED")
+    status = world.run("status", "-f", world.file).stdout
+    assert "--ready-after 0.5 -> … --ready-after 60 --exit-code 3" in status, "what runs, and what the file wants"
     assert "ModelActor:room:1" in world.actors()
 
     written("--ready-after", "0.5", update={"mode": "surge"})
@@ -95,6 +101,6 @@ def test_an_update_with_room_with_a_failing_spec_and_in_place(world: World) -> N
     assert "(full/0, full/1)" in blocked["message"]
     assert "without one of them 1 of 2 would serve" in blocked["message"]
     with polled(world, "full"):
-        in_place = replaced(world, "full", "--in-place", "--drain", "200ms")
+        in_place = replaced(world, "full", "--in-place", *DRAIN)
     assert [row["outcome"] for row in in_place["outcomes"]] == ["gone", "ready"] * 2
     assert set(world.actors()) == {"ModelActor:room:1", "ModelActor:full:2", "ModelActor:full:3"}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 from cluster import eventually
 from conftest import World, member, model
@@ -62,6 +64,13 @@ def test_deploy_scale_and_restart_one_model(world: World) -> None:
     assert world.run("scale", "gang", "--replicas", "1", "-f", world.file, "--yes").returncode == 0
     before = world.actors()
     assert set(before) == {"ModelActor:one:0", "ModelActor:one:1", "ModelActor:one:2", "ModelActor:gang:0"}
+
+    two = [member["address"] + f":{member['port']}" for replica in world.replicas() if replica["model"] == "one"
+           for member in replica["members"]][:2]
+    (together := world.tmp_path / "together").mkdir()
+    with ThreadPoolExecutor() as pool:
+        answers = pool.map(lambda address: httpx.put(f"http://{address}{together}", timeout=60).status_code, two)
+    assert list(answers) == [200, 200], "they serve side by side"
 
     restarted = world.run("restart", "one/1", "gang", "-f", world.file, "--yes", "--format", "json")
     assert restarted.returncode == 0, restarted.stderr

@@ -71,6 +71,12 @@ def test_every_leader_of_every_group_and_copy_serves_and_no_worker():
         ("main", 0, 9000), ("main", 1, 9002), ("decode", 0, 9003)]
 
 
+def test_two_replicas_of_a_model_on_one_node_are_two_endpoints_with_ids_and_addresses_of_their_own():
+    [model] = endpoints_of(seen(replica("m", 0), replica("m", 1, member(port=9001))), None).models
+    assert [(one.replica_id, one.node, one.host_port) for one in model.endpoints] == [
+        (0, "node-a", "10.0.0.1:9000"), (1, "node-a", "10.0.0.1:9001")]
+
+
 def test_a_member_without_a_place_is_not_an_endpoint():
     assert urls(endpoints_of(seen(replica("org/m", 0, member(address=None))), None)) == []
 

@@ -46,15 +46,26 @@ def test_prometheus_has_a_target_per_endpoint():
         assert all(re.fullmatch("[a-z]+", name) and isinstance(value, str) for name, value in target["labels"].items())
 
 
-def test_envoy_has_an_assignment_per_model_the_empty_one_too():
+def test_envoy_has_a_cluster_per_name_the_empty_one_too():
     resources = yaml.safe_load(FORMATS["envoy"](SERVED))["resources"]
-    assert [one["cluster_name"] for one in resources] == ["small", "org/m 1", "org/m?1"]
-    assert {one["@type"].rpartition(".")[2] for one in resources} == {"ClusterLoadAssignment"}
-    counts = [len(group["lb_endpoints"]) for one in resources for group in one["endpoints"]]
-    assert counts == [2, 0, 1]
-    assert resources[0]["endpoints"][0]["lb_endpoints"][1] == {
-        "endpoint": {"address": {"socket_address": {"address": "fd00::7", "port_value": 9001}}},
-        "load_balancing_weight": 2}
+    assert [one["name"] for one in resources] == ["small", "org/m 1", "org/m?1"]
+    assert [len(one["load_assignment"]["endpoints"][0]["lb_endpoints"]) for one in resources] == [2, 0, 1]
+    assert resources[2] == {
+        "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "org/m?1", "type": "STATIC",
+        "load_assignment": {"cluster_name": "org/m?1", "endpoints": [{"lb_endpoints": [{
+            "endpoint": {"address": {"socket_address": {"address": "10.0.0.1", "port_value": 9002}}},
+            "load_balancing_weight": 2}]}]}}
+
+
+def test_models_of_one_name_share_its_requests_by_their_weights():
+    heavy = model("new", endpoint(3), name="small").model_copy(update={"weight": 5})
+    shared = SERVED.model_copy(update={"models": [*SERVED.models, heavy]})
+    first = FORMATS["nginx"](shared).partition("}")[0]
+    assert re.findall(r"server (\S+) weight=(\d)", first)[-1] == ("10.0.0.1:9003", "5")
+    assert FORMATS["nginx"](shared).count("upstream small") == 1
+    [group] = [one["load_assignment"]["endpoints"][0]["lb_endpoints"]
+               for one in yaml.safe_load(FORMATS["envoy"](shared))["resources"] if one["name"] == "small"]
+    assert [one["load_balancing_weight"] for one in group] == [2, 2, 5]
 
 
 def test_nginx_has_a_group_per_model_with_names_it_can_read():

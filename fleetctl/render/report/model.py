@@ -19,7 +19,7 @@ Reader = Literal["terminal", "page", "program"]
 EVERYONE: frozenset[Reader] = frozenset(("terminal", "page", "program"))
 
 UNBROKEN = frozenset({"code", "effect", "verdict", "state", "kind", "outcome", "severity", "level", "verb", "startedAt",
-                      "time"})
+                      "time", "url"})
 """Keys of columns of single words, which are not to be broken."""
 
 SEE_BELOW = ", see below"

@@ -1,0 +1,36 @@
+"""What NDIF's replicas and LocalAI's multi-replica nodes do: every row has its test here, or a sentence why not.
+
+`ndif_and_localai.yaml` is the list. N = NDIF's own tests, C = behaviours to match and to beat, and of LocalAI's
+specifications F = keys, L = labels, M = replicas on a node, S = what a new one has, W = names of processes.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+TESTS = Path(__file__).parent
+PAGE = TESTS.parent / "docs" / "import.md"
+WANTED = [*(f"N{n}" for n in range(1, 13)), *(f"C{n}" for n in range(1, 38)), "F1", "L1", "L2",
+          *(f"M{n}" for n in range(1, 7)), *(f"S{n}" for n in range(1, 4)), *(f"W{n}" for n in range(1, 9))]
+ROWS = yaml.safe_load((TESTS / "ndif_and_localai.yaml").read_text())
+
+
+def test_every_row_is_there() -> None:
+    assert list(ROWS) == WANTED
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_what_shows_a_row_exists(row: str) -> None:
+    shown, words = ROWS[row].get("tests", []), ROWS[row].get("docs", "")
+    assert shown or words
+    assert words in " ".join(PAGE.read_text().split())
+    for place in shown:
+        file, _, name = place.partition(":")
+        if file.startswith("cases/"):
+            assert (TESTS / "planner" / f"{file}.yaml").is_file()
+        else:
+            assert re.search(rf"^def test_{name}\(", (TESTS / f"{file}.py").read_text(), re.MULTILINE), place
