@@ -20,7 +20,7 @@ from fleetctl.cli.apply.output import ApplyFormat, CollectedOutput
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DrainTime, DryRun
-from fleetctl.cli.identity import starter
+from fleetctl.cli.identity import one_command, starter
 from fleetctl.cli.node_note import Lasting, NodeArgument, Reason, cordoning, node_of, write
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.events import ReplicaOutcome
@@ -101,7 +101,8 @@ def drain(
         for one in found.staying():
             whose = f"of fleet {one.fleet}" if one.fleet != found.fleet.name else "of no model in the fleet file"
             say("stays", f"{_name(one)}: {whose if one.fleet else 'no fleet started it'}")
-        return _drain(invocation, source, found, wanted)
+        with one_command("drain"):
+            return _drain(invocation, source, found, wanted)
 
 
 def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted) -> int:

@@ -19,6 +19,7 @@ from fleetctl.cli.apply.scaled import ModelArgument
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DryRun, Wanted, act_on, agreed_to, refuse_protected, show_steps
+from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.fleet import MAX_REPLICAS
@@ -77,8 +78,9 @@ def replace(
     in_file = next(one for one in found.loaded.sound().models if one.key == model)
     beyond = 0 if in_place else surge or in_file.surge or 1
     wanted = Wanted("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
-    return _Update(invocation, where, found.to(found.wanted, beyond), model, wanted, force, wait_timeout,
-                   allow_outage).run()
+    with one_command("replace"):
+        return _Update(invocation, where, found.to(found.wanted, beyond), model, wanted, force, wait_timeout,
+                       allow_outage).run()
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,21 @@ def test_what_no_file_has_a_model_for_is_named_and_left_alone(cli, world: Cluste
     assert "stays: theirs/0: of fleet other" in shown.err
     assert "stays: odd/0: no fleet started it" in shown.err
     assert set(running(world)) == {"gone:0", "theirs:0", "odd:0", "two:1"}
+
+
+def test_the_result_as_json_has_a_row_for_each_replica_and_the_history_one_for_the_drain(
+        cli, world: ClusterStandIn, file: Path) -> None:
+    place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2), ("other", 0, "b", 3))
+    for flags, code, first in ((["--evict"], 3, "gone"), ([], 3, None)):
+        shown = cli("drain", "node-a", *flags, "-f", file, "--yes", "--format", "json")
+        assert shown.code == code
+        said = {f"{row['model']}/{row['replicaId']}": (row["outcome"], row.get("code"))
+                for row in json.loads(shown.out)["outcomes"] if row["replicaId"] is not None}
+        assert said["one/0"] == ("skipped", "NEEDED")
+        assert said.get("two/0", (None,))[0] == first
+    [row] = [line for line in cli("history").out.splitlines() if " drain " in line and "1 gone" in line]
+    assert "partial" in row
+    assert "1 ready" in row
 
 
 def test_it_asks_once_and_a_no_or_a_dry_run_writes_nothing(cli, world: ClusterStandIn, file: Path) -> None:

@@ -1,8 +1,8 @@
 """A small Ray that keeps its rules: names exist once, cards are granted once, actors restart, nodes die.
 
-Nodes, actors, jobs and notes are a `ClusterStandIn`'s, which the client reads and writes. The agent is the real one: each
-job runs it in a thread of its own, one at a time, and whoever sleeps, agent or client, lets the others go on. Time is
-played.
+Nodes, actors, jobs and notes are a `ClusterStandIn`'s, which the client reads and writes. The agent is the real one:
+each job runs it in a thread of its own, one at a time, and whoever sleeps, agent or client, lets the others go on. Time
+is played.
 """
 
 from __future__ import annotations
@@ -18,8 +18,20 @@ import pytest
 from agent.ray_keys import Keys
 from cluster_stand_in import ClusterStandIn, Steps, StoredJob
 
-from fleetctl.agent import apply, attempt, claims, cluster, create, evict, events, explicit, failure, lock, mailbox
-from fleetctl.agent import replan, restart
+from fleetctl.agent import (
+    apply,
+    attempt,
+    claims,
+    cluster,
+    create,
+    events,
+    evict,
+    explicit,
+    lock,
+    mailbox,
+    replan,
+    restart,
+)
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.mark import describe
@@ -183,7 +195,8 @@ class RayStandIn:
             elif not actor.granted:
                 if self.free(actor.node_id) >= actor.cards:
                     actor.granted, actor.due = True, self.now + STARTUP_S
-                    actor.row.update(node_id=actor.node_id, required_resources={"GPU": actor.cards} if actor.cards else {})
+                    claim = {"GPU": actor.cards} if actor.cards else {}
+                    actor.row.update(node_id=actor.node_id, required_resources=claim)
             elif self.now >= actor.due and actor.fails:
                 self._die(actor, encode_failure("ENGINE_EXITED", "the engine ended with 1"), "start")
             elif self.now >= actor.due:
@@ -266,13 +279,12 @@ class RayStandIn:
 
     def kill(self, handle: Any, *, no_restart: bool) -> None:
         actor = self.find(handle._actor_id.hex())
-        if actor is None:
-            return
-        job = AT_WORK.agent.job
-        if not no_restart:
-            return self.crash(actor, job.body["submission_id"])
-        self.before_end(actor, job.body["submission_id"])
-        self._die(actor, "ended", job.body["submission_id"])
+        job = AT_WORK.agent.job.body["submission_id"]
+        if actor is not None and not no_restart:
+            self.crash(actor, job)
+        elif actor is not None:
+            self.before_end(actor, job)
+            self._die(actor, "ended", job)
 
     def remote(self, replica: dict[str, Any], name: str) -> Any:
         """Create an actor; a name exists once."""
@@ -295,7 +307,8 @@ class RayStandIn:
             gone = next((one for one, _ in reversed(self.ended) if one.id == actor_id), None)
             return GONE._replace(death=gone.death, placed=gone.granted) if gone else GONE
         most = int(actor.replica["lifecycle"]["restartMax"])
-        return ActorRecord(actor.state, actor.granted, actor.row["repr_name"], "", actor.restarts, most - actor.restarts)
+        return ActorRecord(actor.state, actor.granted, actor.row["repr_name"], "", actor.restarts,
+                           most - actor.restarts)
 
     # --- jobs
 

@@ -30,7 +30,8 @@ CARDS = {"one": 1, "two": 2, "none": 0}
 MODELS, SPECS = st.sampled_from(sorted(CARDS)), st.sampled_from(["--v1", "--v2", "--v3", FAILS])
 NODE, WHICH = st.sampled_from(sorted(NODES)), st.integers(0, 9)
 MEANWHILE = st.lists(st.tuples(st.integers(1, 70), st.sampled_from(
-    ["crash", "crash", "lose", "return", "older", "newer", "evict", "restart", "replace", "cordon"]), WHICH), max_size=3)
+    ["crash", "crash", "lose", "return", "older", "newer", "evict", "restart", "replace", "cordon"]), WHICH),
+    max_size=3)
 """What else happens while a command runs: at which moment, what, and to which."""
 
 
@@ -101,7 +102,7 @@ class Life(RuleBasedStateMachine):
           meanwhile=MEANWHILE)
     def start(self, model: str, number: int, verb: str, meanwhile: Any) -> None:
         live, flag = self.live(model), "--scale-up" if verb == "scale up" else "--replicas"
-        done = self.run(verb.split()[0], model, flag, number, "-f", self.file, "--yes", meanwhile=meanwhile,
+        done = self.run(verb.partition(" ")[0], model, flag, number, "-f", self.file, "--yes", meanwhile=meanwhile,
                         focus=model)
         assert not (live and verb == "deploy") or done.code == 1 or self.disturbed, done
 
@@ -137,8 +138,9 @@ class Life(RuleBasedStateMachine):
             self.specs[model] = spec
             self._write(self.file)
         flags = [*(["--in-place"] if in_place else []), *(["--allow-outage"] if allow_outage else [])]
-        done = self.run("replace", model, "-f", self.file, "--yes", "--drain", drain, *flags, meanwhile=meanwhile, focus=model,
-                        command=self._replacing(self.file, model, in_place=in_place, allow_outage=allow_outage))
+        done = self.run("replace", model, "-f", self.file, "--yes", "--drain", drain, *flags, meanwhile=meanwhile,
+                        focus=model, command=self._replacing(self.file, model, in_place=in_place,
+                                                             allow_outage=allow_outage))
         if done.code == 0 and not self.disturbed:
             assert not self.outdated(self.file, model), done
             assert len(self.world.ready(model)) >= self.targets[model], done
