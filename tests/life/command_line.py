@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from typer.main import get_command
 
 from fleetctl.apply import history, past_shapes
 from fleetctl.apply.follow import Follower
-from fleetctl.cli import entry
+from fleetctl.cli import commands, entry
 from fleetctl.cli.app import build_app
+from fleetctl.cli.context_option import with_context_option
 from fleetctl.inventory import dashboard, planned
 from fleetctl.inventory.answer import Answer
-from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.client import NO_ACCESS, DashboardClient
 from fleetctl.workflow import cluster as workflow_cluster
 from fleetctl.workflow import planning
 
@@ -81,6 +83,8 @@ class CommandLine:
         patch.setitem(Follower.__init__.__kwdefaults__, "clock", lambda: world.now)
         patch.setattr(workflow_cluster, "DashboardClient", self.client)
         patch.setattr(entry, "_run_app", _run_app)
+        patch.setattr(commands.Listed, "load", _loaded)
+        patch.setattr(commands, "with_context_option", lambda command: command)
         patch.setattr(planning, "git_facts", lambda *_: None)
 
     def __call__(self, *words: str | Path) -> Done:
@@ -89,16 +93,23 @@ class CommandLine:
         with redirect_stdout(out), redirect_stderr(err):
             code = entry.run(list(line))
         done = Done(line, code, out.buffer.getvalue().decode(), err.getvalue())  # type: ignore[attr-defined]
+        for error in self._world.errors:
+            raise error
         assert "a bug in" not in done.err, done
         return done
 
-    def client(self, *arguments: Any, **options: Any) -> DashboardClient:
-        return _Direct(self._world, *arguments, **options)
+    def client(self, *_: Any, **__: Any) -> DashboardClient:
+        return _Direct(self._world)
 
 
 @cache
 def _command() -> Any:
     return get_command(build_app())
+
+
+@cache
+def _loaded(listed: commands.Listed) -> Any:
+    return with_context_option(get_command(import_module(f"fleetctl.cli.{listed.module}").app))
 
 
 def _run_app(arguments: Sequence[str]) -> int:
@@ -110,16 +121,18 @@ def _run_app(arguments: Sequence[str]) -> int:
 class _Direct(DashboardClient):
     """A client whose requests are calls."""
 
-    def __init__(self, world: RayStandIn, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._world = world
+    def __init__(self, world: RayStandIn) -> None:
+        self.base_url, self._access, self._world = ADDRESS, NO_ACCESS, world
+
+    def close(self) -> None:
+        return
 
     def request(self, method: str, path: str, *, params: Mapping[str, str] | None = None, json: object = None,
                 content: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
         self._world.sleep(0)
         body = content if content is not None else _packed(json)
         status, said = self._world.stand_in.answer(method, path, dict(params or {}), body)
-        answer = Answer(status, content=said, request=httpx.Request(method, self.base_url + path))
+        answer = Answer(status, content=said, request=_request(method, self.base_url + path))
         answer.encoding = "utf-8"
         return answer
 
@@ -132,6 +145,11 @@ class _Direct(DashboardClient):
             found = found[key]
         pairs = found.items() if isinstance(found, dict) else (("", value) for value in found)
         return [read(key, value) for key, value in pairs], beside
+
+
+@lru_cache(maxsize=1000)
+def _request(method: str, url: str) -> httpx.Request:
+    return httpx.Request(method, url)
 
 
 def _packed(body: object) -> bytes:

@@ -36,7 +36,7 @@ from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.mark import describe
 
-STARTUP_S, BACK_OFF_S, UNSCHEDULABLE_S, ANSWER_S = 2.0, 1.0, 5.0, 0.05
+STARTUP_S, BACK_OFF_S, UNSCHEDULABLE_S, ANSWER_S = 8.0, 1.0, 5.0, 0.05
 FAILS = "--fail"
 """An engine with this argument ends before it is ready."""
 
@@ -88,8 +88,7 @@ class Agent:
     def __init__(self, world: RayStandIn, job: StoredJob, driver: str, work: Callable[[], int]) -> None:
         self.job, self.driver = job, driver
         self.wakes, self.done = 0.0, False
-        self.stop = PlayedEvent(world)
-        self.error: BaseException | None = None
+        self.stop, self._world = PlayedEvent(world), world
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._work, self._thread = work, threading.Thread(target=self._run, daemon=True)
         job.status = "RUNNING"
@@ -103,7 +102,8 @@ class Agent:
         except Ended as ended:
             code = ended.args[0]
         except BaseException as error:
-            self.error, code = error, 1
+            self._world.errors.append(error)
+            code = 1
         self.done, self.job.status = True, "SUCCEEDED" if code == 0 else "FAILED"
         self._back.release()
 
@@ -111,8 +111,6 @@ class Agent:
         """Let it go on until it sleeps or ends."""
         self._go.release()
         self._back.acquire()
-        if self.error is not None:
-            raise self.error
 
     def sleep(self, until: float) -> None:
         self.wakes = until
@@ -144,7 +142,10 @@ class PlayedEvent:
 
 @dataclass
 class RayStandIn:
-    """The cluster. `ended` = the actors that ended or were restarted, and by what: a fault, a start, or a job's id."""
+    """The cluster. `ended` = the actors that ended or were restarted, and by what: a fault, a start, or a job's id.
+
+    `errors` = of agents, and of what a test asserts on their way.
+    """
 
     stand_in: ClusterStandIn = field(default_factory=ClusterStandIn)
     now: float = 0.0
@@ -154,6 +155,7 @@ class RayStandIn:
     before_end: Callable[[Actor, str], None] = lambda _actor, _job: None
     on_create: Callable[[Actor], None] = lambda _: None
     on_tick: Callable[[], None] = lambda: None
+    errors: list[BaseException] = field(default_factory=list)
     _drivers: int = 0
 
     def __post_init__(self) -> None:

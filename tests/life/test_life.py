@@ -29,10 +29,10 @@ NODES = {"node-a": 4, "node-b": 4, "node-c": 2}
 CARDS = {"one": 1, "two": 2, "none": 0}
 MODELS, SPECS = st.sampled_from(sorted(CARDS)), st.sampled_from(["--v1", "--v2", "--v3", FAILS])
 NODE, WHICH = st.sampled_from(sorted(NODES)), st.integers(0, 9)
-MEANWHILE = st.lists(st.tuples(st.integers(1, 70), st.sampled_from(
+MEANWHILE = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12), st.sampled_from(
     ["crash", "crash", "lose", "return", "older", "newer", "evict", "restart", "replace", "cordon"]), WHICH),
     max_size=3)
-"""What else happens while a command runs: at which moment, what, and to which."""
+"""What else happens while a command runs: after how many of its jobs, how much later, what, and to which."""
 
 
 @dataclass
@@ -59,12 +59,13 @@ class Life(RuleBasedStateMachine):
 
         def on_submit(request: dict[str, Any]) -> Any:
             self.running[-1].jobs.add(request["job"])
+            self.ticks = 0
             return submitted(request)
 
         self.world.stand_in.on_submit = on_submit
         self.commands: list[Command] = []
         self.running: list[Command] = []
-        self.meanwhile: list[tuple[int, str, int]] = []
+        self.meanwhile: list[tuple[int, int, str, int]] = []
         self.disturbed, self.ticks, self.focus = False, 0, ""
         self.specs, self.targets = dict.fromkeys(CARDS, "--v1"), {"one": 2, "two": 1, "none": 2}
         for name, cards in NODES.items():
@@ -145,6 +146,13 @@ class Life(RuleBasedStateMachine):
             assert not self.outdated(self.file, model), done
             assert len(self.world.ready(model)) >= self.targets[model], done
 
+    @rule(model=MODELS, in_place=st.booleans(), moment=st.tuples(st.sampled_from([2, 2, 3, 4]), st.integers(0, 12)),
+          what=st.sampled_from(["crash", "crash", "evict", "older", "replace"]), which=st.integers(0, 6))
+    def replace_with_trouble(self, model: str, in_place: bool, moment: tuple[int, int], what: str, which: int) -> None:
+        """An update, and something that happens while a replica of it is about to end."""
+        spec = next(one for one in ("--v1", "--v2", "--v3") if one != self.specs[model])
+        self.replace(model, in_place, False, "5s", spec, [(*moment, what, which)])
+
     @rule(node=NODE, evict=st.booleans(), drain=st.sampled_from(["0s", "5s"]), meanwhile=MEANWHILE)
     def drain(self, node: str, evict: bool, drain: str, meanwhile: Any) -> None:
         there = self.on(node)
@@ -221,8 +229,8 @@ class Life(RuleBasedStateMachine):
         if len(self.running) != 1:
             return
         self.ticks += 1
-        while self.meanwhile and self.meanwhile[0][0] <= self.ticks:
-            _, what, which = self.meanwhile.pop(0)
+        while self.meanwhile and self.meanwhile[0][:2] <= (len(self.running[0].jobs), self.ticks):
+            _, _, what, which = self.meanwhile.pop(0)
             (self.befall if what in ("crash", "lose", "return") else self.act)(what, which)
 
     # --- what may never be
@@ -307,5 +315,36 @@ class Life(RuleBasedStateMachine):
                                     "spec": {"models": models}}))
 
 
+@pytest.mark.parametrize("what", ["crash", "evict"])
+@pytest.mark.parametrize("verb", ["replace", "drain"])
+def test_what_befalls_a_new_replica_while_the_old_one_drains_keeps_the_old_one(verb: str, what: str) -> None:
+    """Between the client's look and the end lie the seconds of --drain: the agent looks again."""
+    life = Life()
+    try:
+        life.begin()
+        old = sorted(one.key for one in life.world.ready("one"))
+        least = Counter({"one": 2})
+        if verb == "replace":
+            life.specs["one"] = "--v2"
+            life._write(life.file)
+            words: list[Any] = ["replace", "one"]
+            may_end = {one.id for one in life.world.actors if one.replica["model"] == "one"}
+        else:
+            [node] = {one["node_name"] for one in life.world.stand_in.nodes for actor in life.world.ready("one")
+                      if one["node_id"] == actor.node_id}
+            words, may_end = ["drain", node, "--evict"], {one.id for one in life.world.actors}
+        life.act = lambda *_: life.run(  # type: ignore[method-assign]
+            "evict", "one/2", "--yes", command=Command({one.id for one in life.world.actors if one.key == "one/2"}))
+        life.befall = lambda *_: life.world.crash(  # type: ignore[method-assign]
+            next(one for one in life.world.actors if one.key == "one/2"))
+        done = life.run(*words, "-f", life.file, "--drain", "5s", "--yes", meanwhile=[(2, 3, what, 0)], focus="one",
+                        command=Command(may_end, least))
+        assert done.code == 3, done
+        assert "TOO_FEW_READY" in done.out
+        assert set(old) & {one.key for one in life.world.ready("one")}
+    finally:
+        life.teardown()
+
+
 TestLife = pytest.mark.timeout(3_600)(Life.TestCase)
-TestLife.settings = settings(max_examples=cases(60), stateful_step_count=8)
+TestLife.settings = settings(max_examples=cases(60), stateful_step_count=6)
