@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-ray test-placement test-thorough lint bench bench-placement chaos fuzz-fmt schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-ray test-placement test-thorough lint bench bench-placement chaos life fuzz-fmt schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -72,6 +72,11 @@ SEED ?= 1
 
 chaos: setup ## faults of every kind on a real Ray, repaired by applies: FAULTS=500 SEED=1 takes about half an hour
 	@$(BIN)/python -m tests.chaos --faults $(FAULTS) --seed $(SEED)
+
+STEPS ?= 200
+
+life: setup ## verbs, applies and faults in random order on a real Ray: STEPS=200 SEED=1 takes about half an hour
+	@$(BIN)/python -m tests.chaos.life --steps $(STEPS) --seed $(SEED)
 
 FILES ?= 100000
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Set
 
 import ray
 
 from . import cluster
 from .events import EventStream
 from .explicit import Job, Outcome, find_actor, key_of, result, run_explicit
+from .mark import actor_name
 
 LEAVE_S = 20.0
 """How long an engine may take to end and its cards to be free, before its actor is ended all the same."""
@@ -22,12 +23,24 @@ def run_evict(request: Mapping[str, Any], events: EventStream) -> int:
 
 
 def end_all(job: Job) -> List[Outcome]:
-    """End all replicas of the job at once; engines first, so that nothing of them is left when their actors go."""
+    """End all replicas of the job at once; engines first, so that nothing of them is left when their actors go.
+
+    What must stay up is read under the lock, just before: since the client has looked, others may have ended.
+    """
     handles: Dict[str, Any] = {}
+    up = {model: _up(model) for model in job.keep}
+    stays: Dict[str, Outcome] = {}
     for replica in job.replicas:
-        handle = find_actor(replica)
+        handle, model = find_actor(replica), replica["model"]
         if handle is None:
             continue
+        if handle._actor_id.hex() in up.get(model, ()):
+            if len(up[model]) <= job.keep[model]:
+                stays[key_of(replica)] = result(
+                    replica, "skipped", "TOO_FEW_READY", f"without it {len(up[model]) - 1} of {model} would be ready, "
+                    f"and {job.keep[model]} must stay so: it runs as before")
+                continue
+            up[model].remove(handle._actor_id.hex())
         handles[key_of(replica)] = handle
         job.events.emit("replicaEnding", f"{key_of(replica)} is being ended", model=replica["model"],
                         replicaId=replica["replicaId"])
@@ -38,7 +51,22 @@ def end_all(job: Job) -> List[Outcome]:
         ray.kill(handle, no_restart=True)
     job.lock.release()
     deadline = time.monotonic() + GONE_S
-    return [_outcome(replica, key_of(replica) in handles, deadline) for replica in job.replicas]
+    return [stays.get(key_of(replica)) or _outcome(replica, key_of(replica) in handles, deadline)
+            for replica in job.replicas]
+
+
+def _up(model: str) -> Set[str]:
+    """Return the ids of the actors of a model's replicas that are up."""
+    found = set()
+    for number in cluster.live_ids(model, cluster.taken_names(), set()):
+        try:
+            actor_id = ray.get_actor(actor_name(model, number))._actor_id.hex()
+        except ValueError:  # it has just gone
+            continue
+        record = cluster.actor_record(actor_id)
+        if record.state == "ALIVE" and record.report:
+            found.add(actor_id)
+    return found
 
 
 def _ask_to_leave(handle: Any) -> List[Any]:

@@ -21,12 +21,16 @@ DONE = ("ready", "gone")
 
 
 class Job(NamedTuple):
-    """One run of a verb, once it holds the lock. `stop` is set at SIGTERM: nothing more may be begun."""
+    """One run of a verb, once it holds the lock. `stop` is set at SIGTERM: nothing more may be begun.
+
+    `keep` = how many replicas of a model must stay up, by model key.
+    """
 
     replicas: List[Replica]
     events: EventStream
     lock: HeldLock
     stop: threading.Event
+    keep: Mapping[str, int]
 
 
 def key_of(replica: Replica) -> str:
@@ -71,7 +75,7 @@ def run_explicit(
     except Interrupted:
         return events.end(3, "interrupted before anything was begun", interrupted=True)
     try:
-        outcomes = act(Job(list(request["replicas"]), events, lock, stop))
+        outcomes = act(Job(list(request["replicas"]), events, lock, stop, request.get("keep", {})))
     finally:
         lock.release()
     done = sum(row["outcome"] in DONE for row in outcomes)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fleetctl.apply import jobs
@@ -39,7 +39,10 @@ class NamedReplica:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one run of a verb is to do. All replicas are of one fleet."""
+    """What one run of a verb is to do. All replicas are of one fleet.
+
+    `keep` = how many replicas of a model must be ready without a ready one that is ended, by model key.
+    """
 
     verb: Verb
     fleet: str
@@ -47,6 +50,7 @@ class Order:
     replicas: Sequence[NamedReplica]
     drain_s: float = 0.0
     lock_timeout_s: float = 0.0
+    keep: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def longest_s(self) -> float:
@@ -94,4 +98,4 @@ def _request(order: Order, job: str, who: str) -> dict[str, Any]:
     replicas = [{"model": one.model, "replicaId": one.replica_id, "actorId": one.actor_id, "nodes": list(one.nodes),
                  "startupTimeout": one.startup_timeout_s} for one in order.replicas]
     return {"fleet": order.fleet, "replicas": replicas, "drain": order.drain_s, "lockTimeout": order.lock_timeout_s,
-            "job": job, "holder": {"job": job, "who": who}, "toolVersion": __version__}
+            "keep": dict(order.keep), "job": job, "holder": {"job": job, "who": who}, "toolVersion": __version__}

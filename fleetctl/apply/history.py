@@ -64,12 +64,17 @@ def pick(found: Sequence[Job], wanted: str) -> Job:
     if not matching:
         raise ApplyError(f"no such run: {wanted}",
                          hint="`fleetctl history` lists the runs; a new session of Ray begins with none")
+    hint = "give more of the id"
+    if len(whole := {job.metadata.get("stepOf") for job in matching}) == 1 and whole != {None}:
+        hint = "they are the steps of one command; give the id of one"
     listed = ", ".join(job.submission_id for job in matching[:5]) + (", ..." if len(matching) > 5 else "")
-    raise ApplyError(f"{wanted} could be any of {len(matching)} runs: {listed}", hint="give more of the id")
+    raise ApplyError(f"{wanted} could be any of {len(matching)} runs: {listed}", hint=hint)
 
 
 def _names(job: Job) -> list[str]:
-    names = [job.submission_id, job.submission_id.rpartition("-")[2], job.metadata.get("planId", "")]
+    whole = job.metadata.get("stepOf", "")
+    names = [job.submission_id, job.submission_id.rpartition("-")[2], job.metadata.get("planId", ""), whole,
+             whole.rpartition("-")[2]]
     return [name for name in names if name]
 
 
@@ -103,7 +108,7 @@ def _entry(job: Job, log: RunLog) -> HistoryEntry:
 def _submitted(metadata: Mapping[str, str]) -> dict[str, object]:
     """Return the fields of a run that its metadata holds; see `apply/record.py`."""
     named = named_replicas(metadata)
-    texts = ("fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch")
+    texts = ("fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch", "stepOf")
     return {
         "verb": metadata.get("verb", ""), "dirty": {"true": True, "false": False}.get(metadata.get("dirty", "")),
         "create": _number(metadata.get("create")), "replicas": named,

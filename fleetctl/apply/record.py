@@ -20,10 +20,14 @@ from fleetctl.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """Who starts a run. `name` is for people, as user@host; `ci_run` is the address of the CI run, where it was one."""
+    """Who starts a run. `name` is for people, as user@host; `ci_run` is the address of the CI run, where it was one.
+
+    `step_of` = the command that the run is one step of, as `replace-8dd5457ba23d`.
+    """
 
     name: str
     ci_run: str | None = None
+    step_of: str | None = None
 
 
 def apply_metadata(plan: Plan, starter: Starter) -> dict[str, str]:
@@ -49,8 +53,8 @@ def note_metadata(node: Node, said: Mapping[str, str], starter: Starter) -> dict
 
 
 def _by(starter: Starter) -> dict[str, str]:
-    run = {"run": starter.ci_run} if starter.ci_run else {}
-    return {"who": starter.name, "toolVersion": __version__, **run}
+    more = {"run": starter.ci_run, "stepOf": starter.step_of}
+    return {"who": starter.name, "toolVersion": __version__, **{key: text for key, text in more.items() if text}}
 
 
 def apply_record(plan: Plan) -> dict[str, Any]:

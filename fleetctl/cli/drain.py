@@ -11,18 +11,19 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.outcome import PARTIAL
+from fleetctl.apply.outcome import PARTIAL, final_exit_code
 from fleetctl.apply.request import ApplyOptions
 from fleetctl.cli import explicit, flags
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.follow import carry_out
-from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
+from fleetctl.cli.apply.output import ApplyFormat, CollectedOutput
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DrainTime, DryRun
-from fleetctl.cli.identity import starter
+from fleetctl.cli.identity import one_command, starter
 from fleetctl.cli.node_note import Lasting, NodeArgument, Reason, cordoning, node_of, write
 from fleetctl.cli.process import this_invocation
+from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Cordon, Replica
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet
@@ -60,6 +61,7 @@ class Wanted:
     force: bool
     lock_timeout_s: float
     wait_timeout_s: float | None
+    output_format: flags.OutputFormat
 
 
 @app.command(epilog=EPILOG)
@@ -77,6 +79,7 @@ def drain(
     force: flags.Force = False,
     lock_timeout: flags.LockTimeout = 0,
     wait_timeout: flags.WaitTimeout = None,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
     """Replace what runs on a node elsewhere, then name or end it.
 
@@ -92,12 +95,14 @@ def drain(
         held = found.node.cordon
         keeps = held is not None and not reason and lasting is None
         cordon = None if keeps else cordoning(reason or (held.reason if held else ""), lasting)
-        wanted = Wanted(files, where, evict, drain_time, cordon, yes, dry_run, force, lock_timeout, wait_timeout)
+        wanted = Wanted(files, where, evict, drain_time, cordon, yes, dry_run, force, lock_timeout, wait_timeout,
+                        output_format)
         explicit.refuse_protected(found.fleet if evict else None, found.leaving())
         for one in found.staying():
             whose = f"of fleet {one.fleet}" if one.fleet != found.fleet.name else "of no model in the fleet file"
             say("stays", f"{_name(one)}: {whose if one.fleet else 'no fleet started it'}")
-        return _drain(invocation, source, found, wanted)
+        with one_command("drain"):
+            return _drain(invocation, source, found, wanted)
 
 
 def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted) -> int:
@@ -108,22 +113,29 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
         if not _agreed(found, wanted, "cordon it"):
             return 0 if wanted.dry_run else 1
         write(source.client, CORDON, found.node, wanted.cordon)
-        return 0
+        return 0 if wanted.output_format is flags.OutputFormat.TABLE else _show((), 0, wanted)
     options = PlanOptions(models, force=wanted.force, files=tuple(wanted.files))
     new = Cordon.model_validate({**(wanted.cordon or {}), "by": starter(os.environ).name})
     cordon = new if wanted.cordon is not None else found.node.cordon or new
     say("note", f"the plan wants what runs, and a replacement for what leaves {found.node.name}")
     with proposed_by_fleet(invocation, found.with_replacements(), options, wanted.where,
                            lambda seen: found.cordoned(seen, cordon)) as proposal:
-        output = ApplyOutput(ApplyFormat.TABLE)
-        output.plan = proposal.task.plan
-        agreed_to(invocation, proposal, output.format, force=wanted.force, yes=True)
-        if not _agreed(found, wanted, f"cordon it, start {count_of(len(output.plan.actions), 'replica')} elsewhere"):
+        plan = proposal.task.plan
+        agreed_to(invocation, proposal, ApplyFormat(wanted.output_format.value), force=wanted.force, yes=True)
+        if not _agreed(found, wanted, f"cordon it, start {count_of(len(plan.actions), 'replica')} elsewhere"):
             return 0 if wanted.dry_run else 1
         write(source.client, CORDON, found.node, wanted.cordon)
+        output = CollectedOutput(plan)
         code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=wanted.lock_timeout_s), output,
                          wanted.wait_timeout_s)
-    return _let_go(replace(source, observed_at=invocation.now()), found, wanted) if code in (0, PARTIAL) else code
+    if code not in (0, PARTIAL):
+        return _show(output.outcomes, code, wanted)
+    let_go, code = _let_go(replace(source, observed_at=invocation.now()), found, wanted)
+    return _show([*output.outcomes, *let_go], code, wanted)
+
+
+def _show(outcomes: Sequence[ReplicaOutcome], code: int, wanted: Wanted) -> int:
+    return explicit.show_steps(outcomes, code, "drain", wanted.output_format)
 
 
 def _agreed(found: Draining, wanted: Wanted, first: str) -> bool:
@@ -141,23 +153,28 @@ def _agreed(found: Draining, wanted: Wanted, first: str) -> bool:
     return agreed
 
 
-def _let_go(source: Live, found: Draining, wanted: Wanted) -> int:
-    """End, or name, the replicas that are not needed any more; name those that are."""
+def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[ReplicaOutcome], int]:
+    """End, or name, the replicas that are not needed any more; returns their outcomes and the exit code."""
     now = read_inventory(source)
     require_complete(now)
     go, stay = found.may_go(now)
-    for one in stay:
-        say("stays", f"{_name(one)}: without it fewer replicas of {one.model} would run than before")
-    code = 0
+    rows = [_left_alone(one, "NEEDED", f"without it fewer replicas of {one.model} would be ready than before")
+            for one in stay]
+    code = PARTIAL if stay else 0
     if go and wanted.evict:
-        ending = explicit.Wanted("evict", "End", True, False, flags.OutputFormat.TABLE, wanted.lock_timeout_s,
-                                 wanted.drain_s)
-        code = explicit.carry_out(ending, source, now, go, found.fleet)
-    elif go:
+        ending = explicit.Wanted("evict", "End", True, False, wanted.output_format, wanted.lock_timeout_s,
+                                 wanted.drain_s, found.least())
+        ended = [row for summary in explicit.act_on(ending, source, now, go, found.fleet) for row in summary.outcomes]
+        return [*ended, *rows], code or final_exit_code(ended, interrupted=False)
+    if go:
         words = [*(f"{one.model}/{one.replica_id}" for one in go),
                  *(word for file in wanted.files for word in ("-f", file))]
         say("next", f"these may go: fleetctl evict {shlex.join(words)}")
-    return PARTIAL if stay else code
+    return [*(_left_alone(one, "MAY_GO", "it is not needed here any more") for one in go), *rows], code
+
+
+def _left_alone(one: Replica, code: str, why: str) -> ReplicaOutcome:
+    return ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="skipped", code=code, message=why)
 
 
 def _name(replica: Replica) -> str:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 
 from fleetctl.apply.explicit import NamedReplica, Order, Verb, run_explicit
-from fleetctl.apply.outcome import final_exit_code
+from fleetctl.apply.outcome import INTERRUPTED, final_exit_code
 from fleetctl.cli import flags
 from fleetctl.cli.console import confirm, say, show_report, write_result
 from fleetctl.cli.flags import OutputFormat
 from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.process import now_text
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
@@ -25,7 +26,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.read import Live
 from fleetctl.planner.policy import policy_at, protecting
 from fleetctl.render.replica_text import node_text, replica_name, status_word
-from fleetctl.render.report.of_outcomes import outcomes_report
+from fleetctl.render.report.of_outcomes import outcomes_report, totals
 from fleetctl.render.visible import visible
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")]
@@ -39,7 +40,7 @@ LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person asked for: the verb, its question's first word, and its flags."""
+    """What a person asked for: the verb, its question's first word, and its flags; `keep` as in `Order`."""
 
     verb: Verb
     asks: str
@@ -48,6 +49,7 @@ class Wanted:
     output_format: OutputFormat
     lock_timeout_s: float
     drain_s: float = 0.0
+    keep: Mapping[str, int] = field(default_factory=dict)
 
 
 def refuse_protected(fleet: ResolvedFleet | None, chosen: Sequence[Replica]) -> None:
@@ -126,7 +128,8 @@ def _orders(
             one.model, one.replica_id or 0, one.actor_id, tuple(filter(None, nodes)),
             timeouts.get(one.model, USUAL_STARTUP_S)))
     for name, replicas in by_fleet.items():
-        yield Order(wanted.verb, name, source.namespace, replicas, wanted.drain_s, wanted.lock_timeout_s)
+        yield Order(wanted.verb, name, source.namespace, replicas, wanted.drain_s, wanted.lock_timeout_s,
+                    wanted.keep)
 
 
 def _show(summaries: Sequence[RunSummary], wanted: Wanted) -> int:
@@ -138,6 +141,18 @@ def _show(summaries: Sequence[RunSummary], wanted: Wanted) -> int:
         write_result(indented_json(last))
     else:
         show_report(outcomes_report(outcomes, interrupted=interrupted, verb=wanted.verb))
+    return code
+
+
+def show_steps(outcomes: Sequence[ReplicaOutcome], code: int, verb: str, output_format: OutputFormat) -> int:
+    """Show how a verb of several runs ended, as one result; returns the exit code."""
+    interrupted = code == INTERRUPTED
+    if output_format is OutputFormat.JSON:
+        message = totals(outcomes, interrupted=interrupted, verb=verb)
+        write_result(indented_json(RunSummary(seq=0, time=now_text(), message=message, outcomes=list(outcomes),
+                                              exit_code=code, interrupted=interrupted)))
+    else:
+        show_report(outcomes_report(outcomes, interrupted=interrupted, verb=verb))
     return code
 
 

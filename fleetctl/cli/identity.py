@@ -6,18 +6,32 @@ import getpass
 import os
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from fleetctl.apply.record import Starter
+
+_step_of: ContextVar[str | None] = ContextVar("step_of", default=None)
+
+
+@contextmanager
+def one_command(verb: str) -> Iterator[None]:
+    """Mark the runs that are started meanwhile as steps of one command; the history shows them as one."""
+    token = _step_of.set(f"{verb}-{secrets.token_hex(6)}")
+    try:
+        yield
+    finally:
+        _step_of.reset(token)
 
 
 def starter(environ: Mapping[str, str]) -> Starter:
     """Return who starts a run: `user@host`; in CI the person who triggered the job, and the address of the job."""
     run = environ.get("GITHUB_RUN_ID") or environ.get("CI_JOB_ID")
     if not run:
-        return Starter(f"{_user()}@{socket.gethostname()}")
+        return Starter(f"{_user()}@{socket.gethostname()}", step_of=_step_of.get())
     person = environ.get("GITHUB_ACTOR") or environ.get("GITLAB_USER_LOGIN") or f"{_user()}@{socket.gethostname()}"
-    return Starter(f"{person} (CI run {run})", ci_address(environ))
+    return Starter(f"{person} (CI run {run})", ci_address(environ), _step_of.get())
 
 
 def ci_address(environ: Mapping[str, str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -9,24 +10,23 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, blocked_outcomes, final_exit_code
+from fleetctl.apply.outcome import PARTIAL, blocked_outcomes, final_exit_code
 from fleetctl.apply.request import ApplyOptions
 from fleetctl.cli import flags
 from fleetctl.cli.apply.follow import carry_out
-from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
+from fleetctl.cli.apply.output import CollectedOutput
 from fleetctl.cli.apply.scaled import ModelArgument
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.console import confirm, say, show_report, write_result
-from fleetctl.cli.explicit import DryRun, Wanted, act_on, agreed_to, refuse_protected
-from fleetctl.cli.process import now_text, this_invocation
-from fleetctl.documents.canonical import indented_json
-from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
+from fleetctl.cli.console import confirm, say
+from fleetctl.cli.explicit import DryRun, Wanted, act_on, agreed_to, refuse_protected, show_steps
+from fleetctl.cli.identity import one_command
+from fleetctl.cli.process import this_invocation
+from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.inventory.read import read_inventory
 from fleetctl.planner.options import PlanOptions
-from fleetctl.render.report.of_outcomes import outcomes_report, totals
 from fleetctl.workflow.cluster import live_source
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import proposed_by_fleet, refuse_by_policy
@@ -78,15 +78,9 @@ def replace(
     in_file = next(one for one in found.loaded.sound().models if one.key == model)
     beyond = 0 if in_place else surge or in_file.surge or 1
     wanted = Wanted("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
-    return _Update(invocation, where, found.to(found.wanted, beyond), model, wanted, force, wait_timeout,
-                   allow_outage).run()
-
-
-class _Collected(ApplyOutput):
-    """The output of one step, kept for the result of the whole."""
-
-    def _write(self, event: Event) -> None:
-        """Write nothing."""
+    with one_command("replace"):
+        return _Update(invocation, where, found.to(found.wanted, beyond), model, wanted, force, wait_timeout,
+                       allow_outage).run()
 
 
 @dataclass
@@ -112,16 +106,16 @@ class _Update:
             say("note", f"{self.model}: nothing to replace, {now.progress}")
             return 0
         refuse_protected(now.fleet, outdated)
-        agreed = {one.actor_id for one in outdated}
+        agreed, before = {one.actor_id for one in outdated}, now.serving
         if not now.creates:
-            now.next_to_end(agreed, allow_outage=self.allow_outage)
+            now.next_to_end(agreed, now.least(before, allow_outage=self.allow_outage))
         elif (code := self._create(now, only_check=True)) != 0:
-            return self._finish(code)
+            return show_steps(self.outcomes, code, "replace", self.wanted.output_format)
         refused = self._agreed(now)
         if refused is not None:
             return refused
         try:
-            code = self._rounds(agreed, most=4 * (len(outdated) + now.model.replicas) + 4)
+            code = self._rounds(agreed, before, most=4 * (len(outdated) + now.model.replicas) + 4)
         except FleetctlError as error:
             if not self.outcomes and not isinstance(error, WaitTimeout):  # nothing has happened yet
                 raise
@@ -129,7 +123,7 @@ class _Update:
             code = PARTIAL if error.exit_code == FleetctlError.exit_code else error.exit_code
         say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {self._progress()}"
                     + ("" if code == 0 else "; what is live goes on, and the same command goes on from here"))
-        return self._finish(code)
+        return show_steps(self.outcomes, code, "replace", self.wanted.output_format)
 
     def _agreed(self, now: Round) -> int | None:
         """Ask once; returns None after a yes. An update in place may have ended the last one, and not created it."""
@@ -143,20 +137,22 @@ class _Update:
         except FleetctlError as error:
             return f"how far is not known: {error.message}"
 
-    def _rounds(self, agreed: set[str | None], most: int) -> int:
+    def _rounds(self, agreed: set[str | None], before: int, most: int) -> int:
         for _ in range(most):
             now = self._look()
             if now.creates:
                 if (code := self._create(now)) != 0:
                     return code
                 continue
-            one = now.next_to_end(agreed, allow_outage=self.allow_outage)
+            least = now.least(before, allow_outage=self.allow_outage)
+            one = now.next_to_end(agreed, least)
             if one is None:
                 return 0
             say("note", f"{self.model}: {now.progress}; {self.model}/{one.replica_id} ends, "
                         f"{now.serving_without(one)} go on serving")
+            wanted = dataclasses.replace(self.wanted, keep={self.model: least})
             with closing(live_source(self.invocation, self.where, now.fleet.cluster)) as source:
-                for summary in act_on(self.wanted, source, now.seen, [one], now.fleet):
+                for summary in act_on(wanted, source, now.seen, [one], now.fleet):
                     self.outcomes += summary.outcomes
                     if (code := final_exit_code(summary.outcomes, interrupted=summary.interrupted)) != 0:
                         return code
@@ -174,8 +170,7 @@ class _Update:
         with proposed_by_fleet(self.invocation, self.loaded, options, self.where) as proposal:
             plan = proposal.task.plan
             refuse_by_policy(self.invocation, plan, force=self.force)
-            output = _Collected(ApplyFormat.JSON)
-            output.plan = plan
+            output = CollectedOutput(plan)
             if plan.blocked:
                 self.outcomes += blocked_outcomes(plan)
                 return final_exit_code(self.outcomes, interrupted=False)
@@ -195,13 +190,3 @@ class _Update:
             least = now.model.replicas - 1 if now.creates else min(map(now.serving_without, now.outdated))
             yield (f"{self.model}: {now.progress}; one ends before the next is created, so that serving drops to "
                    f"{least} of {now.model.replicas}, each time until the new one is ready")
-
-    def _finish(self, code: int) -> int:
-        interrupted = code == INTERRUPTED
-        if self.wanted.output_format is flags.OutputFormat.JSON:
-            message = totals(self.outcomes, interrupted=interrupted, verb="replace")
-            write_result(indented_json(RunSummary(seq=0, time=now_text(), message=message, outcomes=self.outcomes,
-                                                  exit_code=code, interrupted=interrupted)))
-        else:
-            show_report(outcomes_report(self.outcomes, interrupted=interrupted, verb="replace"))
-        return code

@@ -20,6 +20,7 @@ class HistoryEntry(Stored):
 
     id: str = Field(description="the Ray job's submission id")
     verb: str = Field(description="apply, evict or restart; of a note: cordon, uncordon or slots")
+    step_of: str | None = Field(None, description="the replace or drain that it is one step of, as replace-<id>")
     fleet: str | None = None
     namespace: str | None = Field(None, description="the Ray namespace of its replicas")
     state: RunState = Field(description="ok, partial, unknown (it died, or its log is gone), running, or refused (it "

@@ -76,10 +76,14 @@ class Draining:
 
     def _spare(self, now: Inventory, *, ready: bool) -> Counter[str]:
         """Return how many replicas of each model there are beyond what must stay."""
-        before = Counter(_live(self.fleet, self.before, ready=ready))
         spare = Counter(_live(self.fleet, now, ready=ready))
-        spare.subtract({model.key: min(model.replicas, before[model.key]) for model in self.fleet.models})
+        spare.subtract(self.least(ready=ready))
         return spare
+
+    def least(self, *, ready: bool = True) -> dict[str, int]:
+        """Return how many replicas of each model must stay: min(target, before)."""
+        before = Counter(_live(self.fleet, self.before, ready=ready))
+        return {model.key: min(model.replicas, before[model.key]) for model in self.fleet.models}
 
 
 def _is_of(fleet: ResolvedFleet, replica: Replica) -> bool:

@@ -18,10 +18,7 @@ TRIED = 5
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What runs of one model, and its spec in the file; `model.surge` 0 = in place.
-
-    With N wanted, an end is due only where N are ready without it, or in place.
-    """
+    """What runs of one model, and its spec in the file; `model.surge` 0 = in place."""
 
     fleet: ResolvedFleet
     model: ResolvedModel
@@ -50,23 +47,46 @@ class Round:
         """Return how many would go on serving without this replica."""
         return sum(_serves(other) for other in self.state.live if other is not one)
 
-    def next_to_end(self, agreed: Set[str | None], *, allow_outage: bool) -> Replica | None:
+    @property
+    def serving(self) -> int:
+        """Return how many serve."""
+        return sum(map(_serves, self.state.live))
+
+    def least(self, before: int, *, allow_outage: bool) -> int:
+        """Return how many an end leaves serving, where `before` served when the update began: one less in place."""
+        least = min(self.model.replicas, before)
+        return least if self.model.surge or not least else max(least - 1, 0 if allow_outage else 1)
+
+    def next_to_end(self, agreed: Set[str | None], least: int) -> Replica | None:
         """Return the outdated replica to end next, of those agreed to (by actor id); None = there is none.
 
-        In place it is one that leaves room. Raises FleetctlError where none does, where nothing would serve then, and
-        while an eviction that runs is about to end another one, which therefore does not count.
+        In place it is one that leaves room. Raises FleetctlError where none does, where fewer than `least` would serve
+        then, where others were started with another spec meanwhile, and while an eviction that runs is about to end
+        another one, which therefore does not count.
         """
         if leaving := [f"{self.model.key}/{one.replica_id}" for one in self.state.live if one.draining]:
             raise FleetctlError(f"{', '.join(leaving)}: an eviction that runs is about to end it",
                                 hint="run this again when it is gone; `fleetctl status` shows it")
         candidates = [one for one in self.outdated if one.actor_id in agreed]
-        if not candidates or self.model.surge or len(self.state.live) > self.model.replicas:
-            return next(iter(candidates), None)
-        one = self._leaving_room(candidates[:TRIED])
-        if _serves(one) and not self.serving_without(one) and not allow_outage:
-            raise FleetctlError(f"{self.model.key}: nothing would serve while the new replica starts",
-                                hint="--allow-outage accepts that; without --in-place another is ready first")
+        if not candidates:
+            self._refuse_later_ones()
+            return None
+        has_room = self.model.surge or len(self.state.live) > self.model.replicas
+        one = candidates[0] if has_room else self._leaving_room(candidates[:TRIED])
+        left = self.serving_without(one)
+        if _serves(one) and left < least:
+            if not left and not self.model.surge:
+                raise FleetctlError(f"{self.model.key}: nothing would serve while the new replica starts",
+                                    hint="--allow-outage accepts that; without --in-place another is ready first")
+            raise FleetctlError(f"{self.model.key}/{one.replica_id} stays: {left} would serve without it, and {least} "
+                                "have to", hint="run this again when more are ready; `fleetctl status` shows them")
         return one
+
+    def _refuse_later_ones(self) -> None:
+        """Raise FleetctlError where replicas are outdated that nobody has agreed to end."""
+        if later := [f"{self.model.key}/{one.replica_id}" for one in self.outdated]:
+            raise FleetctlError(f"{', '.join(later)}: started meanwhile, with another spec than the file's",
+                                hint="is an older file applied somewhere? Run this again to replace it, too")
 
     def _leaving_room(self, candidates: Sequence[Replica]) -> Replica:
         from fleetctl.planner.plan import make_plan  # NumPy

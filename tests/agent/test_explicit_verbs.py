@@ -57,6 +57,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
         monkeypatch.setattr(module, "ray", ray)
     for module in (evict, restart):
         monkeypatch.setattr(module.cluster, "actor_record", lambda actor_id: cluster.records.get(actor_id, GONE))
+    monkeypatch.setattr(evict.cluster, "taken_names", lambda: set(cluster.records))
     monkeypatch.setattr(restart, "kept_failure", lambda _: None)
     monkeypatch.setattr(explicit, "take_lock", lambda *_: SimpleNamespace(
         release=lambda: cluster.calls.append("release")))
@@ -89,6 +90,19 @@ def test_one_that_is_still_starting_is_not_asked_to_leave(played: Played, run: A
     played.records["ModelActor:org/m:0"] = ActorRecord("PENDING_CREATION", True, "", "")
     assert run(evict.run_evict, 0)["exitCode"] == 0
     assert played.calls[0] == "end ModelActor:org/m:0"
+
+
+@pytest.mark.parametrize(("keep", "ends"), [({"org/m": 1}, [0, 1]), ({"org/m": 2}, [0]), ({"org/m": 3}, []),
+                                            ({"other": 3}, [0, 1])])
+def test_as_many_stay_ready_as_have_to_whatever_has_happened_since_the_client_looked(
+        played: Played, run: Any, keep: dict[str, int], ends: list[int]) -> None:
+    """Three are ready, one is being restarted: it serves nothing, so it may go in any case."""
+    played.records["ModelActor:org/m:3"] = ActorRecord("RESTARTING", True, "{}", "", 1, 1)
+    last = run(evict.run_evict, 3, 0, 1, keep=keep)
+    assert [number for number, outcome, _ in last["rows"] if outcome == "gone"] == [3, *ends]
+    assert {code for _, outcome, code in last["rows"] if outcome == "skipped"} <= {"TOO_FEW_READY"}
+    assert last["exitCode"] == (0 if len(ends) == 2 else 3)
+    assert not any(f"m:{number}" in call for number in {0, 1} - set(ends) for call in played.calls)
 
 
 def test_what_does_not_exist_is_not_found_and_the_rest_is_done(played: Played, run: Any) -> None:

@@ -38,8 +38,8 @@ def test_the_agent_is_asked_to_end_the_replicas_by_name(cluster: ClusterStandIn,
         (3, "gone", None), (4, "failed", "NOT_FOUND")]
     assert [one.type for one in seen] == ["version", "draining"]
     assert cluster.request_of("j") == {
-        "fleet": "lab", "drain": 20, "lockTimeout": 30, "job": "j", "holder": {"job": "j", "who": "ann@laptop"},
-        "toolVersion": __version__, "replicas": [
+        "fleet": "lab", "drain": 20, "keep": {}, "lockTimeout": 30, "job": "j",
+        "holder": {"job": "j", "who": "ann@laptop"}, "toolVersion": __version__, "replicas": [
             {"model": "org/m:1", "replicaId": 3, "actorId": "a3", "nodes": ["node-a"], "startupTimeout": 60},
             {"model": "org/m:1", "replicaId": 4, "actorId": "a4", "nodes": ["node-b", "node-c"], "startupTimeout": 60}]}
     assert cluster.jobs["j"].body["entrypoint"].endswith("start.sh evict j-request ns")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,8 @@ def test_what_has_no_room_elsewhere_stays_and_the_rest_goes(cli, world: ClusterS
     place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2), ("other", 0, "b", 3))
     shown = cli("drain", "node-a", "--evict", "-f", file, "--yes")
     assert shown.code == 3
-    assert "stays: one/0: without it fewer replicas of one would run than before" in shown.err
+    assert "one/0 skipped (NEEDED)" in shown.out
+    assert "without it fewer replicas of one would be ready than before" in shown.out
     assert running(world) == {"one:0": "node-a", "one:1": "node-b", "two:1": "node-b", "other:0": "node-b"}
 
 
@@ -118,7 +120,7 @@ def test_a_replacement_that_is_not_ready_keeps_what_serves(cli, world: ClusterSt
     shown = cli("drain", "node-a", "--evict", "-f", file, "--yes")
     assert shown.code == 3
     assert "evict" not in verbs(world)
-    assert "stays: two/0" in shown.err
+    assert "two/0 skipped (NEEDED)" in shown.out
 
 
 def test_what_no_file_has_a_model_for_is_named_and_left_alone(cli, world: ClusterStandIn, file: Path) -> None:
@@ -131,6 +133,21 @@ def test_what_no_file_has_a_model_for_is_named_and_left_alone(cli, world: Cluste
     assert "stays: theirs/0: of fleet other" in shown.err
     assert "stays: odd/0: no fleet started it" in shown.err
     assert set(running(world)) == {"gone:0", "theirs:0", "odd:0", "two:1"}
+
+
+def test_the_result_as_json_has_a_row_for_each_replica_and_the_history_one_for_the_drain(
+        cli, world: ClusterStandIn, file: Path) -> None:
+    place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2), ("other", 0, "b", 3))
+    for flags, code, first in ((["--evict"], 3, "gone"), ([], 3, None)):
+        shown = cli("drain", "node-a", *flags, "-f", file, "--yes", "--format", "json")
+        assert shown.code == code
+        said = {f"{row['model']}/{row['replicaId']}": (row["outcome"], row.get("code"))
+                for row in json.loads(shown.out)["outcomes"] if row["replicaId"] is not None}
+        assert said["one/0"] == ("skipped", "NEEDED")
+        assert said.get("two/0", (None,))[0] == first
+    [row] = [line for line in cli("history").out.splitlines() if " drain " in line and "1 gone" in line]
+    assert "partial" in row
+    assert "1 ready" in row
 
 
 def test_it_asks_once_and_a_no_or_a_dry_run_writes_nothing(cli, world: ClusterStandIn, file: Path) -> None:

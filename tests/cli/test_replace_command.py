@@ -24,6 +24,7 @@ class Acting:
     fails: bool = False
     steps: list[str] = field(default_factory=list)
     ready: list[int] = field(default_factory=list)
+    keeps: list[dict[str, int]] = field(default_factory=list)
 
     def __call__(self, request: dict[str, Any]) -> Steps:
         answer = self._create(request) if "plan" in request else self._end(request)
@@ -46,6 +47,7 @@ class Acting:
 
     def _end(self, request: dict[str, Any]) -> Steps:
         [one] = request["replicas"]
+        self.keeps.append(request["keep"])
         self.steps.append(f"-{one['replicaId']}")
         name = actor_name(one["model"], one["replicaId"])
         self.stand_in.actors = [actor for actor in self.stand_in.actors if actor["name"] != name]
@@ -88,11 +90,29 @@ def test_one_at_a_time_and_never_fewer_ready_than_wanted(cli, acting: Acting, tm
     assert acting.steps == ["+3", "-0", "+4", "-1", "+5", "-2"]
     assert min(acting.ready) == 3
     assert max(acting.ready) == 4
+    assert acting.keeps == [{MODEL: 3}] * 3, "the agent looks again, just before"
     assert [row["outcome"] for row in json.loads(shown.out)["outcomes"]] == ["ready", "gone"] * 3
     assert specs(acting) == {"current": 3, "outdated": 0}
     again = cli("replace", MODEL, "-f", tmp_path / "f.yaml", "--yes")
     assert (again.code, len(acting.steps)) == (0, 6)
     assert "nothing to replace, 3 current of 3" in again.err
+
+
+def test_the_history_has_one_row_for_it_and_its_steps_by_their_ids(cli, acting: Acting, tmp_path: Path) -> None:
+    run_outdated(acting, 2)
+    fleet = fleet_of(tmp_path / "f.yaml", 2)
+    assert cli("replace", MODEL, "-f", fleet, "--yes").code == 0
+    assert cli("evict", f"{MODEL}/2", "--yes").code == 0
+    shown = [line for line in cli("history").out.splitlines() if " ok " in line]
+    assert [("2 ready, 2 gone" in line, " replace " in line, " evict " in line) for line in shown] == [
+        (False, False, True), (True, True, False)]
+    runs = json.loads(cli("history", "--format", "json").out)["runs"]
+    assert [run["verb"] for run in runs] == ["evict", "evict", "apply", "evict", "apply"]
+    [whole] = {run["stepOf"] for run in runs[1:]}
+    several = cli("history", "show", whole)
+    assert several.code == 1
+    assert "could be any of 4 runs" in several.err
+    assert "they are the steps of one command" in several.err
 
 
 def test_it_lists_by_name_and_node_what_will_go_and_asks(cli, acting: Acting, tmp_path: Path) -> None:
@@ -190,6 +210,43 @@ def test_one_that_drains_is_not_counted_as_serving(cli, acting: Acting, tmp_path
     shown = cli("replace", MODEL, "-f", fleet, "--yes")
     assert (shown.code, acting.steps) == (1, [])
     assert f"{MODEL}/1: an eviction that runs is about to end it" in shown.err
+
+
+def test_an_older_file_applied_between_the_steps_is_told_and_its_replica_left_alone(
+        cli, acting: Acting, tmp_path: Path) -> None:
+    run_outdated(acting, 2)
+    ended = acting._end
+
+    def end_and_start_an_old_one(request: dict[str, Any]) -> Steps:
+        steps = ended(request)
+        if len(acting.keeps) == 2:
+            acting.stand_in.add_replica(MODEL, 9, acting.stand_in.nodes[1]["node_id"], gpus=40_000, spec_hash="old")
+        return steps
+
+    acting._end = end_and_start_an_old_one  # type: ignore[method-assign]
+    shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes")
+    assert (shown.code, acting.steps) == (3, ["+2", "-0", "+3", "-1"])
+    assert f"{MODEL}/9: started meanwhile, with another spec than the file's" in shown.err
+
+
+def test_what_serves_stays_while_one_that_nobody_agreed_to_end_is_not_ready(
+        cli, acting: Acting, tmp_path: Path) -> None:
+    """Two people replace at once, with different files: to each, the other's replica is outdated, and starting."""
+    run_outdated(acting, 2)
+    fleet = fleet_of(tmp_path / "f.yaml", 2)
+    ready = acting._create
+
+    def create_late(request: dict[str, Any]) -> Steps:
+        steps = ready(request)
+        acting.stand_in.actors[0]["state"] = "RESTARTING"
+        acting.stand_in.actors[0]["actor_id"] = "f" * 32
+        acting._create = ready  # type: ignore[method-assign]
+        return steps
+
+    acting._create = create_late  # type: ignore[method-assign]
+    shown = cli("replace", MODEL, "-f", fleet, "--yes", "--surge", "1")
+    assert (shown.code, acting.steps) == (3, ["+2"])
+    assert f"{MODEL}/1 stays: 1 would serve without it, and 2 have to" in shown.err
 
 
 def test_a_cluster_that_goes_away_in_the_middle_hides_nothing_that_was_done(

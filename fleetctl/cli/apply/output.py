@@ -108,6 +108,17 @@ class ApplyOutput:
         self._last_seq = event.seq
 
 
+class CollectedOutput(ApplyOutput):
+    """The output of one step of a larger verb: nothing is written, `outcomes` are kept for the result of the whole."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(ApplyFormat.JSON)
+        self.plan = plan
+
+    def _write(self, event: Event) -> None:
+        """Write nothing."""
+
+
 def _in_one_line(error: FleetctlError) -> str:
     """Return the message of an error with its list: a program reads one line, a person several."""
     listed = error.moved if isinstance(error, PlanStale) else error.findings if isinstance(error, PolicyRefused) else ()

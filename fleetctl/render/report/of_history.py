@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 
+from fleetctl.documents.base import as_datetime
+from fleetctl.documents.events import Outcome
 from fleetctl.documents.history import History, HistoryEntry, HistoryRun, RunState
 from fleetctl.documents.quantity import count_of
 from fleetctl.render.report.model import Column, Finding, Level, Report, Table, Total
@@ -23,12 +25,14 @@ EXIT_CODES = {"ok": 0, "running": 0, "unknown": 1, "refused": 1, "partial": 3, "
 """What a run of each state ended with, or of each code where that says more."""
 
 EVENT_ROW = (Column("time", "time"), Column("level", "level"), Column("message", "event"))
-_JOB = re.compile(r"fleetctl-[a-z]+-([0-9a-f]{12})")
+WORST_FIRST: tuple[RunState, ...] = ("running", "unknown", "refused", "partial", "ok")
+_JOB = re.compile(r"(?:fleetctl-)?[a-z]+-([0-9a-f]{12})")
 
 
 def history_report(history: History) -> Report:
-    """Return the list of runs as every format shows it, the newest first."""
-    counts = Counter(run.state for run in history.runs)
+    """Return the list of runs as every format shows it, the newest first; the steps of a command are one."""
+    runs = whole_commands(history.runs)
+    counts = Counter(run.state for run in runs)
     return Report(
         kind="history",
         identity=f"history:{history.fleet or 'all'}",
@@ -36,10 +40,10 @@ def history_report(history: History) -> Report:
         title=f"History{f' of fleet {history.fleet}' if history.fleet else ''}",
         facts=(("cluster", history.source), ("runs remembered", str(history.total))),
         totals=tuple(Total(state, state, counts[state]) for state in STATES),
-        tables=(_runs(history),),
+        tables=(_runs(runs),),
         verdict=_sentence(history, counts),
-        findings=tuple(_finding(run) for run in history.runs if run.state in LEVEL_OF_STATE),
-        subjects=tuple(run.id for run in history.runs),
+        findings=tuple(_finding(run) for run in runs if run.state in LEVEL_OF_STATE),
+        subjects=tuple(run.id for run in runs),
     )
 
 
@@ -70,8 +74,27 @@ def short_id(run_id: str) -> str:
     return match[1] if match else run_id
 
 
-def _runs(history: History) -> Table:
-    several = len({run.fleet for run in history.runs if run.fleet}) > 1
+def whole_commands(runs: Sequence[HistoryEntry]) -> list[HistoryEntry]:
+    """Return a replace or a drain as one run, in the place of its newest step and with the worst state of any."""
+    steps: defaultdict[str, list[HistoryEntry]] = defaultdict(list)
+    for run in runs:
+        steps[run.step_of or run.id].append(run)
+    return [_whole(name, found) if found[0].step_of else found[0] for name, found in steps.items()]
+
+
+def _whole(name: str, steps: Sequence[HistoryEntry]) -> HistoryEntry:
+    worst = min(steps, key=lambda run: WORST_FIRST.index(run.state))
+    began, ended, counts = steps[-1].started_at, steps[0].ended_at, Counter[Outcome]()
+    for run in steps:
+        counts.update(run.counts)
+    took = (as_datetime(ended) - as_datetime(began)).total_seconds() if began and ended else None
+    return worst.model_copy(update={
+        "id": name, "verb": name.partition("-")[0], "counts": dict(counts), "started_at": began, "ended_at": ended,
+        "seconds": took, "fleet": next((run.fleet for run in steps if run.fleet), None)})
+
+
+def _runs(runs: Sequence[HistoryEntry]) -> Table:
+    several = len({run.fleet for run in runs if run.fleet}) > 1
     columns = (
         Column("startedAt", "started"), Column("id", "id", name=True),
         Column("fleet", "fleet", terminal="always" if several else "never"), Column("state", "state"),
@@ -82,7 +105,7 @@ def _runs(history: History) -> Table:
     )
     rows = tuple((run.started_at or "", short_id(run.id), run.fleet or "", run.state, _result(run), run.verb,
                   took_text(run.seconds), run.who or "", _commit(run, COMMIT_SHOWN), (run.plan_id or "")[:PLAN_SHOWN])
-                 for run in history.runs)
+                 for run in runs)
     return Table("run", "Runs", columns, rows, rank=0)
 
 

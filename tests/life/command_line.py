@@ -1,0 +1,164 @@
+"""`fleetctl` in this process against a `RayStandIn`: its whole way, less sockets and threads."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from ray_stand_in import RayStandIn
+from typer.main import get_command
+
+from fleetctl.apply import history, past_shapes
+from fleetctl.apply.follow import Follower
+from fleetctl.cli import commands, entry
+from fleetctl.cli.app import build_app
+from fleetctl.cli.context_option import with_context_option
+from fleetctl.inventory import dashboard, planned
+from fleetctl.inventory.answer import Answer
+from fleetctl.inventory.client import NO_ACCESS, DashboardClient
+from fleetctl.workflow import cluster as workflow_cluster
+from fleetctl.workflow import planning
+
+ADDRESS = "http://127.0.0.1:1"
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    line: tuple[str, ...]
+    code: int
+    out: str
+    err: str
+
+
+class InOrder:
+    """A pool of threads that has none: the same order of requests in every run."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        return
+
+    def __enter__(self) -> InOrder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def map(self, work: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
+        return map(work, *arguments)
+
+
+class CommandLine:
+    """Runs commands; a request takes a moment of the world's time, and a wait as long as it takes."""
+
+    def __init__(self, world: RayStandIn, patch: pytest.MonkeyPatch, home: Path) -> None:
+        self._world = world
+        for name in list(os.environ):
+            if name.startswith(("FLEETCTL_", "RAY_", "GITHUB_")) or name in {"CI", "XDG_CONFIG_HOME"}:
+                patch.delenv(name)
+        patch.setenv("HOME", str(home))
+        patch.setenv("FLEETCTL_ADDRESS", ADDRESS)
+        for module in (dashboard, history, past_shapes, planned):
+            patch.setattr(module, "ThreadPoolExecutor", InOrder)
+        patch.setitem(Follower.__init__.__kwdefaults__, "sleep", world.sleep)
+        patch.setitem(Follower.__init__.__kwdefaults__, "clock", lambda: world.now)
+        patch.setattr(workflow_cluster, "DashboardClient", self.client)
+        patch.setattr(entry, "_run_app", _run_app)
+        patch.setattr(commands.Listed, "load", _loaded)
+        patch.setattr(commands, "with_context_option", lambda command: command)
+        patch.setattr(planning, "git_facts", lambda *_: None)
+
+    def __call__(self, *words: str | Path) -> Done:
+        out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True), io.StringIO()
+        line = tuple(str(word) for word in words)
+        with redirect_stdout(out), redirect_stderr(err):
+            code = entry.run(list(line))
+        done = Done(line, code, out.buffer.getvalue().decode(), err.getvalue())  # type: ignore[attr-defined]
+        for error in self._world.errors:
+            raise error
+        assert "a bug in" not in done.err, done
+        return done
+
+    def client(self, *_: Any, **__: Any) -> DashboardClient:
+        return _Direct(self._world)
+
+
+@cache
+def _command() -> Any:
+    return get_command(build_app())
+
+
+@cache
+def _loaded(listed: commands.Listed) -> Any:
+    return with_context_option(get_command(import_module(f"fleetctl.cli.{listed.module}").app))
+
+
+def _run_app(arguments: Sequence[str]) -> int:
+    """Run a command line as `entry` does, without making the whole command anew."""
+    code = _command().main(args=list(arguments), prog_name="fleetctl", standalone_mode=False)
+    return code if isinstance(code, int) else 0
+
+
+class _Direct(DashboardClient):
+    """A client whose requests are calls."""
+
+    def __init__(self, world: RayStandIn) -> None:
+        self.base_url, self._access, self._world = ADDRESS, NO_ACCESS, world
+
+    def close(self) -> None:
+        return
+
+    def request(self, method: str, path: str, *, params: Mapping[str, str] | None = None, json: object = None,
+                content: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
+        self._world.sleep(0)
+        body = content if content is not None else _packed(json)
+        status, said = self._world.stand_in.answer(method, path, dict(params or {}), body)
+        answer = Answer(status, content=said, request=_request(method, self.base_url + path))
+        answer.encoding = "utf-8"
+        return answer
+
+    def read_entries(self, path: str, within: Sequence[str], params: Mapping[str, str],
+                     read: Callable[[str, object], Any], *, opening: str = "[", large: bool = False) -> Any:
+        beside: dict[str, Any] = {}
+        found = self.request("GET", path, params=params).json()
+        for key in within:
+            beside.update({name: value for name, value in found.items() if name != key})
+            found = found[key]
+        pairs = found.items() if isinstance(found, dict) else (("", value) for value in found)
+        return [read(key, value) for key, value in pairs], beside
+
+
+@lru_cache(maxsize=1000)
+def _request(method: str, url: str) -> httpx.Request:
+    return httpx.Request(method, url)
+
+
+def _packed(body: object) -> bytes:
+    return json.dumps(body).encode() if body is not None else b""
+
+
+@contextmanager
+def command_line(world: RayStandIn, home: Path) -> Iterator[CommandLine]:
+    """Give the command line of a world, and take everything back after it."""
+    with pytest.MonkeyPatch.context() as patch:
+        world.install(patch)
+        yield CommandLine(world, patch, home)

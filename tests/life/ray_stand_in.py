@@ -1,0 +1,371 @@
+"""A small Ray that keeps its rules: names exist once, cards are granted once, actors restart, nodes die.
+
+Nodes, actors, jobs and notes are a `ClusterStandIn`'s, which the client reads and writes. The agent is the real one:
+each job runs it in a thread of its own, one at a time, and whoever sleeps, agent or client, lets the others go on. Time
+is played.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from agent.ray_keys import Keys
+from cluster_stand_in import ClusterStandIn, Steps, StoredJob
+
+from fleetctl.agent import (
+    apply,
+    attempt,
+    claims,
+    cluster,
+    create,
+    events,
+    evict,
+    explicit,
+    lock,
+    mailbox,
+    replan,
+    restart,
+)
+from fleetctl.agent.cluster import GONE, ActorRecord
+from fleetctl.agent.failure import encode_failure
+from fleetctl.agent.mark import describe
+
+STARTUP_S, BACK_OFF_S, UNSCHEDULABLE_S, ANSWER_S = 8.0, 1.0, 5.0, 0.05
+FAILS = "--fail"
+"""An engine with this argument ends before it is ready."""
+
+
+class Ended(BaseException):
+    """The agent's process has ended."""
+
+
+@dataclass
+class Actor:
+    """An actor of a replica. `row` is what the dashboard lists; `due` = when it changes by itself next."""
+
+    row: dict[str, Any]
+    replica: dict[str, Any]
+    node_id: str
+    granted: bool = False
+    due: float = 0.0
+    restarts: int = 0
+    death: str = ""
+
+    @property
+    def state(self) -> str:
+        return str(self.row["state"])
+
+    @property
+    def name(self) -> str:
+        return str(self.row["name"])
+
+    @property
+    def key(self) -> str:
+        return f"{self.replica['model']}/{self.replica['replicaId']}"
+
+    @property
+    def id(self) -> str:
+        return str(self.row["actor_id"])
+
+    @property
+    def cards(self) -> float:
+        return float(self.replica["members"][0]["gpus"]) / 10_000
+
+    @property
+    def fails(self) -> bool:
+        return FAILS in self.replica["members"][0]["engine"].get("args", ())
+
+
+class Agent:
+    """A job's process: runs until it sleeps, and goes on when it is stepped."""
+
+    def __init__(self, world: RayStandIn, job: StoredJob, driver: str, work: Callable[[], int]) -> None:
+        self.job, self.driver = job, driver
+        self.wakes, self.done = 0.0, False
+        self.stop, self._world = PlayedEvent(world), world
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._work, self._thread = work, threading.Thread(target=self._run, daemon=True)
+        job.status = "RUNNING"
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._go.acquire()
+        AT_WORK.agent = self
+        try:
+            code = self._work()
+        except Ended as ended:
+            code = ended.args[0]
+        except BaseException as error:
+            self._world.errors.append(error)
+            code = 1
+        self.done, self.job.status = True, "SUCCEEDED" if code == 0 else "FAILED"
+        self._back.release()
+
+    def step(self) -> None:
+        """Let it go on until it sleeps or ends."""
+        self._go.release()
+        self._back.acquire()
+
+    def sleep(self, until: float) -> None:
+        self.wakes = until
+        self._back.release()
+        self._go.acquire()
+
+
+AT_WORK = threading.local()
+
+
+class PlayedEvent:
+    """A `threading.Event` in played time."""
+
+    def __init__(self, world: RayStandIn) -> None:
+        self._world, self._is_set = world, False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, seconds: float) -> bool:
+        until = self._world.now + seconds
+        while not self._is_set and self._world.now < until:
+            self._world.sleep(min(1.0, until - self._world.now))
+        return self._is_set
+
+
+@dataclass
+class RayStandIn:
+    """The cluster. `ended` = the actors that ended or were restarted, and by what: a fault, a start, or a job's id.
+
+    `errors` = of agents, and of what a test asserts on their way.
+    """
+
+    stand_in: ClusterStandIn = field(default_factory=ClusterStandIn)
+    now: float = 0.0
+    actors: list[Actor] = field(default_factory=list)
+    agents: list[Agent] = field(default_factory=list)
+    ended: list[tuple[Actor, str]] = field(default_factory=list)
+    before_end: Callable[[Actor, str], None] = lambda _actor, _job: None
+    on_create: Callable[[Actor], None] = lambda _: None
+    on_tick: Callable[[], None] = lambda: None
+    errors: list[BaseException] = field(default_factory=list)
+    _drivers: int = 0
+
+    def __post_init__(self) -> None:
+        self.stand_in.on_submit = self._submitted
+        self.stand_in.on_stop = lambda job: [agent.stop.set() for agent in self.agents if agent.job is job]
+
+    # --- time
+
+    def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass for whoever calls."""
+        agent = getattr(AT_WORK, "agent", None)
+        if agent is not None:
+            return agent.sleep(self.now + seconds)
+        until = self.now + max(seconds, ANSWER_S)
+        while self.now < until:
+            self.now = min(until, self.now + 0.5)
+            self._mature()
+            for one in list(self.agents):
+                if not one.done and (one.wakes <= self.now or one.stop.is_set()):
+                    one.step()
+            self.agents = [one for one in self.agents if not one.done]
+            self.on_tick()
+        return None
+
+    def settle(self, seconds: float = 30.0) -> None:
+        """Let time pass until no agent runs, and for some seconds more."""
+        while self.agents:
+            self.sleep(1.0)
+        self.sleep(seconds)
+
+    def _mature(self) -> None:
+        """Grant cards, let engines become ready or fail, give up on what has no node."""
+        for actor in list(self.actors):
+            if actor.state == "ALIVE":
+                continue
+            if not self.alive(actor.node_id):
+                if self.now >= actor.due:
+                    self._die(actor, "its node is gone", "fault")
+            elif not actor.granted:
+                if self.free(actor.node_id) >= actor.cards:
+                    actor.granted, actor.due = True, self.now + STARTUP_S
+                    claim = {"GPU": actor.cards} if actor.cards else {}
+                    actor.row.update(node_id=actor.node_id, required_resources=claim)
+            elif self.now >= actor.due and actor.fails:
+                self._die(actor, encode_failure("ENGINE_EXITED", "the engine ended with 1"), "start")
+            elif self.now >= actor.due:
+                self._come_up(actor)
+
+    def _come_up(self, actor: Actor) -> None:
+        member = actor.replica["members"][0]
+        place = {**{key: member.get(key) for key in ("group", "copy", "role", "rank")}, "nodeId": actor.node_id,
+                 "ip": "10.0.0.7", "port": 7001, "gpuUuids": [], "gpuIndices": self._card_indices(actor)}
+        actor.row.update(state="ALIVE", repr_name=describe(actor.replica, [place]))
+
+    def _card_indices(self, actor: Actor) -> list[int]:
+        taken = {index for other in self.actors if other.state == "ALIVE" and other.node_id == actor.node_id
+                 for index in json.loads(other.row["repr_name"])["members"][0]["gpuIndices"]}
+        free = [index for index in range(64) if index not in taken]
+        return free[:int(actor.cards)]
+
+    def _die(self, actor: Actor, death: str, how: str) -> None:
+        actor.death = death
+        actor.row["state"] = "DEAD"
+        self.actors.remove(actor)
+        self.stand_in.actors.remove(actor.row)
+        self.ended.append((actor, how))
+
+    # --- what befalls it
+
+    def crash(self, actor: Actor, how: str = "fault") -> None:
+        """The replica's process ends; Ray restarts it as long as it has restarts."""
+        if actor.restarts >= int(actor.replica["lifecycle"]["restartMax"]) or (
+                not actor.row["repr_name"] and actor.state != "RESTARTING"):
+            return self._die(actor, "its engine ended", how)
+        actor.restarts += 1
+        actor.granted, actor.due = False, self.now + BACK_OFF_S
+        actor.row.update(state="RESTARTING", num_restarts=str(actor.restarts), required_resources={})
+        if how == "fault":
+            self.ended.append((actor, "fault"))
+        return None
+
+    def lose(self, node: dict[str, Any]) -> None:
+        """A node dies with everything on it."""
+        node["state"] = "DEAD"
+        for actor in self.on(node["node_id"]):
+            self.ended.append((actor, "fault"))
+            actor.row.update(state="RESTARTING", required_resources={})
+            actor.granted, actor.due = False, self.now + UNSCHEDULABLE_S
+
+    def bring_back(self, node: dict[str, Any]) -> None:
+        """A machine joins again: same name, another node id."""
+        self.stand_in.add_node(node["node_name"], gpus=int(node["resources_total"]["GPU"]))
+        self.stand_in.nodes[-1]["node_id"] = f"{len(self.stand_in.nodes):056x}"
+
+    # --- what is asked of it
+
+    def alive(self, node_id: str) -> bool:
+        return any(node["node_id"] == node_id and node["state"] == "ALIVE" for node in self.stand_in.nodes)
+
+    def on(self, node_id: str) -> list[Actor]:
+        return [actor for actor in self.actors if actor.node_id == node_id]
+
+    def ready(self, model: str) -> list[Actor]:
+        return [actor for actor in self.actors if actor.replica["model"] == model and actor.state == "ALIVE"]
+
+    def free(self, node_id: str) -> float:
+        total = next(node["resources_total"]["GPU"] for node in self.stand_in.nodes if node["node_id"] == node_id)
+        return float(total - sum(actor.cards for actor in self.on(node_id) if actor.granted))
+
+    def find(self, actor_id: str) -> Actor | None:
+        return next((actor for actor in self.actors if actor.id == actor_id), None)
+
+    def get_actor(self, name: str) -> Any:
+        actor = next((actor for actor in self.actors if actor.name == name), None)
+        if actor is None:
+            raise ValueError(name)
+        return self._handle(actor)
+
+    def _handle(self, actor: Actor) -> Any:
+        return SimpleNamespace(
+            _actor_id=SimpleNamespace(hex=lambda: actor.id), leave=SimpleNamespace(remote=lambda: actor),
+            __ray_ready__=SimpleNamespace(remote=lambda: actor))
+
+    def kill(self, handle: Any, *, no_restart: bool) -> None:
+        actor = self.find(handle._actor_id.hex())
+        job = AT_WORK.agent.job.body["submission_id"]
+        if actor is not None and not no_restart:
+            self.crash(actor, job)
+        elif actor is not None:
+            self.before_end(actor, job)
+            self._die(actor, "ended", job)
+
+    def remote(self, replica: dict[str, Any], name: str) -> Any:
+        """Create an actor; a name exists once."""
+        if any(actor.name == name for actor in self.actors):
+            raise ValueError(f"the name {name} is taken")
+        number = next(self.stand_in.numbers)
+        row = {"actor_id": f"{number:032x}", "name": name, "state": "PENDING_CREATION", "class_name": "ModelActor",
+               "job_id": AT_WORK.agent.driver, "ray_namespace": replica["namespace"], "node_id": None,
+               "placement_group_id": None, "required_resources": {}, "num_restarts": "0", "death_cause": None,
+               "repr_name": ""}
+        actor = Actor(row, replica, replica["members"][0]["nodeId"])
+        self.actors.append(actor)
+        self.stand_in.actors.append(row)
+        self.on_create(actor)
+        return self._handle(actor)
+
+    def record(self, actor_id: str) -> ActorRecord:
+        actor = self.find(actor_id)
+        if actor is None:
+            gone = next((one for one, _ in reversed(self.ended) if one.id == actor_id), None)
+            return GONE._replace(death=gone.death, placed=gone.granted) if gone else GONE
+        most = int(actor.replica["lifecycle"]["restartMax"])
+        return ActorRecord(actor.state, actor.granted, actor.row["repr_name"], "", actor.restarts,
+                           most - actor.restarts)
+
+    # --- jobs
+
+    def _submitted(self, request: dict[str, Any]) -> Steps:
+        job = self.stand_in.jobs[request["job"]]
+        self._drivers += 1
+        driver = job.driver_id = f"{self._drivers:08x}"
+        verb = {"apply": apply.run_apply, "evict": evict.run_evict, "restart": restart.run_restart}[
+            job.body["metadata"]["verb"]]
+        self.agents.append(Agent(self, job, driver, lambda: verb(request, events.EventStream())))
+        return []
+
+    def write_line(self, text: str, **_: Any) -> None:
+        """A line of an agent's log."""
+        AT_WORK.agent.job.log += text + "\n"
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        """Put this in the place of Ray and of the clock in all of the agent."""
+        time = SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.now, sleep=self.sleep)
+        ray = SimpleNamespace(
+            __version__="2.60.0", get_actor=self.get_actor, kill=self.kill, get=lambda *_, **__: None,
+            wait=lambda refs, **_: (refs, []), nodes=self._ray_nodes,
+            get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: AT_WORK.agent.driver),
+            util=SimpleNamespace(list_named_actors=lambda: [actor.name for actor in self.actors]),
+            exceptions=SimpleNamespace(GetTimeoutError=TimeoutError))
+        for module in (apply, attempt, claims, cluster, create, evict, explicit, lock, mailbox, replan, restart):
+            for name, stand_in in {"ray": ray, "time": time}.items():
+                if hasattr(module, name):
+                    patch.setattr(module, name, stand_in)
+        nothing = SimpleNamespace(signal=lambda *_: None, SIGTERM=15)
+        for module in (apply, explicit):
+            patch.setattr(module, "signal", nothing)
+            patch.setattr(module, "threading", SimpleNamespace(Event=lambda: AT_WORK.agent.stop))
+        patch.setattr(apply, "_work", lambda run, held: (run.work(held), run.finish(interrupted=run.stop.is_set())))
+        patch.setattr(apply, "os", SimpleNamespace(_exit=self._exit))
+        patch.setattr(events, "print", self.write_line, raising=False)
+        for name, stand_in in {
+            "actor_record": self.record, "draining_nodes": set, "started_since": lambda *_, **__: {},
+            "free_by_node": lambda: {node["node_id"]: {"GPU": self.free(node["node_id"]), "CPU": 16.0, "memory": 1e12}
+                                     for node in self.stand_in.nodes if node["state"] == "ALIVE"},
+        }.items():
+            patch.setattr(cluster, name, stand_in)
+        patch.setattr(lock, "job_is_alive", lambda driver: any(agent.driver == driver for agent in self.agents))
+        patch.setattr(create, "remote_class", lambda _: SimpleNamespace(options=lambda **options: SimpleNamespace(
+            remote=lambda replica: self.remote(replica, options["name"]))))
+        for module in (attempt, restart):
+            patch.setattr(module, "kept_failure", lambda _: None)
+        Keys().install(patch, lock, apply)
+        packages = self.stand_in.packages
+        patch.setattr(mailbox, "_internal_kv_get", lambda key: packages.get(key.decode().removeprefix("gcs://")))
+        patch.setattr(mailbox, "_internal_kv_del", lambda key: packages.pop(key.decode().removeprefix("gcs://"), None))
+
+    def _ray_nodes(self) -> list[dict[str, Any]]:
+        return [{"NodeID": node["node_id"], "Alive": node["state"] == "ALIVE", "Resources": {}}
+                for node in self.stand_in.nodes]
+
+    def _exit(self, code: int) -> None:
+        raise Ended(code)
