@@ -70,7 +70,7 @@ def watches(world: World) -> Iterator[list[Watch]]:
     for one in begun:
         if one.process.poll() is None:
             one.process.kill()
-            one.process.wait()
+            one.process.communicate()
 
 
 def test_what_is_pushed_runs_and_two_watches_double_nothing(world: World, watches: list[Watch]) -> None:

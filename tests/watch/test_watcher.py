@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cluster_stand_in import ClusterStandIn, serve
+from programs import needed
 from prometheus_client.parser import text_string_to_metric_families
 from stand_in_server import Answer
 
@@ -94,6 +96,17 @@ def test_prometheus_reads_the_fleet_the_nodes_and_the_loop(watcher: Watcher) -> 
     assert found["fleetctl_watch_applies_total", "locked"] == 1
     assert (found["fleetctl_watch_cluster_up",], found["fleetctl_watch_in_sync",]) == (1, 0)
     assert found["fleetctl_watch_info", "lab", watcher.state.good or ""] == 1
+
+
+def test_promtool_accepts_the_metrics_and_the_alerts(watcher: Watcher) -> None:
+    promtool = needed("FLEETCTL_PROMTOOL", "promtool", "install Debian's package `prometheus`")
+    with serving(watcher, "127.0.0.1:0", None) as url:
+        advance(watcher)
+        shown = get(f"{url}/metrics")[1]
+    rules = Path(__file__).parents[2] / "docs/watch-alerts.yaml"
+    for arguments, text in ((("metrics",), shown), (("rules", str(rules)), "")):
+        done = subprocess.run([promtool, "check", *arguments], input=text, text=True, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
 def test_metrics_may_ask_for_a_token(watcher: Watcher) -> None:
