@@ -58,17 +58,22 @@ class LogPage:
 
 
 def follow_logs(
-    client: DashboardClient, page: LogPage, ends: Sequence[LogEnd], listed: Callable[[], Listing]
+    client: DashboardClient, page: LogPage, ends: Sequence[LogEnd], running: bool, listed: Callable[[], Listing]
 ) -> None:
-    """Show what comes, until one replica is gone or a person ends it; all replicas of a model may come back."""
+    """Show what comes, until one replica is gone or a person ends it; all replicas of a model may come back.
+
+    `ends` were shown; `running` = they are of what runs now.
+    """
     def known() -> Listing:
         listing = listed()
         page.know(listing.logs)
         return listing
 
-    follower = Follower(client, known, ends, time.monotonic, time.sleep)
-    if not ends:
-        say("note", "it does not run; waiting for it to start")
+    follower = Follower(client, known, ends, running, time.monotonic, time.sleep)
+    if not running:
+        say("note", "nothing of it runs now" + ("; waiting for a replica to start" if page.number is None else ""))
+        if page.number is not None:
+            return
     while page.number is None or follower.absent < ABSENT_LISTINGS:
         news = follower.step()
         for log, missing in news.missing:

@@ -19,7 +19,7 @@ from fleetctl.cli.console import say
 from fleetctl.cli.log_page import LogPage, follow_logs
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaId, absent, parse_replica, running_replicas
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.inventory.engine_log import HELD_BYTES, READERS, EngineLog, Search, logs_of, search_logs
 from fleetctl.inventory.log_end import MOST_LINES, LogEnd, merged, read_end
@@ -84,17 +84,17 @@ def logs(
     lines = tail if tail is not None else SINCE_TAIL if begin else TAIL
     with closing(live_source(invocation, Where(None, address, namespace), cluster, or_inventory=False)) as source:
         seen = read(invocation, source)
-        model, number, search = _find(source, seen, name, replica_id)
-        runs = bool(running_replicas(seen, name, replica_id))
+        running = running_replicas(seen, name, replica_id)
+        model, number, search = _find(source, seen, running, name, replica_id)
         chosen = partial(_chosen, group=group, copy=copy, rank=rank)
         ends = _read(source, chosen(search.logs), lines, begin)
         failed = [*(f"node {failure}" for failure in search.failed),
                   *(f"{end.log.replica_id} {end.log.label}: {failure}" for end in ends for failure in end.failed)]
-        if not any(end.exists for end in ends) and not (follow and runs):
+        if not any(end.exists for end in ends) and not (follow and running and ends):
             raise _missing(seen, name if replica_id is None else f"{name}/{replica_id}", failed)
         page = LogPage(model, number, timestamps=timestamps)
         page.know([end.log for end in ends if end.exists])
-        if follow and runs:  # the last line of an engine that runs may have more to come
+        if follow and running:  # the last line of an engine that runs may have more to come
             ends = [replace(end, lines=end.lines[:-1]) if end.unfinished else end for end in ends]
         if begin and any(end.lines and not end.lines[-1].time for end in ends):
             say("note", "an earlier fleetctl started a replica whose log has no times: all of it is shown")
@@ -102,7 +102,7 @@ def logs(
         for failure in _listed(failed):
             say("warning", f"not everything could be read: {failure}")
         if follow:
-            follow_logs(source.client, page, ends if runs else [], partial(_list, source, model, number, chosen))
+            follow_logs(source.client, page, ends, bool(running), partial(_list, source, model, number, chosen))
     return 1 if failed else 0
 
 
@@ -119,9 +119,11 @@ def _before(now: str, seconds: float) -> str:
     return begin.strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
-def _find(source: Live, seen: Inventory, name: str, replica_id: int | None) -> tuple[str, int | None, Search]:
+def _find(
+    source: Live, seen: Inventory, running: Sequence[Replica], name: str, replica_id: int | None
+) -> tuple[str, int | None, Search]:
     """Return the model, the replica (None = all) and its logs: of what runs, or else of what has left some."""
-    if running := running_replicas(seen, name, replica_id):
+    if running:
         model = running[0].model
         number = replica_id if model == name else running[0].replica_id
         return model, number, Search(tuple(logs_of(seen, source.namespace, model, number)))

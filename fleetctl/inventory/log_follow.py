@@ -85,13 +85,14 @@ class _Followed:
 
 
 class Follower:
-    """Follows logs; `shown` = their ends, as they were shown. `listed` returns those of the replicas that run.
+    """Follows logs; `shown` = their ends, as they were shown, of replicas that are `running` or have left them.
 
+    `listed` returns the logs of the replicas that run.
     `absent` = how many listings in a row had no replica to follow.
     """
 
-    def __init__(self, client: DashboardClient, listed: Listed, shown: Iterable[LogEnd], clock: Callable[[], float],
-                 sleep: Callable[[float], None]) -> None:
+    def __init__(self, client: DashboardClient, listed: Listed, shown: Iterable[LogEnd], running: bool,
+                 clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
         self._client = client
         self._listed = listed
         self._clock = clock
@@ -102,7 +103,7 @@ class Follower:
         self.absent = 0
         for end in shown:
             self._followed[end.log.key] = _Followed(end.log, list(end.lines[-RECENT:]), is_new=not end.exists,
-                                                    due=clock() + BUSY_S)
+                                                    due=clock() + BUSY_S, gone=not running)
 
     def step(self) -> News:
         """Wait until something is due, and return what is new."""

@@ -161,6 +161,17 @@ def test_following_one_replica_ends_with_it_and_shows_its_last_lines(cli, runnin
     assert f"{MODEL}/1 does not run any more" in shown.err
 
 
+def test_following_what_does_not_run_shows_what_it_left_and_waits_for_the_model(
+        cli, running: ClusterStandIn, play) -> None:
+    play(lambda: running.add_replica(MODEL, 1, running.nodes[1]["node_id"]),
+         lambda: add(running, 1, stamped((50, "fleetctl: starting main/0"), (51, "up"), before=2)), lambda: None)
+    running.actors.clear()
+    assert cli("logs", f"{MODEL}/0", "-f").out == "first\nthird\n"
+    shown = cli("logs", MODEL, "-f", "--tail", "1")
+    assert (shown.code, shown.out) == (130, "[1] fourth\n[1] fleetctl: starting main/0\n[1] up\n")
+    assert cli("logs", f"{MODEL}/1", "-f", "--rank", "9").code == 1
+
+
 def test_while_the_cluster_is_away_nothing_is_lost_or_repeated(cli, running: ClusterStandIn, play) -> None:
     def away() -> None:
         running.refusals["GET", "/api/v0/logs/file"] = [(503, "")] * 1000
