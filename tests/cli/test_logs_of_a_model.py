@@ -212,12 +212,13 @@ def test_fifty_idle_replicas_take_few_requests(cli, cluster: ClusterStandIn, pla
     for replica in range(50):
         cluster.add_replica(MODEL, replica, cluster.nodes[0]["node_id"], gpus=0)
         put(cluster, 0, replica, stamped((1, "up"), (2, "serving")))
-    played = play(*[lambda: None] * 12)
+    played = play(*[lambda: None] * 5)
     assert cli("logs", MODEL, "-f").code == 130
     polls = [path for _, path in cluster.requests if path == "/api/v0/logs/file"]
     assert len(polls) < 16 * played.now
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_with_130(running: ClusterStandIn, tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "fleetctl", "logs", MODEL, "-f", "--address", running.url], stdout=subprocess.PIPE,
