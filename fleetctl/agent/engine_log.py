@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 
 from .mark import utc_now
-from .supervisor import open_log
+from .supervisor import Stamps, open_log
 
 OURS = "fleetctl: "
 BANNER = OURS + "starting "
@@ -14,6 +15,9 @@ LINE_BYTES = 1_000
 """More than the line takes that begins a life."""
 SEARCHED_BYTES = 256 << 10
 """How far back to look for the error that ended the engine: its other processes write a lot at the end."""
+WITH_STAMPS = 4
+"""A log takes about this many bytes for a byte of short lines."""
+_STAMP = re.compile(rb"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z#\d+ ", re.MULTILINE)
 
 
 class EngineLog:
@@ -29,7 +33,8 @@ class EngineLog:
         except OSError:
             return
         try:
-            os.write(log, f"{OURS}{text}\n".encode())
+            stamps = Stamps(log)
+            os.write(log, stamps.put(f"{chr(10) if stamps.within else ''}{OURS}{text}\n".encode()))
         except OSError:
             return
         finally:
@@ -41,9 +46,11 @@ class EngineLog:
 
     def end_of_this_life(self, limit: int) -> str:
         """Return the last `limit` bytes, or less, of what the engine wrote since its begin."""
-        written = _tail(self.path, limit + LINE_BYTES)
+        read = WITH_STAMPS * limit + LINE_BYTES
+        end = _tail(self.path, read)
+        written = _STAMP.sub(b"", end)
         if len(written) < limit and not _begins(written):
-            written = _tail(self.path + ".1", limit + LINE_BYTES) + written
+            written = _STAMP.sub(b"", _tail(self.path + ".1", read) + end)
         return written[_begins(written):][-limit:].decode(errors="replace").strip()
 
     def last_output(self) -> str:

@@ -23,7 +23,7 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import Any, Callable, Dict, List
+    from typing import Any, Callable, Dict, List, Optional
 else:
     import _signal as signal
 
@@ -37,6 +37,8 @@ lines, and even a hundred engines that complain in a loop leave room on the disk
 PIPE_BYTES = 256 << 10
 """What an engine can write while its guard is away. All pipes of one user share 64 MiB by default."""
 READ_BYTES = PIPE_BYTES // 4
+STAMPED_END_BYTES = 256 << 10
+"""How far back in a log its last stamp is looked for."""
 GATHER_S = 0.02
 """An engine that writes line by line wakes its guard this seldom; one that writes a lot is read at once."""
 
@@ -107,7 +109,38 @@ def kill_tree(root: int, grace_s: float, meanwhile: Callable[[], None]) -> None:
 
 def open_log(path: str) -> int:
     """Open an engine's log to append to it. It is for its owner and group: an engine may write what is secret."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
+
+
+class Stamps:
+    """The stamp of each line in a log, `2026-11-21T04:22:07.123Z#41 `: its time, and how many lines were before.
+
+    All lines that come at once have the same stamp: that costs little, and a reader can count from there.
+    """
+
+    def __init__(self, log: int) -> None:
+        """Continue where an open log ends."""
+        size = os.fstat(log).st_size
+        end = os.pread(log, STAMPED_END_BYTES, max(0, size - STAMPED_END_BYTES)) if size else b""
+        self.within = end[-1:] not in (b"", b"\n")
+        self.lines = 0
+        for line in reversed(end.split(b"\n")):
+            number, space, _ = line[25:45].partition(b" ")
+            if line[23:25] == b"Z#" and space and number.isdigit():
+                stamp = line[:25] + number + space
+                self.lines = int(number) + end.count(b"\n" + stamp) + end.startswith(stamp)
+                break
+
+    def put(self, data: bytes) -> bytes:
+        """Return `data` with a stamp before each line that begins in it."""
+        now = time.time()
+        second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)).encode()
+        stamp = b"%b.%03dZ#%d " % (second, now % 1 * 1000, self.lines)
+        first, ended = b"" if self.within else stamp, data.endswith(b"\n")
+        inner = data.count(b"\n") - ended
+        self.lines += inner + (not self.within)
+        self.within = not ended
+        return first + data.replace(b"\n", b"\n" + stamp, inner)
 
 
 class Output:
@@ -118,6 +151,7 @@ class Output:
         self.pipe = pipe
         self._path = path
         self._log = -1
+        self._stamps: Optional[Stamps] = None
         self._size = 0
         self._lost = 0
         self._why = ""
@@ -125,18 +159,24 @@ class Output:
     def take(self) -> int:
         """Move what has been written to the log; return how many bytes that were."""
         try:
-            data = os.read(self.pipe, READ_BYTES)
+            data = left = os.read(self.pipe, READ_BYTES)
         except OSError:  # nothing there
             return 0
-        taken = len(data)
         try:
-            self._make_room(taken)
-            while data:
-                data = data[self._write(data):]
+            stamps = self._opened()
+            if self._lost:
+                said = b"\nfleetctl: %d bytes of output are missing: %s\n" % (self._lost, self._why.encode())
+                self._write(self._with_room(stamps.put(said)))
+                self._lost = 0
+            left = self._with_room(stamps.put(data))
+            while left:
+                left = left[self._write(left):]
         except OSError as error:  # a full disk costs output, not the replica
-            self._lost += len(data)
+            self._lost += min(len(left), len(data))
             self._why = str(error.strerror)
-        return taken
+            if self._stamps:
+                self._stamps.within = True
+        return len(data)
 
     def drain(self) -> None:
         """Move all that is there, within bounds: something may still be writing."""
@@ -149,15 +189,18 @@ class Output:
         self._size += written
         return written
 
-    def _make_room(self, coming: int) -> None:
+    def _opened(self) -> Stamps:
         if self._log < 0:
             self._log = open_log(self._path)
             self._size = os.fstat(self._log).st_size
-        if self._size + coming > LOG_BYTES // 2:
+        self._stamps = self._stamps or Stamps(self._log)
+        return self._stamps
+
+    def _with_room(self, data: bytes) -> bytes:
+        """Return `data` once the log has room for it."""
+        if self._size + len(data) > LOG_BYTES // 2:
             self._rotate()
-        if self._lost:
-            self._write(b"\nfleetctl: %d bytes of output are missing: %s\n" % (self._lost, self._why.encode()))
-            self._lost = 0
+        return data
 
     def _rotate(self) -> None:
         """Begin a new log; the one before becomes `NAME.1`, in place of an older one."""

@@ -37,7 +37,7 @@ COMMANDS = {
     "status": Listed("status", "Show every replica: its state, its nodes, its address."),
     "endpoints": Listed("endpoints", "Show where each model is served now."),
     "history": Listed("history", "Show what was applied, restarted or evicted, and how it ended."),
-    "logs": Listed("logs", "Show the output of one replica's engines."),
+    "logs": Listed("logs", "Show the output of the engines of a model or a replica, in order of time."),
     "deploy": Listed("deploy", "Start the first replicas of a model of the fleet file."),
     "scale": Listed("scale", "Start replicas of a model until so many run; never fewer."),
     "restart": Listed("restart", "Start engines again where they are, one replica after another."),

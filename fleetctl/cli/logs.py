@@ -1,94 +1,171 @@
-"""`fleetctl logs MODEL/ID`: the output of a replica's engines, as they start, as they run, and after their end."""
+"""`fleetctl logs MODEL|MODEL/ID`: the output of engines, as they start, as they run, and after their end."""
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.console import say, write_output_of_others, write_result
+from fleetctl.cli.completion import complete_replicas
+from fleetctl.cli.console import say
+from fleetctl.cli.log_page import LogPage, follow_logs
 from fleetctl.cli.process import this_invocation
-from fleetctl.cli.replica_argument import ReplicaArgument, absent, parse_replica
-from fleetctl.documents.inventory import Inventory
-from fleetctl.errors import InventoryError
-from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.engine_log import LogRead, Search, logs_of, read_log, search_logs
-from fleetctl.render.visible import visible
+from fleetctl.cli.replica_argument import ReplicaId, absent, parse_replica, running_replicas
+from fleetctl.documents.inventory import Inventory, Replica
+from fleetctl.errors import FleetctlError, InventoryError, UsageError
+from fleetctl.inventory.engine_log import HELD_BYTES, READERS, EngineLog, Search, logs_of, search_logs
+from fleetctl.inventory.log_end import MOST_LINES, LogEnd, merged, read_end
+from fleetctl.inventory.log_follow import Listing
+from fleetctl.inventory.log_lines import Line
+from fleetctl.inventory.read import Live, read_inventory
 from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source, read
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
-    "fleetctl logs openai-community/gpt2/0",
+    "fleetctl logs openai-community/gpt2 --since 10m",
+    "fleetctl logs openai-community/gpt2/0 --follow",
     "fleetctl logs Qwen/Qwen3-Coder-480B/0 --rank 1 --tail 50",
-    exit_codes="0 shown, 1 error, something could not be read, or there is no such log, 64 usage")
-SHOWN = 10
+    exit_codes="0 shown, 1 error, something could not be read, or there is no such log, 64 usage, 130 Ctrl-C, 143 "
+               "terminated")
+LISTED, TAIL, SINCE_TAIL = 10, 1_000, 100_000
 
-TailOption = Annotated[
-    int, typer.Option("--tail", metavar="N", min=1, max=1_000_000, help="Show this many lines, from the end.")
-]
+LogsArgument = Annotated[list[str], typer.Argument(
+    metavar="MODEL|MODEL/ID", show_default=False, autocompletion=complete_replicas,
+    help="A model: all its replicas. Or one replica, as `fleetctl status` names it.")]
+FollowOption = Annotated[bool, typer.Option(
+    "--follow", "-f", help="Go on with what is written from now on, also by replicas that start later.")]
+SinceOption = Annotated[float | None, flags.option(
+    "--since", metavar="DURATION", parser=flags.duration, help="Only the lines of this time, such as 10m.")]
+TailOption = Annotated[int | None, flags.option(
+    "--tail", metavar="N", min=0, max=MOST_LINES,
+    help="Show this many lines, from the end. [default: 1000; with --since 100000]")]
+TimestampsOption = Annotated[bool, typer.Option("--timestamps", help="Show when each line was written.")]
+FileOption = Annotated[list[str] | None, flags.option(
+    "--file", metavar="PATH", help="Fleet file that names the cluster and its namespace; repeatable.")]
 GroupOption = Annotated[str | None, flags.option("--group", metavar="NAME", help="Only this worker group.")]
 CopyOption = Annotated[int | None, flags.option("--copy", metavar="N", help="Only this copy.")]
 RankOption = Annotated[int | None, flags.option("--rank", metavar="N", help="Only this rank.")]
+Choice = Callable[[Sequence[EngineLog]], list[EngineLog]]
 app = command_app()
 
 
 @app.command(epilog=EPILOG)
 def logs(
-    replica: ReplicaArgument,
-    files: flags.ClusterFiles = None,
+    names: LogsArgument,
+    replica_id: ReplicaId = None,
+    follow: FollowOption = False,
+    since: SinceOption = None,
+    tail: TailOption = None,
+    timestamps: TimestampsOption = False,
+    files: FileOption = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
-    tail: TailOption = 1000,
     group: GroupOption = None,
     copy: CopyOption = None,
     rank: RankOption = None,
 ) -> int:
-    """Show the output of one replica's engines.
+    """Show the output of the engines of a model or a replica, in order of time.
 
-    Members are shown one after another. The log of a replica that failed to start or was evicted stays on its node as
-    long as the cluster's session lives.
+    Where there are several, each line begins with its replica or rank. The log of a replica that failed to start or
+    was evicted stays on its node as long as the cluster's session lives.
     """
-    model, replica_id = parse_replica(replica)
+    name = _one(names)
     invocation = this_invocation()
     cluster = cluster_of(fleet_of(invocation, files))
+    begin = _before(invocation.now(), since) if since is not None else ""
+    lines = tail if tail is not None else SINCE_TAIL if begin else TAIL
     with closing(live_source(invocation, Where(None, address, namespace), cluster, or_inventory=False)) as source:
-        client, seen = source.client, read(invocation, source)
-        search = _find(client, seen, source.namespace, model, replica_id)
-        chosen = [log for log in search.logs
-                  if group in (None, log.group) and copy in (None, log.copy_index) and rank in (None, log.rank)]
-        found = [read_log(client, log, tail) for log in chosen]
-    failed = [*(f"node {failure}" for failure in search.failed),
-              *(f"{one.log.label}: {failure}" for one in found for failure in one.failed)]
-    if _show(found):
+        seen = read(invocation, source)
+        running = running_replicas(seen, name, replica_id)
+        model, number, search = _find(source, seen, running, name, replica_id)
+        chosen = partial(_chosen, group=group, copy=copy, rank=rank)
+        ends = _read(source, chosen(search.logs), lines, begin)
+        failed = [*(f"node {failure}" for failure in search.failed),
+                  *(f"{end.log.replica_id} {end.log.label}: {failure}" for end in ends for failure in end.failed)]
+        if not any(end.exists for end in ends) and not (follow and running and ends):
+            raise _missing(seen, name if replica_id is None else f"{name}/{replica_id}", failed)
+        page = LogPage(model, number, timestamps=timestamps)
+        page.know([end.log for end in ends if end.exists])
+        if follow and running:  # the last line of an engine that runs may have more to come
+            ends = [replace(end, lines=end.lines[:-1]) if end.unfinished else end for end in ends]
+        if begin and any(end.lines and not end.lines[-1].time for end in ends):
+            say("note", "an earlier fleetctl started a replica whose log has no times: all of it is shown")
+        page.show_earlier(*merged(ends, lines, begin))
         for failure in _listed(failed):
             say("warning", f"not everything could be read: {failure}")
-        return 1 if failed else 0
+        if follow:
+            follow_logs(source.client, page, ends, bool(running), partial(_list, source, model, number, chosen))
+    return 1 if failed else 0
+
+
+def _one(names: Sequence[str]) -> str:
+    if len(names) > 1:
+        raise UsageError(f"logs takes one MODEL or MODEL/ID, and {names[1]} is another", hint=(
+            "-f follows here; --file names a fleet file" if any(map(flags.names_fleet, names)) else None))
+    return names[0]
+
+
+def _before(now: str, seconds: float) -> str:
+    """Return the time so long before now, as logs have it."""
+    begin = datetime.fromisoformat(now.replace("Z", "+00:00")) - timedelta(seconds=seconds)
+    return begin.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
+
+def _find(
+    source: Live, seen: Inventory, running: Sequence[Replica], name: str, replica_id: int | None
+) -> tuple[str, int | None, Search]:
+    """Return the model, the replica (None = all) and its logs: of what runs, or else of what has left some."""
+    if running:
+        model = running[0].model
+        number = replica_id if model == name else running[0].replica_id
+        return model, number, Search(tuple(logs_of(seen, source.namespace, model, number)))
+    meant: list[tuple[str, int | None]] = [(name, replica_id)]
+    if replica_id is None:
+        with suppress(UsageError):
+            meant.insert(0, parse_replica(name))
+    found = [(*one, search_logs(source.client, seen, source.namespace, *one)) for one in meant]
+    return next((one for one in found if one[2].logs), found[0])
+
+
+def _chosen(logs: Sequence[EngineLog], group: str | None, copy: int | None, rank: int | None) -> list[EngineLog]:
+    return [log for log in logs
+            if group in (None, log.group) and copy in (None, log.copy_index) and rank in (None, log.rank)]
+
+
+def _read(source: Live, logs: Sequence[EngineLog], tail: int, begin: str) -> list[LogEnd]:
+    """Read the ends of the logs; raylets that share a host serve the same file."""
+    def enough(lines: Sequence[Line]) -> bool:
+        return len(lines) > tail or bool(begin and lines and "" < lines[0].time < begin)
+
+    asked = min(tail, TAIL) + 1
+    one = partial(read_end, source.client, lines=asked, enough=enough,
+                  last_bytes=HELD_BYTES // max(len(logs), 1))
+    with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
+        ends = list(pool.map(one, logs))
+    return list({(end.log.file_name, end.lines, end.failed): end for end in reversed(ends)}.values())[::-1]
+
+
+def _list(source: Live, model: str, number: int | None, chosen: Choice) -> Listing:
+    seen = read_inventory(source)
+    return Listing(chosen(logs_of(seen, source.namespace, model, number)), seen.complete)
+
+
+def _missing(seen: Inventory, name: str, failed: Sequence[str]) -> FleetctlError:
     if failed:
-        raise InventoryError(f"the log of {replica} cannot be read: {'; '.join(_listed(failed))}",
-                             hint="the dashboard asks an agent on each node for its logs; look at its own log there")
-    raise absent(seen, f"there is no log of {replica}", hint="`fleetctl status` lists what runs")
+        return InventoryError(f"the log of {name} cannot be read: {'; '.join(_listed(failed))}",
+                              hint="the dashboard asks an agent on each node for its logs; look at its own log there")
+    return absent(seen, f"there is no log of {name}", hint="`fleetctl status` lists what runs")
 
 
-def _find(client: DashboardClient, seen: Inventory, namespace: str, model: str, replica_id: int) -> Search:
-    listed = logs_of(seen, namespace, model, replica_id)
-    return Search(tuple(listed)) if listed else search_logs(client, seen, namespace, model, replica_id)
-
-
-def _show(found: list[LogRead]) -> bool:
-    """Print each log, headed by its member where there are several; return whether there is any."""
-    # raylets that share a host serve the same file
-    distinct = list(dict.fromkeys((one.log.label, one.data) for one in found if one.data is not None))
-    for label, data in distinct:
-        if len(distinct) > 1:
-            write_result(f"==> {visible(label)} <==\n")
-        write_output_of_others(data if data.endswith(b"\n") or not data else data + b"\n")
-    return bool(distinct)
-
-
-def _listed(failed: list[str]) -> list[str]:
+def _listed(failed: Sequence[str]) -> list[str]:
     """Return the failures an error lists: a large cluster may fail in the same way on each node."""
-    left_out = len(failed) - SHOWN
-    return [*failed[:SHOWN], *([f"and {left_out} more"] if left_out > 0 else [])]
+    left_out = len(failed) - LISTED
+    return [*failed[:LISTED], *([f"and {left_out} more"] if left_out > 0 else [])]

@@ -16,9 +16,6 @@ from fleetctl.errors import FleetctlError, InventoryError, UsageError
 IDS_LISTED = 20
 LIST_HINT = "`fleetctl status` lists what runs"
 
-ReplicaArgument = Annotated[str, typer.Argument(
-    metavar="MODEL/ID", show_default=False, autocompletion=complete_replicas,
-    help="One replica, as `fleetctl status` names it.")]
 ReplicaArguments = Annotated[list[str] | None, typer.Argument(
     metavar="MODEL/ID...", show_default=False, autocompletion=complete_replicas,
     help="A replica, as `fleetctl status` names it, or a model: all its replicas.")]
@@ -51,16 +48,21 @@ def named_replicas(seen: Inventory, names: Sequence[str], replica_id: int | None
 
 
 def _meant(seen: Inventory, name: str, replica_id: int | None) -> list[Replica]:
+    found = running_replicas(seen, name, replica_id)
+    return found or _raise_absent(seen, name if replica_id is None else f"{name}/{replica_id}")
+
+
+def running_replicas(seen: Inventory, name: str, replica_id: int | None) -> list[Replica]:
+    """Return the replicas that one name means, by the rules of `named_replicas`; none where it is neither."""
     numbered = [replica for replica in seen.replicas if replica.replica_id is not None]
     of_model = [replica for replica in numbered if replica.model == name]
     if replica_id is not None:
-        found = [replica for replica in of_model if replica.replica_id == replica_id]
-        return found or _raise_absent(seen, f"{name}/{replica_id}")
+        return [replica for replica in of_model if replica.replica_id == replica_id]
     exact = [replica for replica in numbered if f"{replica.model}/{replica.replica_id}" == name]
     if exact and of_model:
         raise UsageError(f"{name} is replica {exact[0].replica_id} of {exact[0].model}, and a model of its own",
                          hint=f"write `{exact[0].model} --replica-id {exact[0].replica_id}`, or `{name}/ID`")
-    return exact or of_model or _raise_absent(seen, name)
+    return exact or of_model
 
 
 def _raise_absent(seen: Inventory, name: str) -> list[Replica]:

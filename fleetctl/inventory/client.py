@@ -7,6 +7,7 @@ GETs only, so it works through a proxy that lets only GETs pass. No answer takes
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -73,9 +74,11 @@ class DashboardClient:
         self._http.close()
 
     def request(self, method: str, path: str, *, params: Mapping[str, str] | None = None, json: object = None,
-                content: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
+                content: bytes | None = None, headers: Mapping[str, str] | None = None,
+                last_bytes: int | None = None) -> Answer:
         """Send one request and return the answer with any status but 401, 403 and a redirect.
 
+        `last_bytes` = of a longer body, only its end is kept.
         Raises ClusterUnreachable when the dashboard cannot be reached, ClusterRefused on 401, 403 and a redirect,
         InventoryError for an answer beyond the bounds. Only GETs are tried again, and only when the connection failed.
         """
@@ -85,16 +88,16 @@ class DashboardClient:
 
         def attempt() -> Answer:
             with patience.answer(send) as (head, parts):
-                return self._whole(path, head, parts)
+                return self._whole(path, head, parts if last_bytes is None else _end_of(parts, last_bytes))
 
         with self._explained(path):
             answer = self._tried(method, attempt)
         self._require_accepted(path, answer)
         return answer
 
-    def get(self, path: str, params: Mapping[str, str] | None = None) -> Answer:
+    def get(self, path: str, params: Mapping[str, str] | None = None, *, last_bytes: int | None = None) -> Answer:
         """Send one GET; see `request`."""
-        return self.request("GET", path, params=params)
+        return self.request("GET", path, params=params, last_bytes=last_bytes)
 
     def get_json(self, path: str, params: Mapping[str, str] | None = None) -> object:
         """Return the JSON at `path`; raises InventoryError for any status but 200 and for a body that is not JSON."""
@@ -192,6 +195,17 @@ class DashboardClient:
             )
         if answer.status_code != 200:
             raise InventoryError(f"{path} answered {answer.status_code}{error_text(answer)}")
+
+
+def _end_of(parts: Iterator[bytes], limit: int) -> Iterator[bytes]:
+    """Return the last parts: at least `limit` bytes of them, where there are so many."""
+    kept, size = deque[bytes](), 0
+    for part in parts:
+        kept.append(part)
+        size += len(part)
+        while size - len(kept[0]) >= limit:
+            size -= len(kept.popleft())
+    return iter(kept)
 
 
 @contextmanager

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from fleetctl.inventory.answer import Answer
 
 READERS, QUOTED = 8, 200
+HELD_BYTES = 128 << 20
+"""Of all logs that are shown together, at most so much is in memory."""
 READABLE_CHARS = 60
-_MEMBER = re.compile(r"(.+)-([0-9]+)-([0-9]+)\.log")
-"""What follows the replica in a log's name: group, copy, rank."""
+_MEMBER = re.compile(r"([0-9]+)-(.+)-([0-9]+)-([0-9]+)\.log")
+"""What follows the model in a log's name: replica, group, copy, rank."""
 
 _ABSENT = re.compile(r"not found|no such file", re.IGNORECASE)
 """The texts of Ray's versions for a file that a node does not have; all of them answer 500 for it."""
@@ -29,11 +31,17 @@ _ABSENT = re.compile(r"not found|no such file", re.IGNORECASE)
 class EngineLog:
     """One member's log: the file, and the nodes that may have it (a dead replica's node is no longer known)."""
 
+    replica_id: int
     group: str
     copy_index: int
     rank: int
     file_name: str
     node_ids: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, tuple[str, ...]]:
+        """The file, and where it is: a replica may leave logs on several nodes."""
+        return self.file_name, self.node_ids
 
     @property
     def label(self) -> str:
@@ -51,45 +59,59 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """The end of a log; `data` None = no node has the file, or `failed` says why it could not be read."""
+    """The end of a log; `data` None = no node has the file, or `failed` says why it could not be read.
+
+    `whole` = the file begins here.
+    """
 
     log: EngineLog
     data: bytes | None
     failed: tuple[str, ...] = ()
+    whole: bool = True
 
 
 def log_name(namespace: str, model: str, replica_id: int, group: str, copy_index: int, rank: int) -> str:
     """Return the name of an engine's log: readable, the same after every restart, and unique in all namespaces."""
+    return f"{_start_of_name(namespace, model)}{replica_id}-{group}-{copy_index}-{rank}.log"
+
+
+def _start_of_name(namespace: str, model: str) -> str:
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.")[:READABLE_CHARS] or "model"
     digest = hashlib.sha256(f"{namespace}\n{model}".encode()).hexdigest()[:8]
-    return f"fleetctl-{readable}-{digest}-{replica_id}-{group}-{copy_index}-{rank}.log"
+    return f"fleetctl-{readable}-{digest}-"
 
 
-def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int) -> list[EngineLog]:
-    """Return the logs of a replica that Ray still lists, a member each; empty when it is gone."""
-    found = [replica for replica in seen.replicas if replica.model == model and replica.replica_id == replica_id]
+def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int | None) -> list[EngineLog]:
+    """Return the logs of the replicas that Ray still lists, a member each; `replica_id` None = of all of the model."""
     return [
-        EngineLog(member.group or "main", member.copy_index, member.rank,
-                  log_name(namespace, model, replica_id, member.group or "main", member.copy_index, member.rank),
+        EngineLog(replica.replica_id, member.group or "main", member.copy_index, member.rank,
+                  log_name(namespace, model, replica.replica_id, member.group or "main", member.copy_index,
+                           member.rank),
                   (member.node_id,) if member.node_id else ())
-        for replica in found[:1] for member in replica.members
+        for replica in seen.replicas
+        if replica.model == model and replica.replica_id is not None and replica_id in (None, replica.replica_id)
+        for member in replica.members
     ]
 
 
-def search_logs(client: DashboardClient, seen: Inventory, namespace: str, model: str, replica_id: int) -> Search:
-    """Look on every living node for logs that a replica left behind."""
-    prefix = log_name(namespace, model, replica_id, "", 0, 0).removesuffix("-0-0.log")
+def search_logs(
+    client: DashboardClient, seen: Inventory, namespace: str, model: str, replica_id: int | None
+) -> Search:
+    """Look on every living node for logs that a replica left behind; `replica_id` None = any of the model."""
+    start = _start_of_name(namespace, model)
+    pattern = f"{start}*.log" if replica_id is None else f"{start}{replica_id}-*.log"
     nodes = [node for node in seen.nodes if node.state != "DEAD"]
     with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
-        answers = list(pool.map(lambda node: _names_on(client, node.id, f"{prefix}*.log"), nodes))
+        answers = list(pool.map(lambda node: _names_on(client, node.id, pattern), nodes))
     logs, failed = [], []
     for node, names in zip(nodes, answers, strict=True):
         if isinstance(names, str):
             failed.append(f"{node.name}: {names}")
             continue
         for file_name in names:
-            if file_name.startswith(prefix) and (match := _MEMBER.fullmatch(file_name.removeprefix(prefix))):
-                logs.append(EngineLog(match[1], int(match[2]), int(match[3]), file_name, (node.id,)))
+            match = _MEMBER.fullmatch(file_name.removeprefix(start)) if file_name.startswith(start) else None
+            if match and replica_id in (None, int(match[1])):
+                logs.append(EngineLog(int(match[1]), match[2], int(match[3]), int(match[4]), file_name, (node.id,)))
     return Search(tuple(logs), tuple(failed))
 
 
@@ -106,23 +128,31 @@ def _names_on(client: DashboardClient, node_id: str, pattern: str) -> list[str] 
         return f"{path} answered without a list of files" + (f": {message}" if message else "")
 
 
-def read_log(client: DashboardClient, log: EngineLog, lines: int) -> LogRead:
-    """Return the last `lines` lines, from the first node that serves the file."""
+def read_log(client: DashboardClient, log: EngineLog, lines: int, last_bytes: int = HELD_BYTES) -> LogRead:
+    """Return the last `lines` lines, at most `last_bytes` of them, from the first node that serves the file."""
     failed = []
     for node_id in log.node_ids:
         try:
             answer = client.get("/api/v0/logs/file", {
                 "node_id": node_id, "filename": log.file_name, "lines": str(lines), "format": "text",
-            })
+            }, last_bytes=last_bytes)
         except InventoryError as error:
             failed.append(error.message)
             continue
         failure = _failure(answer)
         if failure is None:
-            return LogRead(log, answer.content)
+            data = answer.content
+            if is_cut := len(data) > last_bytes:
+                data = data[-last_bytes:].partition(b"\n")[2]
+            return LogRead(log, data, whole=not is_cut and line_count(data) < lines)
         if not _ABSENT.search(failure):
             failed.append(failure)
     return LogRead(log, None, tuple(failed))
+
+
+def line_count(data: bytes) -> int:
+    """Return how many lines there are; the last may be unfinished."""
+    return data.count(b"\n") + (data[-1:] not in (b"", b"\n"))
 
 
 def _failure(answer: Answer) -> str | None:

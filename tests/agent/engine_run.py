@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,12 @@ SOURCE = Path(supervisor.__file__).read_text(encoding="utf-8")
 RAYLET = ("sh", "-c", '"$@"; exit $?', "raylet")
 DUMP_ENV = (sys.executable, "-I", "-S", "-c", "import json, os; print(json.dumps(dict(os.environ)))")
 INJECTED = {"CUDA_VISIBLE_DEVICES": "0,3", "FLEETCTL_RANK": "0"}
+
+
+def unstamped(log: Path) -> str:
+    """Return the text of a log without the stamp of each line."""
+    text = log.read_bytes().decode(errors="surrogateescape")
+    return re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z#\d+ ", "", text, flags=re.MULTILINE)
 
 
 class Actor:
@@ -42,7 +49,7 @@ class Actor:
 
     def written(self) -> str:
         """Return what the engine wrote: its log without our lines."""
-        text = self.log.read_text() if self.log.exists() else ""
+        text = unstamped(self.log) if self.log.exists() else ""
         return "".join(line for line in text.splitlines(True) if not line.startswith("fleetctl: "))
 
     def fresh_folders(self) -> list[str]:

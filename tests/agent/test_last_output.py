@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from engine_run import unstamped
 
 from fleetctl.agent.engine_log import LAST_OUTPUT_BYTES, EngineLog
 
@@ -22,7 +23,7 @@ def write(log: EngineLog, text: str, suffix: str = "") -> None:
 
 def test_our_line_opens_a_log_that_is_not_for_everybody(log: EngineLog) -> None:
     log.begin("main/0 rank 0")
-    assert Path(log.path).read_text().startswith("fleetctl: starting main/0 rank 0 at 2")
+    assert unstamped(Path(log.path)).startswith("fleetctl: starting main/0 rank 0 at 2")
     assert stat.S_IMODE(Path(log.path).stat().st_mode) & ~0o640 == 0
 
 
@@ -57,6 +58,14 @@ def test_last_words_go_back_into_the_log_before(log: EngineLog) -> None:
     write(log, "the beginning\n", ".1")
     write(log, "the end\n")
     assert log.last_output() == "the beginning\nthe end"
+
+
+def test_last_words_are_without_stamps(log: EngineLog) -> None:
+    log.say("an earlier life")
+    log.begin("main/0 rank 0")
+    log.say("one")
+    write(log, "2026-11-21T04:22:07.123Z#3 two\n2026-11-21T04:22:07.123Z#3 three\n")
+    assert log.last_output() == "fleetctl: one\ntwo\nthree"
 
 
 def test_the_log_before_is_of_no_matter_when_this_one_holds_the_whole_life(log: EngineLog) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -14,9 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from engine_run import unstamped
 from left_behind import FAMILY, MARK, SPEAKS_ON_CUE, alive, children, eventually, marked
 
 from fleetctl.agent import supervisor
+from fleetctl.agent.engine_log import EngineLog
 from fleetctl.agent.guarded import launch
 
 pytestmark = pytest.mark.slow
@@ -92,7 +95,7 @@ def python(code: str) -> tuple[str, ...]:
 def family(start: Start, mark: str) -> Supervised:
     """An engine with a child that called setsid and one that was orphaned; all three are up."""
     supervised = start(*python(FAMILY))
-    eventually(lambda: len(marked(mark)) == 3 and "complete" in supervised.log.read_text(), "the family is complete")
+    eventually(lambda: len(marked(mark)) == 3 and "complete" in unstamped(supervised.log), "the family is complete")
     return supervised
 
 
@@ -109,8 +112,24 @@ def test_a_burst_of_output_is_capped_and_the_latest_of_it_is_kept_without_a_gap(
     assert max(before.stat().st_size, now.stat().st_size) <= 1 << 19
     assert before.stat().st_size > 1 << 18
     assert [stat.S_IMODE(log.stat().st_mode) & ~0o640 for log in (before, now)] == [0, 0]
-    numbers = [int(line[:8]) for line in (before.read_text() + now.read_text()).splitlines()[1:]]
+    numbers = [int(line[:8]) for line in (unstamped(before) + unstamped(now)).splitlines()[1:]]
     assert numbers == list(range(200_000 - len(numbers), 200_000))
+
+
+def test_each_line_is_stamped_with_its_time_and_how_many_lines_were_before(tmp_path: Path) -> None:
+    """Also where a line comes in parts, where nothing was stamped before, and in the log that continues another."""
+    path = tmp_path / "engine.log"
+    path.write_text("of an earlier agent\ncut")
+    reader, writer = os.pipe()
+    for part in (b"", b" off\none\ntwo\nth", b"ree\n", b"\nfive"):
+        os.write(writer, part)
+        supervisor.Output(reader, str(path)).drain()  # another guard each time
+    EngineLog(str(path)).say("it has ended")
+    lines = path.read_text().splitlines()
+    assert lines[:2] == ["of an earlier agent", "cut off"]
+    stamp = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z#(\d+) (.*)")
+    assert [found.groups() for line in lines[2:] if (found := stamp.fullmatch(line))] == [
+        ("0", "one"), ("0", "two"), ("0", "three"), ("3", ""), ("3", "five"), ("5", "fleetctl: it has ended")]
 
 
 def test_a_log_that_was_large_before_is_begun_anew(start: Start, tmp_path: Path) -> None:
@@ -126,7 +145,7 @@ def test_a_log_that_cannot_be_renamed_is_kept_small_all_the_same(start: Start, t
     supervised = start(*python(COUNTS), "20000", source=SMALL)
     supervised.finish()
     assert supervised.log.stat().st_size <= 1 << 19
-    assert supervised.log.read_text().splitlines()[-1].startswith("00019999 ")
+    assert unstamped(supervised.log).splitlines()[-1].startswith("00019999 ")
 
 
 @pytest.mark.parametrize("log", ["/dev/full", "/no/such/folder/engine.log"])
@@ -152,14 +171,14 @@ def test_what_a_full_disk_cost_is_said_when_there_is_room_again(tmp_path: Path) 
     assert output.take() == 6
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(supervisor.os, "write", full)
-        room = [4]
+        room = [len("2026-11-21T04:22:07.123Z#1 half")]
         real(writer, b"halfgone")
         assert output.take() == 8
         real(writer, b"all gone")
         assert output.take() == 8
     os.write(writer, b"again\n")
     output.drain()
-    assert log.read_text() == "first\nhalf\nfleetctl: 12 bytes of output are missing: No space left on device\nagain\n"
+    assert unstamped(log) == "first\nhalf\nfleetctl: 12 bytes of output are missing: No space left on device\nagain\n"
     for descriptor in (reader, writer):
         os.close(descriptor)
 
@@ -173,14 +192,14 @@ def test_what_was_written_while_the_inner_guard_stood_still_is_not_lost_with_it(
     eventually((tmp_path / "said").exists, "the engine has spoken")
     os.kill(inner, signal.SIGKILL)
     supervised.finish()
-    assert supervised.log.read_text() == "the last words\n"
+    assert unstamped(supervised.log) == "the last words\n"
 
 
 def test_what_the_engine_writes_is_appended_to_the_log(start: Start, tmp_path: Path) -> None:
     (tmp_path / "engine.log").write_text("an earlier life\n")
     supervised = start("sh", "-c", "echo out; echo err >&2")
     supervised.finish()
-    assert supervised.log.read_text() == "an earlier life\nout\nerr\n"
+    assert unstamped(supervised.log) == "an earlier life\nout\nerr\n"
 
 
 def test_a_new_log_is_not_for_everybody(start: Start) -> None:
@@ -216,7 +235,7 @@ def test_a_command_that_does_not_exist_is_said_in_the_log(start: Start) -> None:
     supervised = start("no-such-engine", "--port", "1")
     supervised.report()
     assert supervised.finish() == ([{"exited": 127}], 127)
-    assert supervised.log.read_text() == "fleetctl: cannot start no-such-engine: No such file or directory\n"
+    assert unstamped(supervised.log) == "fleetctl: cannot start no-such-engine: No such file or directory\n"
 
 
 def test_a_command_that_may_not_run_is_said_in_the_log(start: Start, tmp_path: Path) -> None:
@@ -225,14 +244,14 @@ def test_a_command_that_may_not_run_is_said_in_the_log(start: Start, tmp_path: P
     supervised = start(str(plain))
     supervised.report()
     assert supervised.finish() == ([{"exited": 126}], 126)
-    assert supervised.log.read_text() == f"fleetctl: cannot start {plain}: Permission denied\n"
+    assert unstamped(supervised.log) == f"fleetctl: cannot start {plain}: Permission denied\n"
 
 
 def test_a_working_directory_that_is_missing_is_named_as_such(start: Start, tmp_path: Path) -> None:
     supervised = start("true", cwd=tmp_path / "weights")
     supervised.report()
     assert supervised.finish()[1] == 126
-    assert supervised.log.read_text() == (
+    assert unstamped(supervised.log) == (
         f"fleetctl: cannot use the working directory {tmp_path / 'weights'}: No such file or directory\n")
 
 
@@ -249,7 +268,7 @@ def test_the_engine_starts_clean(start: Start, tmp_path: Path, mark: str) -> Non
     ), EXTRA="a b\nc")
     signal.signal(signal.SIGQUIT, before)
     supervised.finish()
-    seen = json.loads(supervised.log.read_text())
+    seen = json.loads(unstamped(supervised.log))
     not_pythons_own = signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}
     seen["ignored"] = [number for number in not_pythons_own if seen["ignored"] >> (number - 1) & 1]
     assert seen == {
@@ -268,7 +287,7 @@ def test_bytes_that_are_not_text_pass_through_environment_and_arguments(start: S
     odd = os.fsdecode(b"caf\xe9")
     supervised = start("sh", "-c", 'printf %s "$ODD-$1"', "sh", odd, ODD=odd)
     supervised.finish()
-    assert supervised.log.read_bytes() == b"caf\xe9-caf\xe9"
+    assert unstamped(supervised.log) == "caf\udce9-caf\udce9"
 
 
 @pytest.mark.parametrize("victim", ["outer", "inner"])
@@ -300,16 +319,16 @@ def test_an_engine_that_ends_takes_along_what_it_left_running(start: Start, mark
 
 def test_told_to_stop_the_engine_may_finish_in_its_own_words(start: Start) -> None:
     supervised = start("sh", "-c", "trap 'echo goodbye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
-    eventually(lambda: supervised.log.exists() and "up" in supervised.log.read_text(), "the engine is up")
+    eventually(lambda: supervised.log.exists() and "up" in unstamped(supervised.log), "the engine is up")
     os.kill(supervised.outer, signal.SIGTERM)
     supervised.report()
     assert supervised.finish() == ([{"exited": 128 + signal.SIGTERM}], 128 + signal.SIGTERM)
-    assert supervised.log.read_text().splitlines()[-1] == "goodbye"
+    assert unstamped(supervised.log).splitlines()[-1] == "goodbye"
 
 
 def test_an_engine_that_will_not_stop_is_ended(start: Start, mark: str) -> None:
     supervised = start("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
-    eventually(lambda: supervised.log.exists() and "up" in supervised.log.read_text(), "the engine is up")
+    eventually(lambda: supervised.log.exists() and "up" in unstamped(supervised.log), "the engine is up")
     os.kill(supervised.outer, signal.SIGTERM)
     assert supervised.finish()[1] == 128 + signal.SIGTERM
     assert marked(mark) == []

@@ -104,7 +104,7 @@ def test_where_a_colon_ends_no_word_nothing_is_cut(folder: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["evict", "logs"])
 def test_a_replica_is_begun_and_its_id_is_left_to_type(folder: Path, verb: str) -> None:
-    assert complete(folder, f"fleetctl {verb} -f fleet.yaml org/m:70") == (["70b/"], True)
+    assert complete(folder, f"fleetctl {verb} --file fleet.yaml org/m:70") == (["70b/"], True)
 
 
 def test_commands_and_flags_are_offered(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""`fleetctl logs MODEL/ID`: what the engines of one replica wrote; reads only."""
+"""`fleetctl logs MODEL/ID`: what the engines of one replica wrote; reads only. These logs have no stamps."""
 
 from __future__ import annotations
 
@@ -32,8 +32,16 @@ def test_the_log_of_a_running_replica_comes_from_its_node(cli, running: ClusterS
 
 
 def test_the_tail_is_what_was_asked_for(cli, running: ClusterStandIn) -> None:
-    assert cli("logs", f"{MODEL}/3", "--tail", "2").out == "two\nthree\n"
-    assert cli("logs", f"{MODEL}/3", "--tail", "0").code == 64
+    shown = cli("logs", f"{MODEL}/3", "--tail", "2")
+    assert (shown.out, shown.err) == ("two\nthree\n", "note: ... earlier lines are not shown\n")
+    assert cli("logs", f"{MODEL}/3", "--tail", "0").out == ""
+    assert cli("logs", f"{MODEL}/3", "--tail", "-1").code == 64
+
+
+def test_a_log_without_times_is_shown_whole_whatever_since_says(cli, running: ClusterStandIn) -> None:
+    shown = cli("logs", f"{MODEL}/3", "--since", "1s")
+    assert shown.out == "one\ntwo\nthree\n"
+    assert "no times" in shown.err
 
 
 def test_a_replica_that_is_gone_has_left_its_log(cli, running: ClusterStandIn) -> None:
@@ -41,31 +49,24 @@ def test_a_replica_that_is_gone_has_left_its_log(cli, running: ClusterStandIn) -
     assert cli("logs", f"{MODEL}/3").out == "one\ntwo\nthree\n"
 
 
-def test_members_are_headed_and_can_be_chosen(cli, running: ClusterStandIn) -> None:
+def test_members_are_named_and_can_be_chosen(cli, running: ClusterStandIn) -> None:
     running.actors.clear()
     node = running.nodes[0]["node_id"]
     running.log_files[node, log_name("fleet", MODEL, 3, "main", 1, 2)] = "a worker\n"
     assert cli("logs", f"{MODEL}/3").out == (
-        "==> main/1 rank 2 <==\na worker\n==> main/0 rank 0 <==\none\ntwo\nthree\n")
+        "[main/1 rank 2] a worker\n[main/0 rank 0] one\n[main/0 rank 0] two\n[main/0 rank 0] three\n")
     assert cli("logs", f"{MODEL}/3", "--rank", "2").out == "a worker\n"
     assert cli("logs", f"{MODEL}/3", "--copy", "0").out == "one\ntwo\nthree\n"
     assert cli("logs", f"{MODEL}/3", "--group", "other").code == 1
 
 
-@pytest.mark.parametrize("name", [f"{MODEL}/4", "nobody/0", "org/one/3"])
+@pytest.mark.parametrize("name", [f"{MODEL}/4", "nobody/0", "org/one/3", "gpt2", "gpt2/", "/0", "gpt2/-1"])
 def test_a_replica_without_a_log_is_1_and_says_so(cli, running: ClusterStandIn, name: str) -> None:
     shown = cli("logs", name)
     assert shown.code == 1
     assert f"there is no log of {name}" in shown.err
     assert "fleetctl status" in shown.err
     assert shown.out == ""
-
-
-@pytest.mark.parametrize("name", ["gpt2", "gpt2/", "/0", "gpt2/x", "gpt2/-1", "gpt2/1.0", "gpt2/\u0663"])
-def test_what_names_no_replica_is_a_usage_error(cli, running: ClusterStandIn, name: str) -> None:
-    shown = cli("logs", name)
-    assert shown.code == 64
-    assert "MODEL/ID" in shown.err
 
 
 def test_the_namespace_is_part_of_where_a_log_lies(cli, running: ClusterStandIn) -> None:
@@ -86,11 +87,11 @@ def test_where_not_all_could_be_read_nobody_knows_whether_there_is_a_log(cli, ru
     assert "version and session" in shown.err
 
 
-def test_a_replica_that_was_given_to_the_file_flag_is_pointed_at(cli, running: ClusterStandIn) -> None:
-    shown = cli("logs", "-f", f"{MODEL}/3")
+def test_a_fleet_file_after_f_is_pointed_at(cli, running: ClusterStandIn) -> None:
+    """Everywhere else -f names a fleet file; here it must not make a script wait."""
+    shown = cli("logs", f"{MODEL}/3", "-f", "fleets/prod.yaml")
     assert shown.code == 64
-    assert f"-f takes a fleet file; the value it was given may be the argument: fleetctl logs {MODEL}/3" in shown.err
-    assert "-f takes" not in cli("logs").err
+    assert "-f follows here; --file names a fleet file" in shown.err
 
 
 RAY_FAULT = (500, "UNAUTHENTICATED: Invalid or missing authentication token\ngrpc ...")

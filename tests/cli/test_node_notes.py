@@ -96,3 +96,9 @@ def test_a_note_that_the_cluster_refuses_is_an_error(cli, cluster: ClusterStandI
     shown = cli("cordon", "node-a")
     assert shown.code == 1
     assert "cordoned node-a" not in shown.err
+
+
+def test_a_node_that_was_given_to_the_file_flag_is_pointed_at(cli) -> None:
+    shown = cli("uncordon", "-f", "node-a")
+    assert shown.code == 64
+    assert "-f takes a fleet file; the value it was given may be the argument: fleetctl uncordon node-a" in shown.err

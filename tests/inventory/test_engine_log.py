@@ -42,8 +42,8 @@ def gang(model: str, replica_id: int) -> dict[str, Any]:
 def test_a_replica_that_is_listed_has_one_log_per_member_on_the_members_node() -> None:
     seen = inventory(gang("org/m:1", 2), gang("org/m:1", 3), gang("org/m", 3))
     assert logs_of(seen, "fleet", "org/m:1", 3) == [
-        EngineLog("main", 1, 0, log_name("fleet", "org/m:1", 3, "main", 1, 0), ("a",)),
-        EngineLog("main", 1, 1, log_name("fleet", "org/m:1", 3, "main", 1, 1), ("b",))]
+        EngineLog(3, "main", 1, 0, log_name("fleet", "org/m:1", 3, "main", 1, 0), ("a",)),
+        EngineLog(3, "main", 1, 1, log_name("fleet", "org/m:1", 3, "main", 1, 1), ("b",))]
     assert [log.label for log in logs_of(seen, "fleet", "org/m:1", 3)] == ["main/1 rank 0", "main/1 rank 1"]
     assert logs_of(seen, "fleet", "org/m:1", 4) == []
 
@@ -64,7 +64,7 @@ def test_a_replica_that_is_gone_is_searched_for_on_living_nodes(
                        ("a", log_name("fleet", "org/m-1", 3, "main", 0, 0))]:
         cluster.log_files[node, name] = "x"
     found = search_logs(client, inventory(a="ALIVE", b="ALIVE", dead="DEAD"), "fleet", "org/m:1", 3)
-    assert found == Search((EngineLog("main", 0, 0, NAME, ("a",)), EngineLog("a-1", 2, 10, worker, ("b",))))
+    assert found == Search((EngineLog(3, "main", 0, 0, NAME, ("a",)), EngineLog(3, "a-1", 2, 10, worker, ("b",))))
 
 
 @pytest.mark.parametrize(("answer", "why"), [
@@ -95,17 +95,18 @@ def test_files_that_are_not_ours_are_left_out(cluster: ClusterStandIn, client: D
 
 def test_the_last_lines_are_read_and_nothing_is_written(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.log_files["b", NAME] = "one\ntwo\nthree\n"
-    log = EngineLog("main", 0, 0, NAME, ("a", "b"))
-    assert read_log(client, log, 2) == LogRead(log, b"two\nthree\n")
+    log = EngineLog(3, "main", 0, 0, NAME, ("a", "b"))
+    assert read_log(client, log, 2) == LogRead(log, b"two\nthree\n", whole=False)
     assert read_log(client, log, 100) == LogRead(log, b"one\ntwo\nthree\n")
+    assert read_log(client, log, 100, last_bytes=12) == LogRead(log, b"two\nthree\n", whole=False)
     assert cluster.writes() == []
 
 
 def test_a_log_nobody_has_is_none_and_an_empty_one_is_empty(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    assert read_log(client, EngineLog("main", 0, 0, NAME, ("a",)), 10).data is None
-    assert read_log(client, EngineLog("main", 0, 0, NAME, ()), 10).data is None
+    assert read_log(client, EngineLog(3, "main", 0, 0, NAME, ("a",)), 10).data is None
+    assert read_log(client, EngineLog(3, "main", 0, 0, NAME, ()), 10).data is None
     cluster.log_files["a", NAME] = ""
-    assert read_log(client, EngineLog("main", 0, 0, NAME, ("a",)), 10).data == b""
+    assert read_log(client, EngineLog(3, "main", 0, 0, NAME, ("a",)), 10).data == b""
 
 
 @pytest.mark.parametrize("answer", [
@@ -116,7 +117,7 @@ def test_a_file_that_is_not_there_is_no_failure(
     cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str]
 ) -> None:
     cluster.answer_of_node["a"] = answer
-    log = EngineLog("main", 0, 0, NAME, ("a",))
+    log = EngineLog(3, "main", 0, 0, NAME, ("a",))
     assert read_log(client, log, 10) == LogRead(log, None)
 
 
@@ -131,5 +132,5 @@ def test_a_failure_is_told_from_a_log_that_is_not_there(
     cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str], why: str
 ) -> None:
     cluster.answer_of_node["a"] = answer
-    [failure] = read_log(client, EngineLog("main", 0, 0, NAME, ("a",)), 10).failed
+    [failure] = read_log(client, EngineLog(3, "main", 0, 0, NAME, ("a",)), 10).failed
     assert why in failure

@@ -1,0 +1,169 @@
+"""Following engines' logs: each is asked again and again for its last lines, those of idle engines less often.
+
+Ray can also stream a file, but each stream takes one of the 100 requests that its state API answers at a time, which
+`status` and every apply need; it goes on with the old file when the guard begins a new one; and after an interruption
+it cannot go on where it was. The stamps of the lines say which are new, and how many are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from fleetctl.errors import InventoryError
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.engine_log import HELD_BYTES, READERS, EngineLog
+from fleetctl.inventory.log_end import LogEnd, read_end
+from fleetctl.inventory.log_lines import Line, after, first_number
+
+BUSY_S, IDLE_S, IDLE_PER_LOG_S = 1.0, 2.0, 0.08
+"""Pauses between two reads of one log: of an engine that writes, and the longest of one that does not."""
+TOGETHER_S = 0.5
+"""What is due so soon is read at the same time."""
+LIST_S = 10.0
+RECENT, MOST_LINES, JOINED_LINES = 20, 50_000, 1_000
+STARTING = b"fleetctl: starting "
+"""Our line that begins a life of an engine."""
+
+Listed = Callable[[], "Listing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The logs of the replicas that run now; `complete` = there are no others."""
+
+    logs: Sequence[EngineLog]
+    complete: bool
+
+
+@dataclass(slots=True)
+class News:
+    """What one step found: lines in the order of their times; missing lines by log, None = not known how many."""
+
+    lines: list[tuple[EngineLog, Line]] = field(default_factory=list)
+    missing: list[tuple[EngineLog, int | None]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One log: what was seen last, and when to look again."""
+
+    log: EngineLog
+    seen: list[Line] = field(default_factory=list)
+    is_new: bool = True
+    asked: int = RECENT
+    pause_s: float = BUSY_S
+    due: float = 0.0
+    failure: str = ""
+    leaving: bool = False
+    gone: bool = False
+
+    def reaches(self, lines: Sequence[Line]) -> bool:
+        """Return whether nothing is missing between what was seen and `lines`."""
+        if self.is_new:
+            return any(line.text.startswith(STARTING) for line in lines)
+        return after(self.seen, lines)[1] == 0 if self.seen else first_number(lines) in (None, 1)
+
+    def take(self, end: LogEnd) -> tuple[list[Line], int | None]:
+        """Return the new lines, and how many are missing before them; the last counts once it is finished."""
+        lines = list(end.lines[:-1] if end.unfinished and not self.leaving else end.lines)
+        missing: int | None = 0
+        if self.is_new:
+            begins = [place for place, line in enumerate(lines) if line.text.startswith(STARTING)]
+            new = lines[begins[-1] if begins else 0:]
+        elif self.seen:
+            new, missing = after(self.seen, lines)
+        else:
+            new, missing = lines, max((first_number(lines) or 1) - 1, 0)
+        self.is_new = self.is_new and not end.exists
+        self.seen = [*self.seen, *new][-RECENT:]
+        self.asked = min(max(RECENT, 2 * len(new)), MOST_LINES) if new else end.asked
+        return new, missing
+
+
+class Follower:
+    """Follows logs; `shown` = their ends, as they were shown, of replicas that are `running` or have left them.
+
+    `listed` returns the logs of the replicas that run.
+    `absent` = how many listings in a row had no replica to follow.
+    """
+
+    def __init__(self, client: DashboardClient, listed: Listed, shown: Iterable[LogEnd], running: bool,
+                 clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
+        self._client = client
+        self._listed = listed
+        self._clock = clock
+        self._sleep = sleep
+        self._list_due = clock() + LIST_S
+        self._followed: dict[tuple[str, tuple[str, ...]], _Followed] = {}
+        self._complaint = ""
+        self.absent = 0
+        for end in shown:
+            self._followed[end.log.key] = _Followed(end.log, list(end.lines[-RECENT:]), is_new=not end.exists,
+                                                    due=clock() + BUSY_S, gone=not running)
+
+    def step(self) -> News:
+        """Wait until something is due, and return what is new."""
+        due_at = min([self._list_due, *(one.due for one in self._now())])
+        if (pause_s := due_at - self._clock()) > 0:
+            self._sleep(pause_s)
+        news = News()
+        if self._list_due <= self._clock():
+            self._list(news)
+        due = [one for one in self._now() if one.due <= self._clock() + TOGETHER_S]
+        with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
+            ends = list(pool.map(self._read, due))
+        for one, end in zip(due, ends, strict=True):
+            self._take(one, end, news)
+        news.lines.sort(key=lambda entry: entry[1].time)
+        return news
+
+    def _now(self) -> list[_Followed]:
+        return [one for one in self._followed.values() if not one.gone]
+
+    def _read(self, one: _Followed) -> LogEnd:
+        asked = JOINED_LINES if one.is_new else one.asked
+        share = HELD_BYTES // max(len(self._followed), 1)
+        return read_end(self._client, one.log, asked, one.reaches, most=MOST_LINES, last_bytes=share)
+
+    def _take(self, one: _Followed, end: LogEnd, news: News) -> None:
+        new, missing = one.take(end)
+        news.lines += [(one.log, line) for line in new]
+        if missing != 0:
+            news.missing.append((one.log, missing))
+        failure = end.failed[0] if end.failed else ""
+        if failure and failure != one.failure and failure not in news.failed:
+            news.failed.append(failure)
+        one.failure = failure
+        longest_s = max(IDLE_S, IDLE_PER_LOG_S * len(self._now()))
+        one.pause_s = BUSY_S if new else min(one.pause_s * 2, longest_s)
+        one.due = self._clock() + one.pause_s
+        one.gone = one.leaving
+
+    def _list(self, news: News) -> None:
+        """Let new replicas join, and read the logs of those that are gone for the last time."""
+        self._list_due = self._clock() + LIST_S
+        try:
+            listing = self._listed()
+        except InventoryError as error:
+            if error.message != self._complaint:
+                news.failed.append(error.message)
+            self._complaint = error.message
+            return
+        self._complaint = ""
+        running = {one.log.replica_id for one in self._now()}
+        here = {log.key: log for log in listing.logs if log.node_ids}
+        for key, log in here.items():
+            known = self._followed.setdefault(key, _Followed(log))
+            known.leaving = known.gone = False
+        unplaced = {log.file_name for log in listing.logs if not log.node_ids}
+        for key, one in self._followed.items():
+            if listing.complete and not one.gone and key not in here and one.log.file_name not in unplaced:
+                one.leaving, one.due = True, 0.0
+        ids = {log.replica_id for log in listing.logs}
+        if listing.complete:
+            news.ended = sorted(running - ids)
+            self.absent = 0 if ids else self.absent + 1
