@@ -128,6 +128,8 @@ class Replica(Stored):
         True, description="false = Ray calls its actor ALIVE, but its constructor never returned: it does not serve"
     )
     error: str | None = Field(None, description="last output or exit reason, where known")
+    tool_version: str | None = Field(
+        None, description="the release of fleetctl that started it; null = the cluster no longer lists that run")
     draining: bool = Field(False, description="an eviction that runs names it: it serves, and is about to end")
 
 

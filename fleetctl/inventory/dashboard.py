@@ -69,7 +69,8 @@ def read_dashboard(
     nodes = _nodes(answers, agent)
     planned = find_planned(client, answers.jobs or (), actors)
     sums = {**answers.summary.sums, **(agent.sums({node.node_id: node.total for node in nodes}) if agent else {})}
-    parts = Parts(nodes, actors, find_replicas(actors, namespace, planned), answers.summary.entries, sums)
+    replicas = find_replicas(actors, namespace, planned, answers.jobs or ())
+    parts = Parts(nodes, actors, replicas, answers.summary.entries, sums)
     if any(node.state != "DEAD" for node in nodes) and not sums:
         parts = _without_sums(client, parts, answers)
     elif answers.actors.cut:
@@ -107,7 +108,7 @@ def _ask(client: DashboardClient) -> _Answers:
     answers.summary = _taken("the cards", summary, Summary(), answers.failures)
     answers.version = _taken("the cluster's version and session", version, {}, answers.failures)
     answers.failures += [*_whole(answers.nodes), *answers.actors.failures]
-    answers.notes += _too_old(text_of(answers.version.get("ray_version")) or "")
+    answers.notes += too_old(text_of(answers.version.get("ray_version")) or "")
     return answers
 
 
@@ -172,7 +173,8 @@ def _read_version(client: DashboardClient) -> Mapping[str, Any]:
     return body
 
 
-def _too_old(version: str) -> Iterator[str]:
+def too_old(version: str) -> Iterator[str]:
+    """Yield a sentence where this Ray cannot run the agent."""
     parts = re.match(r"(\d+)\.(\d+)", version)
     if parts and (int(parts[1]), int(parts[2])) < OLDEST_RAY:
         yield f"the cluster runs Ray {version}; an apply needs {OLDEST_RAY[0]}.{OLDEST_RAY[1]} or later"
