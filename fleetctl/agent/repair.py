@@ -27,10 +27,10 @@ def run_repair(request: Mapping[str, Any], events: EventStream) -> int:
     rows: List[Dict[str, Any]] = []
     for group in request["groups"]:
         why = remove_group(group["id"], group["name"])
-        rows.append({"kind": "placementGroup", "subject": group["name"], "done": why is None, "message": why or ""})
+        rows.append({"thing": "placementGroup", "subject": group["name"], "done": why is None, "message": why or ""})
     for lock in request["locks"]:
         done = release_left(lock["fleet"], int(lock["number"]))
-        rows.append({"kind": "lock", "subject": lock["fleet"], "done": done,
+        rows.append({"thing": "lock", "subject": lock["fleet"], "done": done,
                      "message": "" if done else "it is held, or released already"})
     rows += end_engines(request["orphans"], float(request["timeout"]))
     for row in rows:
@@ -44,7 +44,7 @@ def end_engines(orphans: Mapping[str, List[Mapping[str, Any]]], timeout_s: float
     rows: List[Dict[str, Any]] = []
     for answer in ask_nodes(end_orphans, orphans, timeout_s):
         ended = answer.content or [{**one, "done": False, "message": answer.trouble} for one in orphans[answer.node_id]]
-        rows += [{"kind": "engine", "subject": f"process {one['pid']} of {one['model']}/{one['replicaId']}",
+        rows += [{"thing": "engine", "subject": f"process {one['pid']} of {one['model']}/{one['replicaId']}",
                   "done": one["done"], "message": one["message"]} for one in ended]
     return rows
 

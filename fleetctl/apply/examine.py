@@ -19,7 +19,7 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import EXAMINE
 from fleetctl.version import __version__
 
-NODE_S, MARGIN_S = 60.0, 120.0
+NODE_S, MARGIN_S = 60.0, 60.0
 """How long the nodes may take together, and how much longer the job."""
 
 _LOCKS = TypeAdapter(list[LeftLock])

@@ -33,7 +33,7 @@ CHECKS = (
     Check("the cluster can be read whole", "cluster", "cluster", reading.check),
     Check("the latest run could start", "cluster", "cluster", runs.check_start),
     Check("no run hangs", "cluster", "cluster", runs.check_end),
-    Check("no placement group of ours is left", "cluster", "cluster", groups.check),
+    Check("no placement group of ours is left", "cluster", "whole cluster", groups.check),
     Check("no lock is left", "cluster", "nodes", locks.check),
     Check("nodes answer", "node", "nodes", answers.check),
     Check("nodes offer the cards they have", "node", "cluster", gpu_counts.check),

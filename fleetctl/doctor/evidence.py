@@ -14,7 +14,7 @@ from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.vitals import Vitals
 
-Basis = Literal["nothing", "cluster", "nodes", "fleet", "fleet and nodes"]
+Basis = Literal["nothing", "cluster", "whole cluster", "nodes", "fleet", "fleet and nodes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,10 @@ class Evidence:
 
     def lacks(self, basis: Basis) -> str | None:
         """Return why a check on this basis cannot be made; None where it can."""
-        if basis in ("cluster", "nodes", "fleet and nodes") and self.seen is None:
+        if basis not in ("nothing", "fleet") and self.seen is None:
             return "the cluster could not be read"
+        if basis == "whole cluster" and not self.inventory.complete:
+            return "the cluster could not be read whole"
         if basis.startswith("fleet") and self.loaded is None:
             return "no fleet file was given: -f FLEET"
         if basis == "fleet and nodes" and self.fleet is None:

@@ -15,8 +15,11 @@ def leaked(evidence: Evidence) -> list[PlacementGroup]:
     """Return the groups that are named as ours, and of which no live actor has the name.
 
     A coordinator has its name before it asks for its group, and the groups were listed before the actors. Which
-    namespace a group is in only the agent can tell: it asks again before it removes one.
+    namespace a group is in only the agent can tell: it asks again before it removes one. Where the actors could not be
+    read whole, none is.
     """
+    if not evidence.inventory.complete:
+        return []
     live = {one.foreign_id or f"ModelActor:{one.model}:{one.replica_id}" for one in evidence.inventory.replicas}
     return [group for group in evidence.vitals.groups if group.name not in live and group.group_id
             and (name := parse_actor_name(group.name)) and name.replica_id is not None]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.diagnosis import Diagnosed
-from fleetctl.errors import ClusterRefused, ClusterUnreachable, FleetctlError, PathNotServed
+from fleetctl.errors import ClusterRefused, ClusterUnreachable, FleetctlError
 
 CODES: dict[type[FleetctlError], str] = {
-    ClusterUnreachable: "CLUSTER_UNREACHABLE", ClusterRefused: "CLUSTER_REFUSED", PathNotServed: "NOT_A_DASHBOARD"}
+    ClusterUnreachable: "CLUSTER_UNREACHABLE", ClusterRefused: "CLUSTER_REFUSED"}
 
 
 def check(evidence: Evidence) -> Iterator[Diagnosed]:

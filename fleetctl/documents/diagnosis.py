@@ -37,7 +37,7 @@ class CheckRun(Stored):
 class Repaired(Stored):
     """One thing that --fix was to remove, and how that ended."""
 
-    kind: Literal["placementGroup", "engine", "lock"]
+    thing: Literal["placementGroup", "engine", "lock"]
     subject: str
     done: bool
     message: str = Field("", description="why it is still there")

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 from fleetctl.documents.examined_node import Disk
-from fleetctl.errors import InventoryError
+from fleetctl.errors import ClusterUnreachable, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import SUMMARY_PARAMS, SUMMARY_PATH
 from fleetctl.inventory.jobs import Job, log_of, ours
@@ -38,7 +38,10 @@ class Vitals:
 
 
 def read_vitals(client: DashboardClient) -> Vitals:
-    """Ask for all of it. Call it before the inventory is read: a group is then never newer than the list of actors."""
+    """Ask for all of it; raises ClusterUnreachable.
+
+    Call it before the inventory is read: a group is then never newer than the list of actors.
+    """
     groups: Sequence[PlacementGroup] = _asked(lambda: list_placement_groups(client).rows, ())
     jobs: Sequence[Job] = _asked(lambda: ours(client), [])
     return Vitals(_asked(lambda: _clock(client), None), jobs, groups, _asked(lambda: _disks(client), {}),
@@ -48,6 +51,8 @@ def read_vitals(client: DashboardClient) -> Vitals:
 def _asked(question: Callable[[], Answer], otherwise: Answer) -> Answer:
     try:
         return question()
+    except ClusterUnreachable:
+        raise
     except InventoryError:
         return otherwise
 

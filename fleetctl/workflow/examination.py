@@ -60,6 +60,8 @@ class Examination:
     def _asked(self, found: Evidence, job: str) -> Evidence:
         """Add what the nodes answer."""
         needs = needs_by_node(found.fleet, found.inventory.nodes)
+        if not needs:
+            return found
         self.invocation.say("note", f"asking {count_of(len(needs), 'node')}; this takes some seconds")
         try:
             with self.invocation.working("asking the nodes"):
