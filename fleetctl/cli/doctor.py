@@ -27,8 +27,8 @@ from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl doctor",
-    "fleetctl doctor -f fleets/prod.yaml --nodes   # also asks every node what the engines need there",
-    "fleetctl doctor --nodes --fix                 # removes what is ours and dead, after a question",
+    "fleetctl doctor -f fleets/prod.yaml --nodes   # asks every node, too",
+    "fleetctl doctor --nodes --fix",
     exit_codes="0 no error was found, warnings included, 1 an error was found, or the cluster could not be read, 64 "
                "usage")
 app = command_app()
@@ -46,7 +46,7 @@ def doctor(
     yes: flags.Yes = False,
     output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
-    """Find what is wrong with client, cluster, nodes, replicas and fleet, and say what to do about it.
+    """Find what is wrong with client, cluster or fleet, and what to do.
 
     Without --nodes and --fix it sends only GETs. With -f the files are checked, too, and with --nodes also whether each
     node that may take an engine has its command, its `fromNode` variables, its folder and its ports. --fix ends no

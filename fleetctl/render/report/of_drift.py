@@ -35,12 +35,15 @@ def drift_report(plan: Plan, failures: Sequence[ReplicaOutcome], beside: Sequenc
         code = PARTIAL
     elif code == NOTHING_TO_DO and plan.drift:
         code = CHANGES
+    told = count_of(len(beside), "warning")
+    title = f"No drift of fleet {name}{f', but {told}' if beside else ''}" if code == NOTHING_TO_DO else (
+        f"Drift of fleet {name}")
     return replace(
-        report, identity=f"drift:{name}", title=f"{'No drift' if code == NOTHING_TO_DO else 'Drift'} of fleet {name}",
+        report, identity=f"drift:{name}", title=title,
         totals=(*report.totals, Total("failed", "failed", len(failures))),
         findings=(*report.findings, *findings, *map(finding, beside)),
         tables=(*((table,) if rows else ()), *((warnings,) if beside else ()), *report.tables),
-        verdict=_sentence(plan, len(failures), code) + (f"; {count_of(len(beside), 'warning')}" if beside else ""),
+        verdict=_sentence(plan, len(failures), code) + (f"; {told}" if beside else ""),
         exit_code=code)
 
 
