@@ -16,21 +16,18 @@ class Answer(NamedTuple):
     trouble: str = ""
 
 
-def ask_nodes(
-    question: Callable[[Any], Any], about: Mapping[str, Any], timeout_s: float
-) -> Iterator[Answer]:
-    """Yield the answer of each node to `question`, as they come; `about` = its argument by node id.
+def ask_nodes(question: Callable[[Any], Any], about: Mapping[str, Any], timeout_s: float) -> Iterator[Answer]:
+    """Yield the answer of each node to `question`; `about` = its argument by node id.
 
     A task of 0 CPUs and 0 GPUs takes nothing from anybody. One that is still not done at the time limit ends with us.
     """
     remote = ray.remote(question)
     asked: Dict[Any, str] = {}
     for node_id, argument in about.items():
-        task = remote.options(num_cpus=0, num_gpus=0, max_retries=0, max_calls=1,
+        task = remote.options(num_cpus=0, num_gpus=0, max_retries=0,
                               scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False))
         asked[task.remote(argument)] = node_id
-    waiting, left_s = list(asked), timeout_s
-    done, late = ray.wait(waiting, num_returns=len(waiting), timeout=left_s) if waiting else ([], [])
+    done, late = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s) if asked else ([], [])
     for ref in done:
         yield _answer(ref, asked[ref])
     for ref in late:
