@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.diagnosis import Diagnosed
-from fleetctl.documents.quantity import SHARE, format_share
+from fleetctl.documents.quantity import amount_of
 from fleetctl.inventory.names import parse_actor_name
 from fleetctl.inventory.used import PlacementGroup
 
@@ -33,7 +33,7 @@ def check(evidence: Evidence) -> Iterator[Diagnosed]:
         nodes = ", ".join(dict.fromkeys(names.get(node_id, node_id) for node_id, _ in group.held)) or "no node"
         yield Diagnosed(
             code="LEAKED_GROUP", severity="error", area="cluster", subject=group.name,
-            message=f"its placement group holds {format_share(held) if held % SHARE else held // SHARE} GPUs on "
-                    f"{nodes}, and no replica of that name lives",
+            message=f"its placement group holds {amount_of(held, 'GPU')} on {nodes}, and no "
+                    "replica of that name lives",
             advice="--fix removes it, where it is in our namespace and its creator is dead",
             command="fleetctl doctor --fix")

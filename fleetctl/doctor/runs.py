@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from fleetctl.apply.run_state import NEVER_STARTED, read_log, summary_of
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.diagnosis import Diagnosed
-from fleetctl.inventory.jobs import Job
+from fleetctl.inventory.jobs import EXAMINE, Job
 from fleetctl.inventory.notes import NOTES
 
 STARTS_WITHIN_S, ENDS_WITHIN_S = 300, 2 * 3600
@@ -42,12 +41,12 @@ def check_end(evidence: Evidence) -> Iterator[Diagnosed]:
     for job in evidence.vitals.jobs:
         passed_s = int((now_ms - job.start_time_ms) / 1000) if job.start_time_ms else 0
         limit_s = STARTS_WITHIN_S if job.status == "PENDING" else ENDS_WITHIN_S
-        if not job.ended and job.metadata.get("verb") not in NOTES and passed_s > limit_s:
+        if not job.ended and job.metadata.get("verb") not in {*NOTES, EXAMINE} and passed_s > limit_s:
             yield _lasting(job, passed_s // 60)
 
 
 def _lasting(job: Job, minutes: int) -> Diagnosed:
-    verb = json.dumps(job.metadata.get("verb") or "run")[1:-1]
+    verb = job.metadata.get("verb") or "run"
     waits = job.status == "PENDING"
     attach = verb == "apply" and not waits
     return Diagnosed(

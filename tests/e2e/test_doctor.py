@@ -80,7 +80,7 @@ def test_what_is_left_of_ours_is_found_and_removed_and_what_lives_stays(
         assert set(found) == {"LEAKED_GROUP", "LOCK_LEFT", "ORPHAN_ENGINE", "COMMAND_MISSING", "VARIABLE_MISSING"}
         assert "on b (1 of 1 nodes that may take it)" in found["COMMAND_MISSING"]
         assert f"process {orphan.pid} (sleep 1000)" in found["ORPHAN_ENGINE"]
-        assert "holds 1 GPUs on d" in found["LEAKED_GROUP"]
+        assert "holds 1 GPU on d" in found["LEAKED_GROUP"]
 
         found, diagnosis = diagnosed(world, "--nodes", "--fix", "--yes")
         assert set(found) == {"COMMAND_MISSING", "VARIABLE_MISSING"}
