@@ -34,7 +34,8 @@ def run_repair(request: Mapping[str, Any], events: EventStream) -> int:
                      "message": "" if done else "it is held, or released already"})
     rows += end_engines(request["orphans"], float(request["timeout"]))
     for row in rows:
-        events.emit("repaired", row["message"] or "done", level="info" if row["done"] else "warning", **row)
+        events.emit("repaired", row["message"], level="info" if row["done"] else "warning", thing=row["thing"],
+                    subject=row["subject"], done=row["done"])
     number = sum(row["done"] for row in rows)
     return events.end(0 if number == len(rows) else 3, f"{number} of {len(rows)} repaired")
 

@@ -36,7 +36,7 @@ def repair(asker: Asker, job: str, dead: Dead) -> list[Repaired]:
                     dead.orphans.items()},
         "locks": [one.model_dump(by_alias=True) for one in dead.locks]})
     try:
-        return [Repaired.model_validate({**(one.model_extra or {}), "message": one.message if not (
-            one.model_extra or {}).get("done") else ""}) for one in events if one.type == "repaired"]
+        return [Repaired.model_validate({**(one.model_extra or {}), "message": one.message})
+                for one in events if one.type == "repaired"]
     except ValidationError:
         raise ApplyError("the agent answered something that this fleetctl cannot read") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,8 @@ from ray.core.generated import gcs_pb2
 
 from fleetctl.agent import repair
 from fleetctl.agent.cluster import ActorRecord
+from fleetctl.agent.events import EventStream
+from fleetctl.agent.on_nodes import Answer
 
 NAME, GROUP_ID, CREATOR = "ModelActor:org/m:0", "ab" * 18, b"\x01" * 16
 REMOVED = gcs_pb2.PlacementGroupTableData.REMOVED
@@ -53,3 +56,21 @@ def test_a_group_whose_name_an_actor_has_again_stays(removed: list[Any], monkeyp
     monkeypatch.setattr(repair, "find_group", lambda _: group(name="ModelActor:org/m:1"))
     assert repair.remove_group(GROUP_ID, "ModelActor:org/m:1") == "its replica lives"
     assert removed == []
+
+
+def test_each_thing_is_told_with_what_became_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(repair, "remove_group", lambda *_: "its replica lives")
+    monkeypatch.setattr(repair, "release_left", lambda *_: True)
+    orphan = {"pid": 4, "began": 7, "model": "org/m", "replicaId": "0"}
+    monkeypatch.setattr(repair, "ask_nodes", lambda *_: [
+        Answer("n1", [{**orphan, "done": True, "message": ""}]), Answer("n2", None, "no worker answered")])
+    code = repair.run_repair({
+        "toolVersion": "1", "job": "j", "timeout": 1, "groups": [{"id": GROUP_ID, "name": NAME}],
+        "locks": [{"fleet": "lab", "number": 0}], "orphans": {"n1": [orphan], "n2": [orphan]}}, EventStream())
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["thing"], line["done"], line["message"]) for line in lines if line["type"] == "repaired"] == [
+        ("placementGroup", False, "its replica lives"), ("lock", True, ""), ("engine", True, ""),
+        ("engine", False, "no worker answered")]
+    assert (code, lines[-1]["message"]) == (3, "2 of 4 repaired")
