@@ -72,7 +72,7 @@ def command_line(pid: int) -> str:
 
 
 def end_orphans(agreed: List[Mapping[str, Any]]) -> List[Dict[str, Any]]:
-    """End those of the `agreed` processes that still are orphans, and return what became of each.
+    """End those of the `agreed` processes that still are orphans; returns for each whether it is gone.
 
     A process is known by its number and its start: another one may have the number by now.
     """
@@ -80,7 +80,7 @@ def end_orphans(agreed: List[Mapping[str, Any]]) -> List[Dict[str, Any]]:
     found = [(one["pid"], one["began"]) for one in find_orphans() if (one["pid"], one["began"]) in wanted]
     left = _signalled(found, signal.SIGTERM, GRACE_S)
     left = _signalled(left, signal.SIGKILL, GRACE_S)
-    why = dict.fromkeys(wanted.difference(found), "it is gone, or no orphan any more")
+    why = dict.fromkeys(filter(_is_there, wanted.difference(found)), "it is no orphan any more")
     why.update(dict.fromkeys(left, "it does not end"))
     return [{**one, "done": (one["pid"], one["began"]) not in why, "message": why.get((one["pid"], one["began"]), "")}
             for one in agreed]
@@ -93,9 +93,15 @@ def _signalled(processes: List[Tuple[int, int]], number: int, patience_s: float)
     deadline = time.monotonic() + patience_s
     left = processes
     while left and time.monotonic() < deadline:
-        left = [(pid, began) for pid, began in left if holders.parent_and_start(pid)[1] == began and mark_of(pid)]
+        left = list(filter(_is_there, left))
         time.sleep(0.05)
     return left
+
+
+def _is_there(process: Tuple[int, int]) -> bool:
+    """Return whether a process, by its number and start, still runs: one that has ended has no environment."""
+    pid, began = process
+    return holders.parent_and_start(pid)[1] == began and mark_of(pid) is not None
 
 
 def _signal(pid: int, began: int, number: int) -> None:
