@@ -97,6 +97,10 @@ class ClusterStandIn:
     actors: list[dict[str, Any]] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=itertools.count)
     """Of actors that were ever there."""
+    of_node: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Further values of a node in the dashboard's summary, such as its cards and disks, by node id."""
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    ray_version: str = "2.60.0"
     packages: dict[str, bytes] = field(default_factory=dict)
     jobs: dict[str, StoredJob] = field(default_factory=dict)
     log_files: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -222,18 +226,19 @@ class ClusterStandIn:
         if path == "/api/v0/nodes":
             return 200, listing(self.nodes)
         if path == "/api/v0/placement_groups":
-            return 200, listing([])
+            return 200, listing(self.groups)
         if path == "/api/v0/actors":
             asked = query.get("filter_keys", ""), query.get("filter_values")
             return 200, listing([row for row in self.actors if (row["state"] == "DEAD" and row["class_name"] == asked[1]
                                  if asked[0] == "class_name" else row["state"] == asked[1])])
         if path == "/nodes":
             shown = [{"hostname": row["node_name"], "ip": row["node_ip"], "gpus": [],
-                      "raylet": {"nodeId": row["node_id"], "state": row["state"]}} for row in self.nodes]
+                      "raylet": {"nodeId": row["node_id"], "state": row["state"]},
+                      **self.of_node.get(row["node_id"], {})} for row in self.nodes]
             data = {"summary": shown, "nodeLogicalResources": {row["node_id"]: self._sums(row) for row in self.nodes}}
             return 200, json.dumps({"result": True, "msg": "", "data": data})
         if path == "/api/version":
-            return 200, json.dumps({"ray_version": "2.60.0", "session_name": self.session})
+            return 200, json.dumps({"ray_version": self.ray_version, "session_name": self.session})
         if path.startswith("/api/v0/logs") and query["node_id"] in self.answer_of_node:
             return self.answer_of_node[query["node_id"]]
         if path == "/api/v0/logs":

@@ -20,7 +20,7 @@ FLOORS = {
     "fleetctl.documents": 2, "fleetctl.fleetfile": 3,
     "fleetctl.planner.placement": 4, "fleetctl.planner": 5, "fleetctl.inventory": 6, "fleetctl.review": 7,
     "fleetctl.importers": 7, "fleetctl.forge": 7, "fleetctl.apply": 7, "fleetctl.demo": 7,
-    "fleetctl.render": 8, "fleetctl.workflow": 9, "fleetctl.watch": 10, "fleetctl.cli": 11,
+    "fleetctl.doctor": 8, "fleetctl.render": 8, "fleetctl.workflow": 9, "fleetctl.watch": 10, "fleetctl.cli": 11,
     "fleetctl.__main__": 12,
 }
 IMPURE = {

@@ -44,6 +44,13 @@ ALLOWED = {
     "agent/evict.py": {
         "end_all": "the explicit verb: ends the replicas it names",
     },
+    "agent/repair.py": {
+        "<module>": "imports what removes a placement group",
+        "remove_group": "the explicit verb: a placement group of ours whose creator is dead, agreed to by its id",
+    },
+    "agent/orphans.py": {
+        "_signal": "the explicit verb: a process with an engine's variables and no replica above it, agreed to",
+    },
     "agent/restart.py": {
         "_restart": "the explicit verb: ends the replicas it names, and Ray starts each again",
     },
@@ -275,7 +282,7 @@ def modules_reached(start: str) -> set[str]:
 def test_the_way_of_an_apply_never_meets_an_explicit_verb(start: str) -> None:
     reached = modules_reached(start)
     assert len(reached) > 5
-    assert [module for module in reached if re.search(r"evict|restart|explicit|drain|replace", module)] == []
+    assert [module for module in reached if re.search(r"evict|restart|repair|explicit|drain|replace", module)] == []
 
 
 def test_the_reach_is_really_followed() -> None:
@@ -291,6 +298,18 @@ def test_replace_ends_only_by_the_explicit_verb() -> None:
     assert (function, ast.unparse(call.args[3])) == ("_rounds", "[one]")
     assert [path.name for path in SOURCES if PACKAGE / "cli" in path.parents and calls(path, "run_explicit")] == [
         "explicit.py"]
+
+
+def test_only_the_doctor_repairs_and_only_after_a_question() -> None:
+    """Each thing goes by one call, below the verb alone; the client asks before it, and an agent proves it again."""
+    for name, above in (("remove_group", "run_repair"), ("end_orphans", ""), ("_signal", "_signalled")):
+        assert [function for path in SOURCES for function, _ in calls(path, name)] == [above] * bool(above)
+    agent = {path.name for path in SOURCES if "end_orphans" in path.read_text()}
+    assert agent == {"orphans.py", "repair.py"}
+    [(function, call)] = calls(PACKAGE / "cli" / "doctor.py", "repair")
+    [(asking, question)] = calls(PACKAGE / "cli" / "doctor.py", "confirm")
+    assert function == asking == "_repaired"
+    assert question.lineno < call.lineno
 
 
 def test_a_plan_knows_no_operation_but_create() -> None:

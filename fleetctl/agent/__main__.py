@@ -14,13 +14,16 @@ from ray import cloudpickle
 from .apply import run_apply
 from .events import EventStream
 from .evict import run_evict
+from .examine import run_examine
 from .mailbox import wait_for
+from .repair import run_repair
 from .restart import run_restart
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 REQUEST_S = 60.0
 OLDEST_RAY = (2, 49)
-VERBS: Mapping[str, Callable[..., int]] = {"apply": run_apply, "evict": run_evict, "restart": run_restart}
+VERBS: Mapping[str, Callable[..., int]] = {
+    "apply": run_apply, "evict": run_evict, "restart": run_restart, "examine": run_examine, "repair": run_repair}
 
 
 def hide_package_from_actors() -> None:

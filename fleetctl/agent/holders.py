@@ -24,7 +24,7 @@ class Holder(NamedTuple):
 
     def began(self) -> Tuple[int, int]:
         """Return a key that orders processes by their start; never the same for two."""
-        return _stat(self.pid)[1], self.pid
+        return parent_and_start(self.pid)[1], self.pid
 
     def __str__(self) -> str:
         try:
@@ -41,7 +41,7 @@ def _read_link(path: str) -> Optional[str]:
         return None
 
 
-def _stat(pid: int) -> Tuple[int, int]:
+def parent_and_start(pid: int) -> Tuple[int, int]:
     """Return a process's parent, and when it began, in ticks; zeros for one that has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
@@ -96,7 +96,7 @@ class Tree:
     def has(self, pid: int) -> bool:
         """Return for sure whether a process is one of them, by its parents."""
         while pid > 1:
-            pid = _stat(pid)[0]
+            pid = parent_and_start(pid)[0]
             if pid == self._root:
                 return True
         return False

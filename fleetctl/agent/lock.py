@@ -115,3 +115,26 @@ def _key(fleet: str, number: int) -> bytes:
 
 def _packed(holder: Mapping[str, Any]) -> bytes:
     return json.dumps(holder).encode()
+
+
+def left_locks() -> List[Dict[str, Any]]:
+    """Return the newest lock of each fleet whose job has ended without releasing it. It counts no more."""
+    newest: Dict[str, int] = {}
+    for key in _internal_kv_list(b"lock:", namespace=KV_NAMESPACE):
+        fleet, _, number = key.decode()[len("lock:"):].rpartition(":")
+        newest[fleet] = max(int(number), newest.get(fleet, -1))
+    found: List[Dict[str, Any]] = []
+    for fleet, number in sorted(newest.items()):
+        packed = _internal_kv_get(_key(fleet, number), namespace=KV_NAMESPACE)
+        holder = json.loads(packed) if packed else {RELEASED: True}
+        if not holder.get(RELEASED) and not job_is_alive(str(holder.get("driver"))):
+            found.append({"fleet": fleet, "number": number, "job": str(holder.get("job", ""))})
+    return found
+
+
+def release_left(fleet: str, number: int) -> bool:
+    """Release a lock that was left; returns False where it is held, released, or another's by now."""
+    left = [one for one in left_locks() if (one["fleet"], one["number"]) == (fleet, number)]
+    for one in left:
+        HeldLock(fleet, number, {"job": one["job"]}).release()
+    return bool(left)

@@ -20,7 +20,7 @@ from fleetctl.documents.history import History, HistoryEntry, HistoryRun
 from fleetctl.documents.plan import FleetSource
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import Job, log_of, named_replicas, ours
+from fleetctl.inventory.jobs import EXAMINE, Job, log_of, named_replicas, ours
 
 READERS = 8
 LATEST = "latest"
@@ -29,8 +29,9 @@ _FILES = TypeAdapter(list[FleetSource])
 
 
 def runs_of(client: DashboardClient, fleet: str | None) -> list[Job]:
-    """Return the runs of one fleet, or of all, the newest first."""
-    return [job for job in reversed(ours(client)) if fleet in (None, job.metadata.get("fleet"))]
+    """Return the runs of one fleet, or of all, the newest first, but for those that only looked at nodes."""
+    return [job for job in reversed(ours(client)) if fleet in (None, job.metadata.get("fleet"))
+            and job.metadata.get("verb") != EXAMINE]
 
 
 def read_history(client: DashboardClient, fleet: str | None, limit: int) -> History:

@@ -47,6 +47,11 @@ def explicit_metadata(fleet: str, namespace: str, replicas: Sequence[str], start
     return {"fleet": fleet, "namespace": namespace, REPLICAS: json.dumps(list(replicas)), **_by(starter)}
 
 
+def doctor_metadata(namespace: str, starter: Starter) -> dict[str, str]:
+    """Return the metadata of a job of the doctor, which is about no fleet."""
+    return {"namespace": namespace, **_by(starter)}
+
+
 def note_metadata(node: Node, said: Mapping[str, str], starter: Starter) -> dict[str, str]:
     """Return the metadata of a note about a node, by id and by name."""
     return {"node": node.id, "nodeName": node.name, **said, **_by(starter)}

@@ -33,6 +33,7 @@ class SchemaName(str, Enum):
     RENDERED_FLEET = "rendered-fleet"
     HISTORY = "history"
     ENDPOINTS = "endpoints"
+    DIAGNOSIS = "diagnosis"
     HISTORY_RUN = "history-run"
 
 

@@ -144,6 +144,8 @@ class Replica(Stored):
     )
     error: str | None = Field(None, description="last output or exit reason, where known")
     ready_at: Moment | None = Field(None, description="when it became ready, of one that is")
+    tool_version: str | None = Field(
+        None, description="the release of fleetctl that started it; null = the cluster no longer lists that run")
     draining: bool = Field(False, description="an eviction that runs names it: it serves, and is about to end")
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from fleetctl.documents.capacity import Capacity
+from fleetctl.documents.diagnosis import Diagnosis
 from fleetctl.documents.difference import FleetDiff
 from fleetctl.documents.endpoints import Endpoints
 from fleetctl.documents.events import Event, RunSummary
@@ -127,6 +128,7 @@ _GENERATORS: dict[str, Callable[[], JsonSchema]] = {
     "what-if": lambda: _of(WhatIf, "fleetctl what-if", "serialization"),
     "placement-map": lambda: _of(PlacementMap, "fleetctl map", "serialization"),
     "rendered-fleet": lambda: _of(RenderedFleet, "fleetctl render", "serialization"),
+    "diagnosis": lambda: _of(Diagnosis, "fleetctl doctor", "serialization"),
     "endpoints": lambda: _of(Endpoints, "fleetctl endpoints", "serialization"),
     "history": lambda: _of(History, "fleetctl history", "serialization"),
     "history-run": lambda: _of(HistoryRun, "fleetctl history show", "serialization"),

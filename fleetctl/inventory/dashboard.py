@@ -72,7 +72,8 @@ def read_dashboard(
     planned = find_planned(client, answers.jobs or (), actors)
     sums = {**answers.summary.sums, **(agent.sums({node.node_id: node.total for node in nodes}) if agent else {})}
     version = text_of(answers.version.get("ray_version"))
-    parts = Parts(nodes, actors, find_replicas(actors, namespace, planned), answers.summary.entries, sums,
+    replicas = find_replicas(actors, namespace, planned, answers.jobs or ())
+    parts = Parts(nodes, actors, replicas, answers.summary.entries, sums,
                   memory_by_process=version is not None and not _in_percent(version))
     if any(node.state != "DEAD" for node in nodes) and not sums:
         parts = _without_sums(client, parts, answers)
@@ -114,7 +115,7 @@ def _ask(client: DashboardClient, namespace: str) -> _Answers:
     answers.summary = _taken("the cards", summary, Summary(), answers.failures)
     answers.version = _taken("the cluster's version and session", version, {}, answers.failures)
     answers.failures += [*_whole(answers.nodes), *answers.actors.failures]
-    answers.notes += _too_old(text_of(answers.version.get("ray_version")) or "")
+    answers.notes += too_old(text_of(answers.version.get("ray_version")) or "")
     return answers
 
 
@@ -192,7 +193,8 @@ def _numbers(version: str) -> tuple[int, ...]:
     return (int(parts[1]), int(parts[2])) if parts else ()
 
 
-def _too_old(version: str) -> Iterator[str]:
+def too_old(version: str) -> Iterator[str]:
+    """Yield a sentence where this Ray cannot run the agent."""
     if () < _numbers(version) < OLDEST_RAY:
         yield f"the cluster runs Ray {version}; an apply needs {OLDEST_RAY[0]}.{OLDEST_RAY[1]} or later"
 

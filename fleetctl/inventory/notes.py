@@ -25,7 +25,7 @@ NONE = Job("", "")
 def with_notes(nodes: Sequence[Node], jobs: Sequence[Job], observed_at: str) -> list[Node]:
     """Return the nodes with the notes that are in force at `observed_at`; `jobs` are in order, the oldest first."""
     cordons, slots = _newest(jobs, (CORDON, UNCORDON)), _newest(jobs, (SLOTS,))
-    return [node.model_copy(update={"cordon": _cordon(_of(node, cordons).metadata, observed_at),
+    return [node.model_copy(update={"cordon": _in_force(_cordon(_of(node, cordons).metadata), observed_at),
                                     "uncordoned_at": _uncordoned_at(_of(node, cordons)),
                                     "slots": _slots(_of(node, slots).metadata)})
             if cordons or slots else node for node in nodes]
@@ -37,6 +37,11 @@ def with_draining(replicas: Sequence[Replica], jobs: Sequence[Job], namespace: s
               and job.metadata.get("namespace") in (namespace, None) for name in named_replicas(job.metadata)}
     return [one.model_copy(update={"draining": True})
             if ending and one.fleet and f"{one.model}/{one.replica_id}" in ending else one for one in replicas]
+
+
+def cordon_note(node: Node, jobs: Sequence[Job]) -> Cordon | None:
+    """Return the cordon that the newest note about a node sets, also one that has ended by now."""
+    return _cordon(_of(node, _newest(jobs, (CORDON, UNCORDON))).metadata)
 
 
 def note_text(note: Note) -> str:
@@ -68,17 +73,24 @@ def _uncordoned_at(job: Job) -> str | None:
     return moment_of_ms(job.start_time_ms) if job.metadata.get("verb") == UNCORDON else None
 
 
-def _cordon(note: Note, observed_at: str) -> Cordon | None:
+def _cordon(note: Note) -> Cordon | None:
     """Return the cordon; one whose end cannot be read has none, so that nothing is placed by mistake."""
     if note.get("verb") != CORDON:
         return None
     said = {"reason": note.get("reason", ""), "by": note.get("who", "")}
     try:
-        cordon = Cordon.model_validate({**said, "until": note.get("until") or None})
+        return Cordon.model_validate({**said, "until": note.get("until") or None})
     except ValidationError:
         return Cordon.model_validate(said)
-    ended = cordon.until is not None and as_datetime(cordon.until) <= as_datetime(observed_at)
-    return None if ended else cordon
+
+
+def _in_force(cordon: Cordon | None, observed_at: str) -> Cordon | None:
+    return None if cordon is None or has_ended(cordon, observed_at) else cordon
+
+
+def has_ended(cordon: Cordon, now: str) -> bool:
+    """Return whether a cordon has ended by itself."""
+    return cordon.until is not None and as_datetime(cordon.until) <= as_datetime(now)
 
 
 def _slots(note: Note) -> Slots | None:

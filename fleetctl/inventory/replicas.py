@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fleetctl.documents.inventory import Replica, ReplicaMember
 from fleetctl.inventory.actors import LiveActor
+from fleetctl.inventory.jobs import Job
 from fleetctl.inventory.marks import Marks, read_marks
 from fleetctl.inventory.names import ReplicaName, parse_actor_name
 from fleetctl.inventory.planned import Planned
@@ -22,21 +23,21 @@ class FoundReplica:
 
 
 def find_replicas(
-    actors: Sequence[LiveActor], namespace: str, planned: Mapping[str, Planned]
+    actors: Sequence[LiveActor], namespace: str, planned: Mapping[str, Planned], jobs: Sequence[Job] = ()
 ) -> list[FoundReplica]:
     """Return the replicas among `actors`, ordered by model, id and name; `planned` by actor id.
 
     Only in `namespace` can a replica be ours; elsewhere, and under foreign schemes, it is capacity in use. A replica of
     an unknown namespace holds its id here, so that no other replica gets it. The members in a replica's repr count
-    in every namespace.
+    in every namespace. `jobs` are our runs: the one that created a replica says which release did.
     """
-    found = []
+    found, versions = [], {job.driver_id: job.metadata.get("toolVersion") for job in jobs if job.driver_id}
     for actor in actors:
         name = parse_actor_name(actor.name) if actor.name else None
         if name is not None:
             marks, plan = read_marks(actor.repr_name), planned.get(actor.actor_id)
             ours = name.replica_id is not None and _namespace(actor, marks, plan) in (namespace, None)
-            found.append(_replica(actor, name, marks, plan, ours=ours))
+            found.append(_replica(actor, name, marks, plan, versions.get(actor.job_id), ours=ours))
     return sorted(found, key=lambda one: (one.replica.model, one.replica.replica_id is None,
                                           one.replica.replica_id or 0, one.actor.name, one.actor.actor_id))
 
@@ -49,7 +50,8 @@ def _namespace(actor: LiveActor, marks: Marks, planned: Planned | None) -> str |
 
 
 def _replica(
-    actor: LiveActor, name: ReplicaName, marks: Marks, planned: Planned | None, *, ours: bool
+    actor: LiveActor, name: ReplicaName, marks: Marks, planned: Planned | None, tool_version: str | None, *,
+    ours: bool,
 ) -> FoundReplica:
     fleet = marks.fleet or (planned.fleet if planned else None)
     spec_hash = marks.spec_hash or (planned.spec_hash if planned else None)
@@ -66,6 +68,7 @@ def _replica(
         members=list(_members(actor, marks, planned)),
         constructed=not (actor.state == "ALIVE" and planned),
         error=_error(actor),
+        tool_version=tool_version if ours else None,
     )
     return FoundReplica(replica, actor, marks.problems)
 

@@ -25,19 +25,21 @@ class PlacementGroup:
 
     name: str
     held: tuple[tuple[str, Claim], ...]
+    group_id: str = ""
 
 
 def list_placement_groups(client: DashboardClient) -> Listing[PlacementGroup]:
     """Return the groups that hold or await something.
 
-    Ray keeps 10,000 groups on its list, removed ones too, so it is read only where Ray gives no sums of what is in use.
+    Ray keeps 10,000 groups on its list, removed ones too, so the inventory reads it only where Ray gives no sums.
     """
     return list_rows(client, "placement_groups", read_placement_group, where=[("state", "!=", "REMOVED")])
 
 
 def read_placement_group(row: Row) -> PlacementGroup | None:
     """Return the group of one row, or None for a removed one."""
-    return None if row.get("state") == "REMOVED" else PlacementGroup(str(row.get("name") or ""), tuple(_held(row)))
+    return None if row.get("state") == "REMOVED" else PlacementGroup(
+        str(row.get("name") or ""), tuple(_held(row)), text_of(row.get("placement_group_id")) or "")
 
 
 def _held(row: Row) -> Iterator[tuple[str, Claim]]:

@@ -15,10 +15,12 @@ import sys
 import pytest
 from ray import cloudpickle
 import fleetctl.agent
+from fleetctl.agent.examine import look_around
 from fleetctl.agent.gang import GangCoordinator, GangMember
+from fleetctl.agent.orphans import end_orphans
 from fleetctl.agent.replica import ModelActor
 cloudpickle.register_pickle_by_value(sys.modules["fleetctl.agent"])
-sys.stdout.buffer.write(cloudpickle.dumps((ModelActor, GangCoordinator, GangMember)))
+sys.stdout.buffer.write(cloudpickle.dumps((ModelActor, GangCoordinator, GangMember, look_around, end_orphans)))
 """
 RECEIVE = """\
 import sys
@@ -40,4 +42,5 @@ print(*(one.__name__ for one in classes))
 def test_what_runs_in_an_actor_needs_no_file_of_ours_on_its_node() -> None:
     sent = subprocess.run([sys.executable, "-c", SEND], capture_output=True, check=True, timeout=120).stdout
     there = subprocess.run([sys.executable, "-c", RECEIVE], input=sent, capture_output=True, timeout=120, check=False)
-    assert (there.stdout.decode(), there.stderr.decode()) == ("ModelActor GangCoordinator GangMember\n", "")
+    assert (there.stdout.decode(), there.stderr.decode()) == (
+        "ModelActor GangCoordinator GangMember look_around end_orphans\n", "")

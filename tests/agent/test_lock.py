@@ -136,3 +136,16 @@ def test_of_many_at_once_one_holds_it_at_a_time(keys: Keys, jobs: Jobs) -> None:
     for thread in threads:
         thread.join()
     assert (most[0], len(taken)) == (1, 120)
+
+
+def test_only_a_lock_whose_job_died_counts_as_left_and_can_be_released(keys: Keys, jobs: Jobs) -> None:
+    take("a")
+    take("b", fleet="held")
+    take("c", fleet="given-back").release()
+    jobs.discard("a")
+    [left] = lock_module.left_locks()
+    assert left == {"fleet": "lab", "number": 0, "job": "job-a"}
+    assert not lock_module.release_left("held", 0)
+    assert lock_module.release_left("lab", 0)
+    assert lock_module.left_locks() == []
+    assert take("c").still_held()

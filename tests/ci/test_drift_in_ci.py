@@ -82,6 +82,26 @@ def test_what_failed_and_is_still_missing_is_in_it(job, scheduled: PullRequest, 
     assert job("ci", "drift", "-f", "fleet.yaml").code == 0
 
 
+def test_cards_in_use_by_others_and_ended_cordons_keep_the_issue_open_and_change_no_code(
+    job, scheduled: PullRequest, cluster: ClusterStandIn
+) -> None:
+    run_it(cluster, scheduled)
+    card = {"uuid": "GPU-0", "name": "H100", "memoryTotal": 81920}
+    cluster.of_node[cluster.nodes[1]["node_id"]] = {
+        "gpus": [{**card, "index": index, "memoryUsed": 20480 * (index == 2)} for index in range(8)]}
+    cluster.add_job("n", ("SUCCEEDED", ""), verb="cordon", nodeName="node-a", until="2026-01-01T00:00:00Z").step()
+    ended = job("ci", "drift", "-f", "fleet.yaml")
+    assert (ended.code, scheduled.hub.issues[0]["state"]) == (0, "open")
+    assert ended.outputs["summary"].endswith("all run as the files say; 2 warnings")
+    body = scheduled.hub.issues[0]["body"]
+    assert "CARD_IN_USE" in body
+    assert "CORDON_ENDED" in body
+    cluster.of_node.clear()
+    cluster.add_job("m", ("SUCCEEDED", ""), start_time=2, verb="uncordon", nodeName="node-a").step()
+    assert job("ci", "drift", "-f", "fleet.yaml").code == 0
+    assert scheduled.hub.issues[0]["state"] == "closed"
+
+
 @pytest.mark.parametrize(("fleet", "code"), [
     (FLEET.replace("replicas: 1", "replicas: 3"), 3),
     (FLEET.replace("spec:\n", "spec:\n  policy: {maxNewGpus: 0}\n"), 4),

@@ -14,7 +14,8 @@ PAGES = {"apply": "apply.md", "status": "status-logs.md", "logs": "status-logs.m
          "deploy": "verbs.md", "scale": "verbs.md", "restart": "verbs.md", "evict": "verbs.md",
          "replace": "update.md",
          "cordon": "nodes.md", "uncordon": "nodes.md", "slots": "nodes.md", "drain": "nodes.md",
-         "endpoints": "endpoints.md", "capacity": "capacity.md", "what-if": "what-if.md", "map": "placement-map.md"}
+         "endpoints": "endpoints.md", "capacity": "capacity.md", "what-if": "what-if.md", "map": "placement-map.md",
+         "doctor": "doctor.md"}
 
 
 def page(name: str) -> str:
@@ -47,7 +48,15 @@ def test_every_code_of_the_agent_is_explained() -> None:
     variables = re.compile(r"^(RAY|FLEETCTL|CUDA)_|_(DEVICES|MODULES|CORES|CHIPS|SELECTOR)$")
     codes = {word for word in words if not variables.search(word)}
     assert {"ENGINE_EXITED", "NODE_TAKEN", "TARGET_REACHED"} <= codes
-    assert [code for code in sorted(codes) if f"`{code}`" not in page("apply.md") + page("verbs.md")] == []
+    pages = page("apply.md") + page("verbs.md") + page("doctor.md")
+    assert [code for code in sorted(codes) if f"`{code}`" not in pages] == []
+
+
+def test_every_code_of_the_doctor_is_explained() -> None:
+    sources = "".join(path.read_text() for path in (PACKAGE / "doctor").glob("*.py"))
+    codes = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+|READING)"', sources))
+    assert len(codes) > 15
+    assert [code for code in sorted(codes) if f"`{code}`" not in page("doctor.md")] == []
 
 
 def test_every_code_that_is_explained_exists() -> None:
@@ -61,7 +70,7 @@ def test_every_event_of_the_agent_is_explained() -> None:
     kinds = set(re.findall(r'emit\(\s*"(\w+)"', agent_source())) - {"replica"}
     assert {"version", "runSummary", "lockWaiting"} <= kinds
     outcomes = {f"replica{kind.capitalize()}" for kind in ("ready", "starting", "failed", "blocked", "skipped")}
-    assert [kind for kind in sorted(kinds | outcomes) if f"`{kind}`" not in page("apply.md")] == []
+    assert [kind for kind in sorted(kinds | outcomes) if f"`{kind}`" not in page("apply.md") + page("doctor.md")] == []
 
 
 PLACES = re.findall(r"`([\w/]+\.(?:py|sh))(?::([\w.]+))?`", page("walk.md"))

@@ -25,7 +25,7 @@ from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_drift import drift_report
 from fleetctl.render.report.of_problems import failure_report
 from fleetctl.workflow.cluster import open_dashboard
-from fleetctl.workflow.drift import failures_of
+from fleetctl.workflow.drift import diagnosed, failures_of
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.planning import plan_fleet
 
@@ -50,8 +50,9 @@ def drift(
 ) -> int:
     """Check on a schedule that the cluster runs what the files say.
 
-    It plans, and looks at the latest apply: what is missing, blocked, outdated, restarting or failed. On a forge one
-    issue is kept up to date, opened when drift begins and closed when it is over. Nothing is changed in the cluster.
+    It plans, and looks at the latest apply: what is missing, blocked, outdated, restarting or failed. Cards in use by
+    others and cordons that have ended are warnings beside it, and change no exit code. On a forge one issue is kept up
+    to date, open while there is drift or a warning, else closed. Nothing is changed in the cluster.
     Files may also come from FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line.
     """
     job = Job(
@@ -65,28 +66,30 @@ def run_drift(job: Job, *, issue: bool) -> int:
     """Check, report to the forge, and return the exit code; an error leaves the issue as it is."""
     job.check()
     try:
-        result = _checked(job)
+        result, is_open = _checked(job)
     except UsageError:
         raise
     except FleetctlError as error:
         failures.explain(error)
         name = fleet_name(job.invocation, job.files, None)
         report = failure_report(error, identity=f"drift:{name}", fleet=name, title=f"No check of fleet {name}")
-        result, issue = JobResult(report, error.exit_code), False
+        result, is_open, issue = JobResult(report, error.exit_code), True, False
     publish(job, result, comment=False)
     if issue:
-        keep_issue(job, result, is_open=result.code != NOTHING_TO_DO)
+        keep_issue(job, result, is_open=is_open)
     return result.code
 
 
-def _checked(job: Job) -> JobResult:
+def _checked(job: Job) -> tuple[JobResult, bool]:
+    """Return the result, and whether there is anything to look at."""
     loaded, where = inspect_fleet(job.files), trusted_where(job)
     plan = (planned := plan_fleet(job.invocation, loaded, PlanOptions(files=job.files), where)).plan
     with open_dashboard(job.invocation, where.address, planned.fleet.cluster.address) as client:
-        failed = failures_of(client, plan)
-    report = drift_report(planned.shown(), failed)
+        failed, beside = failures_of(client, plan), diagnosed(client, loaded, planned.inventory)
+    report = drift_report(planned.shown(), failed, beside)
     formats, reports = Formats(json=lambda: render_plan_json(plan), report=lambda: report), parse_reports(job.reports)
     show(formats, ReportFormat.TABLE)
     write_reports(formats, reports)
-    return JobResult(report, report.exit_code, plan.plan_id, bool(plan.actions),
-                     reports=tuple(str(one.path) for one in reports))
+    result = JobResult(report, report.exit_code, plan.plan_id, bool(plan.actions),
+                       reports=tuple(str(one.path) for one in reports))
+    return result, result.code != NOTHING_TO_DO or bool(beside)

@@ -1,0 +1,119 @@
+"""Engines of ours without their replica: found by the variables that we gave them, and by who is above them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+from . import holders
+from .supervisor import GRACE_S
+
+MARK = (
+    "FLEETCTL_MODEL", "FLEETCTL_REPLICA_ID", "FLEETCTL_GROUP", "FLEETCTL_COPY", "FLEETCTL_RANK", "FLEETCTL_GROUP_SIZE",
+    "FLEETCTL_LEADER_ADDRESS", "FLEETCTL_LEADER_PORT", "FLEETCTL_PORT",
+)
+"""All of these are in the environment of an engine, and of every process that it starts."""
+
+GUARDS = (b"fleetctl-supervisor", b"default_worker.py")
+WORKER = b"ray::"
+SHOWN = 200
+
+
+def mark_of(pid: int) -> Optional[Tuple[str, ...]]:
+    """Return the values of our variables; None for a process that lacks any of them, or that is another user's."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            pairs = dict(item.partition(b"=")[::2] for item in environ.read().split(b"\0"))
+    except OSError:
+        return None
+    values = [pairs.get(name.encode()) for name in MARK]
+    return tuple(os.fsdecode(value) for value in values if value is not None) if None not in values else None
+
+
+def find_orphans() -> List[Dict[str, Any]]:
+    """Return the processes that have our mark and neither a guard of ours nor a worker of Ray above them.
+
+    An engine in a container has no guard above its processes; so none counts whose mark a guarded process has, too,
+    and none that lives in another PID namespace.
+    """
+    marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in holders.neighbours()) if mark}
+    guarded = {pid for pid in marks if is_guarded(pid)}
+    served = {marks[pid] for pid in guarded}
+    return [{"pid": pid, "began": holders.parent_and_start(pid)[1], "command": command_line(pid), "model": mark[0],
+             "replicaId": mark[1]}
+            for pid, mark in sorted(marks.items()) if pid not in guarded and mark not in served]
+
+
+def is_guarded(pid: int) -> bool:
+    """Return whether a guard of ours, or a worker of Ray, is above a process."""
+    return any(words[0].startswith(WORKER) or any(word.endswith(GUARDS) for word in words)
+               for words in map(_words, _above(pid)))
+
+
+def _above(pid: int) -> Iterator[int]:
+    while pid > 1:
+        pid = holders.parent_and_start(pid)[0]
+        yield pid
+
+
+def _words(pid: int) -> List[bytes]:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as cmdline:
+            return cmdline.read().split(b"\0")
+    except OSError:
+        return [b""]
+
+
+def command_line(pid: int) -> str:
+    """Return the first two words of a command line: a secret may be among the others, and our log has many readers."""
+    return os.fsdecode(b" ".join(_words(pid)[:2]).strip())[:SHOWN]
+
+
+def end_orphans(agreed: List[Mapping[str, Any]]) -> List[Dict[str, Any]]:
+    """End those of the `agreed` processes that still are orphans; returns for each whether it is gone.
+
+    A process is known by its number and its start: another one may have the number by now.
+    """
+    wanted = {(one["pid"], one["began"]) for one in agreed}
+    found = [(one["pid"], one["began"]) for one in find_orphans() if (one["pid"], one["began"]) in wanted]
+    left = _signalled(found, signal.SIGTERM, GRACE_S)
+    left = _signalled(left, signal.SIGKILL, GRACE_S)
+    why = dict.fromkeys(filter(_is_there, wanted.difference(found)), "it is no orphan any more")
+    why.update(dict.fromkeys(left, "it does not end"))
+    return [{**one, "done": (one["pid"], one["began"]) not in why, "message": why.get((one["pid"], one["began"]), "")}
+            for one in agreed]
+
+
+def _signalled(processes: List[Tuple[int, int]], number: int, patience_s: float) -> List[Tuple[int, int]]:
+    """Send a signal to the processes and return those that are there after `patience_s`."""
+    for pid, began in processes:
+        _signal(pid, began, number)
+    deadline = time.monotonic() + patience_s
+    left = processes
+    while left and time.monotonic() < deadline:
+        left = list(filter(_is_there, left))
+        time.sleep(0.05)
+    return left
+
+
+def _is_there(process: Tuple[int, int]) -> bool:
+    """Return whether a process, by its number and start, still runs: one that has ended has no environment."""
+    pid, began = process
+    return holders.parent_and_start(pid)[1] == began and mark_of(pid) is not None
+
+
+def _signal(pid: int, began: int, number: int) -> None:
+    """Send a signal to this process and to no later one of its number."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if holders.parent_and_start(pid)[1] == began:
+            signal.pidfd_send_signal(handle, number)
+    except OSError:
+        return
+    finally:
+        os.close(handle)

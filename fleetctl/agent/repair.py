@@ -1,0 +1,75 @@
+"""Repair: the explicit verb that removes what is ours and dead, and only what a person agreed to.
+
+Each thing is proven once more before it goes. Apply never imports this.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional
+
+import ray
+from ray.core.generated import gcs_pb2
+from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+from . import cluster
+from .events import EVENT_VERSION, EventStream
+from .lock import release_left
+from .on_nodes import ask_nodes
+from .orphans import end_orphans
+
+PREFIX = "ModelActor:"
+
+
+def run_repair(request: Mapping[str, Any], events: EventStream) -> int:
+    """Remove placement groups, end orphans, release locks; returns 0 all done, 3 some not."""
+    events.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}",
+                version=EVENT_VERSION, toolVersion=request["toolVersion"], job=request["job"])
+    rows: List[Dict[str, Any]] = []
+    for group in request["groups"]:
+        why = remove_group(group["id"], group["name"])
+        rows.append({"thing": "placementGroup", "subject": group["name"], "done": why is None, "message": why or ""})
+    for lock in request["locks"]:
+        done = release_left(lock["fleet"], int(lock["number"]))
+        rows.append({"thing": "lock", "subject": lock["fleet"], "done": done,
+                     "message": "" if done else "it is held, or released already"})
+    rows += end_engines(request["orphans"], float(request["timeout"]))
+    for row in rows:
+        events.emit("repaired", row["message"], level="info" if row["done"] else "warning", thing=row["thing"],
+                    subject=row["subject"], done=row["done"])
+    number = sum(row["done"] for row in rows)
+    return events.end(0 if number == len(rows) else 3, f"{number} of {len(rows)} repaired")
+
+
+def end_engines(orphans: Mapping[str, List[Mapping[str, Any]]], timeout_s: float) -> List[Dict[str, Any]]:
+    """End the orphans, given by the id of their node, and return a row per process."""
+    rows: List[Dict[str, Any]] = []
+    for answer in ask_nodes(end_orphans, orphans, timeout_s):
+        ended = answer.content or [{**one, "done": False, "message": answer.trouble} for one in orphans[answer.node_id]]
+        rows += [{"thing": "engine", "subject": f"process {one['pid']} of {one['model']}/{one['replicaId']}",
+                  "done": one["done"], "message": one["message"]} for one in ended]
+    return rows
+
+
+def remove_group(group_id: str, name: str) -> Optional[str]:
+    """Remove a group that was left; returns why it stays, None once it is removed.
+
+    Ours are named after their replica, in our namespace, and were created by an actor: the coordinator, which has had
+    that name since before the group was. So a group whose creator is dead, and whose name no actor has, is nobody's.
+    """
+    found = find_group(group_id)
+    if found is None or found.name != name or found.state == gcs_pb2.PlacementGroupTableData.REMOVED:
+        return "it is gone"
+    if found.ray_namespace != ray.get_runtime_context().namespace or not name.startswith(PREFIX):
+        return f"it is in namespace {found.ray_namespace}, not in ours"
+    if not found.creator_actor_id.strip(b"\xff"):
+        return "no actor has created it, so it is not ours"
+    if cluster.actor_record(found.creator_actor_id.hex()).state != "DEAD" or name in cluster.taken_names():
+        return "its replica lives"
+    remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group_id))))
+    return None
+
+
+def find_group(group_id: str) -> Any:
+    """Return Ray's own record of a placement group, None where it has none."""
+    packed = cluster.accessor().get_placement_group_info(ray.PlacementGroupID(bytes.fromhex(group_id)))
+    return None if packed is None else gcs_pb2.PlacementGroupTableData.FromString(packed)

@@ -1,0 +1,98 @@
+"""`fleetctl doctor`: what is wrong with client, cluster, nodes, replicas and fleet, and what to do about each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from fleetctl.apply.repair import REPAIR, Dead, repair
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import confirm, say
+from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.process import read_stdin, this_invocation
+from fleetctl.cli.reporting import show_answer
+from fleetctl.doctor.diagnose import diagnose
+from fleetctl.doctor.evidence import Evidence
+from fleetctl.doctor.groups import leaked
+from fleetctl.documents.diagnosis import Diagnosis, Repaired
+from fleetctl.documents.quantity import count_of
+from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.render.report.of_diagnosis import diagnosis_report
+from fleetctl.workflow.examination import Examination
+from fleetctl.workflow.invocation import Where
+
+EPILOG = epilog(
+    "fleetctl doctor",
+    "fleetctl doctor -f fleets/prod.yaml --nodes   # asks every node, too",
+    "fleetctl doctor --nodes --fix",
+    exit_codes="0 no error was found, warnings included, 1 an error was found, or the cluster could not be read, 64 "
+               "usage")
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def doctor(
+    files: flags.OptionalFiles = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    nodes: Annotated[bool, typer.Option(
+        "--nodes", help="Also submit a job that looks at every node; it reads only, and claims nothing.")] = False,
+    fix: Annotated[bool, typer.Option(
+        "--fix", help="Remove what is certainly ours and dead, after a question that lists it.")] = False,
+    yes: flags.Yes = False,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
+) -> int:
+    """Find what is wrong with client, cluster or fleet, and what to do.
+
+    Without --nodes and --fix it sends only GETs. With -f the files are checked, too, and with --nodes also whether each
+    node that may take an engine has its command, its `fromNode` variables, its folder and its ports. --fix ends no
+    replica: it removes placement groups, engine processes and locks that no replica and no run has any more.
+    """
+    invocation = this_invocation()
+    loaded = inspect_fleet(files, stdin=read_stdin) if files else None
+    with Examination(invocation, Where(None, address, namespace), loaded, starter(os.environ)) as examination:
+        evidence = examination.evidence(new_job_id("examine") if nodes else None)
+        diagnosis = diagnose(evidence)
+        if fix and (repaired := _repaired(examination, evidence, yes=yes)):
+            diagnosis = diagnose(examination.evidence(new_job_id("examine") if nodes else None), repaired)
+    return _show(diagnosis, output_format)
+
+
+def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> list[Repaired]:
+    """List what is ours and dead, ask, and remove it; returns what became of each, nothing without a yes."""
+    if evidence.seen is None:
+        return []
+    orphans = {node_id: node.orphans for node_id, node in (evidence.nodes or {}).items() if node.orphans}
+    dead = Dead(leaked(evidence), orphans, evidence.locks)
+    if not dead:
+        say("note", "there is nothing that --fix may remove")
+        return []
+    listed = list(_listed(dead, {node.id: node.name for node in evidence.seen.nodes}))
+    for line in listed:
+        say("remove", line)
+    if not confirm(f"Remove {'it' if len(listed) == 1 else f'these {len(listed)}'}?", yes=yes):
+        say("note", "nothing was removed")
+        return []
+    repaired = repair(examination.asker(), new_job_id(REPAIR), dead)
+    for one in repaired:
+        say("removed" if one.done else "warning", one.subject if one.done else f"{one.subject} stays: {one.message}")
+    return repaired
+
+
+def _listed(dead: Dead, names: dict[str, str]) -> Iterator[str]:
+    yield from (f"placement group {group.name}" for group in dead.groups)
+    for node_id, processes in dead.orphans.items():
+        for one in processes:
+            yield f"process {one.pid} on {names.get(node_id, node_id)} ({one.command}), of {one.model}/{one.replica_id}"
+    yield from (f"lock of fleet {lock.fleet}, left by {lock.job or 'an unknown run'}" for lock in dead.locks)
+
+
+def _show(diagnosis: Diagnosis, output_format: flags.OutputFormat) -> int:
+    show_answer(diagnosis, output_format, diagnosis_report)
+    if left := [one for one in diagnosis.repaired if not one.done]:
+        say("warning", f"{count_of(len(left), 'thing')} could not be removed")
+    return diagnosis.exit_code

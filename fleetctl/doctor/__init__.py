@@ -1,0 +1,1 @@
+"""The checks of `fleetctl doctor`, a file each: pure functions of what was seen."""

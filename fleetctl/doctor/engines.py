@@ -1,0 +1,47 @@
+"""Fleet: each node that may take an engine has what it needs, before anything is placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fleetctl.doctor.evidence import Evidence
+from fleetctl.doctor.needs import candidates, members_of, needs_of
+from fleetctl.documents.diagnosis import Diagnosed
+from fleetctl.documents.examined_node import Unmet
+from fleetctl.documents.inventory import Node
+
+ADVICE = {
+    "command": "install it there, write its full path in engine.command, or set PATH in engine.env; or keep the model "
+               "off these nodes with nodeSelector",
+    "variable": "set it in the environment of `ray start` on these nodes, and restart Ray there",
+    "workdir": "create it there, or leave engine.workdir out for a fresh folder",
+    "port": "give each engine its own with $(FLEETCTL_PORT)",
+}
+NAMED = 5
+
+
+def check(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield each need of a model that some of its nodes do not meet, once, with these nodes."""
+    fleet, told = evidence.fleet, set[tuple[str, str, str]]()
+    if fleet is None:
+        return
+    answers = {node_id: one for node_id, one in (evidence.nodes or {}).items() if not one.trouble}
+    for model, member in members_of(fleet):
+        nodes = [node for node in candidates(fleet, member, evidence.inventory.nodes) if node.id in answers]
+        for need in needs_of(member.engine):
+            found = [(node, unmet) for node in nodes for unmet in answers[node.id].unmet
+                     if (unmet.kind, unmet.value, unmet.path) == need]
+            for code in dict.fromkeys(unmet.code for _, unmet in found):
+                if (model.key, code, need.value) not in told:
+                    told.add((model.key, code, need.value))
+                    lacking = [(node, unmet) for node, unmet in found if unmet.code == code]
+                    yield _finding(model.key, lacking, len(nodes))
+
+
+def _finding(model: str, lacking: Sequence[tuple[Node, Unmet]], candidates: int) -> Diagnosed:
+    names, unmet = [node.name for node, _ in lacking], lacking[0][1]
+    listed = f"{', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''}"
+    return Diagnosed(
+        code=unmet.code, severity="warning" if unmet.kind == "port" else "error", area="fleet", subject=model,
+        message=f"{unmet.message}, on {listed} ({len(names)} of {candidates} nodes that may take it)",
+        advice=ADVICE[unmet.kind])

@@ -1,0 +1,33 @@
+"""Nodes: no card has memory in use that nothing here explains. Such a card is offered to no replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fleetctl.doctor.evidence import Evidence
+from fleetctl.documents.diagnosis import Diagnosed
+from fleetctl.documents.inventory import Gpu
+from fleetctl.documents.quantity import format_bytes
+
+
+def check(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield each card that the planner leaves out for its memory (CARD_IN_USE)."""
+    from fleetctl.planner.questions.world import NO_FLEET, World  # NumPy
+
+    ledger = World(evidence.fleet or NO_FLEET, evidence.inventory).opened()
+    nodes = {node.id: node for node in evidence.inventory.nodes}
+    for place, fact in enumerate(ledger.nodes):
+        cards = {card.index: card for card in nodes[fact.id].gpus}
+        for offered in ledger.offer(place).cards:
+            if offered.dirty:
+                yield _finding(fact.name, cards[offered.index])
+
+
+def _finding(node: str, card: Gpu) -> Diagnosed:
+    total = f" of {format_bytes(card.memory_total)}" if card.memory_total else ""
+    return Diagnosed(
+        code="CARD_IN_USE", severity="warning", area="node", subject=f"{node} card {card.index}",
+        message=f"{format_bytes(card.memory_used or 0)}{total} are in use, more than what Ray has granted on it "
+                f"explains: nothing new is placed there{f' ({card.uuid})' if card.uuid else ''}",
+        advice="`nvidia-smi` on that node lists who uses it; --nodes finds an engine that a replica of ours left",
+        command="fleetctl doctor --nodes")

@@ -1,0 +1,109 @@
+"""What the doctor's agent finds on a node: what engines lack there, and engines that have lost their replica."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fleetctl.agent import holders, needs, orphans, ports
+
+pytestmark = pytest.mark.slow
+MARK = {**dict.fromkeys(orphans.MARK, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a process that has the mark of an engine, and end it."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def starting(*words: str, **more: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(words, env={"PATH": os.environ["PATH"], **MARK, **more}, stdout=subprocess.PIPE)
+        started.append(process)
+        return process
+
+    yield starting
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def found() -> list[int]:
+    return [one["pid"] for one in orphans.find_orphans() if one["model"] == MARK["FLEETCTL_MODEL"]]
+
+
+def test_a_marked_process_with_nothing_above_it_is_an_orphan_and_only_it_is_ended(start: Start) -> None:
+    process, other = start("sleep", "100"), start("sleep", "100", FLEETCTL_MODEL="another")
+    [row] = [one for one in orphans.find_orphans() if one["pid"] == process.pid]
+    assert (row["command"], row["replicaId"]) == ("sleep 100", "0")
+    later = {**row, "began": row["began"] + 1}
+    assert [one["done"] for one in orphans.end_orphans([later])] == [True], "that one is gone"
+    assert process.poll() is None, "it is another process than the one that was agreed to"
+    assert [one["done"] for one in orphans.end_orphans([row])] == [True]
+    assert process.wait(10) == -15
+    assert other.poll() is None
+
+
+GUARD = "import subprocess, sys; p = subprocess.Popen(['sleep', '100']); print(p.pid, flush=True); p.wait()"
+
+
+def test_one_below_a_guard_is_none_nor_is_one_of_the_same_engine_in_a_container(start: Start) -> None:
+    guard = subprocess.Popen([sys.executable, "-c", GUARD, "fleetctl-supervisor"], env={**os.environ, **MARK},
+                             stdout=subprocess.PIPE)
+    try:
+        assert guard.stdout is not None
+        guarded = int(guard.stdout.readline())
+        same = start("sleep", "100")
+        assert not {guarded, same.pid} & set(found())
+        assert start("sleep", "100", FLEETCTL_PORT="1").pid in found()
+    finally:
+        os.kill(guarded, 9)
+        guard.communicate()
+
+
+def test_a_process_that_lacks_one_of_the_variables_is_not_ours(start: Start) -> None:
+    process = subprocess.Popen(["sleep", "100"], env={name: value for name, value in MARK.items()
+                                                      if name != "FLEETCTL_RANK"})
+    try:
+        assert process.pid not in found()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_what_an_engine_lacks_is_said_with_the_place_where_it_was_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "vllm").write_text("#!/bin/sh\n")
+    node = {"PATH": str(tmp_path), "HF_TOKEN": "x"}
+    wanted = [{"kind": "command", "value": "vllm"}, {"kind": "command", "value": "./relative"},
+              {"kind": "command", "value": "sh", "path": "/usr/bin:/bin"}, {"kind": "command", "value": sys.executable},
+              {"kind": "variable", "value": "HF_TOKEN"}, {"kind": "variable", "value": "NONE"},
+              {"kind": "workdir", "value": str(tmp_path)}, {"kind": "workdir", "value": str(tmp_path / "none")}]
+    unmet = {(one["value"], one["code"]) for one in needs.unmet_needs(wanted, node)}
+    assert unmet == {("vllm", "COMMAND_MISSING"), ("NONE", "VARIABLE_MISSING"),
+                     (str(tmp_path / "none"), "WORKDIR_MISSING")}, "a file that nobody may run is no command"
+    (tmp_path / "vllm").chmod(0o755)
+    assert needs.command("vllm", str(tmp_path)) is None
+
+
+def test_a_port_is_taken_by_others_or_ours_or_could_be(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ports.reserve_port() as free:
+        number = free.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = needs.port(server.getsockname()[1])
+        assert taken is not None
+        assert (taken[0], f"(process {os.getpid()})" in taken[1]) == ("PORT_TAKEN", True)
+    ours = start(sys.executable, "-c", "import socket, time; s = socket.create_server(('127.0.0.1', 0));"
+                                       "print(s.getsockname()[1], flush=True); time.sleep(100)")
+    assert ours.stdout is not None
+    assert needs.port(int(ours.stdout.readline())) is None
+    monkeypatch.setattr(needs, "outgoing_range", lambda: (number, number))
+    assert (needs.port(number) or ("",))[0] == "PORT_IN_RANGE"
+    monkeypatch.setattr(needs, "outgoing_range", lambda: (0, -1))
+    assert needs.port(number) is None
+    assert holders.parent_and_start(os.getpid())[0] == os.getppid()

@@ -1,0 +1,76 @@
+"""Repair without Ray: a placement group goes only where all of the proof is there."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.core.generated import gcs_pb2
+
+from fleetctl.agent import repair
+from fleetctl.agent.cluster import ActorRecord
+from fleetctl.agent.events import EventStream
+from fleetctl.agent.on_nodes import Answer
+
+NAME, GROUP_ID, CREATOR = "ModelActor:org/m:0", "ab" * 18, b"\x01" * 16
+REMOVED = gcs_pb2.PlacementGroupTableData.REMOVED
+
+
+@pytest.fixture
+def removed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A cluster in which another replica lives, and the list of what was removed from it."""
+    gone: list[Any] = []
+    monkeypatch.setattr(repair.ray, "get_runtime_context", lambda: SimpleNamespace(namespace="fleet"))
+    monkeypatch.setattr(repair.cluster, "taken_names", lambda: {"ModelActor:org/m:1"})
+    monkeypatch.setattr(repair.cluster, "actor_record", lambda actor_id: ActorRecord(
+        "DEAD" if actor_id == CREATOR.hex() else "ALIVE", True, "", ""))
+    monkeypatch.setattr(repair, "remove_placement_group", gone.append)
+    return gone
+
+
+def group(**more: Any) -> SimpleNamespace:
+    return SimpleNamespace(**{"name": NAME, "state": 1, "ray_namespace": "fleet", "creator_actor_id": CREATOR, **more})
+
+
+@pytest.mark.parametrize(("found", "why"), [
+    (group(), None),
+    (None, "it is gone"),
+    (group(state=REMOVED), "it is gone"),
+    (group(name="ModelActor:org/m:2"), "it is gone"),
+    (group(ray_namespace="theirs"), "it is in namespace theirs, not in ours"),
+    (group(creator_actor_id=b"\xff" * 16), "no actor has created it, so it is not ours"),
+    (group(creator_actor_id=b""), "no actor has created it, so it is not ours"),
+    (group(creator_actor_id=b"\x02" * 16), "its replica lives"),
+])
+def test_a_group_is_removed_only_where_its_creator_is_dead_and_it_is_ours(
+    removed: list[Any], monkeypatch: pytest.MonkeyPatch, found: Any, why: str | None
+) -> None:
+    monkeypatch.setattr(repair, "find_group", lambda _: found)
+    assert repair.remove_group(GROUP_ID, NAME) == why
+    assert [one.id.hex() for one in removed] == ([GROUP_ID] if why is None else [])
+
+
+def test_a_group_whose_name_an_actor_has_again_stays(removed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair, "find_group", lambda _: group(name="ModelActor:org/m:1"))
+    assert repair.remove_group(GROUP_ID, "ModelActor:org/m:1") == "its replica lives"
+    assert removed == []
+
+
+def test_each_thing_is_told_with_what_became_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(repair, "remove_group", lambda *_: "its replica lives")
+    monkeypatch.setattr(repair, "release_left", lambda *_: True)
+    orphan = {"pid": 4, "began": 7, "model": "org/m", "replicaId": "0"}
+    monkeypatch.setattr(repair, "ask_nodes", lambda *_: [
+        Answer("n1", [{**orphan, "done": True, "message": ""}]), Answer("n2", None, "no worker answered")])
+    code = repair.run_repair({
+        "toolVersion": "1", "job": "j", "timeout": 1, "groups": [{"id": GROUP_ID, "name": NAME}],
+        "locks": [{"fleet": "lab", "number": 0}], "orphans": {"n1": [orphan], "n2": [orphan]}}, EventStream())
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["thing"], line["done"], line["message"]) for line in lines if line["type"] == "repaired"] == [
+        ("placementGroup", False, "its replica lives"), ("lock", True, ""), ("engine", True, ""),
+        ("engine", False, "no worker answered")]
+    assert (code, lines[-1]["message"]) == (3, "2 of 4 repaired")

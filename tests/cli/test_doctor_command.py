@@ -1,0 +1,268 @@
+"""`fleetctl doctor`: each fault is found, with a command that can be typed; a healthy cluster is said to be so."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_stand_in import ClusterStandIn, event, summary
+from published import validator
+
+from fleetctl.cli import process
+
+GIB = 1 << 30
+ORPHAN = {"pid": 41, "began": 7, "command": "vllm serve", "model": "org/one:1", "replicaId": "3"}
+DISK = {"path": "/ray", "total": 100 * GIB, "free": 3 * GIB}
+
+
+def examined(cluster: ClusterStandIn, *locks: dict[str, Any], **answers: Any) -> None:
+    """Let the nodes answer when they are asked: `answers` is what node-a says, the others are fine."""
+    first = cluster.nodes[0]["node_id"]
+
+    def play(request: dict[str, Any]) -> list[tuple[str, str]]:
+        log = event(0, "version", "agent", version="1.0")
+        for node_id in request["nodes"]:
+            log += event(1, "nodeExamined", "", nodeId=node_id, **(answers if node_id == first else {}))
+        return [("SUCCEEDED", log + event(2, "locksLeft", "", locks=list(locks)) + summary(3))]
+
+    cluster.on_submit = play
+
+
+def cards(used_mib: int, number: int = 8) -> list[dict[str, Any]]:
+    return [{"index": index, "uuid": f"GPU-{index}", "name": "H100", "memoryTotal": 81920,
+             "memoryUsed": used_mib if index == 2 else 3} for index in range(number)]
+
+
+def run_that_failed(cluster: ClusterStandIn) -> None:
+    cluster.add_job("fleetctl-apply-00000000000a", verb="apply", fleet="lab").log = event(
+        0, "runSummary", "no Python interpreter with ray was found on the head node", outcomes=[], exitCode=1)
+    cluster.jobs["fleetctl-apply-00000000000a"].status = "FAILED"
+
+
+def run_that_lasts(cluster: ClusterStandIn, status: str) -> None:
+    log = event(0, "version", "agent") + summary(1)
+    cluster.add_job("fleetctl-apply-00000000000b", ("SUCCEEDED", log), verb="apply", fleet="lab").status = status
+
+
+def replica_of(cluster: ClusterStandIn, number: int = 0, **more: Any) -> None:
+    cluster.add_replica("org/one:1", number, cluster.nodes[0]["node_id"])
+    cluster.actors[-1].update(more)
+
+
+def old_replica(cluster: ClusterStandIn) -> None:
+    replica_of(cluster)
+    job = cluster.add_job("fleetctl-apply-00000000000c", verb="apply", fleet="lab", toolVersion="0.0.9")
+    job.status, job.driver_id = "SUCCEEDED", cluster.actors[-1]["job_id"]
+
+
+def leaked_group(cluster: ClusterStandIn) -> None:
+    replica_of(cluster, 1)
+    for number in (0, 1):
+        bundle = {"node_id": cluster.nodes[0]["node_id"], "unit_resources": {"GPU": 2.0}}
+        cluster.groups.append({"name": f"ModelActor:org/one:1:{number}", "placement_group_id": f"{number}a",
+                               "bundles": [bundle], "state": "CREATED"})
+
+
+def of_node_a(cluster: ClusterStandIn, **values: Any) -> None:
+    cluster.of_node[cluster.nodes[0]["node_id"]] = values
+
+
+def ended_cordon(cluster: ClusterStandIn) -> None:
+    cluster.add_job("n", ("SUCCEEDED", ""), verb="cordon", nodeName="node-a", until="2026-01-01T00:00:00Z",
+                    reason="fan").step()
+
+
+FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
+    "RAY_TOO_OLD": (lambda it: setattr(it, "ray_version", "2.40.1"), "cluster", "Ray"),
+    "NOT_READ_WHOLE": (
+        lambda it: it.refusals.update({("GET", "/api/version"): [(500, "")] * 9}), "cluster", "inventory"),
+    "AGENT_NOT_STARTED": (run_that_failed, "cluster", "fleetctl-apply-00000000000a"),
+    "RUN_LASTS": (lambda it: run_that_lasts(it, "RUNNING"), "cluster", "fleetctl-apply-00000000000b"),
+    "RUN_NOT_STARTED": (lambda it: run_that_lasts(it, "PENDING"), "cluster", "fleetctl-apply-00000000000b"),
+    "LEAKED_GROUP": (leaked_group, "cluster", "ModelActor:org/one:1:0"),
+    "GPU_COUNT": (lambda it: of_node_a(it, gpus=cards(3, 7)), "node", "node-a"),
+    "CARD_IN_USE": (lambda it: of_node_a(it, gpus=cards(20480)), "node", "node-a card 2"),
+    "DISK_FULL": (lambda it: of_node_a(it, disk={"/": {"total": 100, "free": 4}}), "node", "node-a"),
+    "CORDON_ENDED": (ended_cordon, "node", "node-a"),
+    "REPLICA_LOST": (lambda it: (replica_of(it), it.nodes[0].update(state="DEAD")), "replica", "org/one:1/0"),
+    "REPLICA_RESTARTS": (lambda it: replica_of(it, num_restarts="4"), "replica", "org/one:1/0"),
+    "AGENT_OLD": (old_replica, "replica", "org/one:1/0"),
+    "LOCK_LEFT": (lambda it: examined(it, {"fleet": "lab", "number": 4, "job": "j9"}), "cluster", "lab"),
+    "NODE_SILENT": (lambda it: examined(it, trouble="no worker answered"), "node", "node-a"),
+    "ORPHAN_ENGINE": (lambda it: examined(it, orphans=[ORPHAN, {**ORPHAN, "pid": 42}]), "node", "node-a"),
+    "NODES_NOT_ASKED": (
+        lambda it: setattr(it, "on_submit", lambda _: [("FAILED", "no ray here\n")]), "cluster", "agent"),
+}
+OF_NODES = {"LOCK_LEFT", "NODE_SILENT", "ORPHAN_ENGINE", "NODES_NOT_ASKED"}
+
+
+@pytest.mark.parametrize("code", FAULTS)
+def test_a_fault_is_found_and_its_command_can_be_typed(cli, cluster: ClusterStandIn, code: str) -> None:
+    make, area, subject = FAULTS[code]
+    examined(cluster)
+    assert cli("doctor").code == 0
+    make(cluster)
+    asked = ["--nodes"] if code in OF_NODES else []
+    shown = cli("doctor", *asked, "--format", "json")
+    diagnosis = json.loads(shown.out)
+    validator("diagnosis").validate(diagnosis)
+    [found] = diagnosis["findings"]
+    assert (found["code"], found["area"], found["subject"]) == (code, area, subject)
+    assert shown.code == diagnosis["exitCode"] == int(found["severity"] == "error")
+    assert sum(check["findings"] for check in diagnosis["checks"]) == 1
+    assert found["advice"] or found["command"]
+    text = cli("doctor", *asked).out
+    assert f"{code} {subject}: " in " ".join(text.split())
+    if found["command"]:
+        words = shlex.split(found["command"])
+        assert (words[0], cli(*words[1:], typed="n\n").code != 64) == ("fleetctl", True)
+
+
+@pytest.mark.parametrize(("answer", "code"), [
+    ((401, ""), "CLUSTER_REFUSED"), ((404, "no"), "NOT_READ_WHOLE")])
+def test_what_could_not_be_read_is_said_and_nothing_is_removed_on_it(
+    cli, cluster: ClusterStandIn, answer: tuple[int, str], code: str
+) -> None:
+    leaked_group(cluster)
+    part = "/" if code == "CLUSTER_REFUSED" else "/api/v0/actors"
+    cluster.refusals["GET", part] = [answer] * 99
+    shown = cli("doctor", "--fix", "--yes", "--format", "json")
+    diagnosis = json.loads(shown.out)
+    assert (shown.code, [one["code"] for one in diagnosis["findings"]]) == (1, [code])
+    [groups] = [check for check in diagnosis["checks"] if "placement group" in check["name"]]
+    assert groups["skipped"].startswith("the cluster could not be read")
+    assert cluster.writes() == []
+
+
+def test_a_cluster_that_is_not_there_is_the_one_finding(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETCTL_ADDRESS", "http://127.0.0.1:9")
+    diagnosis = json.loads(cli("doctor", "--nodes", "--format", "json").out)
+    assert [one["code"] for one in diagnosis["findings"]] == ["CLUSTER_UNREACHABLE"]
+    assert {check["skipped"] for check in diagnosis["checks"][1:17]} == {"the cluster could not be read"}
+
+
+def test_without_an_address_it_says_how_to_give_one(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLEETCTL_ADDRESS")
+    shown = cli("doctor")
+    assert (shown.code, "--address" in shown.out) == (1, True)
+
+
+def test_a_clock_that_is_wrong_is_said_with_its_direction(
+    cli, cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "now_text", lambda: "2020-01-01T00:00:00Z")
+    shown = cli("doctor")
+    assert shown.code == 0
+    assert "CLOCK_SKEW clock: the clock here is" in shown.out
+    assert "behind the dashboard's" in " ".join(shown.out.split())
+
+
+def test_a_healthy_cluster_is_said_to_be_so_and_asked_with_gets_alone(cli, cluster: ClusterStandIn, fits: Path) -> None:
+    replica_of(cluster)
+    shown = cli("doctor", "-f", fits)
+    assert (shown.code, shown.out.splitlines()[-1]) == (0, "no problems found: 15 checks")
+    assert cluster.writes() == []
+
+
+def test_the_files_are_checked_too(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+    examined(cluster)
+    fleet_file.write_text(fleet_file.read_text().replace("replicas:", "replicaz:"))
+    shown = cli("doctor", "-f", fleet_file, "--nodes", "--format", "json")
+    [first, *_] = json.loads(shown.out)["findings"]
+    assert (shown.code, first["code"], first["area"]) == (1, "FL020", "fleet")
+    assert "the fleet files have errors" in shown.out
+
+
+NEEDY = """
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  nodes: [{selector: {pool: old}, cordon: true}]
+  models:
+  - key: org/one
+    replicas: 1
+    workers:
+    - name: main
+      members:
+      - resources: {gpus: 1}
+        engine:
+          command: [vllm, serve]
+          env: {PATH: /opt/bin, TOKEN: {fromNode: HF_TOKEN}}
+          workdir: /models
+          readiness: {tcp: {port: 8000}}
+"""
+
+
+def test_what_an_engine_needs_is_asked_of_each_node_that_may_take_it(
+    cli, cluster: ClusterStandIn, tmp_path: Path
+) -> None:
+    fleet = tmp_path / "needy.yaml"
+    fleet.write_text(NEEDY)
+    cluster.add_node("cpu-only", gpus=0)
+    cluster.add_node("node-c", pool="old")
+    needs = [{"kind": "command", "value": "vllm", "path": "/opt/bin"}, {"kind": "variable", "value": "HF_TOKEN"},
+             {"kind": "workdir", "value": "/models"}, {"kind": "port", "value": "8000"}]
+    examined(cluster, unmet=[{**needs[0], "code": "COMMAND_MISSING", "message": "vllm is not on its PATH (/opt/bin)"}])
+    shown = cli("doctor", "-f", fleet, "--nodes")
+    [job] = cluster.jobs
+    asked = {row["node_name"]: cluster.request_of(job)["nodes"][row["node_id"]] for row in cluster.nodes}
+    assert asked["node-a"] == asked["node-b"] == [{"path": None, **need} for need in needs]
+    assert (asked["cpu-only"], asked["node-c"]) == ([], [])
+    assert shown.code == 1
+    assert ("COMMAND_MISSING org/one: vllm is not on its PATH (/opt/bin), on node-a (1 of 2 nodes that may take it)"
+            in " ".join(shown.out.split()))
+    assert job not in cli("history", "--format", "json").out, "it only looked"
+
+
+def everything_dead(cluster: ClusterStandIn, repaired: list[dict[str, Any]]) -> None:
+    leaked_group(cluster)
+    examined(cluster, {"fleet": "lab", "number": 4, "job": "j9"}, orphans=[ORPHAN])
+    look = cluster.on_submit
+
+    def play(request: dict[str, Any]) -> list[tuple[str, str]]:
+        if "groups" not in request:
+            return look(request)
+        repaired.append(request)
+        cluster.groups.clear()
+        examined(cluster)
+        lines = event(0, "version", "agent")
+        lines += event(1, "repaired", "", thing="placementGroup", subject="ModelActor:org/one:1:0", done=True)
+        lines += event(2, "repaired", "it does not end", thing="engine", subject="process 41", done=False)
+        return [("FAILED", lines + event(3, "runSummary", "1 of 2", outcomes=[], exitCode=3))]
+
+    cluster.on_submit = play
+
+
+def test_fix_lists_what_is_ours_and_dead_and_removes_it_after_a_yes(cli, cluster: ClusterStandIn) -> None:
+    repaired: list[dict[str, Any]] = []
+    everything_dead(cluster, repaired)
+    refused = cli("doctor", "--nodes", "--fix", typed="n\n")
+    assert (refused.code, repaired) == (1, [])
+    listed = " ".join(refused.err.split())
+    for what in ("placement group ModelActor:org/one:1:0", "process 41 on node-a (vllm serve), of org/one:1/3",
+                 "lock of fleet lab, left by j9", "Remove these 3? [y/N]"):
+        assert what in listed
+    assert "org/one:1:1" not in listed, "its replica lives"
+    assert cli("doctor", "--nodes", "--fix").code == 64
+
+    agreed = cli("doctor", "--nodes", "--fix", "--yes", "--format", "json")
+    [request] = repaired
+    assert request["groups"] == [{"id": "0a", "name": "ModelActor:org/one:1:0"}]
+    assert request["orphans"] == {cluster.nodes[0]["node_id"]: [ORPHAN]}
+    assert request["locks"] == [{"fleet": "lab", "number": 4, "job": "j9"}]
+    diagnosis = json.loads(agreed.out)
+    assert (agreed.code, diagnosis["findings"]) == (0, []), "it looks again after it"
+    assert [(one["subject"], one["done"]) for one in diagnosis["repaired"]] == [
+        ("ModelActor:org/one:1:0", True), ("process 41", False)]
+    assert "process 41 stays: it does not end" in agreed.err
+
+
+def test_fix_on_a_healthy_cluster_asks_nothing_and_writes_nothing(cli, cluster: ClusterStandIn) -> None:
+    shown = cli("doctor", "--fix")
+    assert (shown.code, cluster.writes()) == (0, [])
+    assert "nothing that --fix may remove" in shown.err
