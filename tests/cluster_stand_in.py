@@ -115,15 +115,17 @@ class ClusterStandIn:
         return node_id
 
     def add_replica(self, model: str, replica_id: int, node_id: str, *, state: str = "ALIVE", fleet: str | None = "lab",
-                    gpus: int = 80_000, namespace: str = "fleet", spec_hash: str = "abc") -> None:
-        """Add the actor of a replica of one member; `fleet` None = it carries no mark.
+                    gpus: int = 80_000, namespace: str = "fleet", spec_hash: str = "abc",
+                    up_ms: tuple[int, int] = (0, 0), restarts: int = 0) -> None:
+        """Add the actor of a replica of one member; `fleet` None = it carries no mark. It was ready at `up_ms` for the
+        first and the last time.
 
         One that is starting has nothing to tell but its name; the log of the apply that created it says the rest.
         """
         member = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": node_id, "gpus": gpus,
                   "vram": 0, "cpus": 0, "memory": 0}
         told = {"fleet": fleet, "namespace": namespace, "model": model, "replicaId": replica_id,
-                "specHash": spec_hash, "members": [member]}
+                "specHash": spec_hash, "lifecycle": {"restartMax": 5}, "members": [member]}
         place = {**{key: member[key] for key in ("group", "copy", "role", "rank", "nodeId")}, "ip": "10.0.0.7",
                  "port": 7001 + replica_id, "gpuIndices": list(range(gpus // 10_000)), "gpuUuids": []}
         once_up = state in ("ALIVE", "RESTARTING")
@@ -139,7 +141,8 @@ class ClusterStandIn:
             "actor_id": f"{next(self.numbers):032x}", "name": actor_name(model, replica_id), "state": state,
             "class_name": "ModelActor", "job_id": f"{len(self.actors):08x}",
             "ray_namespace": namespace, "node_id": node_id if state == "ALIVE" else None, "placement_group_id": None,
-            "required_resources": {"GPU": gpus / 10_000} if gpus else {}, "num_restarts": "0", "death_cause": None,
+            "required_resources": {"GPU": gpus / 10_000} if gpus else {}, "num_restarts": str(restarts),
+            "death_cause": None, "up_ms": up_ms,
             "repr_name": describe(told, [place]) if fleet and once_up else ""})
 
     def writes(self) -> list[tuple[str, str]]:
@@ -214,6 +217,11 @@ class ClusterStandIn:
             return 200, listing([])
         if path == "/api/v0/actors":
             return 200, listing([row for row in self.actors if row["state"] == query.get("filter_values")])
+        if path == "/logical/actors":
+            asked = query["ids"].split(",")
+            return 200, json.dumps({"result": True, "msg": "", "data": {"actors": {
+                row["actor_id"]: dict(zip(("startTime", "timestamp"), row.get("up_ms", (0, 0)), strict=True))
+                for row in self.actors if row["actor_id"] in asked}}})
         if path == "/nodes":
             shown = [{"hostname": row["node_name"], "ip": row["node_ip"], "gpus": [],
                       "raylet": {"nodeId": row["node_id"], "state": row["state"]}} for row in self.nodes]

@@ -37,7 +37,11 @@ class EngineLog:
 
     def begin(self, who: str) -> None:
         """Add the line that begins a life of the engine."""
-        self.say(f"{BANNER[len(OURS):]}{who} at {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}")
+        self.say(f"{BANNER[len(OURS):]}{who} at {_now()}")
+
+    def end(self, reason: str) -> None:
+        """Add the line that ends a life of the engine, or a try to start it; `fleetctl status` reads it."""
+        self.say(f"ended at {_now()}: {reason}")
 
     def end_of_this_life(self, limit: int) -> str:
         """Return the last `limit` bytes, or less, of what the engine wrote since its begin."""
@@ -54,6 +58,10 @@ class EngineLog:
         """Return whether the engine complained in this life that it could not bind an address."""
         text = self.end_of_this_life(SEARCHED_BYTES).lower()
         return "address already in use" in text or "eaddrinuse" in text
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _tail(path: str, limit: int) -> bytes:

@@ -27,6 +27,7 @@ def describe(replica: Mapping[str, Any], places: Sequence[Mapping[str, Any]]) ->
         "fleet": replica["fleet"],
         "namespace": replica["namespace"],
         "specHash": replica["specHash"],
+        "restartMax": replica["lifecycle"]["restartMax"],
         "members": [_with_claim(replica["members"], place) for place in places],
     })
 

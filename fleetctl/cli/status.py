@@ -73,7 +73,7 @@ def status(
     fleet = fleet_of(invocation, files)
     keys = chosen_by(selector, fleet.labels) if selector and fleet else None
     with closing(inventory_source(invocation, Where(inventory, address, namespace), cluster_of(fleet))) as source:
-        seen = read(invocation, source)
+        seen = read(invocation, source, ages=True)
         ours = [replica for replica in seen.replicas if fleet is None or replica.fleet == fleet.name]
         chosen = [replica for replica in ours
                   if model in (None, replica.model) and (keys is None or replica.model in keys)]
@@ -115,7 +115,7 @@ def _show(
     else:
         names = {node.id: node.name for node in seen.nodes}
         show_report(status_report(chosen, names, dead_node_ids(seen), outdated, wanted,
-                                  wide=output_format is StatusFormat.WIDE))
+                                  observed_at=seen.observed_at, wide=output_format is StatusFormat.WIDE))
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:

@@ -7,7 +7,7 @@ documents, where an unknown key is ignored.
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 FORMAT_VERSION = "1.0"
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
 
 
@@ -38,6 +39,15 @@ def as_datetime(moment: str) -> datetime:
     """Return a `Moment` as a value that can be compared, to the second; raises ValueError for anything else."""
     # Python 3.10 reads neither Z nor every number of decimals
     return datetime.fromisoformat(re.sub(r"\.[0-9]+", "", moment).replace("Z", "+00:00"))
+
+
+def moment_of(since_epoch_ms: float) -> str | None:
+    """Return a time of Ray's as a `Moment`, in UTC; None for 0, which is not yet, and for a number that is no time."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=since_epoch_ms)
+    except OverflowError:
+        return None
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if since_epoch_ms > 0 else None
 
 
 def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCustomError:

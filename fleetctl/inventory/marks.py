@@ -26,6 +26,7 @@ class Marks:
     fleet: str | None = None
     namespace: str | None = None
     spec_hash: str | None = None
+    restart_max: int | None = None
     members: tuple[ReplicaMember, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -41,9 +42,9 @@ def read_marks(repr_name: str) -> Marks:
     if not isinstance(mark, dict):
         return Marks()
     problems: list[str] = []
-    members = _members(mark.get("members"), problems)
-    return Marks(text_of(mark.get("fleet")), text_of(mark.get("namespace")), text_of(mark.get("specHash")), members,
-                 tuple(problems))
+    members, most = _members(mark.get("members"), problems), mark.get("restartMax")
+    return Marks(text_of(mark.get("fleet")), text_of(mark.get("namespace")), text_of(mark.get("specHash")),
+                 most if isinstance(most, int) else None, members, tuple(problems))
 
 
 def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:
