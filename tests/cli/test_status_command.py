@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
 import pytest
 from cluster_stand_in import ClusterStandIn
+from rich.console import Console
 
+from fleetctl.cli import status_follow
 from fleetctl.documents.schemas import json_schema
 from fleetctl.inventory.engine_log import log_name
 
@@ -199,3 +205,61 @@ def test_a_replica_that_a_running_eviction_names_is_draining(cli, cluster: Clust
     assert "Replicas: 1 draining, 1 ready" in shown.out
     job.step()
     assert "Replicas: 2 ready" in cli("status").out
+
+
+class Interrupted:
+    """Stands in for the waits of --follow: each changes the cluster, and Ctrl-C comes when there is no more."""
+
+    def __init__(self, *changes: Callable[[], object]) -> None:
+        self._changes = list(changes)
+
+    def __call__(self, _: float) -> None:
+        if not self._changes:
+            raise KeyboardInterrupt
+        self._changes.pop(0)()
+
+
+@pytest.fixture
+def moving(busy: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> ClusterStandIn:
+    """A replica ends, the dashboard is away, comes back in part, then whole with a replica less."""
+    first, second = busy.actors[0], busy.actors[1]
+    changes = Interrupted(
+        lambda: None, lambda: first.update(state="RESTARTING", num_restarts="1"),
+        lambda: busy.refusals.update({("GET", "/api/v0/nodes"): [(500, "")] * 6}),
+        lambda: busy.refusals.update({("GET", "/api/v0/nodes"): [], ("GET", "/api/version"): [(500, "")]}),
+        lambda: (busy.refusals.clear(), busy.actors.remove(second)))
+    monkeypatch.setattr(time, "sleep", changes)
+    return busy
+
+
+def test_following_on_a_pipe_is_a_line_per_change_until_ctrl_c(cli, moving: ClusterStandIn) -> None:
+    shown = cli("status", "--follow")
+    assert shown.code == 130
+    before, _, after = shown.out.partition("Replicas: 3 ready, 1 restarting, 1 starting\n")
+    assert set(rows(before)) >= {"org/one/0", "other/7"}
+    assert [line.split(" ", 1)[1].split("  ")[0] for line in after.splitlines()] == [
+        "org/one/0 restarting (restart 1 of 5)", "org/one/1 gone"]
+    assert shown.err.count("the cluster cannot be read: ") == shown.err.count("the cluster can be read again") == 1
+
+
+def test_following_on_a_terminal_is_in_place_and_says_when_the_cluster_is_away(
+    cli, moving: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=120, height=40)
+    monkeypatch.setattr(status_follow, "result_console", lambda: screen)
+    monkeypatch.setattr(status_follow, "moves", lambda _: True)
+    assert cli("status", "org/one", "--follow").code == 130
+    frames = re.split(r"(?:\x1b\[1A\x1b\[2K)+", screen.file.getvalue())
+    assert len(frames) == 7, "the last one stays on the screen"
+    assert "Replicas: 1 ready, 1 restarting" in frames[0]
+    assert "every 2 s" in frames[0]
+    assert "as of " in frames[3]
+    assert "500" in frames[3]
+    assert "Replicas: 2 restarting" in frames[3], "what was seen last stays"
+    assert "not everything could be read" in frames[4]
+    assert "Replicas: 1 restarting" in frames[5]
+
+
+@pytest.mark.parametrize("flags", [["--format", "json"], ["--inventory", "x"]])
+def test_following_is_for_people_and_a_live_cluster(cli, flags: list[str]) -> None:
+    assert cli("status", "--follow", *flags).code == 64

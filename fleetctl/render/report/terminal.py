@@ -37,13 +37,17 @@ Row = tuple[Cell, ...]
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print the report for a person, with a blank line between its parts."""
-    parts = [part for part in _parts(report, console.width) if part]
+    """Print the report for a person."""
+    for line in report_lines(report, console.width):
+        print_trimmed(line, console)
+
+
+def report_lines(report: Report, width: int) -> Iterator[RenderableType]:
+    """Yield what a person sees of the report, with a blank line between its parts."""
+    parts = [part for part in _parts(report, width) if part]
     for number, part in enumerate(parts):
-        if number:
-            console.print()
-        for line in part:
-            print_trimmed(line, console)
+        yield from [Text()] if number else []
+        yield from part
 
 
 def _parts(report: Report, width: int) -> Iterator[list[RenderableType]]:
