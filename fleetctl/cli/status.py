@@ -30,7 +30,6 @@ from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import status_report
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.outdated import add_changes, look_up_changes
 
 EPILOG = epilog(
     "fleetctl status",
@@ -129,7 +128,9 @@ def status(
             write_result(indented_json(seen.model_copy(update={"replicas": chosen.of(seen)})))
         else:
             outdated = chosen.outdated(seen)
-            if fleet and isinstance(source, Live):
+            if fleet and outdated and isinstance(source, Live):
+                from fleetctl.workflow.outdated import add_changes, look_up_changes  # the history of applies
+
                 outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
             show_report(chosen.report(seen, outdated))
     for warning in seen.warnings:

@@ -6,6 +6,7 @@ GETs only, so it works through a proxy that lets only GETs pass. No answer takes
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ RETRY_DELAYS_S = (0.2, 0.6)
 """Waits before the second and third try of a GET whose connection failed."""
 
 NOT_JSON = "is this the Ray dashboard, and does nothing between cut off or rewrite its answers?"
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+# httpx runs without its own command line, whose progress bars and colours take more than half of its import
+
 NO_ACCESS, USUAL_BOUNDS = Access(), Bounds()
 
 Result = TypeVar("Result")

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.table import Table as Grid
 from rich.text import Text
 
 from fleetctl.documents.quantity import count_of
 from fleetctl.render.answer_text import some
 from fleetctl.render.place_text import replica_ranges
-from fleetctl.render.report.column_widths import GAP, NOTE_INDENT, column_texts, fit, least_width, widths_of
+from fleetctl.render.report.column_widths import column_texts, fit, least_width, widths_of
+from fleetctl.render.report.grid import GridColumn, grid_lines
 from fleetctl.render.report.model import SEE_BELOW, UNBROKEN, Cell, Column, Report, Table
 from fleetctl.render.report.tones import COUNT_TONES, count_tone, text_tone
 from fleetctl.render.trim import print_trimmed
@@ -108,14 +108,14 @@ def _grid(tables: Sequence[Table], width: int) -> Iterator[RenderableType]:
     if tables[0].note:
         yield Text(visible(tables[0].note), "bold")
     if rows:
-        yield _grid_of(rows[:most], tables[0], width)
+        yield from _grid_of(rows[:most], tables[0], width)
     yield from _more(len(rows), most)
     for table in counted:
         yield Text(f"= {len(table.rows)} {table.title} (--format json lists them)", "dim")
 
 
-def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Grid:
-    """Return the grid; columns that go `beside`, and have no room, are below the widest other one, the last first."""
+def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Iterator[RenderableType]:
+    """Yield the grid; columns that go `beside`, and have no room, are below the widest other one, the last first."""
     shown = [(place, column) for place, column in enumerate(table.columns)
              if column.terminal == "always" or (column.terminal != "never" and any(row[place] for row in rows))]
     texts = {place: column_texts(column, (row[place] for row in rows)) for place, column in shown}
@@ -128,14 +128,11 @@ def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Grid:
     notes = [_note(row, table, below) for row in rows]
     widths = widths_of({place: texts[place] for place, _ in kept}, {place: least[place] for place, _ in kept},
                        under, notes, width)
-    grid = Grid(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
-    for place, column in kept:
-        grid.add_column(column.title.upper(), justify="right" if column.numeric else "left", overflow="fold",
-                        no_wrap=column.numeric or column.key in UNBROKEN, width=widths.get(place))
-    for row, note in zip(rows, notes, strict=True):
-        grid.add_row(*(Group(text, _indented(note, NOTE_INDENT, "dim")) if note and place == under else text
-                       for place, text in _texts(row, kept)))
-    return grid
+    shape = [GridColumn(place, column.numeric, column.numeric or column.key in UNBROKEN, widths.get(place))
+             for place, column in kept]
+    head = [(place, Text(column.title.upper(), "dim")) for place, column in kept]
+    body = [(dict(_texts(row, kept)), Text(note, "dim")) for row, note in zip(rows, notes, strict=True)]
+    yield from grid_lines([(dict(head), Text()), *body], shape, under)
 
 
 def _note(row: Row, table: Table, below: Sequence[int]) -> str:
