@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command
 
-from fleetctl.cli.context_option import with_context_option
+from fleetctl.cli.context_option import with_later_options
 from fleetctl.cli.foreign_flags import refuse_foreign
 
 VERBATIM = "\b"  # the help formatter keeps the lines of a paragraph that begins with it
@@ -43,7 +43,7 @@ def lazy_group(commands: Mapping[str, Listed]) -> type[TyperGroup]:
         def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:  # noqa: ANN401
             """Return the command that the arguments begin with, imported, and the arguments after it."""
             name, listed, rest = super().resolve_command(ctx, args)
-            return name, with_context_option(commands[name].load()) if name and listed else None, rest
+            return name, with_later_options(commands[name].load()) if name and listed else None, rest
 
     return LazyGroup
 

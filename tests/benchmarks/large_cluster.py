@@ -1,7 +1,7 @@
 """What reading, planning and showing a large cluster costs: `python -m tests.benchmarks.large_cluster --json`.
 
 Runs `fleetctl inventory`, `plan` and `status` as a user would, against a process that answers as the dashboard of such
-a cluster does. What they say must be right, or the run ends with an error. With --json the last line is one JSON object.
+a cluster does. What they say must be right, or the run ends with an error. With --json the last line is a JSON object.
 """
 
 from __future__ import annotations

@@ -68,7 +68,9 @@ def _lines(table: Table) -> Iterator[RenderableType]:
         yield _indented(table.note, 2)
     rows = _together(table)
     for sign, row in rows[:table.most]:
-        yield _indented(f"{sign} {_head(table, row)}".lstrip(), 2, STYLES.get(text_tone(sign), ""))
+        head = Text(visible(f"{sign} {_head(table, row)}".lstrip()))
+        head.stylize(STYLES.get(text_tone(sign), ""), 0, len(sign))
+        yield Padding(head, (0, 0, 0, 2))
         yield from (_indented(text, 4, SIDES.get(text[:2], "")) for text in _below(table, row))
     yield from _more(len(rows), table.most, indent=2)
 
@@ -151,8 +153,9 @@ def _unsaid(text: str, said: str) -> str:
 def _texts(row: Row, columns: Sequence[tuple[int, Column]]) -> Iterator[tuple[int, Text]]:
     """Yield the cells of a row with their places.
 
-    The first name is what the row is about, in the colour of the sign before it; one that is indented is a part of the
-    row above. Where there is nothing to show there is a dash, but not at the end of a row nor in a part.
+    The first name is what the row is about; one that is indented is a part of the row above. Only the sign before it
+    has a colour: a whole line may be hard to read in it. Where there is nothing to show there is a dash, but not at the
+    end of a row nor in a part.
     """
     sign = str(row[0]) if columns[0][1].key == "sign" else ""
     name = next((place for place, column in columns if column.name and column.key != "sign"), None)
@@ -160,7 +163,7 @@ def _texts(row: Row, columns: Sequence[tuple[int, Column]]) -> Iterator[tuple[in
     last = columns[-1][0]
     for place, column in columns:
         if place == name:
-            yield place, Text(visible(str(row[place])), "dim" if is_part else STYLES.get(text_tone(sign), "bold"))
+            yield place, Text(visible(str(row[place])), "dim" if is_part or sign == "=" else "bold")
         elif row[place] or is_part or (place == last and not column.numeric):
             yield place, _cell(row[place], column)
         else:
