@@ -116,3 +116,28 @@ def test_dedicated_replicas_take_whole_cards_and_are_current_for_the_next_plan(
     assert [drift["replicaId"] for drift in plan["drift"]] == [0], "the first one carries the stand-in's hash"
     [held] = [one for one in json.loads(cli("inventory", "--format", "json").out)["nodes"] if one["id"] == node]
     assert held["resources"]["used"]["GPU"] == 2.25
+
+
+@pytest.mark.parametrize(("typed", "right"), [
+    ("scale org/one 4 -f FLEET", "--replicas 4"), ("deploy org/one 4 -f FLEET", "--replicas 4"),
+    ("what-if -f FLEET --scale org/one 4", "--scale org/one=4")])
+def test_a_number_without_its_flag_is_refused_with_it(cli, fleet_file: Path, typed: str, right: str) -> None:
+    shown = cli(*typed.replace("FLEET", str(fleet_file)).split())
+    assert shown.code == 64
+    assert right in shown.err
+
+
+def test_scale_shows_the_model_it_is_about(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+    obeying.add_replica("org/two", 0, obeying.nodes[0]["node_id"], gpus=0)
+    out = cli("scale", MODEL, "--replicas", "1", "-f", fleet_file, "--yes").out
+    assert MODEL in out
+    assert "org/two" not in out
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_colour_is_chosen_before_and_after_the_command(cli, cluster: ClusterStandIn, *, before: bool) -> None:
+    cluster.add_replica(MODEL, 0, cluster.nodes[0]["node_id"], gpus=0)
+    flag = ("--color", "always")
+    shown = cli(*flag, "status") if before else cli("status", *flag)
+    assert "\x1b[32mready" in shown.out
+    assert "\x1b" not in cli("status").out
