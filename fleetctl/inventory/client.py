@@ -30,9 +30,6 @@ RETRY_DELAYS_S = (0.2, 0.6)
 """Waits before the second and third try of a GET whose connection failed."""
 
 NOT_JSON = "is this the Ray dashboard, and does nothing between cut off or rewrite its answers?"
-sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
-# httpx runs without its own command line, whose progress bars and colours take more than half of its import
-
 NO_ACCESS, USUAL_BOUNDS = Access(), Bounds()
 
 Result = TypeVar("Result")
@@ -49,6 +46,8 @@ class DashboardClient:
     def __init__(self, base_url: str, access: Access = NO_ACCESS, timeout_s: float = DEFAULT_TIMEOUT_S, *,
                  bounds: Bounds = USUAL_BOUNDS, on_waiting: Callable[[], None] = lambda: None,
                  interrupts: Callable[[], int] = lambda: 0, sleep: Callable[[float], None] = time.sleep) -> None:
+        # its own command line, with progress bars and colours, is more than half of its import
+        sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
         import httpx
 
         self.base_url = base_url.rstrip("/")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from fleetctl.documents.plan import Blocked, ModelRow
 from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.planner.crash_loops import restart_notes, restarted_recently
 from fleetctl.planner.live import ModelState
-from fleetctl.planner.restarts import restart_notes, restarted_recently
 from fleetctl.planner.update import update_reason
 
 
