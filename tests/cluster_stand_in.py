@@ -120,15 +120,17 @@ class ClusterStandIn:
         return node_id
 
     def add_replica(self, model: str, replica_id: int, node_id: str, *, state: str = "ALIVE", fleet: str | None = "lab",
-                    gpus: int = 80_000, namespace: str = "fleet", spec_hash: str = "abc") -> None:
-        """Add the actor of a replica of one member; `fleet` None = it carries no mark.
+                    gpus: int = 80_000, namespace: str = "fleet", spec_hash: str = "abc",
+                    up_ms: tuple[int, int] = (0, 0), restarts: int = 0) -> None:
+        """Add the actor of a replica of one member; `fleet` None = it carries no mark. It was ready at `up_ms` for the
+        first and the last time.
 
         One that is starting has nothing to tell but its name; the log of the apply that created it says the rest.
         """
         member = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": node_id, "gpus": gpus,
                   "vram": 0, "cpus": 0, "memory": 0}
         told = {"fleet": fleet, "namespace": namespace, "model": model, "replicaId": replica_id,
-                "specHash": spec_hash, "members": [member]}
+                "specHash": spec_hash, "lifecycle": {"restartMax": 5}, "members": [member]}
         place = {**{key: member[key] for key in ("group", "copy", "role", "rank", "nodeId")}, "ip": "10.0.0.7",
                  "port": 7001 + replica_id, "gpuIndices": list(range(gpus // 10_000)), "gpuUuids": []}
         once_up = state in ("ALIVE", "RESTARTING")
@@ -144,7 +146,8 @@ class ClusterStandIn:
             "actor_id": f"{next(self.numbers):032x}", "name": actor_name(model, replica_id), "state": state,
             "class_name": "ModelActor", "job_id": f"{len(self.actors):08x}",
             "ray_namespace": namespace, "node_id": node_id if state == "ALIVE" else None, "placement_group_id": None,
-            "required_resources": {"GPU": gpus / 10_000} if gpus else {}, "num_restarts": "0", "death_cause": None,
+            "required_resources": {"GPU": gpus / 10_000} if gpus else {}, "num_restarts": str(restarts),
+            "death_cause": None, "up_ms": up_ms,
             "repr_name": describe(told, [place], "2026-03-04T12:00:00Z") if fleet and once_up else ""})
 
     def add_failure(self, model: str, node_id: str, spec_hash: str, message: str, *, fleet: str = "lab") -> None:
@@ -231,6 +234,11 @@ class ClusterStandIn:
             asked = query.get("filter_keys", ""), query.get("filter_values")
             return 200, listing([row for row in self.actors if (row["state"] == "DEAD" and row["class_name"] == asked[1]
                                  if asked[0] == "class_name" else row["state"] == asked[1])])
+        if path == "/logical/actors":
+            asked_ids = query["ids"].split(",")
+            return 200, json.dumps({"result": True, "msg": "", "data": {"actors": {
+                row["actor_id"]: dict(zip(("startTime", "timestamp"), row.get("up_ms", (0, 0)), strict=True))
+                for row in self.actors if row["actor_id"] in asked_ids}}})
         if path == "/nodes":
             shown = [{"hostname": row["node_name"], "ip": row["node_ip"], "gpus": [],
                       "raylet": {"nodeId": row["node_id"], "state": row["state"]},

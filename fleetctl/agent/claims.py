@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, Mapping
 
 import ray
@@ -13,11 +14,17 @@ PRESENCE = 0.001
 def claim_of(member: Mapping[str, Any]) -> Dict[str, float]:
     """Return what the member claims, as Ray resources; nothing that is zero."""
     claim = {
-        "GPU": int(member["gpus"]) / SHARE,
-        "CPU": int(member["cpus"]) / SHARE,
+        "GPU": _in_ray(int(member["gpus"])),
+        "CPU": _in_ray(int(member["cpus"])),
         "memory": float(int(member["memory"])),
     }
     return {name: amount for name, amount in claim.items() if amount > 0}
+
+
+def _in_ray(amount: int) -> float:
+    """Return 1/10000s as the number of which Ray makes as many again: it cuts off, and 0.3112 would become 0.3111."""
+    exact = amount / SHARE
+    return exact if int(exact * SHARE) == amount else math.nextafter(exact, math.inf)
 
 
 def format_claim(member: Mapping[str, Any]) -> str:

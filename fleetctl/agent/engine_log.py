@@ -44,6 +44,10 @@ class EngineLog:
         """Add the line that begins a life of the engine."""
         self.say(f"{BANNER[len(OURS):]}{who} at {utc_now()}")
 
+    def end(self, reason: str) -> None:
+        """Add the line that ends a life of the engine, or a try to start it; `fleetctl status` reads it."""
+        self.say(f"ended at {utc_now()}: {reason}")
+
     def end_of_this_life(self, limit: int) -> str:
         """Return the last `limit` bytes, or less, of what the engine wrote since its begin."""
         read = WITH_STAMPS * limit + LINE_BYTES

@@ -34,6 +34,7 @@ def describe(replica: Mapping[str, Any], places: Sequence[Mapping[str, Any]], re
         "namespace": replica["namespace"],
         "specHash": replica["specHash"],
         "readyAt": ready_at,
+        "restartMax": replica["lifecycle"]["restartMax"],
         "members": [_with_claim(replica["members"], place) for place in places],
     })
 

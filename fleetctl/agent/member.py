@@ -59,7 +59,7 @@ class MemberSeat:
 
 def write_reason(member: Mapping[str, Any], reason: str) -> None:
     """Write the exit reason to the engine's log, without the last output, which is in it."""
-    EngineLog(node.log_path(member["log"])).say(reason.partition(LAST_OUTPUT)[0])
+    EngineLog(node.log_path(member["log"])).end(reason.partition(LAST_OUTPUT)[0])
 
 
 def deadline_after(lifecycle: Mapping[str, Any]) -> float:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.apply.run_state import RunLog, outcomes_of, read_log, status_of, summary_of
-from fleetctl.documents.base import as_datetime
+from fleetctl.documents.base import as_datetime, moment_of
 from fleetctl.documents.events import Event
 from fleetctl.documents.history import History, HistoryEntry, HistoryRun
 from fleetctl.documents.plan import FleetSource
@@ -24,7 +23,6 @@ from fleetctl.inventory.jobs import EXAMINE, Job, log_of, named_replicas, ours
 
 READERS = 8
 LATEST = "latest"
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FILES = TypeAdapter(list[FleetSource])
 
 
@@ -100,7 +98,7 @@ def _entry(job: Job, log: RunLog) -> HistoryEntry:
         counts[row.outcome] += row.replicas
     return HistoryEntry.model_validate({
         "id": job.submission_id, "state": status.state, "code": status.code, "message": status.message,
-        "startedAt": _moment(job.start_time_ms), "endedAt": _moment(end_ms),
+        "startedAt": moment_of(job.start_time_ms), "endedAt": moment_of(end_ms),
         "seconds": (end_ms - job.start_time_ms) / 1000 if 0 < job.start_time_ms <= end_ms else None,
         "counts": dict(counts), **_submitted(job.metadata),
     })
@@ -115,15 +113,6 @@ def _submitted(metadata: Mapping[str, str]) -> dict[str, object]:
         "create": _number(metadata.get("create")), "replicas": named,
         "replica": named[0] if len(named) == 1 else None, **{name: metadata.get(name) for name in texts},
     }
-
-
-def _moment(since_epoch_ms: int) -> str | None:
-    """Return a time of Ray's as RFC 3339, UTC, whole seconds; None for 0 and for a number that is not a time."""
-    try:
-        moment = _EPOCH + timedelta(milliseconds=since_epoch_ms)
-    except OverflowError:
-        return None
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if since_epoch_ms > 0 else None
 
 
 def _end_ms(job: Job, log: RunLog) -> int:

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command
 
-from fleetctl.cli.context_option import with_context_option
+from fleetctl.cli.context_option import with_later_options
 from fleetctl.cli.other_tools import refuse_foreign, refuse_foreign_command
 
 VERBATIM = "\b"  # the help formatter keeps the lines of a paragraph that begins with it
@@ -45,7 +45,7 @@ def lazy_group(commands: Mapping[str, Listed]) -> type[TyperGroup]:
             if not ctx.resilient_parsing:
                 refuse_foreign_command(args, commands)
             name, listed, rest = super().resolve_command(ctx, args)
-            return name, with_context_option(commands[name].load()) if name and listed else None, rest
+            return name, with_later_options(commands[name].load()) if name and listed else None, rest
 
     return LazyGroup
 

@@ -1,4 +1,7 @@
-"""`--context NAME`: before the command, and, as people are used to write it, after any command that asks a cluster."""
+"""`--context NAME` and `--color`: before the command, and, as people are used to write them, after it.
+
+`--context` goes after any command that asks a cluster, `--color` after all.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
+from fleetctl.cli.console import ColorChoice, choose_color
 from fleetctl.cli.process import choose_context, home_folder
 
 
@@ -38,20 +42,26 @@ _LaterOption = Annotated[str | None, typer.Option(
     "--context", expose_value=False, callback=_choose_later, **_SETTINGS)]
 
 
-def with_context_option(command: Any) -> Any:  # noqa: ANN401  Click's Command, of which typer brings its own
-    """Return the command with the option, if it or a command below it has an address."""
+_LaterColor = Annotated[ColorChoice | None, typer.Option(
+    "--color", expose_value=False, hidden=True, callback=lambda choice: choice and choose_color(choice))]
+
+
+def with_later_options(command: Any) -> Any:  # noqa: ANN401  Click's Command, of which typer brings its own
+    """Return the command with --color, and with --context if it or a command below it has an address."""
     places = [at for at, parameter in enumerate(command.params) if parameter.name == "address"]
+    context, color = _options()
     if places:
-        command.params.insert(places[0] + 1, _option())
+        command.params.insert(places[0] + 1, context)
+    command.params.append(color)
     for below in getattr(command, "commands", {}).values():
-        with_context_option(below)
+        with_later_options(below)
     return command
 
 
-def _option() -> Any:  # noqa: ANN401  Click's Option
+def _options() -> Any:  # noqa: ANN401  Click's Options
     app = typer.Typer(add_completion=False)
-    app.command()(_takes_it)
-    return get_command(app).params[0]
+    app.command()(_takes_them)
+    return get_command(app).params[:2]
 
 
-def _takes_it(context: _LaterOption = None) -> None: ...
+def _takes_them(context: _LaterOption = None, color: _LaterColor = None) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -46,6 +47,9 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
     say("error", message.replace("Value error, ", ""))  # pydantic's wording, which typer passes on
     if message.startswith("Missing argument") and (files := getattr(context, "params", {}).get("files")):
         say("hint", f"-f takes a fleet file; the value it was given may be the argument: {command} {files[-1]}")
+    extra = re.search(r"extra argument(?:\(s\))? \(([0-9]+)\)", message)
+    if extra and any("--replicas" in one.opts for one in getattr(getattr(context, "command", None), "params", ())):
+        say("hint", f"the number of replicas is a flag: --replicas {extra[1]}")
     say("hint", f"see `{command} --help`")
     return exit_code
 

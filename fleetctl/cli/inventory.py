@@ -41,7 +41,7 @@ def inventory(
     refuse_two_readers(files or (), inventory)
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
-    seen = read_from(invocation, Where(inventory, address, namespace), fleet)
+    seen = read_from(invocation, Where(inventory, address, namespace), fleet, ages=True)
     policies = fleet.policies if fleet else ()
     _show(seen, {node.id: policy_of(node, policies) for node in seen.nodes}, output_format)
     for note in slot_notes(seen.nodes, policies):

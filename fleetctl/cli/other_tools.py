@@ -55,7 +55,8 @@ def refuse_foreign(arguments: Sequence[str], ours: Collection[str]) -> None:
         if flag in ours and len(flag) == 2 and equals:
             raise UsageError(f"{argument}: a flag of one letter takes its value without =", hint=f"{flag} {value}")
         if flag in HINTS and flag not in ours:
-            raise UsageError(f"there is no flag {flag} here", hint=HINTS[flag])
+            follows = HINTS[flag] is HINTS["--watch"] and "--follow" in ours
+            raise UsageError(f"there is no flag {flag} here", hint="--follow" if follows else HINTS[flag])
         after = argument[2:] or "".join(arguments[place + 1:place + 2])
         if argument[:2] == "-o" and after in FORMATS:
             raise UsageError(f"-o names a file to write, and {after} is a format",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import typer
+
 from fleetctl.cli import flags
 from fleetctl.cli.apply.output import ApplyFormat, FormatOption
 from fleetctl.cli.apply.scaled import ModelArgument, StartFlags, apply_scaled
@@ -31,6 +33,8 @@ def scale(
         "--replicas", metavar="N", min=0, max=MAX_REPLICAS, help="At least this many in all.")] = None,
     scale_up: Annotated[int | None, flags.option(
         "--scale-up", metavar="N", min=1, max=MAX_REPLICAS, help="This many more than are live now.")] = None,
+    dedicated: Annotated[bool, typer.Option(
+        "--dedicated", help="The new replicas take whole cards, whatever share of one the file gives them.")] = False,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
     yes: flags.Yes = False,
@@ -42,6 +46,8 @@ def scale(
     """Start replicas of a model until so many run; never fewer.
 
     The model is one of the fleet file, which stays as it is: where it wants fewer, the surplus is kept and reported.
+    A replica that was started with --dedicated is like any other to a plan; what an apply or `replace` starts in its
+    place takes the file's share again.
     """
     if (replicas is None) == (scale_up is None):
         raise UsageError("give either --replicas N or --scale-up N")
@@ -55,4 +61,4 @@ def scale(
         say("note", f"{model}: the fleet file wants {found.wanted}; change it there, or the next plan calls "
                     f"{number - found.wanted} of them surplus, and keeps them")
     start = StartFlags(files, where, yes, force, lock_timeout, wait_timeout, output_format)
-    return apply_scaled(invocation, found, number, start)
+    return apply_scaled(invocation, found, number, start, dedicated=dedicated)

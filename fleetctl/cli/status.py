@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated
 
@@ -18,23 +20,25 @@ from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import Drift
+from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.read import Live
+from fleetctl.inventory.read import Live, read_inventory
 from fleetctl.planner.drift import spec_drift
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
 from fleetctl.planner.options import chosen_by
+from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import status_report
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read
-from fleetctl.workflow.invocation import Where
-from fleetctl.workflow.outdated import add_changes, look_up_changes
+from fleetctl.workflow.invocation import Invocation, Where
 
 EPILOG = epilog(
     "fleetctl status",
     "fleetctl status -f fleets/prod.yaml",
     "fleetctl status openai-community/gpt2",
     "fleetctl status -f fleets/prod.yaml -l team=nlp",
-    exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage")
+    "fleetctl status -f fleets/prod.yaml --follow",
+    exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage, 130 Ctrl-C")
 app = command_app()
 
 
@@ -44,6 +48,47 @@ class StatusFormat(str, Enum):
     TABLE = "table"
     WIDE = "wide"
     JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which replicas are shown: of this fleet, this model, these keys; None = all."""
+
+    fleet: ResolvedFleet | None
+    model: str | None
+    keys: frozenset[str] | None
+    wide: bool
+
+    def has(self, key: str) -> bool:
+        """Return whether a model is shown."""
+        return self.model in (None, key) and (self.keys is None or key in self.keys)
+
+    def of(self, seen: Inventory) -> list[Replica]:
+        """Return the replicas to show."""
+        return [replica for replica in seen.replicas
+                if (self.fleet is None or replica.fleet == self.fleet.name) and self.has(replica.model)]
+
+    def outdated(self, seen: Inventory) -> list[Drift]:
+        """Return those that are live with another spec than the file's."""
+        models, dead = {model.key: model for model in (self.fleet.models if self.fleet else ())}, dead_node_ids(seen)
+        return [spec_drift(models[replica.model], replica) for replica in self.of(seen)
+                if replica.model in models and replica.replica_id is not None and is_live(replica, dead)
+                and is_outdated(replica, models[replica.model])]
+
+    def report(self, seen: Inventory, outdated: Sequence[Drift], *, differences: bool = True) -> Report:
+        """Return what is shown; `differences` = also what is different in those that are outdated."""
+        wanted = {one.key: one.replicas for one in self.fleet.models if self.has(one.key)} if self.fleet else None
+        report = status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
+                               outdated, wanted, observed_at=seen.observed_at, wide=self.wide,
+                               failed=failed_lately(self._failed(seen)),
+                               cooling=list(what_cools(self.fleet, seen)) if self.fleet else ())
+        return report if differences else replace(
+            report, tables=tuple(table for table in report.tables if table.key != "drift"))
+
+    def _failed(self, seen: Inventory) -> Inventory:
+        shown = [one for one in seen.failures
+                 if self.has(one.model) and (self.fleet is None or one.fleet == self.fleet.name)]
+        return seen.model_copy(update={"failures": shown})
 
 
 @app.command(epilog=EPILOG)
@@ -58,6 +103,11 @@ def status(
     inventory: flags.Inventory = None,
     output_format: Annotated[StatusFormat, typer.Option(
         "--format", help="table, wide (also each member with its cards), or json.")] = StatusFormat.TABLE,
+    follow: Annotated[bool, typer.Option(
+        "--follow", help="Keep it up to date in place until Ctrl-C; on a pipe, a line per change.")] = False,
+    interval: Annotated[float, flags.option(
+        "--interval", metavar="DURATION", parser=flags.expiry_duration,
+        help="How often --follow reads the cluster. [default: 2s]")] = 2,
 ) -> int:
     """Show every replica: its state, its nodes, its address.
 
@@ -68,61 +118,50 @@ def status(
     """
     if model is not None and flags.names_fleet(model):
         files, model = [model, *(files or ())], None
+    if follow and (inventory or output_format is StatusFormat.JSON):
+        raise UsageError("--follow shows a table of a live cluster", hint="without --inventory and --format json")
     refuse_two_readers(files or (), inventory)
     flags.refuse_selector_without(files, selector)
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
-    keys = chosen_by(selector, fleet.labels) if selector and fleet else None
+    keys = frozenset(chosen_by(selector, fleet.labels)) if selector and fleet else None
+    chosen = Chosen(fleet, model, keys, output_format is StatusFormat.WIDE)
     with closing(inventory_source(invocation, Where(inventory, address, namespace), cluster_of(fleet))) as source:
-        seen = read(invocation, source)
-        ours = [replica for replica in seen.replicas if fleet is None or replica.fleet == fleet.name]
-        chosen = [replica for replica in ours
-                  if model in (None, replica.model) and (keys is None or replica.model in keys)]
-        outdated = _outdated(chosen, seen, fleet) if fleet and output_format is not StatusFormat.JSON else []
-        if fleet and isinstance(source, Live):
-            outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
-    if model is not None and not chosen:
-        _report_none(model, fleet, seen, {replica.model for replica in ours})
-    cooling = list(what_cools(fleet, seen)) if fleet else []
-    seen = seen.model_copy(update={"failures": [
-        one for one in seen.failures if model in (None, one.model) and (keys is None or one.model in keys)
-        and (fleet is None or one.fleet == fleet.name)]})
-    _show(seen, chosen, outdated, cooling, output_format, {
-        one.key: one.replicas for one in fleet.models
-        if model in (None, one.key) and (keys is None or one.key in keys)} if fleet else None)
-    return 0 if seen.complete else 1
+        seen = read(invocation, source, ages=True)
+        if model is not None and not chosen.of(seen):
+            _report_none(model, chosen, seen)
+        if follow and isinstance(source, Live):
+            _follow(invocation, source, seen, chosen, interval)
+        if output_format is StatusFormat.JSON:
+            write_result(indented_json(seen.model_copy(update={"replicas": chosen.of(seen)})))
+        else:
+            outdated = chosen.outdated(seen)
+            if fleet and outdated and isinstance(source, Live):
+                from fleetctl.workflow.outdated import add_changes, look_up_changes  # the history of applies
 
-
-def _outdated(replicas: list[Replica], seen: Inventory, fleet: ResolvedFleet) -> list[Drift]:
-    """Return the replicas that are live with another spec than the file's."""
-    models, dead = {model.key: model for model in fleet.models}, dead_node_ids(seen)
-    return [spec_drift(models[replica.model], replica) for replica in replicas
-            if replica.model in models and replica.replica_id is not None and is_live(replica, dead)
-            and is_outdated(replica, models[replica.model])]
-
-
-def _report_none(model: str, fleet: ResolvedFleet | None, seen: Inventory, running: set[str]) -> None:
-    """Say that no replica of a wanted model runs; raises FleetctlError for an unknown key."""
-    wanted = {one.key: one.replicas for one in fleet.models} if fleet else {}
-    if model in wanted:
-        say("note", f"no replica of {model} runs; the fleet file wants {wanted[model]}")
-        return
-    hint = did_you_mean(model, running | wanted.keys()) or "`fleetctl status` lists what runs"
-    raise absent(seen, f"there is no replica of {model}{f' in fleet {fleet.name}' if fleet else ''}", hint)
-
-
-def _show(
-    seen: Inventory, chosen: list[Replica], outdated: list[Drift], cooling: list[tuple[str, str]],
-    output_format: StatusFormat, wanted: dict[str, int] | None,
-) -> None:
-    if output_format is StatusFormat.JSON:
-        write_result(indented_json(seen.model_copy(update={"replicas": chosen})))
-    else:
-        names = {node.id: node.name for node in seen.nodes}
-        show_report(status_report(chosen, names, dead_node_ids(seen), outdated, wanted,
-                                  wide=output_format is StatusFormat.WIDE, failed=failed_lately(seen),
-                                  cooling=cooling))
+                outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
+            show_report(chosen.report(seen, outdated))
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:
         say("error", "the inventory is not complete: there may be more than is shown")
+    return 0 if seen.complete else 1
+
+
+def _follow(invocation: Invocation, source: Live, first: Inventory, chosen: Chosen, interval_s: float) -> None:
+    from fleetctl.cli.status_follow import follow  # rich's live display, which nothing else here needs
+
+    follow(first, lambda: read_inventory(replace(source, observed_at=invocation.now()), ages=True),
+           lambda seen: chosen.report(seen, chosen.outdated(seen), differences=False), interval_s)
+
+
+def _report_none(model: str, chosen: Chosen, seen: Inventory) -> None:
+    """Say that no replica of a wanted model runs; raises FleetctlError for an unknown key."""
+    fleet = chosen.fleet
+    wanted = {one.key: one.replicas for one in fleet.models} if fleet else {}
+    if model in wanted:
+        say("note", f"no replica of {model} runs; the fleet file wants {wanted[model]}")
+        return
+    running = {replica.model for replica in replace(chosen, model=None, keys=None).of(seen)}
+    hint = did_you_mean(model, running | wanted.keys()) or "`fleetctl status` lists what runs"
+    raise absent(seen, f"there is no replica of {model}{f' in fleet {fleet.name}' if fleet else ''}", hint)

@@ -10,6 +10,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import show_answer
+from fleetctl.errors import UsageError
 from fleetctl.render.report.of_what_if import what_if_report
 from fleetctl.workflow.cluster import read_world
 from fleetctl.workflow.invocation import Where
@@ -61,6 +62,10 @@ def what_if(
     from fleetctl.planner.questions.changes import Changes  # NumPy, which --help does not need
     from fleetctl.planner.questions.what_if import what_if as answer_what_if
 
+    for text in scale or ():
+        if "=" not in text:
+            number = next((file for file in files if file.isdecimal()), "N")
+            raise UsageError(f"--scale {text}: this is not MODEL=N", hint=f"--scale {text}={number}")
     supposed = Changes(tuple(lose_node or ()), tuple(cordon or ()), tuple(add_node or ()), tuple(scale or ()))
     refuse_two_readers(files, inventory)
     invocation = this_invocation()

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 FORMAT_VERSION = "1.0"
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
 
 
@@ -44,6 +45,14 @@ def moment_at(since_epoch_s: float) -> str:
     """Return a point in time as a `Moment` in UTC, to the second."""
     at = datetime.fromtimestamp(0, tz=timezone.utc) + timedelta(seconds=int(since_epoch_s))
     return at.isoformat().replace("+00:00", "Z")
+
+
+def moment_of(since_epoch_ms: float) -> str | None:
+    """Return a time of Ray's as a `Moment`; None for 0, which is not yet, and for a number that is no time."""
+    try:
+        return moment_at(since_epoch_ms / 1000) if since_epoch_ms > 0 else None
+    except OverflowError:
+        return None
 
 
 def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCustomError:

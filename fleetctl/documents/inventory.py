@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from datetime import timedelta
 from math import isfinite
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
+from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored, as_datetime
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
 ReplicaState = Literal["DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING", "DEAD"]
 LIVE_STATES: frozenset[str] = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING"})
 STARTING_STATES: frozenset[str] = LIVE_STATES - {"ALIVE"}
 MAX_SLOTS = 100_000
+RECENT = timedelta(minutes=10)
 
 
 class ClusterIdentity(Stored):
@@ -138,6 +140,9 @@ class Replica(Stored):
     spec_hash: str | None = None
     actor_id: str | None = None
     restarts: int = Field(0, description="how many times Ray has restarted it since it was created")
+    restart_max: int | None = Field(None, description="how many times Ray restarts it at most, where it says so")
+    since: Moment | None = Field(
+        None, description="when it became ready; while it is not, when it began to start or last ended; null = unknown")
     members: list[ReplicaMember] = Field(default_factory=list)
     constructed: bool = Field(
         True, description="false = Ray calls its actor ALIVE, but its constructor never returned: it does not serve"
@@ -209,6 +214,12 @@ def is_lost(replica: Replica, dead: Set[str]) -> bool:
 def is_live(replica: Replica, dead: Set[str]) -> bool:
     """Return whether a replica counts toward a target: live, HOT, and not lost."""
     return replica.level == "HOT" and replica.state in LIVE_STATES and not is_lost(replica, dead)
+
+
+def was_restarted_recently(replica: Replica, observed_at: str) -> bool:
+    """Return whether a replica that is ready was not, a short while before: it may be about to end again."""
+    return bool(replica.restarts and replica.state == "ALIVE" and replica.since
+                and as_datetime(observed_at) - as_datetime(replica.since) < RECENT)
 
 
 def serves(replica: Replica) -> bool:

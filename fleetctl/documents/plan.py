@@ -84,6 +84,7 @@ class ModelRow(Stored):
     live: int
     starting: int = Field(description="of the live ones: not ready, those that are restarting included")
     restarting: int = Field(0, description="of those that are starting: ended, and being restarted by Ray")
+    restarted: int = Field(0, description="of the live ones: ready again for less than ten minutes after a restart")
     current: int = Field(0, description="of the live ones: started with the file's spec")
     outdated: int = Field(0, description="of the live ones: started with another spec; what one runs may be unknown")
     create: int

@@ -15,6 +15,7 @@ class ResolvedModel:
     """One model with defaults merged. `spec_hash` covers what workers and placement mean.
 
     `former_hash` = the hash that an earlier fleetctl made of them as they are spelled, which replicas may still carry.
+    `dedicated` = new replicas take whole cards, whatever share the file gives them.
     `surge` = how many replicas beyond the target an update may create beside outdated ones; 0 = mode keep.
     """
 
@@ -32,6 +33,7 @@ class ResolvedModel:
     labels: Mapping[str, str] = field(default_factory=dict)
     former_hash: str = ""
     surge: int = 0
+    dedicated: bool = False
 
     def has_spec(self, spec_hash: str | None) -> bool:
         """Return whether a replica with this hash was started with the spec of this model."""

@@ -6,6 +6,7 @@ GETs only, so it works through a proxy that lets only GETs pass. No answer takes
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +48,8 @@ class DashboardClient:
     def __init__(self, base_url: str, access: Access = NO_ACCESS, timeout_s: float = DEFAULT_TIMEOUT_S, *,
                  bounds: Bounds = USUAL_BOUNDS, on_waiting: Callable[[], None] = lambda: None,
                  interrupts: Callable[[], int] = lambda: 0, sleep: Callable[[float], None] = time.sleep) -> None:
+        # its own command line, with progress bars and colours, is more than half of its import
+        sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
         import httpx
 
         self.base_url = base_url.rstrip("/")

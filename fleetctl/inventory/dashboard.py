@@ -17,6 +17,7 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.failures import list_failures
 from fleetctl.inventory.jobs import Job, ours
 from fleetctl.inventory.json_values import list_of, object_of, text_of
+from fleetctl.inventory.lives import with_lives
 from fleetctl.inventory.nodes import FoundNode, read_node
 from fleetctl.inventory.notes import with_draining, with_notes
 from fleetctl.inventory.planned import draining_nodes, find_planned
@@ -58,13 +59,15 @@ class _Answers:
 
 
 def read_dashboard(
-    client: DashboardClient, *, observed_at: str, namespace: str = "fleet", agent: AgentView | None = None
+    client: DashboardClient, *, observed_at: str, namespace: str = "fleet", agent: AgentView | None = None,
+    ages: bool = False,
 ) -> Inventory:
     """Return the inventory of the cluster behind `client`; `observed_at` is now, RFC 3339 in UTC.
 
-    `agent` = what an agent has just seen of the nodes; it wins over the dashboard. A part that fails, is refused or is
-    cut short makes `complete` false and is named in `warnings`, unless Ray's own sums make up for it. Raises
-    ClusterUnreachable or ClusterRefused when the nodes cannot be requested.
+    `agent` = what an agent has just seen of the nodes; it wins over the dashboard. `ages` = also since when
+    replicas are ready that were never restarted. A part that fails, is refused or is cut short makes `complete` false
+    and is named in `warnings`, unless Ray's own sums make up for it. Raises ClusterUnreachable or ClusterRefused when
+    the nodes cannot be requested.
     """
     answers = _ask(client, namespace)
     actors = answers.actors.actors
@@ -81,15 +84,17 @@ def read_dashboard(
         answers.notes.append(f"{answers.actors.cut}: the claims of some actors are not known")
     failures = [*answers.failures, *_unusable(answers, nodes), *_unknown(answers, parts),
                 *contradictions(parts)]
+    marked = with_draining([found.replica for found in parts.replicas], answers.jobs or (), namespace)
+    lives = with_lives(client, marked, namespace, observed_at, all_of_them=ages)
     return Inventory(
         observed_at=observed_at,
         source=client.base_url,
         complete=not failures,
-        warnings=[*failures, *answers.notes, *consistency_warnings(parts)],
+        warnings=[*failures, *answers.notes, *lives.problems, *consistency_warnings(parts)],
         cluster=ClusterIdentity(address=client.base_url, ray_version=version,
                                 session_id=text_of(answers.version.get("session_name"))),
         nodes=with_notes(build_nodes(parts), answers.jobs or (), observed_at),
-        replicas=with_draining([found.replica for found in parts.replicas], answers.jobs or (), namespace),
+        replicas=lives.replicas,
         failures=list(answers.failed),
     )
 

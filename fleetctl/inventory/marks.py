@@ -27,6 +27,7 @@ class Marks:
     namespace: str | None = None
     spec_hash: str | None = None
     ready_at: str | None = None
+    restart_max: int | None = None
     members: tuple[ReplicaMember, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -42,9 +43,9 @@ def read_marks(repr_name: str) -> Marks:
     if not isinstance(mark, dict):
         return Marks()
     problems: list[str] = []
-    members = _members(mark.get("members"), problems)
+    members, most = _members(mark.get("members"), problems), mark.get("restartMax")
     return Marks(text_of(mark.get("fleet")), text_of(mark.get("namespace")), text_of(mark.get("specHash")),
-                 moment_of(mark.get("readyAt")), members, tuple(problems))
+                 moment_of(mark.get("readyAt")), most if isinstance(most, int) else None, members, tuple(problems))
 
 
 def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from fleetctl.documents.base import moment_of
 from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.documents.record import ApplyRecord
 from fleetctl.errors import InventoryError
@@ -27,13 +28,14 @@ ACCEPTED = '"type":"planAccepted"'
 class Planned:
     """What the apply that created a replica planned for it; `members` empty = its log does not say.
 
-    `namespace` is where that apply creates its replicas.
+    `namespace` is where that apply creates its replicas; `begun` = when it began.
     """
 
     fleet: str
     spec_hash: str | None = None
     members: tuple[ReplicaMember, ...] = ()
     namespace: str | None = None
+    begun: str | None = None
 
 
 def draining_nodes(jobs: Sequence[Job]) -> frozenset[str]:
@@ -76,7 +78,8 @@ def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Planned]]
 
 
 def _planned_by(job: Job) -> Planned:
-    return Planned(job.metadata.get("fleet", ""), namespace=job.metadata.get("namespace"))
+    return Planned(job.metadata.get("fleet", ""), namespace=job.metadata.get("namespace"),
+                   begun=moment_of(job.start_time_ms))
 
 
 def read_records(log: str) -> Iterator[ApplyRecord]:

@@ -49,8 +49,10 @@ InventorySource = Live | Snapshot
 STDIN = "-"
 
 
-def read_inventory(where: InventorySource) -> Inventory:
+def read_inventory(where: InventorySource, *, ages: bool = False) -> Inventory:
     """Return the inventory; a read that was cut off, refused in part or cut short has `complete` false.
+
+    `ages` = also since when replicas are ready that were never restarted, which no plan needs.
 
     Raises ClusterUnreachable or ClusterRefused when the nodes cannot be requested, and DocumentError for a snapshot
     that cannot be read.
@@ -58,7 +60,8 @@ def read_inventory(where: InventorySource) -> Inventory:
     if isinstance(where, Snapshot):
         return load_snapshot(where.path, stdin=where.stdin)
     with collector_paused(lasting=True):
-        return read_dashboard(where.client, observed_at=where.observed_at, namespace=where.namespace, agent=where.agent)
+        return read_dashboard(where.client, observed_at=where.observed_at, namespace=where.namespace,
+                              agent=where.agent, ages=ages)
 
 
 def load_snapshot(path: str, *, stdin: Callable[[], bytes] | None = None) -> Inventory:

@@ -65,9 +65,11 @@ def _replica(
         actor_id=actor.actor_id,
         restarts=actor.restarts,
         ready_at=marks.ready_at if actor.state == "ALIVE" else None,
+        restart_max=marks.restart_max if ours else None,
+        since=planned.begun if planned and actor.state != "ALIVE" else None,
         members=list(_members(actor, marks, planned)),
         constructed=not (actor.state == "ALIVE" and planned),
-        error=_error(actor),
+        error=actor.error,
         tool_version=tool_version if ours else None,
     )
     return FoundReplica(replica, actor, marks.problems)
@@ -94,9 +96,3 @@ def _from_actor(actor: LiveActor, member: ReplicaMember) -> ReplicaMember:
         "node_id": actor.node_id or member.node_id, "gpus": actor.claim.gpus,
         "cpus": actor.claim.cpus, "memory": actor.claim.memory,
     })
-
-
-def _error(actor: LiveActor) -> str | None:
-    """Return why an actor is live but not up, or was restarted."""
-    restart = f"it ended and is being restarted (restart {max(actor.restarts, 1)})"
-    return actor.error or (restart if actor.state == "RESTARTING" else None)

@@ -21,7 +21,7 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 
 @dataclass(slots=True)
 class ModelState:
-    """What is known to run of one model of our fleet. `taken_ids` also holds ids of actors that are not ours."""
+    """What is known to run of one model of our fleet, at `observed_at`. `taken_ids` also has others' ids."""
 
     live: list[Replica] = field(default_factory=list)
     lost: list[Replica] = field(default_factory=list)
@@ -29,16 +29,12 @@ class ModelState:
     """Ours on another level: not counted, but their ids are in use."""
     claimed_by: set[str] = field(default_factory=set)
     taken_ids: set[int] = field(default_factory=set)
+    observed_at: str = ""
 
     @property
     def starting(self) -> int:
         """Number of live replicas that are not serving, those that are restarting included."""
         return sum(replica.state in STARTING_STATES for replica in self.live)
-
-    @property
-    def restarts(self) -> list[int]:
-        """The number of the restart each live replica that is restarting is in."""
-        return [max(1, replica.restarts) for replica in self.live if replica.state == "RESTARTING"]
 
     def outdated(self, model: ResolvedModel) -> int:
         """Return how many live replicas were started with another spec than the file's."""
@@ -95,7 +91,7 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
     """
     dead = dead_node_ids(inventory)
     names = {node.id: node.name for node in inventory.nodes}
-    state = LiveState({key: ModelState() for key in keys}, {}, [], [], [])
+    state = LiveState({key: ModelState(observed_at=inventory.observed_at) for key in keys}, {}, [], [], [])
     for replica in in_fixed_order(inventory.replicas):
         if replica.state not in LIVE_STATES:
             continue

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fleetctl.documents.plan import Blocked, ModelRow
 from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.planner.crash_loops import restart_notes, restarted_recently
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.update import update_reason
 
@@ -16,7 +17,9 @@ def model_row(
     """Return the row of one model; `left_out` = why flags keep it out of this plan."""
     row = ModelRow(
         key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
-        restarting=len(state.restarts), current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
+        restarting=sum(replica.state == "RESTARTING" for replica in state.live),
+        restarted=len(restarted_recently(state.live, state.observed_at)),
+        current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
         outdated=state.outdated(model), create=create, blocked=blocked.replicas if blocked else 0,
         surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s, reason="-",
         labels=dict(model.labels), source=model.source,
@@ -44,15 +47,13 @@ def _reason(
         yield from [f"{blocked.replicas} blocked: {blocked.message}"] if blocked else []
         yield from [live] if notes and not row.create else []
     else:
-        yield live if row.starting or row.outdated else f"nothing to do: {live}"
+        yield live if row.starting or row.restarted or row.outdated else f"nothing to do: {live}"
 
 
 def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]:
     if row.starting > row.restarting:
         yield f"{row.starting - row.restarting} starting"
-    if row.restarting:
-        most = "up to " if row.restarting > 1 else ""
-        yield f"{row.restarting} restarting ({most}restart {max(state.restarts)})"
+    yield from restart_notes(state.live, state.observed_at)
     if row.outdated and outdated:
         yield f"{row.outdated} outdated"
     if state.lost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from fleetctl.documents.inventory import Replica, is_lost
-from fleetctl.documents.quantity import count_of
+from fleetctl.documents.quantity import plural
 from fleetctl.render.visible import visible
 
 WORDS = {
@@ -29,11 +29,13 @@ def status_word(replica: Replica, dead: Set[str]) -> str:
 
 
 def state_text(replica: Replica, dead: Set[str]) -> str:
-    """Return the status word with its restarts: `ready, 3 restarts`, `restarting (restart 3)`."""
-    word = status_word(replica, dead)
+    """Return the status word with its restarts: `ready, 3 of 5 restarts`, `restarting (restart 3 of 5)`."""
+    word, most = status_word(replica, dead), f" of {replica.restart_max}" if replica.restart_max is not None else ""
     if word == "restarting":
-        return f"{word} (restart {max(1, replica.restarts)})"
-    return f"{word}, {count_of(replica.restarts, 'restart')}" if replica.restarts else word
+        return f"{word} (restart {max(1, replica.restarts)}{most})"
+    if not replica.restarts:
+        return word
+    return f"{word}, {replica.restarts}{most} {plural(replica.restart_max or replica.restarts, 'restart')}"
 
 
 def node_text(replica: Replica, names: Mapping[str, str]) -> str:

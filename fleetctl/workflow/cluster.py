@@ -112,16 +112,18 @@ def inventory_source(invocation: Invocation, where: Where, cluster: Cluster) -> 
     return live_source(invocation, where, cluster)
 
 
-def read_from(invocation: Invocation, where: Where, fleet: ResolvedFleet | None) -> Inventory:
+def read_from(
+    invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, ages: bool = False
+) -> Inventory:
     """Return the inventory that the flags and the fleet point to; it may be incomplete."""
     with closing(inventory_source(invocation, where, cluster_of(fleet))) as source:
-        return read(invocation, source)
+        return read(invocation, source, ages=ages)
 
 
-def read(invocation: Invocation, source: InventorySource) -> Inventory:
-    """Return the inventory of the source, and show that it is being read."""
+def read(invocation: Invocation, source: InventorySource, *, ages: bool = False) -> Inventory:
+    """Return the inventory of the source, and show that it is being read; `ages` as for `read_inventory`."""
     with invocation.working("reading the cluster" if isinstance(source, Live) else "reading the inventory"):
-        return read_inventory(source)
+        return read_inventory(source, ages=ages)
 
 
 def read_world(

@@ -16,7 +16,7 @@ MEMBER = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId":
           "gpus": 2_500, "vram": 7 << 30, "cpus": 0, "memory": 0, "log": "x.log", "supervisor": "source",
           "engine": {"command": ["serve"], "env": {"TOKEN": "hush-hush"}}}
 REPLICA = {"fleet": "lab", "namespace": "prod", "model": "org/m:1", "replicaId": 3, "specHash": "abc",
-           "members": [MEMBER]}
+           "lifecycle": {"restartMax": 5}, "members": [MEMBER]}
 PLACE = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "ip": "10.0.0.7", "port": 7001,
          "gpuIndices": [1], "gpuUuids": ["GPU-aa"]}
 RAY_DIED = """\
@@ -36,7 +36,7 @@ def test_the_name_of_an_actor_is_one_the_inventory_reads_back() -> None:
 def test_a_replica_that_is_up_tells_what_it_claims_and_where_it_answers() -> None:
     told = describe(REPLICA, [PLACE], "2026-03-04T12:00:00Z")
     claim = {"slot": 0, "gpus": 2_500, "vram": 7 << 30, "cpus": 0, "memory": 0}
-    assert json.loads(told) == {"v": 1, "fleet": "lab", "namespace": "prod", "specHash": "abc",
+    assert json.loads(told) == {"v": 1, "fleet": "lab", "namespace": "prod", "specHash": "abc", "restartMax": 5,
                                 "readyAt": "2026-03-04T12:00:00Z", "members": [{**claim, **PLACE}]}
     assert " " not in told
     marks = read_marks(told)

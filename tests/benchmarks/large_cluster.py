@@ -1,7 +1,7 @@
-"""What reading and planning a large cluster costs: `python -m tests.benchmarks.large_cluster --json`.
+"""What reading, planning and showing a large cluster costs: `python -m tests.benchmarks.large_cluster --json`.
 
-Runs `fleetctl inventory` and `fleetctl plan` as a user would, against a process that answers as the dashboard of such a
-cluster does. What they say must be right, or the run ends with an error. With --json the last line is one JSON object.
+Runs `fleetctl inventory`, `plan` and `status` as a user would, against a process that answers as the dashboard of such
+a cluster does. What they say must be right, or the run ends with an error. With --json the last line is a JSON object.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tests.benchmarks.large.world import World
 
 WORLDS = {
     "small": World(nodes=20, models=10, starting=10),
+    "thousand": World(nodes=200, models=20, starting=20, idle=100),
     "groups": World(nodes=20, models=10, starting=10, groups=10_200),
     "crowded": World(nodes=20, models=10, starting=10, foreign=12_000, named=5_000, groups=10_200),
     "large": World(nodes=2_000, models=100, starting=300),
@@ -58,7 +59,7 @@ def dashboard(world: World) -> Iterator[str]:
 
 
 def measured(arguments: Sequence[str], folder: Path) -> tuple[Cost, Any]:
-    """Run one command; return its cost and the JSON it wrote."""
+    """Run one command; return its cost, and the JSON or the text it wrote."""
     with (folder / "out.json").open("w+b") as out:
         began = time.perf_counter()
         process = subprocess.Popen([sys.executable, "-m", "fleetctl", *arguments], stdout=out)
@@ -67,7 +68,9 @@ def measured(arguments: Sequence[str], folder: Path) -> tuple[Cost, Any]:
         process.returncode = os.waitstatus_to_exitcode(status)
         assert process.returncode == 0, f"{arguments[0]} ended with {process.returncode}"
         out.seek(0)
-        return Cost(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024), json.load(out)
+        said = out.read().decode()
+        return Cost(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024), (
+            json.loads(said) if "json" in arguments else said)
 
 
 def check_inventory(world: World, seen: Any) -> None:
@@ -92,6 +95,13 @@ def check_plan(world: World, plan: Any) -> None:
     assert plan["summary"]["live"] == len(world.replicas)
 
 
+def check_status(world: World, shown: str) -> None:
+    """Raise AssertionError unless every replica has its row."""
+    starting = sum(one.starting for one in world.replicas)
+    assert shown.splitlines()[-1] == f"Replicas: {len(world.replicas) - starting} ready, {starting} starting"
+    assert sum(line.startswith("org/") for line in shown.splitlines()) == len(world.replicas) + 3 * world.models
+
+
 def with_hashes(world: World, path: Path) -> World:
     """Write the fleet file of a world; what runs there was started with its specs."""
     path.write_text(world.fleet_text(MORE))
@@ -99,12 +109,12 @@ def with_hashes(world: World, path: Path) -> World:
 
 
 def measure(world: World, rounds: int) -> dict[str, list[Cost]]:
-    """Run both commands `rounds` times against a world."""
+    """Run the commands `rounds` times against a world."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         fleet = folder / "fleet.yaml"
         world = with_hashes(world, fleet)
-        costs: dict[str, list[Cost]] = {"inventory": [], "plan": []}
+        costs: dict[str, list[Cost]] = {"inventory": [], "plan": [], "status": []}
         with dashboard(world) as url:
             for _ in range(rounds):
                 cost, seen = measured(["inventory", "--address", url, "--format", "json"], folder)
@@ -113,6 +123,9 @@ def measure(world: World, rounds: int) -> dict[str, list[Cost]]:
                 cost, plan = measured(["plan", "--address", url, "-f", str(fleet), "--format", "json"], folder)
                 check_plan(world, plan)
                 costs["plan"].append(cost)
+                cost, shown = measured(["status", "--address", url, "-f", str(fleet)], folder)
+                check_status(world, shown)
+                costs["status"].append(cost)
     return costs
 
 

@@ -15,7 +15,7 @@ from fleetctl.cli import app, other_tools
     ("plan -out=x", "--out=x"), ("plan -out x", "--out"), ("plan -f=FLEET", "-f FLEET"), ("apply -file=a", "--file=a"),
     ("plan FLEET -o json", "--format json"), ("plan FLEET -ojson", "--format json"), ("status -o wide", "--format"),
     ("plan FLEET --output json", "--format"), ("apply FLEET --dry-run", "`fleetctl plan`"),
-    ("apply FLEET --auto-approve", "--yes"), ("apply -auto-approve", "--yes"), ("status -w", "watch -n 10"),
+    ("apply FLEET --auto-approve", "--yes"), ("apply -auto-approve", "--yes"), ("status -w", "--follow"),
     ("inventory --watch", "watch -n 10"), ("apply FLEET --prune", "evict"), ("status -n fleet", "--namespace"),
 ])
 def test_the_flag_of_another_tool_is_refused_with_ours(

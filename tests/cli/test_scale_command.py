@@ -94,3 +94,50 @@ def test_an_inventory_that_is_not_whole_starts_nothing(cli, obeying: ClusterStan
     obeying.refusals["GET", "/api/version"] = [(500, "")] * 10
     assert cli("scale", MODEL, "--scale-up", "1", "-f", fleet_file, "--yes").code == 1
     assert obeying.writes() == []
+
+
+def test_dedicated_replicas_take_whole_cards_and_are_current_for_the_next_plan(
+    cli, obeying: ClusterStandIn, tmp_path: Path
+) -> None:
+    member = "{resources: {gpus: 0.25, vram: 0}, engine: {command: [serve]}}"
+    fleet = tmp_path / "shared.yaml"
+    fleet.write_text("apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: lab}\nspec:\n  models:\n"
+                     f"  - {{key: org/shared, replicas: 3, workers: [{{name: main, members: [{member}]}}]}}\n")
+    node = obeying.nodes[0]["node_id"]
+    obeying.add_replica("org/shared", 0, node, gpus=2_500)
+    assert cli("scale", "org/shared", "--replicas", "3", "--dedicated", "-f", fleet, "--yes").code == 0
+    [job] = obeying.jobs
+    actions = obeying.request_of(job)["plan"]["actions"]
+    assert [member["gpus"] for action in actions for member in action["members"]] == [10_000, 10_000]
+    for action in actions:
+        obeying.add_replica("org/shared", action["replicaId"], node, gpus=10_000, spec_hash=action["specHash"])
+    plan = json.loads(cli("plan", "-f", fleet, "--format", "json").out)
+    assert plan["summary"]["create"] == 0
+    assert [drift["replicaId"] for drift in plan["drift"]] == [0], "the first one carries the stand-in's hash"
+    [held] = [one for one in json.loads(cli("inventory", "--format", "json").out)["nodes"] if one["id"] == node]
+    assert held["resources"]["used"]["GPU"] == 2.25
+
+
+@pytest.mark.parametrize(("typed", "right"), [
+    ("scale org/one 4 -f FLEET", "--replicas 4"), ("deploy org/one 4 -f FLEET", "--replicas 4"),
+    ("what-if -f FLEET --scale org/one 4", "--scale org/one=4")])
+def test_a_number_without_its_flag_is_refused_with_it(cli, fleet_file: Path, typed: str, right: str) -> None:
+    shown = cli(*typed.replace("FLEET", str(fleet_file)).split())
+    assert shown.code == 64
+    assert right in shown.err
+
+
+def test_scale_shows_the_model_it_is_about(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+    obeying.add_replica("org/two", 0, obeying.nodes[0]["node_id"], gpus=0)
+    out = cli("scale", MODEL, "--replicas", "1", "-f", fleet_file, "--yes").out
+    assert MODEL in out
+    assert "org/two" not in out
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_colour_is_chosen_before_and_after_the_command(cli, cluster: ClusterStandIn, *, before: bool) -> None:
+    cluster.add_replica(MODEL, 0, cluster.nodes[0]["node_id"], gpus=0)
+    flag = ("--color", "always")
+    shown = cli(*flag, "status") if before else cli("status", *flag)
+    assert "\x1b[32mready" in shown.out
+    assert "\x1b" not in cli("status").out

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
 import pytest
 from cluster_stand_in import ClusterStandIn
+from rich.console import Console
 
+from fleetctl.cli import status_follow
 from fleetctl.documents.schemas import json_schema
+from fleetctl.inventory.engine_log import log_name
 
 
 @pytest.fixture
@@ -33,19 +40,69 @@ def test_every_replica_has_a_row_with_state_place_and_address(cli, busy: Cluster
     shown = cli("status")
     assert shown.code == 0
     found = rows(shown.out)
-    assert found["org/one/0"] == ["ready", "node-a", "8", "10.0.0.7:7001", "lab"]
-    assert found["org/one/1"][:5] == ["restarting", "(restart", "1)", "node-b", "8"]
+    assert found["org/one/0"] == ["ready", "node-a", "8", "-", "10.0.0.7:7001", "lab"]
+    assert found["org/one/1"][:7] == ["restarting", "(restart", "1", "of", "5)", "node-b", "8"]
     assert found["org/two:x/0"][:3] == ["starting", "node-b", "0.25"]
     assert found["other/7"][-1] == "theirs"
     assert found["odd/0"][-1] == "(unmanaged)"
     assert shown.out.splitlines()[-1] == "Replicas: 3 ready, 1 restarting, 1 starting"
 
 
-def test_why_a_replica_is_not_up_stands_beside_it(cli, busy: ClusterStandIn) -> None:
-    shown = cli("status", "org/one").out
-    assert "NOTE" in shown
-    assert "it ended and is being" in shown
-    assert "NOTE" not in cli("status", "other").out
+NOON_MS = 1_772_625_600_000
+ENGINE = "fleetctl: starting main/0 rank 0 at 2026-03-04T{}Z\n"
+ENDED = "fleetctl: ended at 2026-03-04T{}Z: {}\n"
+
+
+@pytest.fixture
+def crashing(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> ClusterStandIn:
+    """One replica that was up at noon and is in its fourth restart, one that has just come back, one that starts."""
+    monkeypatch.setattr("fleetctl.cli.process.now_text", lambda: "2026-03-04T14:05:00Z")
+    node = cluster.nodes[0]["node_id"]
+    cluster.add_replica("org/one", 0, node, gpus=0, state="RESTARTING", restarts=4, up_ms=(NOON_MS, NOON_MS))
+    cluster.add_replica("org/one", 1, node, gpus=0, restarts=1, up_ms=(NOON_MS - 90_000_000, NOON_MS + 7_440_000))
+    cluster.add_replica("org/one", 2, node, gpus=0, state="PENDING_CREATION")
+    cluster.jobs["earlier-00000002"].start_time = NOON_MS + 7_200_000
+    cluster.log_files |= {(node, log_name("fleet", "org/one", number, "main", 0, 0)): log for number, log in enumerate([
+        ENDED.format("11:00:00", "of another one") + ENGINE.format("11:59:00") + ENDED.format("14:02:03", "signal 9")
+        + ENGINE.format("14:02:10") + "CUDA\n" + ENDED.format("14:03:00", "ENGINE_EXITED: out of memory"),
+        ENDED.format("14:03:59", "the engine exited with code 1") + ENGINE.format("14:04:00") + "serving\n",
+        ENGINE.format("13:00:00") + ENGINE.format("14:04:20")])}
+    return cluster
+
+
+def test_a_replica_says_for_how_long_it_has_been_so_and_why_it_ended(cli, crashing: ClusterStandIn) -> None:
+    document = json.loads(cli("status", "--format", "json").out)
+    assert [(one["since"], one["restartMax"], one["error"]) for one in document["replicas"]] == [
+        ("2026-03-04T14:02:03Z", 5, "ENGINE_EXITED: out of memory"),
+        ("2026-03-04T14:04:00Z", 5, "the engine exited with code 1"), ("2026-03-04T14:04:20Z", None, None)]
+    found = rows(cli("status").out)
+    assert found["org/one/0"][:7] == ["restarting", "(restart", "4", "of", "5)", "node-a", "0"]
+    assert [found[f"org/one/{number}"][at] for number, at in ((0, 7), (1, 7), (2, 3))] == ["2m57s", "1m00s", "40s"]
+
+
+def test_a_replica_that_ends_again_and_again_is_never_nothing_to_do(
+    cli, crashing: ClusterStandIn, fleet_file: Path
+) -> None:
+    shown = cli("plan", "-f", fleet_file, "--target", "org/one", "--format", "json")
+    [row] = [one for one in json.loads(shown.out)["models"] if one["key"] == "org/one"]
+    assert "1 restarting since 14:02 UTC (4 of 5 restarts used: ENGINE_EXITED: out of memory)" in row["reason"]
+    assert "1 restarted at 14:04 UTC (1 of 5 restarts used: the engine exited with code 1)" in row["reason"]
+    assert "nothing to do" not in row["reason"]
+
+
+def test_ages_that_cannot_be_read_are_left_out_and_said(cli, crashing: ClusterStandIn) -> None:
+    crashing.refusals["GET", "/logical/actors"] = [(404, "")]
+    shown = cli("status")
+    assert shown.code == 0
+    assert "since when replicas are up could not be read" in shown.err
+
+
+def test_only_a_replica_that_was_restarted_costs_a_plan_a_further_request(
+    cli, busy: ClusterStandIn, fleet_file: Path
+) -> None:
+    del busy.actors[1]
+    cli("plan", "-f", fleet_file)
+    assert ("GET", "/logical/actors") not in busy.requests
 
 
 def test_a_replica_on_a_dead_node_is_lost(cli, busy: ClusterStandIn) -> None:
@@ -148,3 +205,61 @@ def test_a_replica_that_a_running_eviction_names_is_draining(cli, cluster: Clust
     assert "Replicas: 1 draining, 1 ready" in shown.out
     job.step()
     assert "Replicas: 2 ready" in cli("status").out
+
+
+class Interrupted:
+    """Stands in for the waits of --follow: each changes the cluster, and Ctrl-C comes when there is no more."""
+
+    def __init__(self, *changes: Callable[[], object]) -> None:
+        self._changes = list(changes)
+
+    def __call__(self, _: float) -> None:
+        if not self._changes:
+            raise KeyboardInterrupt
+        self._changes.pop(0)()
+
+
+@pytest.fixture
+def moving(busy: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> ClusterStandIn:
+    """A replica ends, the dashboard is away, comes back in part, then whole with a replica less."""
+    first, second = busy.actors[0], busy.actors[1]
+    changes = Interrupted(
+        lambda: None, lambda: first.update(state="RESTARTING", num_restarts="1"),
+        lambda: busy.refusals.update({("GET", "/api/v0/nodes"): [(500, "")] * 6}),
+        lambda: busy.refusals.update({("GET", "/api/v0/nodes"): [], ("GET", "/api/version"): [(500, "")]}),
+        lambda: (busy.refusals.clear(), busy.actors.remove(second)))
+    monkeypatch.setattr(time, "sleep", changes)
+    return busy
+
+
+def test_following_on_a_pipe_is_a_line_per_change_until_ctrl_c(cli, moving: ClusterStandIn) -> None:
+    shown = cli("status", "--follow")
+    assert shown.code == 130
+    before, _, after = shown.out.partition("Replicas: 3 ready, 1 restarting, 1 starting\n")
+    assert set(rows(before)) >= {"org/one/0", "other/7"}
+    assert [line.split(" ", 1)[1].split("  ")[0] for line in after.splitlines()] == [
+        "org/one/0 restarting (restart 1 of 5)", "org/one/1 gone"]
+    assert shown.err.count("the cluster cannot be read: ") == shown.err.count("the cluster can be read again") == 1
+
+
+def test_following_on_a_terminal_is_in_place_and_says_when_the_cluster_is_away(
+    cli, moving: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=120, height=40)
+    monkeypatch.setattr(status_follow, "result_console", lambda: screen)
+    monkeypatch.setattr(status_follow, "moves", lambda _: True)
+    assert cli("status", "org/one", "--follow").code == 130
+    frames = re.split(r"(?:\x1b\[1A\x1b\[2K)+", screen.file.getvalue())
+    assert len(frames) == 7, "the last one stays on the screen"
+    assert "Replicas: 1 ready, 1 restarting" in frames[0]
+    assert "every 2 s" in frames[0]
+    assert "as of " in frames[3]
+    assert "500" in frames[3]
+    assert "Replicas: 2 restarting" in frames[3], "what was seen last stays"
+    assert "not everything could be read" in frames[4]
+    assert "Replicas: 1 restarting" in frames[5]
+
+
+@pytest.mark.parametrize("flags", [["--format", "json"], ["--inventory", "x"]])
+def test_following_is_for_people_and_a_live_cluster(cli, flags: list[str]) -> None:
+    assert cli("status", "--follow", *flags).code == 64

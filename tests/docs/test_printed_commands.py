@@ -20,7 +20,8 @@ from fleetctl.demo.nodes import DEMO_NODES
 from fleetctl.inventory.engine_log import log_name
 
 BLOCKS = [*(block for page in PAGES for block in blocks(page)), *printed_in_help()]
-ELSEWHERE = re.compile(r"demo (up|down|run)|watch |ask\.py|(endpoints|logs) .*--follow|replace (?!.*--dry-run)")
+ELSEWHERE = re.compile(
+    r"demo (up|down|run)|watch |ask\.py|(endpoints|logs|status) .*--follow|replace (?!.*--dry-run)")
 """What tests/demo types on a real Ray, what ends with Ctrl-C alone, and what needs a cluster that changes."""
 
 ENGINE = "engine: {command: [vllm, serve], args: [--port, $(FLEETCTL_PORT)], readiness: {http: {path: /health}}}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -13,6 +13,7 @@ from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
 from fleetctl.cli.completion import complete_model_keys
+from fleetctl.documents.plan import Plan
 from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import proposed_by_fleet
@@ -35,13 +36,26 @@ class StartFlags:
     output_format: ApplyFormat
 
 
-def apply_scaled(invocation: Invocation, found: Scaling, replicas: int, start: StartFlags) -> int:
-    """Show the plan, ask, apply; returns the exit code."""
+def apply_scaled(invocation: Invocation, found: Scaling, replicas: int, start: StartFlags, *,
+                 dedicated: bool = False) -> int:
+    """Show the plan, ask, apply; returns the exit code. `dedicated` as in `ResolvedModel`."""
     output = ApplyOutput(start.output_format)
     options = PlanOptions((found.model,), force=start.force, files=tuple(start.files))
     with output.ends_with_summary(), \
-            proposed_by_fleet(invocation, found.to(replicas), options, start.where) as proposal:
+            proposed_by_fleet(invocation, found.to(replicas, dedicated=dedicated), options, start.where) as proposal:
         output.plan = proposal.task.plan
-        if not agreed_to(invocation, proposal, start.output_format, force=start.force, yes=start.yes):
+        shown = replace(proposal, shown=_about(proposal.shown, found.model))
+        if not agreed_to(invocation, shown, start.output_format, force=start.force, yes=start.yes):
             return 1
         return carry_out(proposal.task, ApplyOptions(lock_timeout_s=start.lock_timeout_s), output, start.wait_timeout_s)
+
+
+def _about(plan: Plan, model: str) -> Plan:
+    """Return what the plan says about one model, to be shown."""
+    [row] = [row for row in plan.models if row.key == model]
+    drift = [one for one in plan.drift if one.model == model]
+    lost = [one for one in plan.lost if one.model == model]
+    summary = plan.summary.model_copy(update={
+        "wanted": row.wanted, "live": row.live, "hold": row.surplus, "starting": row.starting - row.restarting,
+        "restarting": row.restarting, "outdated": row.outdated, "drift": len(drift), "lost": len(lost), "unmanaged": 0})
+    return plan.model_copy(update={"models": [row], "drift": drift, "lost": lost, "unmanaged": [], "summary": summary})

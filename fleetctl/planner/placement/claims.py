@@ -158,7 +158,8 @@ class ReplicaShape:
 def replica_shape(model: ResolvedModel) -> ReplicaShape:
     """Return the shape of one replica of `model`."""
     placement = model.placement
-    groups, bound = tuple(_group_shape(group) for group in model.workers), placement.same_label
+    groups = tuple(_group_shape(group, dedicated=model.dedicated) for group in model.workers)
+    bound = placement.same_label
     label, as_one = (bound.label, bound.scope == "replica") if isinstance(bound, SameLabel) else (bound, False)
     # a replica of one gang is in one value as its gang is
     as_one = as_one and sum(group.copies for group in groups) > 1
@@ -186,12 +187,14 @@ def _spread(placement: Placement) -> Spread | None:
     return Spread(written.label, written.max_per_value)
 
 
-def _group_shape(group: WorkerGroup) -> GroupShape:
+def _group_shape(group: WorkerGroup, *, dedicated: bool) -> GroupShape:
     leader_first = sorted(group.members, key=lambda member: member.role == "Worker")
-    return GroupShape(group.name, group.copies, tuple(_member_shape(member) for member in leader_first))
+    return GroupShape(group.name, group.copies, tuple(_member_shape(member, dedicated=dedicated)
+                                                      for member in leader_first))
 
 
-def _member_shape(member: Member) -> MemberShape:
+def _member_shape(member: Member, *, dedicated: bool) -> MemberShape:
     asked = member.resources
-    claim = Claim(asked.gpus, asked.vram, asked.cpus, asked.memory)
+    gpus = max(asked.gpus, SHARE) if dedicated and (asked.gpus or asked.vram) else asked.gpus
+    claim = Claim(gpus, asked.vram, asked.cpus, asked.memory)
     return MemberShape(member.role, member.count or 1, claim, tuple(sorted(member.node_selector.items())))

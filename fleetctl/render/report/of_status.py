@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fleetctl.documents.inventory import Replica, is_live
 from fleetctl.documents.plan import Drift
 from fleetctl.documents.quantity import format_bytes, format_share
+from fleetctl.documents.time_text import age_text
 from fleetctl.planner.failures import Failed
 from fleetctl.render.replica_text import node_text, replica_name, state_text, status_word
 from fleetctl.render.report.model import Cell, Column, Report, Table
@@ -22,6 +23,7 @@ MODEL_ROW = (Column("model", "model", name=True), Column("wanted", "wanted", num
              Column("surplus", "surplus", numeric=True, terminal="filled"))
 REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"),
                Column("nodes", "nodes", name=True, terminal="beside"), Column("gpus", "gpus", numeric=True),
+               Column("age", "age", numeric=True, terminal="filled"),
                Column("address", "address", name=True, terminal="beside"),
                Column("fleet", "fleet", name=True, terminal="beside"), Column("note", "note", terminal="beside"))
 MEMBER_ROW = (Column("member", "member", name=True), Column("node", "node", name=True),
@@ -35,13 +37,13 @@ COOLING_ROW = (Column("name", "name", name=True), Column("reason", "reason"))
 
 def status_report(
     replicas: Sequence[Replica], node_names: Mapping[str, str], dead_nodes: frozenset[str],
-    outdated: Sequence[Drift] = (), wanted: Mapping[str, int] | None = None, *, wide: bool = False,
+    outdated: Sequence[Drift] = (), wanted: Mapping[str, int] | None = None, *, observed_at: str, wide: bool = False,
     failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
 ) -> Report:
     """Return a row per model and per replica, and what differs for those that are `outdated`.
 
-    `wanted` = how many replicas the file wants, by model; `cooling` = models or nodes, and why; `wide` adds a row per
-    member with its cards.
+    `wanted` = how many replicas the file wants, by model; the age of a replica is how long it had been so at
+    `observed_at`; `cooling` = models or nodes, and why; `wide` adds a row per member with its cards.
     """
     old = Counter(one.model for one in outdated)
     live = Counter(replica.model for replica in replicas if is_live(replica, dead_nodes))
@@ -51,7 +53,7 @@ def status_report(
     tables = (
         Table("model", "Models", MODEL_ROW, tuple(_model_rows(replicas, dead_nodes, wanted or {}, live, old))),
         Table("replica", "Replicas", REPLICA_ROW, tuple(_replica_rows(replicas, node_names, dead_nodes, outdated,
-                                                                      of_one_fleet=wanted is not None)),
+                                                                      observed_at, of_one_fleet=wanted is not None)),
               beside_from=0),
         Table("member", "Members", MEMBER_ROW, tuple(_member_rows(replicas, node_names)) if wide else ()),
         Table("failure", "Failed in the last day", FAILURE_ROW, tuple(
@@ -64,10 +66,10 @@ def status_report(
 
 def _model_rows(replicas: Sequence[Replica], dead: frozenset[str], wanted: Mapping[str, int], live: Counter[str],
                 old: Counter[str]) -> Iterator[tuple[Cell, ...]]:
+    counts = Counter((replica.model, status_word(replica, dead)) for replica in replicas)
     for key, count in wanted.items():
-        states = Counter(status_word(replica, dead) for replica in replicas if replica.model == key)
         found = (old[key], max(0, count - live[key]), max(0, live[key] - count))
-        yield (key, str(count), str(states["ready"]), *(_some(states[state]) for state in STATES[1:]),
+        yield (key, str(count), str(counts[key, "ready"]), *(_some(counts[key, state]) for state in STATES[1:]),
                *map(_some, found))
 
 
@@ -76,14 +78,15 @@ def _some(count: int) -> str:
 
 
 def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: frozenset[str],
-                  outdated: Sequence[Drift], *, of_one_fleet: bool) -> Iterator[tuple[Cell, ...]]:
+                  outdated: Sequence[Drift], observed_at: str, *, of_one_fleet: bool) -> Iterator[tuple[Cell, ...]]:
     old = {(one.model, one.replica_id) for one in outdated}
     for replica in replicas:
         serving = [member.host_port for member in replica.members if member.rank == 0]
         is_old = (replica.model, replica.replica_id) in old
         yield (replica_name(replica.model, replica.replica_id, replica.foreign_id),
                state_text(replica, dead) + (", outdated" if is_old else ""), node_text(replica, names),
-               format_share(sum(member.gpus for member in replica.members)), ", ".join(filter(None, serving)),
+               format_share(sum(member.gpus for member in replica.members)),
+               age_text(replica.since, observed_at) if replica.since else "", ", ".join(filter(None, serving)),
                "" if of_one_fleet else replica.fleet or "(unmanaged)", replica.error or "")
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.table import Table as Grid
 from rich.text import Text
 
 from fleetctl.documents.quantity import count_of
 from fleetctl.render.answer_text import some
 from fleetctl.render.place_text import replica_ranges
-from fleetctl.render.report.column_widths import GAP, NOTE_INDENT, column_texts, fit, least_width, widths_of
+from fleetctl.render.report.column_widths import column_texts, fit, least_width, widths_of
+from fleetctl.render.report.grid import GridColumn, grid_lines
 from fleetctl.render.report.model import SEE_BELOW, UNBROKEN, Cell, Column, Report, Table
 from fleetctl.render.report.tones import COUNT_TONES, count_tone, text_tone
 from fleetctl.render.trim import print_trimmed
@@ -37,13 +37,17 @@ Row = tuple[Cell, ...]
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print the report for a person, with a blank line between its parts."""
-    parts = [part for part in _parts(report, console.width) if part]
+    """Print the report for a person."""
+    for line in report_lines(report, console.width):
+        print_trimmed(line, console)
+
+
+def report_lines(report: Report, width: int) -> Iterator[RenderableType]:
+    """Yield what a person sees of the report, with a blank line between its parts."""
+    parts = [part for part in _parts(report, width) if part]
     for number, part in enumerate(parts):
-        if number:
-            console.print()
-        for line in part:
-            print_trimmed(line, console)
+        yield from [Text()] if number else []
+        yield from part
 
 
 def _parts(report: Report, width: int) -> Iterator[list[RenderableType]]:
@@ -64,7 +68,9 @@ def _lines(table: Table) -> Iterator[RenderableType]:
         yield _indented(table.note, 2)
     rows = _together(table)
     for sign, row in rows[:table.most]:
-        yield _indented(f"{sign} {_head(table, row)}".lstrip(), 2, STYLES.get(text_tone(sign), ""))
+        head = Text(visible(f"{sign} {_head(table, row)}".lstrip()))
+        head.stylize(STYLES.get(text_tone(sign), ""), 0, len(sign))
+        yield Padding(head, (0, 0, 0, 2))
         yield from (_indented(text, 4, SIDES.get(text[:2], "")) for text in _below(table, row))
     yield from _more(len(rows), table.most, indent=2)
 
@@ -104,14 +110,14 @@ def _grid(tables: Sequence[Table], width: int) -> Iterator[RenderableType]:
     if tables[0].note:
         yield Text(visible(tables[0].note), "bold")
     if rows:
-        yield _grid_of(rows[:most], tables[0], width)
+        yield from _grid_of(rows[:most], tables[0], width)
     yield from _more(len(rows), most)
     for table in counted:
         yield Text(f"= {len(table.rows)} {table.title} (--format json lists them)", "dim")
 
 
-def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Grid:
-    """Return the grid; columns that go `beside`, and have no room, are below the widest other one, the last first."""
+def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Iterator[RenderableType]:
+    """Yield the grid; columns that go `beside`, and have no room, are below the widest other one, the last first."""
     shown = [(place, column) for place, column in enumerate(table.columns)
              if column.terminal == "always" or (column.terminal != "never" and any(row[place] for row in rows))]
     texts = {place: column_texts(column, (row[place] for row in rows)) for place, column in shown}
@@ -124,14 +130,11 @@ def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Grid:
     notes = [_note(row, table, below) for row in rows]
     widths = widths_of({place: texts[place] for place, _ in kept}, {place: least[place] for place, _ in kept},
                        under, notes, width)
-    grid = Grid(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
-    for place, column in kept:
-        grid.add_column(column.title.upper(), justify="right" if column.numeric else "left", overflow="fold",
-                        no_wrap=column.numeric or column.key in UNBROKEN, width=widths.get(place))
-    for row, note in zip(rows, notes, strict=True):
-        grid.add_row(*(Group(text, _indented(note, NOTE_INDENT, "dim")) if note and place == under else text
-                       for place, text in _texts(row, kept)))
-    return grid
+    shape = [GridColumn(place, column.numeric, column.numeric or column.key in UNBROKEN, widths.get(place))
+             for place, column in kept]
+    head = [(place, Text(column.title.upper(), "dim")) for place, column in kept]
+    body = [(dict(_texts(row, kept)), Text(note, "dim")) for row, note in zip(rows, notes, strict=True)]
+    yield from grid_lines([(dict(head), Text()), *body], shape, under)
 
 
 def _note(row: Row, table: Table, below: Sequence[int]) -> str:
@@ -150,8 +153,9 @@ def _unsaid(text: str, said: str) -> str:
 def _texts(row: Row, columns: Sequence[tuple[int, Column]]) -> Iterator[tuple[int, Text]]:
     """Yield the cells of a row with their places.
 
-    The first name is what the row is about, in the colour of the sign before it; one that is indented is a part of the
-    row above. Where there is nothing to show there is a dash, but not at the end of a row nor in a part.
+    The first name is what the row is about; one that is indented is a part of the row above. Only the sign before it
+    has a colour: a whole line may be hard to read in it. Where there is nothing to show there is a dash, but not at the
+    end of a row nor in a part.
     """
     sign = str(row[0]) if columns[0][1].key == "sign" else ""
     name = next((place for place, column in columns if column.name and column.key != "sign"), None)
@@ -159,7 +163,7 @@ def _texts(row: Row, columns: Sequence[tuple[int, Column]]) -> Iterator[tuple[in
     last = columns[-1][0]
     for place, column in columns:
         if place == name:
-            yield place, Text(visible(str(row[place])), "dim" if is_part else STYLES.get(text_tone(sign), "bold"))
+            yield place, Text(visible(str(row[place])), "dim" if is_part or sign == "=" else "bold")
         elif row[place] or is_part or (place == last and not column.numeric):
             yield place, _cell(row[place], column)
         else:

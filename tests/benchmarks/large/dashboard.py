@@ -59,6 +59,7 @@ class Rendered:
         by_state = {state: [row for row in actors if row["state"] == state]
                     for state in ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING", "ALIVE")}
         self._of_state = {state: self._list(rows, len(actors)) for state, rows in by_state.items()}
+        self._by_id = {row["actor_id"]: row for row in actors}
         self._logical = _document({"actors": {row["actor_id"]: as_logical(row) for row in actors}})
         self._nodes = self._list([self._node(number) for number in range(world.nodes)], world.nodes)
         self._summary = _document({"summary": [self._entry(number) for number in range(world.nodes)],
@@ -75,6 +76,9 @@ class Rendered:
             return self._of_state.get(query.get("filter_values", ""), self._none)
         if path.startswith("/api/jobs/") and path.endswith("/logs"):
             return self._logs.get(path.split("/")[3])
+        if path == "/logical/actors" and "ids" in query:
+            found = {one: self._by_id.get(one) for one in query["ids"].split(",")}
+            return _document({"actors": {one: row and as_logical(row) for one, row in found.items()}})
         return {"/api/v0/nodes": self._nodes, "/nodes": self._summary, "/api/version": self._version,
                 "/logical/actors": self._logical, "/api/v0/placement_groups": self._groups,
                 "/api/jobs/": self._jobs}.get(path)
@@ -145,7 +149,8 @@ class Rendered:
                     "gpus": gpus, "vram": 0, "cpus": SHARE, "memory": MEMORY}
                    for rank, (role, seat) in enumerate(zip(roles, replica.seats, strict=True))]
         return {"fleet": "lab", "namespace": NAMESPACE, "model": replica.model, "replicaId": replica.replica_id,
-                "specHash": self.world.spec_hashes.get(replica.model, "aaaa"), "members": members}
+                "specHash": self.world.spec_hashes.get(replica.model, "aaaa"), "members": members,
+                "lifecycle": {"restartMax": 5}}
 
     def _place(self, replica: Placed, rank: int, seat: Seat) -> Row:
         return {"group": "main", "copy": 0, "role": self._told(replica)["members"][rank]["role"], "rank": rank,

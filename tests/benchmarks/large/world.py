@@ -48,7 +48,8 @@ class Placed:
 class World:
     """How much there is of what. `models` of each kind; `named` of the `foreign` actors are called as ours are.
 
-    The last `starting` halves of a card are starting. `limit` is where lists are cut. `spec_hashes` by model key.
+    The last `starting` halves of a card are starting; on the last `idle` nodes, an even number, nothing runs.
+    `limit` is where lists are cut. `spec_hashes` by model key.
     """
 
     nodes: int
@@ -57,6 +58,7 @@ class World:
     named: int = 0
     groups: int = 0
     starting: int = 0
+    idle: int = 0
     limit: int = 10_000
     spec_hashes: Mapping[str, str] = field(default_factory=dict)
 
@@ -64,7 +66,7 @@ class World:
     def replicas(self) -> tuple[Placed, ...]:
         """All replicas of ours."""
         count = dict.fromkeys(KINDS, 0)
-        first_starting = sum(self._halves(node) for node in range(self.nodes)) - self.starting
+        first_starting = sum(self._halves(node) for node in range(self.nodes - self.idle)) - self.starting
         found = []
         for kind, seats in self._seats():
             number = count[kind]
@@ -78,7 +80,7 @@ class World:
         return f"org/{kind}-{number % self.models}"
 
     def _seats(self) -> Iterator[tuple[str, tuple[Seat, ...]]]:
-        for node in range(self.nodes):
+        for node in range(self.nodes - self.idle):
             for card in range(3):
                 yield "whole", (Seat(node, card),)
             for half in range(self._halves(node)):

@@ -19,6 +19,7 @@ def replica(**more: Any) -> Replica:
 
 def shown(*replicas: Replica, dead: frozenset[str] = frozenset(), **more: Any) -> str:
     out = io.StringIO()
+    more = {"observed_at": "2026-03-04T12:00:00Z", **more}
     report = status_report(replicas, {"a": "node-a", "b": "node-b"}, dead, **more)
     print_report(report, Console(file=out, width=160))
     return out.getvalue()

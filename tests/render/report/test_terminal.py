@@ -97,7 +97,7 @@ def test_a_table_for_others_is_not_shown() -> None:
 
 def test_colours_repeat_what_signs_say_and_can_be_switched_off() -> None:
     assert "\x1b" not in shown(GRID, LINES, force_terminal=True, color_system=None)
-    assert "\x1b[31m! a: 1 replica" in shown(GRID, LINES, force_terminal=True, color_system="standard")
+    assert "\x1b[31m!\x1b[0m a: 1 replica" in shown(GRID, LINES, force_terminal=True, color_system="standard")
 
 
 @given(text=hostile_texts)

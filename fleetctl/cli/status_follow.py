@@ -1,0 +1,90 @@
+"""`status --follow`: on a terminal the status in place, on a pipe a line per replica that changes, until Ctrl-C.
+
+While the cluster cannot be read whole, what was seen last stays, and the reason is shown.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from rich.console import Group
+from rich.live import Live
+
+from fleetctl.cli.console import result_console, say, show_report, write_result
+from fleetctl.cli.working import moves
+from fleetctl.documents.inventory import Inventory
+from fleetctl.errors import InventoryError
+from fleetctl.render.report.model import Report
+from fleetctl.render.report.terminal import report_lines
+from fleetctl.render.visible import visible
+
+UNSAID = ("age", "gpus")
+"""Columns whose changes are no news."""
+
+Look = tuple[Inventory, str]
+"""What was seen last, and why there is nothing newer; empty = it is what runs now."""
+
+
+def follow(
+    first: Inventory, read: Callable[[], Inventory], report_of: Callable[[Inventory], Report], interval_s: float
+) -> None:
+    """Show what changes, until KeyboardInterrupt. `read` = a new look at the cluster, after each interval."""
+    looks = _looks(first, read, interval_s)
+    if moves(sys.stdout.isatty()):
+        _in_place(looks, report_of, interval_s)
+    else:
+        _line_by_line(looks, report_of)
+
+
+def _looks(seen: Inventory, read: Callable[[], Inventory], interval_s: float) -> Iterator[Look]:
+    yield seen, ""
+    while True:
+        time.sleep(interval_s)
+        try:
+            now = read()
+        except InventoryError as error:
+            yield seen, error.message
+            continue
+        if now.complete:
+            seen = now
+        yield seen, "" if now.complete else f"not everything could be read: {'; '.join(now.warnings)}"
+
+
+def _in_place(looks: Iterator[Look], report_of: Callable[[Inventory], Report], interval_s: float) -> None:
+    console = result_console()
+    with Live(console=console, auto_refresh=False) as live:
+        for seen, trouble in looks:
+            report = report_of(seen)
+            how = f"as of {seen.observed_at}: {trouble}" if trouble else f"every {interval_s:g} s"
+            # what does not fit on the screen is cut off below
+            shown = replace(report, heading=(report.verdict, f"{seen.observed_at}, {how}"), verdict="")
+            live.update(Group(*report_lines(shown, console.width)), refresh=True)
+
+
+def _line_by_line(looks: Iterator[Look], report_of: Callable[[Inventory], Report]) -> None:
+    known: Mapping[str, str] = {}
+    away = ""
+    for number, (seen, trouble) in enumerate(looks):
+        if trouble and not away:
+            say("warning", f"the cluster cannot be read: {trouble}")
+        elif away and not trouble:
+            say("note", "the cluster can be read again")
+        report, away = report_of(seen), trouble
+        rows = _by_replica(report)
+        if number == 0:
+            show_report(report)
+            sys.stdout.flush()
+        for name in (*rows, *(known.keys() - rows.keys())) if number else ():
+            if rows.get(name) != known.get(name):
+                write_result(f"{seen.observed_at} {name} {rows.get(name, 'gone')}\n")
+        known = rows
+
+
+def _by_replica(report: Report) -> Mapping[str, str]:
+    """Return a line per replica, by name; without ages, which change all the time."""
+    rows = [(table.columns, row) for table in report.tables if table.key == "replica" for row in table.rows]
+    return {str(row[0]): visible("  ".join(str(cell) for column, cell in zip(columns[1:], row[1:], strict=True)
+                                           if cell and column.key not in UNSAID)) for columns, row in rows}
