@@ -7,7 +7,8 @@ from typing import Any
 from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.inventory import Inventory
 
-_PASSING: Any = {"observed_at": True, "warnings": True, "replicas": {"__all__": {"error", "restarts"}}}
+_PASSING: Any = {"observed_at": True, "warnings": True, "replicas": {"__all__": {"error", "restarts", "since"}},
+                 "nodes": {"__all__": {"gpus": {"__all__": {"processes"}}}}}
 """What changes all the time and decides nothing."""
 
 _STEP = 1 << 30
@@ -21,5 +22,6 @@ def cluster_digest(inventory: Inventory) -> str | None:
     state = inventory.model_dump(mode="json", exclude=_PASSING)
     for node in state["nodes"]:
         for card in node["gpus"]:
-            card["memory_used"] = (card["memory_used"] or 0) // _STEP
+            for key in ("memory_used", "memory_foreign"):
+                card[key] = (card[key] or 0) // _STEP
     return sha256_hex(canonical_json(state))

@@ -16,6 +16,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, LockHeld, RevisionError
 from fleetctl.fleetfile.load import LoadedFleet
+from fleetctl.planner.breaker import find_cooled, seconds
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.policy import refusing
 from fleetctl.watch.digest import cluster_digest
@@ -78,7 +79,7 @@ class Watcher:
             return ApplyEnded(self.clock(), "error", error.message)
         plan, self.plan_s = self.planned.plan, self.clock() - begun
         return PlanMade(self.clock(), len(plan.actions), _blocked(plan),
-                        "; ".join(finding.message for finding in refusing(plan.policy)))
+                        "; ".join(finding.message for finding in refusing(plan.policy)), _cools_for(self.planned))
 
     def apply(self) -> ApplyEnded:
         """Apply the plan that was made last."""
@@ -130,6 +131,14 @@ class Watcher:
             return None, error.message
         self.seen = seen if seen.complete else self.seen
         return cluster_digest(seen), "" if seen.complete else _listed(seen.warnings)
+
+
+def _cools_for(planned: Planned) -> float | None:
+    """Return in how many seconds the first thing that cools may be tried again; None where nothing cools."""
+    cooled, now = find_cooled(planned.fleet, planned.inventory), seconds(planned.inventory.observed_at)
+    found = [*cooled.models.values(), *cooled.nodes.values(),
+             *(one for left_out in cooled.left_out.values() for one in left_out.values())]
+    return min((one.until - now for one in found if not one.over), default=None)
 
 
 def _blocked(plan: Plan) -> str:
