@@ -8,6 +8,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -31,6 +32,7 @@ from fleetctl.render.visible import visible
 from fleetctl.watch.source import Branch, Files, Source
 from fleetctl.watch.step import Apply, Happened, Looked, MakePlan, Rest, State, Tell, step
 from fleetctl.watch.watcher import Watcher
+from fleetctl.watch.webhook import Webhook
 from fleetctl.workflow.invocation import Invocation, Where
 
 EPILOG = epilog(
@@ -88,6 +90,9 @@ def watch(
     token_file: Annotated[Path | None, flags.option(
         "--listen-token-file", metavar="FILE", exists=True, dir_okay=False,
         help="/metrics asks for the bearer token in this file.")] = None,
+    webhook_file: Annotated[Path | None, flags.option(
+        "--webhook-file", metavar="FILE", exists=True, dir_okay=False,
+        help="Send what is new to the URL in this file, as JSON with a `text`.")] = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
     output_format: Annotated[WatchFormat, typer.Option("--format", help="text or jsonl, a line for what is new.")]
@@ -105,10 +110,15 @@ def watch(
         raise UsageError("--interval is at least 1s")
     watcher = Watcher(invocation, source, Where(None, address, namespace), time.monotonic, _run,
                       State(interval, report_only))
+    webhook = Webhook(webhook_file.read_text().strip(), partial(say, "warning")) if webhook_file else None
     with serving(watcher, listen, token_file.read_text().strip() if token_file else None) as url:
         if url:
             say("listening", f"{url}/metrics")
-        _loop(watcher, output_format)
+        try:
+            _loop(watcher, output_format, webhook)
+        finally:
+            if webhook:
+                webhook.close()
 
 
 def _source(
@@ -131,13 +141,13 @@ def _cache_folder(invocation: Invocation) -> Path:
     return (Path(named) if named.startswith("/") else invocation.home / ".cache") / "fleetctl" / "watch"
 
 
-def _loop(watcher: Watcher, output_format: WatchFormat) -> NoReturn:
+def _loop(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None) -> NoReturn:
     happened: Happened = _look(watcher)
     while True:
         watcher.state, todo = step(watcher.state, happened)
         for do in todo:
             if isinstance(do, Tell):
-                _tell(do, output_format)
+                _tell(do, output_format, watcher, webhook)
             elif isinstance(do, MakePlan):
                 happened = watcher.plan(do.revision)
             elif isinstance(do, Apply):
@@ -152,14 +162,18 @@ def _look(watcher: Watcher) -> Looked:
     return watcher.look()
 
 
-def _tell(news: Tell, output_format: WatchFormat) -> None:
+def _tell(news: Tell, output_format: WatchFormat, watcher: Watcher, webhook: Webhook | None) -> None:
     begun, over = TEXTS[news.about]
     text = begun.format(news.text) if news.text else over
+    line: dict[str, object] = {"time": now_text(), "about": news.about, "text": news.text, "over": not news.text}
     if output_format is WatchFormat.JSONL:
-        line = {"time": now_text(), "about": news.about, "text": news.text, "over": not news.text}
         write_result(canonical_json(line).decode() + "\n")
     elif text:
         write_result(f"{now_text()} {visible(text)}\n")
+    if webhook and text:
+        fleet = watcher.good.sound().name if watcher.good else ""
+        webhook.send(f"{fleet or 'fleetctl watch'}: {text}",
+                     {**line, "fleet": fleet, "revision": watcher.state.good or ""})
 
 
 def _run(task: ApplyTask) -> RunSummary:
