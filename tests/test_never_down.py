@@ -102,6 +102,7 @@ ALLOWED = {
     "cli/app.py": {"<module>": "the name of the command that stops an apply"},
     "cli/entry.py": {"main": "itself, when it was interrupted"},
     "cli/signals.py": {"_end": "itself, at a signal"},
+    "cli/watch_server.py": {"serving": "its own HTTP server, at the end of the watch"},
     "inventory/address.py": {"_looked_up": "the timer that would have reported the wait"},
     "forge/github.py": {
         "GitHub._thread": "the text of a comment on a pull request, by HTTP's word for it",
