@@ -36,8 +36,8 @@ from fleetctl.watch.webhook import Webhook
 from fleetctl.workflow.invocation import Invocation, Where
 
 EPILOG = epilog(
-    "fleetctl watch --repo https://git.example.org/team/fleets --path fleets/prod.yaml",
-    "fleetctl watch --repo git@git.example.org:team/fleets --ref main --require-signature",
+    "fleetctl watch --repo https://git.example.org/team/fleets",
+    "fleetctl watch --repo git@git.example.org:a/b --ref main --path prod.yaml",
     "fleetctl watch -f fleets/prod.yaml --report-only",
     exit_codes="1 error before the first look, 64 usage, 130 interrupted, 143 terminated; an apply that runs continues")
 JITTER = 0.1
@@ -98,11 +98,11 @@ def watch(
     output_format: Annotated[WatchFormat, typer.Option("--format", help="text or jsonl, a line for what is new.")]
     = WatchFormat.TEXT,
 ) -> int:
-    """Apply what a git branch says, again and again, until it is stopped.
+    """Apply what a git branch says, again and again.
 
-    A revision with errors is told and left out: the last good one stays in force. What an apply refuses without a
-    person (spec.policy) is told once. Nothing is removed. Several watches do no harm: one applies at a time. Stopping
-    it stops no apply that runs.
+    It runs until it is stopped. A revision with errors is told and left out: the last good one stays in force. What an
+    apply refuses without a person (spec.policy) is told once. Nothing is removed. Several watches do no harm: one
+    applies at a time. Stopping it stops no apply that runs.
     """
     invocation = replace(this_invocation(), working=lambda _: nullcontext())
     source = _source(invocation, repo, ref, path, files, clone, signed=require_signature, rewind=allow_rewind)

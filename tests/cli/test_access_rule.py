@@ -28,7 +28,7 @@ def sent(cluster: ClusterStandIn, name: str) -> set[str | None]:
 COMMANDS = {
     "plan": ("plan", "-f", "{}"), "apply": ("apply", "-f", "{}", "--yes"), "status": ("status", "-f", "{}"),
     "inventory": ("inventory", "-f", "{}"), "history": ("history", "-f", "{}"), "map": ("map", "-f", "{}"),
-    "logs": ("logs", "-f", "{}", "org/one/0"), "evict": ("evict", "-f", "{}", "org/one/0", "--yes"),
+    "logs": ("logs", "--file", "{}", "org/one/0"), "evict": ("evict", "-f", "{}", "org/one/0", "--yes"),
     "import": ("import", "-f", "{}"), "capacity": ("capacity", "-f", "{}"),
 }
 

@@ -172,7 +172,7 @@ def test_status_of_a_fleet_names_the_outdated_ones_and_what_differs(cli, cluster
     shown = cli("status", "-f", file)
     assert shown.code == 0
     rows = {line.split()[0]: line for line in shown.out.splitlines() if line.startswith("org/one/")}
-    assert "ready, 3 restarts, outdated" in rows["org/one/1"]
+    assert "ready, 3 of 5 restarts, outdated" in rows["org/one/1"]
     assert "outdated" not in rows["org/one/0"]
     assert DIFFERS in shown.out
     assert "fleetctl replace org/one -f FLEET, which" in shown.out
