@@ -23,8 +23,8 @@ from fleetctl.apply import history, past_shapes
 from fleetctl.apply.follow import Follower
 from fleetctl.cli import commands, entry
 from fleetctl.cli.app import build_app
-from fleetctl.cli.context_option import with_context_option
-from fleetctl.inventory import dashboard, planned
+from fleetctl.cli.context_option import with_later_options
+from fleetctl.inventory import dashboard, lives, planned
 from fleetctl.inventory.answer import Answer
 from fleetctl.inventory.client import NO_ACCESS, DashboardClient
 from fleetctl.workflow import cluster as workflow_cluster
@@ -77,14 +77,14 @@ class CommandLine:
                 patch.delenv(name)
         patch.setenv("HOME", str(home))
         patch.setenv("FLEETCTL_ADDRESS", ADDRESS)
-        for module in (dashboard, history, past_shapes, planned):
+        for module in (dashboard, history, lives, past_shapes, planned):
             patch.setattr(module, "ThreadPoolExecutor", InOrder)
         patch.setitem(Follower.__init__.__kwdefaults__, "sleep", world.sleep)
         patch.setitem(Follower.__init__.__kwdefaults__, "clock", lambda: world.now)
         patch.setattr(workflow_cluster, "DashboardClient", self.client)
         patch.setattr(entry, "_run_app", _run_app)
         patch.setattr(commands.Listed, "load", _loaded)
-        patch.setattr(commands, "with_context_option", lambda command: command)
+        patch.setattr(commands, "with_later_options", lambda command: command)
         patch.setattr(planning, "git_facts", lambda *_: None)
 
     def __call__(self, *words: str | Path) -> Done:
@@ -109,7 +109,7 @@ def _command() -> Any:
 
 @cache
 def _loaded(listed: commands.Listed) -> Any:
-    return with_context_option(get_command(import_module(f"fleetctl.cli.{listed.module}").app))
+    return with_later_options(get_command(import_module(f"fleetctl.cli.{listed.module}").app))
 
 
 def _run_app(arguments: Sequence[str]) -> int:
@@ -127,11 +127,14 @@ class _Direct(DashboardClient):
     def close(self) -> None:
         return
 
-    def request(self, method: str, path: str, *, params: Mapping[str, str] | None = None, json: object = None,
-                content: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
+    def request(self, method: str, path: str, *, params: Mapping[str, str | Sequence[str]] | None = None,
+                json: object = None, content: bytes | None = None, headers: Mapping[str, str] | None = None,
+                last_bytes: int | None = None) -> Answer:
         self._world.sleep(0)
         body = content if content is not None else _packed(json)
-        status, said = self._world.stand_in.answer(method, path, dict(params or {}), body)
+        query = {key: value if isinstance(value, str) else value[-1] for key, value in (params or {}).items()}
+        status, said = self._world.stand_in.answer(method, path, query, body)
+        said = said[-last_bytes:] if last_bytes else said
         answer = Answer(status, content=said, request=_request(method, self.base_url + path))
         answer.encoding = "utf-8"
         return answer

@@ -208,7 +208,7 @@ class RayStandIn:
         member = actor.replica["members"][0]
         place = {**{key: member.get(key) for key in ("group", "copy", "role", "rank")}, "nodeId": actor.node_id,
                  "ip": "10.0.0.7", "port": 7001, "gpuUuids": [], "gpuIndices": self._card_indices(actor)}
-        actor.row.update(state="ALIVE", repr_name=describe(actor.replica, [place]))
+        actor.row.update(state="ALIVE", repr_name=describe(actor.replica, [place], ""))
 
     def _card_indices(self, actor: Actor) -> list[int]:
         taken = {index for other in self.actors if other.state == "ALIVE" and other.node_id == actor.node_id
