@@ -64,7 +64,7 @@ def _read(row: Row, namespace: str) -> Failure | None:
 
 
 def _failed(cause: Mapping[str, Any]) -> bool:
-    """Return whether an actor ended without being told to, on a node that stayed."""
+    """Return whether an actor ended by itself, on a node that stayed."""
     died = object_of(cause.get("actor_died_error_context"))
     return died.get("reason") == "WORKER_DIED" or any(cause.get(kind) for kind in BY_ITSELF)
 
