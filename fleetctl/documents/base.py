@@ -47,14 +47,6 @@ def moment_at(since_epoch_s: float) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
-def moment_of(since_epoch_ms: float) -> str | None:
-    """Return a time of Ray's as a `Moment`; None for 0, which is not yet, and for a number that is no time."""
-    try:
-        return moment_at(since_epoch_ms / 1000) if since_epoch_ms > 0 else None
-    except OverflowError:
-        return None
-
-
 def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCustomError:
     """Return the error for a value; `message` names it as {found} and may name {allowed}."""
     return PydanticCustomError(kind, message, {"found": repr(found), "allowed": allowed})

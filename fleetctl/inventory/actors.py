@@ -6,12 +6,13 @@ the replicas that are missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleetctl.documents.inventory import LIVE_STATES
 from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.death_causes import why_it_ended
 from fleetctl.inventory.json_values import object_of, text_of
 from fleetctl.inventory.names import parse_actor_name
 from fleetctl.inventory.state_api import Row, list_rows
@@ -31,7 +32,7 @@ class LiveActor:
 
     `node_id` is None until it runs; while RESTARTING it is the node it ran on. `repr_name` is its last `__repr__`,
     possibly from before a restart; empty until its constructor has returned. `job_id` is the job that created it.
-    `namespace` None = not known: the dashboard's own list lacks it. `error` = the last line of its latest death.
+    `namespace` None = not known: the dashboard's own list lacks it. `error` = why it ended last, in a line.
     """
 
     actor_id: str
@@ -120,23 +121,8 @@ def read_actor(row: Row) -> LiveActor | None:
         claim=read_claim_in_group(resources) if group else read_claim(resources),
         repr_name=text_of(row.get("repr_name")) or "",
         restarts=count_of(row.get("num_restarts")),
-        error=_death(row.get("death_cause")),
+        error=why_it_ended(row.get("death_cause")),
     )
-
-
-def _death(cause: object) -> str | None:
-    """Return the last line of the innermost message in Ray's death cause."""
-    lines = [line.strip() for text in death_messages(cause) for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else None
-
-
-def death_messages(cause: object) -> Iterator[str]:
-    """Yield the messages in Ray's death cause, a mapping one level deep by kind of death."""
-    for key, value in sorted(object_of(cause).items()):
-        if key in ("error_message", "formatted_exception_string") and isinstance(value, str):
-            yield value
-        else:
-            yield from death_messages(value)
 
 
 def count_of(value: object) -> int:

@@ -6,14 +6,14 @@ ones, and those whose node has gone, are no failures. What an older agent has wr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from fleetctl.documents.inventory import Failure
 from fleetctl.errors import InventoryError
-from fleetctl.inventory.actors import count_of, death_messages
+from fleetctl.inventory.actors import count_of
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.death_causes import death_messages, packed_failure
 from fleetctl.inventory.json_values import list_of, moment_of, object_of, text_of
 from fleetctl.inventory.marks import read_marks
 from fleetctl.inventory.names import parse_actor_name
@@ -21,8 +21,6 @@ from fleetctl.inventory.state_api import Row, list_rows
 
 CLASSES = ("ModelActor", "GangCoordinator")
 """The classes of our replicas; see agent/create.py."""
-PREFIX = "FLEETCTL_FAILED "
-"""What stands before a failure in Ray's text; see agent/failure.py."""
 BY_ITSELF = ("creation_task_failure_context", "oom_context")
 """The kinds of death in which nobody ended the actor; a worker that died is the third, see `_failed`."""
 
@@ -46,7 +44,7 @@ def _read(row: Row, namespace: str) -> Failure | None:
     """Return the failure in the row of a dead actor; None for one that did not fail, or is not ours."""
     name, cause = parse_actor_name(str(row.get("name"))), object_of(row.get("death_cause"))
     texts = list(death_messages(cause))
-    said = _packed(texts)
+    said = packed_failure(texts)
     if name is None or name.replica_id is None or row.get("ray_namespace") != namespace or row.get("state") != "DEAD":
         return None
     if not said and not _failed(cause):
@@ -66,23 +64,9 @@ def _read(row: Row, namespace: str) -> Failure | None:
 
 
 def _failed(cause: Mapping[str, Any]) -> bool:
-    """Return whether an actor ended without being told to, on a node that stayed."""
+    """Return whether an actor ended by itself, on a node that stayed."""
     died = object_of(cause.get("actor_died_error_context"))
     return died.get("reason") == "WORKER_DIED" or any(cause.get(kind) for kind in BY_ITSELF)
-
-
-def _packed(texts: list[str]) -> Mapping[str, Any]:
-    """Return what the agent has packed into a cause of death; empty where it has not."""
-    for line in (line for text in reversed(texts) for line in reversed(text.splitlines())):
-        _, found, packed = line.partition(PREFIX)
-        if found:
-            try:
-                said, _ = json.JSONDecoder().raw_decode(packed)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(said, dict) and text_of(said.get("code")):
-                return said
-    return {}
 
 
 def _texts(value: object) -> list[str]:

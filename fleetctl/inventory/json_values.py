@@ -37,8 +37,11 @@ def moment_of(value: object) -> str | None:
 
 def moment_of_ms(value: object) -> str | None:
     """Return a point in time that is given in milliseconds since the epoch; 0 = unknown."""
-    ms = whole_of(value)
-    return moment_at(ms / 1000) if ms else None
+    ms = value if isinstance(value, (int, float)) else 0
+    try:
+        return moment_at(ms / 1000) if ms > 0 else None
+    except (OverflowError, ValueError):  # a number that is no time
+        return None
 
 
 def whole_of(value: object) -> int | None:

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from fleetctl.documents.base import moment_of
 from fleetctl.documents.inventory import Replica, was_restarted_recently
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import LOGICAL_KEYS, LOGICAL_PATH
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import EngineLog, log_name, read_log
-from fleetctl.inventory.json_values import object_of
+from fleetctl.inventory.json_values import moment_of_ms, object_of
 
 AT_A_TIME = 200
 """Actors in one request: a longer address than 8 KB is refused."""
@@ -69,14 +68,11 @@ def with_lives(
 def _last_up(client: DashboardClient, replicas: Sequence[Replica]) -> list[tuple[str, Times]]:
     """Return when these actors became ready, by actor id."""
     def read(actor_id: str, entry: object) -> tuple[str, Times]:
-        return actor_id, (_moment(object_of(entry).get("startTime")), _moment(object_of(entry).get("timestamp")))
+        return actor_id, (moment_of_ms(object_of(entry).get("startTime")) or "",
+                          moment_of_ms(object_of(entry).get("timestamp")) or "")
 
     query = {"ids": ",".join(one.actor_id or "" for one in replicas)}  # what is cached is cached by address
     return client.read_entries(LOGICAL_PATH, LOGICAL_KEYS, {"nocache": "1", **query}, read, opening="{")[0]
-
-
-def _moment(value: object) -> str:
-    return (moment_of(value) if isinstance(value, (int, float)) else None) or ""
 
 
 def _with_time(replica: Replica, up: Times) -> Replica:

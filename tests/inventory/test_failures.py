@@ -13,7 +13,7 @@ from fleetctl.agent.mark import describe
 from fleetctl.documents.inventory import Failure
 
 REPLICA = {"fleet": "lab", "namespace": "fleet", "model": "org/m", "replicaId": 3, "specHash": "abc",
-           "lifecycle": {"restartMax": 5}, "members": [{"nodeId": "n1", "group": "main", "copy": 0, "rank": 0}]}
+           "lifecycle": {"restartMax": 3}, "members": [{"nodeId": "n1", "group": "main", "copy": 0, "rank": 0}]}
 PLACE = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "ip": "10.0.0.7", "port": 7001,
          "gpuIndices": [1], "gpuUuids": ["GPU-aa"]}
 

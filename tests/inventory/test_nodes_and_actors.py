@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fleetctl.agent.failure import encode_failure
 from fleetctl.inventory.actors import read_actor
 from fleetctl.inventory.nodes import FoundNode, read_node, unique_names
 
@@ -52,3 +53,11 @@ def test_the_error_of_a_death_is_its_innermost_last_line():
     actor = read_actor({"actor_id": "x", "state": "RESTARTING", "death_cause": cause, "num_restarts": "2"})
     assert actor is not None
     assert (actor.error, actor.restarts) == ("RuntimeError: out of memory", 2)
+
+
+def test_the_error_of_a_replica_that_ray_has_restarted_is_the_reason_that_the_agent_packed():
+    packed = encode_failure("ENGINE_EXITED", "it exited with code 1; last output: boom\nand more", {"at": "now"})
+    cause = {"actor_died_error_context": {"error_message": f"Worker exits with an exit code 1. {packed}"}}
+    actor = read_actor({"actor_id": "x", "state": "RESTARTING", "death_cause": cause})
+    assert actor is not None
+    assert actor.error == "it exited with code 1"

@@ -24,7 +24,7 @@ from fleetctl.apply.follow import Follower
 from fleetctl.cli import commands, entry
 from fleetctl.cli.app import build_app
 from fleetctl.cli.context_option import with_later_options
-from fleetctl.inventory import dashboard, planned
+from fleetctl.inventory import dashboard, lives, planned
 from fleetctl.inventory.answer import Answer
 from fleetctl.inventory.client import NO_ACCESS, DashboardClient
 from fleetctl.workflow import cluster as workflow_cluster
@@ -77,7 +77,7 @@ class CommandLine:
                 patch.delenv(name)
         patch.setenv("HOME", str(home))
         patch.setenv("FLEETCTL_ADDRESS", ADDRESS)
-        for module in (dashboard, history, past_shapes, planned):
+        for module in (dashboard, history, lives, past_shapes, planned):
             patch.setattr(module, "ThreadPoolExecutor", InOrder)
         patch.setitem(Follower.__init__.__kwdefaults__, "sleep", world.sleep)
         patch.setitem(Follower.__init__.__kwdefaults__, "clock", lambda: world.now)
@@ -128,13 +128,13 @@ class _Direct(DashboardClient):
         return
 
     def request(self, method: str, path: str, *, params: Mapping[str, str | Sequence[str]] | None = None,
-                json: object = None,
-                content: bytes | None = None, headers: Mapping[str, str] | None = None,
+                json: object = None, content: bytes | None = None, headers: Mapping[str, str] | None = None,
                 last_bytes: int | None = None) -> Answer:
         self._world.sleep(0)
         body = content if content is not None else _packed(json)
-        last = {name: value if isinstance(value, str) else value[-1] for name, value in (params or {}).items()}
-        status, said = self._world.stand_in.answer(method, path, last, body)
+        query = {key: value if isinstance(value, str) else value[-1] for key, value in (params or {}).items()}
+        status, said = self._world.stand_in.answer(method, path, query, body)
+        said = said[-last_bytes:] if last_bytes else said
         answer = Answer(status, content=said, request=_request(method, self.base_url + path))
         answer.encoding = "utf-8"
         return answer
