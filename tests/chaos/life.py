@@ -93,6 +93,8 @@ class Life:
         self.fleet = Versions(f"life-{seed}", folder, SHAPES, Counter(dict.fromkeys(SHAPES, 99)))
         self.watched = Near(cluster, self.fleet, cluster.address)
         self._numbers, self._nodes, self._told = itertools.count(), list[str](), ""
+        self._lost: set[Name] = set()
+        """What was on a node that is lost: Ray ends it when it notices, perhaps while a later command runs."""
 
     def run(self, steps: int, seconds: float) -> Found:
         """Go on for so many steps, or for so long."""
@@ -171,6 +173,8 @@ class Life:
 
     def _node_lost(self) -> None:
         node = self.rng.choice(self._nodes)
+        lost = {name for name, nodes in self._places().items() if self.cluster.node_id(name=node) in nodes}
+        self._lost |= lost
         self._nodes.remove(node)
         self.cluster.kill_node(name=node)
         self._told = node
@@ -202,10 +206,12 @@ class Life:
         self._told = f"{' '.join(step.words[:2])} -> {done.returncode}{also}"
         if done.returncode not in (0, 1, 3, 4, 5, 7) or "Traceback" in told or "a bug in" in told:
             self._violation(f"{step.words} ended with {done.returncode}", told)
+        unnoticed = {key for key, _ in self._lost & before.keys()}
         for model, least in (step.least or {}).items():
-            if lowest[model] < least:
+            if model not in unnoticed and lowest[model] < least:
                 self._violation(f"{step.words}: {lowest[model]} of {model} were ready, {least} have to be", told)
-        self._only_what_was_named(step, before, may_end, told)
+        self._only_what_was_named(step, before, may_end | self._lost, told)
+        self._lost &= self.watched.actors().keys()
 
     def _watch(self, step: Step, client: Future[Any], lowest: Counter[str], disturbed: bool | None
                ) -> tuple[subprocess.Popen[str] | None, set[Name]]:
