@@ -17,7 +17,7 @@ import typer
 from fleetctl.apply.jobs import Patience
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.apply.request import ApplyOptions
-from fleetctl.apply.run import follow, start_apply
+from fleetctl.apply.run import Detached, Interrupts, follow, start_apply
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say, write_result
@@ -27,7 +27,7 @@ from fleetctl.cli.watch_server import serving
 from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.events import RunSummary
 from fleetctl.documents.quantity import count_of
-from fleetctl.errors import UsageError
+from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.render.visible import visible
 from fleetctl.watch.source import Branch, Files, Source
 from fleetctl.watch.step import Apply, Happened, Looked, MakePlan, Rest, State, Tell, step
@@ -39,7 +39,8 @@ EPILOG = epilog(
     "fleetctl watch --repo https://git.example.org/team/fleets",
     "fleetctl watch --repo git@git.example.org:a/b --ref main --path prod.yaml",
     "fleetctl watch -f fleets/prod.yaml --report-only",
-    exit_codes="1 error before the first look, 64 usage, 130 interrupted, 143 terminated; an apply that runs continues")
+    exit_codes="1 error before the first look, 64 usage, 130 interrupted, which stops an apply that "
+               "runs, 143 terminated, which does not")
 JITTER = 0.1
 """The part by which a rest is longer or shorter, so that many watchers do not ask at the same moment."""
 
@@ -75,7 +76,7 @@ def watch(
         "--path", metavar="PATH", help="Fleet file or folder in it; several are one fleet. [default: fleets]")] = None,
     files: flags.OptionalFiles = None,
     interval: Annotated[float, flags.option(
-        "--interval", metavar="DURATION", parser=flags.duration,
+        "--interval", metavar="DURATION", parser=flags.expiry_duration,
         help="How often to look at repository and cluster. [default: 30s]")] = 30,
     report_only: Annotated[bool, typer.Option(
         "--report-only", help="Plan and say what is new, but apply nothing.")] = False,
@@ -100,18 +101,15 @@ def watch(
 ) -> int:
     """Apply what a git branch says, again and again.
 
-    It runs until it is stopped. A revision with errors is told and left out: the last good one stays in force. What an
-    apply refuses without a person (spec.policy) is told once. Nothing is removed. Several watches do no harm: one
-    applies at a time. Stopping it stops no apply that runs.
+    webhook = Webhook(webhook_file.read_text().strip(), partial(say, "warning")) if webhook_file else None
+    with serving(watcher, listen, _token(token_file)) as url:
     """
     invocation = replace(this_invocation(), working=lambda _: nullcontext())
     source = _source(invocation, repo, ref, path, files, clone, signed=require_signature, rewind=allow_rewind)
-    if interval < 1:
-        raise UsageError("--interval is at least 1s")
     watcher = Watcher(invocation, source, Where(None, address, namespace), time.monotonic, _run,
                       State(interval, report_only))
     webhook = Webhook(webhook_file.read_text().strip(), partial(say, "warning")) if webhook_file else None
-    with serving(watcher, listen, token_file.read_text().strip() if token_file else None) as url:
+    with serving(watcher, listen, _token(token_file)) as url:
         if url:
             say("listening", f"{url}/metrics")
         try:
@@ -119,6 +117,14 @@ def watch(
         finally:
             if webhook:
                 webhook.close()
+
+
+def _token(file: Path | None) -> str | None:
+    """Return what the file has; raises UsageError where that is nothing, which would let everybody in."""
+    token = file.read_text(errors="replace").strip() if file else None
+    if token == "":
+        raise UsageError(f"--listen-token-file {file} is empty")
+    return token
 
 
 def _source(
@@ -177,12 +183,20 @@ def _tell(news: Tell, output_format: WatchFormat, watcher: Watcher, webhook: Web
 
 
 def _run(task: ApplyTask) -> RunSummary:
-    """Apply, and follow until everything is created; Ctrl-C stops the apply, and then the watch."""
-    job = new_job_id("apply")
+    """Apply, and follow until everything is created; Ctrl-C stops the apply, and then the watch, however that ends."""
+    job, interrupts = new_job_id("apply"), list[str]()
     say("job", f"{job}: {count_of(len(task.plan.actions), 'replica')} to create")
     started = start_apply(task.client, task.plan, job, starter(os.environ), ApplyOptions(wait=False),
                           replanner=task.replanner, patience=Patience(report=lambda line: say("note", line)))
-    summary = follow(started, lambda _: None)
-    if summary.interrupted:
+    try:
+        summary = follow(started, lambda _: None, interrupts=Interrupts(lambda: interrupts.append(job)))
+    except Detached:
+        raise KeyboardInterrupt from None
+    except FleetctlError as error:
+        if not interrupts:
+            raise
+        say("warning", error.message)
+        raise KeyboardInterrupt from None
+    if interrupts:
         raise KeyboardInterrupt
     return summary

@@ -12,6 +12,7 @@ from fleetctl.documents.canonical import sha256_hex
 from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
+from fleetctl.inventory.address import without_secret
 from fleetctl.review.git_command import Git, error_line
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
@@ -106,15 +107,21 @@ class Branch:
     def newest(self) -> str:
         """Fetch, and return the commit."""
         git = self._git()
-        if not (self.folder / "HEAD").is_file():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _run(git, "init", "--bare", "--quiet")
-        _run(Fetching(str(self.folder), self.environ), "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
-             "--no-auto-gc", "--no-recurse-submodules", "--", self.url, f"+{self.ref}:{_NEWEST}",
-             timeout_s=FETCH_TIMEOUT_S)
+        try:
+            if not (self.folder / "HEAD").is_file():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                _run(git, "init", "--bare", "--quiet")
+        except OSError as error:
+            raise RevisionError(f"the clone in {self.folder} cannot be made: {error.strerror}") from None
+        try:
+            _run(Fetching(str(self.folder), self.environ), "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
+                 "--no-auto-gc", "--no-recurse-submodules", "--", self.url, f"+{self.ref}:{_NEWEST}",
+                 timeout_s=FETCH_TIMEOUT_S)
+        except RevisionError as error:
+            raise RevisionError(error.message.replace(self.url, without_secret(self.url)), hint=error.hint) from None
         commit = Repository(git, None).find(_NEWEST)
         if commit is None:
-            raise RevisionError(f"{self.ref} of {self.url} is no commit")
+            raise RevisionError(f"{self.ref} of {without_secret(self.url)} is no commit")
         return commit.id
 
     def load(self, revision: str) -> LoadedFleet:

@@ -118,7 +118,8 @@ def step(state: State, happened: Happened) -> tuple[State, list[Do]]:
 
 
 def _looked(state: State, now: Looked) -> tuple[State, list[Do]]:
-    state, said = _tell(state, ("source", now.unreadable), ("revision", _unusable(now)), ("cluster", now.away))
+    judged = [("revision", _unusable(now))] if now.revision is not None else []
+    state, said = _tell(state, ("source", now.unreadable), *judged, ("cluster", now.away))
     if now.revision is not None and now.revision != state.seen:
         state = replace(state, seen=now.revision)
     if now.revision is not None and not now.fault and now.revision != state.good:
@@ -134,7 +135,7 @@ def _looked(state: State, now: Looked) -> tuple[State, list[Do]]:
 
 
 def _unusable(now: Looked) -> str:
-    return f"{_short(now.revision)}: {now.fault}" if now.revision is not None and now.fault else ""
+    return f"{_short(now.revision)}: {now.fault}" if now.fault else ""
 
 
 def _short(revision: str | None) -> str:
@@ -143,10 +144,12 @@ def _short(revision: str | None) -> str:
 
 def _planned(state: State, plan: PlanMade) -> tuple[State, list[Do]]:
     refused = f"{_short(state.good)}: {plan.refused}" if plan.refused else ""
-    wanted = str(plan.create) if plan.create and state.report_only and not refused else ""
+    wanted = str(plan.create) if plan.create and state.report_only else ""
     state, said = _tell(state, ("blocked", plan.blocked), ("policy", refused), ("wanted", wanted))
     if plan.create and not refused and not state.report_only:
         return state, [*said, Apply()]
+    state, over = _tell(state, ("locked", ""), ("error", ""))
+    said = [*said, *over]
     state = replace(state, failures=0, again_at=plan.at + min(RESYNC_S, plan.again_s or RESYNC_S),
                     applied=state.applied if plan.create else state.good)
     return state, [*said, Rest(state.interval_s)]

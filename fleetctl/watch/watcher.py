@@ -63,7 +63,7 @@ class Watcher:
             revision = self.source.newest()
             fault = self._fault(revision)
         except RevisionError as error:
-            unreadable = error.message
+            revision, unreadable = None, error.message  # one that could not be judged is not known to be good
         cluster, away = self._cluster()
         return Looked(self.clock(), revision, unreadable, fault, cluster, away)
 

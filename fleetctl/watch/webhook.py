@@ -49,9 +49,10 @@ class Webhook:
         self._thread.join(LAST_S)
 
     def _send_all(self) -> None:
-        while (news := self._news.get()) is not None:
-            try:
-                self._client.send("POST", "", body=news)
-            except ForgeError as error:
-                status = f" ({error.status})" if error.status else ""
-                self._failed(f"the webhook did not take the news{status}")
+        with self._client:
+            while (news := self._news.get()) is not None:
+                try:
+                    self._client.send("POST", "", body=news)
+                except ForgeError as error:
+                    status = f" ({error.status})" if error.status else ""
+                    self._failed(f"the webhook did not take the news{status}")

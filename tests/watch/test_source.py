@@ -88,6 +88,22 @@ def test_what_cannot_be_fetched_says_so_and_runs_nothing(
     assert not list(tmp_path.rglob("hacked"))
 
 
+def test_a_clone_that_cannot_be_made_is_a_source_that_does_not_answer(upstream: Upstream, tmp_path: Path) -> None:
+    (tmp_path / "a-file").write_text("")
+    with pytest.raises(RevisionError, match="cannot be made: Not a directory"):
+        branch(upstream, "a-file/clone").newest()
+
+
+@pytest.mark.parametrize("url", ["https//ana:s3cret@git.example.org/fleets", "ext://ana:s3cret@git.example.org/fleets",
+                                 "https://ana:s3cret@127.0.0.1:1/fleets", "https://s3cret@127.0.0.1:1/fleets",
+                                 "https://ana:s3/cret@127.0.0.1:1/fleets"])
+def test_a_token_in_the_address_is_not_told(upstream: Upstream, tmp_path: Path, url: str) -> None:
+    source = Branch(url, "main", ("fleets",), tmp_path / "clone", upstream.environ)
+    with pytest.raises(RevisionError, match="git fetch: ") as caught:
+        source.newest()
+    assert "cret" not in caught.value.message
+
+
 def test_a_rewound_branch_is_refused_also_by_the_next_watcher(upstream: Upstream) -> None:
     source = branch(upstream)
     upstream.push(FLEET % 1)

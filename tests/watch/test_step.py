@@ -168,3 +168,26 @@ def test_a_plan_may_say_when_it_is_worth_another() -> None:
     while loop.at < 100:
         at_rest(loop)
     assert plans(loop) == [0, 60]
+
+
+def test_a_source_that_does_not_answer_says_nothing_of_the_revision_that_is_left_out() -> None:
+    loop, told = Loop(State(INTERVAL_S)), []
+    for revision in ("a", "bad", None, "bad", "a"):
+        told += [do for do in loop.feed(looked(loop.at, revision)) if isinstance(do, Tell) and do.about == "revision"]
+    assert told == [Tell("revision", "bad: it is broken"), Tell("revision", "")]
+
+
+def test_an_error_is_over_when_a_plan_finds_nothing_to_create() -> None:
+    loop = Loop(State(INTERVAL_S))
+    loop.feed(looked(0))
+    loop.feed(ApplyEnded(0, "error", "the cluster went away"))
+    assert loop.state.told == {"error": "the cluster went away"}
+    loop.feed(PlanMade(60, 0))
+    assert not loop.state.told
+
+
+def test_what_a_policy_refuses_is_not_taken_for_nothing_missing() -> None:
+    loop = Loop(State(INTERVAL_S, report_only=True))
+    loop.feed(looked(0))
+    loop.feed(PlanMade(0, 3))
+    assert loop.feed(PlanMade(30, 3, refused="too much"))[:-1] == [Tell("policy", "a: too much")]

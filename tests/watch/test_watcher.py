@@ -17,7 +17,7 @@ from stand_in_server import Answer
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.cli.watch_server import serving
 from fleetctl.documents.events import RunSummary
-from fleetctl.errors import ApplyError, LockHeld
+from fleetctl.errors import ApplyError, LockHeld, RevisionError
 from fleetctl.watch.source import Files
 from fleetctl.watch.step import ApplyEnded, MakePlan, State, step
 from fleetctl.watch.watcher import Watcher
@@ -139,3 +139,13 @@ def test_a_renamed_fleet_is_left_out(watcher: Watcher, tmp_path: Path) -> None:
     assert looked.fault.startswith("it renames fleet lab to another")
     assert watcher.good is not None
     assert watcher.good.sound().name == "lab"
+
+
+def test_a_revision_that_cannot_be_judged_is_not_in_force(watcher: Watcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_answer(*_: object) -> str:
+        raise RevisionError("git merge-base did not answer within 30 s")
+
+    monkeypatch.setattr(Files, "fault", no_answer)
+    advance(watcher)
+    assert (watcher.good, watcher.state.good) == (None, None)
+    assert watcher.state.told["source"].startswith("git merge-base did not answer")

@@ -1,0 +1,65 @@
+"""`fleetctl watch` as a command: its flags, and how an apply that is interrupted ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn
+from small_plans import small_plan
+
+from fleetctl.apply.prepare import ApplyTask
+from fleetctl.apply.run import Detached, Interrupts
+from fleetctl.cli import watch
+from fleetctl.documents.events import RunSummary
+from fleetctl.errors import ApplyError
+from fleetctl.inventory.client import DashboardClient
+
+SUMMARY = RunSummary(seq=1, time="2026-03-04T12:00:00Z", message="1 of 1 ready", exit_code=0)
+
+
+@pytest.fixture
+def apply(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunSummary]:
+    """Apply, with a client that is interrupted or not, and then ends in a certain way."""
+    def run(failure: Exception | None = None, summary: RunSummary = SUMMARY, *, interrupted: bool) -> RunSummary:
+        def follow(*_: object, interrupts: Interrupts) -> RunSummary:
+            if interrupted:
+                interrupts.announce()
+            if failure is not None:
+                raise failure
+            return summary
+
+        monkeypatch.setattr(watch, "start_apply", lambda *_, **__: None)
+        monkeypatch.setattr(watch, "follow", follow)
+        with DashboardClient(cluster.url) as client:
+            return watch._run(ApplyTask(client, small_plan("a")))
+
+    return run
+
+
+@pytest.mark.parametrize("failure", [None, Detached("j", stopped=True), ApplyError("the job could not be stopped")])
+def test_ctrl_c_ends_the_watch_however_the_apply_ends(
+    apply: Callable[..., RunSummary], failure: Exception | None
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        apply(failure, interrupted=True)
+
+
+def test_an_apply_that_another_person_stops_does_not_end_the_watch(apply: Callable[..., RunSummary]) -> None:
+    stopped = SUMMARY.model_copy(update={"interrupted": True})
+    assert apply(None, stopped, interrupted=False) == stopped
+    with pytest.raises(ApplyError):
+        apply(ApplyError("the agent died"), interrupted=False)
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+    (["--interval", "0s"], "at least 1s"), (["--listen-token-file", "empty"], "is empty"), (["--path", "x"], "--repo")])
+def test_flags_that_would_do_harm_are_refused(
+    cli, fleet_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str
+) -> None:
+    (tmp_path / "empty").write_text("\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(watch, "_loop", lambda *_: None)
+    refused = cli("watch", "-f", fleet_file, *flags)
+    assert (refused.code, message in refused.err) == (64, True)
