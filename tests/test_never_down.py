@@ -74,7 +74,7 @@ ALLOWED = {
         "GangCoordinator._give_back": "its own placement group, when its start failed or from an earlier life",
         "GangCoordinator._fail": "its own members, when its start failed",
         "GangCoordinator._end_permanently": "itself, when its start failed and Ray does not let it leave",
-        "GangCoordinator._end_with_members": "the gang's own process, when a member has ended",
+        "GangCoordinator._end_with_members": "its own members and its own process, when a member has ended",
         "GangMember._follow": "the member's own engine, when it did not become ready",
     },
     "agent/replica.py": {

@@ -245,7 +245,11 @@ class GangCoordinator:
         self._ask(self._members, "leave")
 
     def _end_with_members(self) -> None:
-        """A member's end is the gang's end; Ray restarts the coordinator, and with it everything, up to the limit."""
+        """A member's end is the gang's end; Ray restarts the coordinator, and with it everything, up to the limit.
+
+        The members go first, by force: where Ray lets them leave slowly, as those of an owner that leaves, it ends the
+        children of their processes more than once, and both guards of an engine may go before they have ended it.
+        """
         try:
             while True:
                 time.sleep(POLL_S)
@@ -254,6 +258,8 @@ class GangCoordinator:
             failure = start_failure(error)
             if not self._leaving:
                 write_reason(self._replica["members"][0], f"the gang goes down: {failure}")
+                for member in self._members:
+                    ray.kill(member, no_restart=True)
                 end_from_thread(self._replica, failure.code, str(failure), failure.place)
         finally:
             if not self._leaving:
