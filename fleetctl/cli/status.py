@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -81,9 +81,14 @@ class Chosen:
         report = status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
                                outdated, wanted, observed_at=seen.observed_at, wide=self.wide,
                                failed=failed_lately(self._failed(seen)),
-                               cooling=list(what_cools(self.fleet, seen)) if self.fleet else ())
+                               cooling=list(self._cooling(self.fleet, seen)) if self.fleet else ())
         return report if differences else replace(
             report, tables=tuple(table for table in report.tables if table.key != "drift"))
+
+    def _cooling(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str]]:
+        """Return what cools, the models that are not shown left out."""
+        others = {model.key for model in fleet.models if not self.has(model.key)}
+        return (one for one in what_cools(fleet, seen) if one[0] not in others)
 
     def _failed(self, seen: Inventory) -> Inventory:
         shown = [one for one in seen.failures

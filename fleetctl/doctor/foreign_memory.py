@@ -8,6 +8,7 @@ from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.inventory import Gpu
 from fleetctl.documents.quantity import format_bytes
+from fleetctl.planner.placement.reasons.words import users_text
 
 
 def check(evidence: Evidence) -> Iterator[Diagnosed]:
@@ -20,14 +21,16 @@ def check(evidence: Evidence) -> Iterator[Diagnosed]:
         cards = {card.index: card for card in nodes[fact.id].gpus}
         for offered in ledger.offer(place).cards:
             if offered.dirty:
-                yield _finding(fact.name, cards[offered.index])
+                yield _finding(fact.name, cards[offered.index], offered.foreign)
 
 
-def _finding(node: str, card: Gpu) -> Diagnosed:
+def _finding(node: str, card: Gpu, foreign: int) -> Diagnosed:
     total = f" of {format_bytes(card.memory_total)}" if card.memory_total else ""
+    users = users_text(card)
     return Diagnosed(
         code="CARD_IN_USE", severity="warning", area="node", subject=f"{node} card {card.index}",
-        message=f"{format_bytes(card.memory_used or 0)}{total} are in use, more than what Ray has granted on it "
-                f"explains: nothing new is placed there{f' ({card.uuid})' if card.uuid else ''}",
-        advice="`nvidia-smi` on that node lists who uses it; --nodes finds an engine that a replica of ours left",
+        message=f"{format_bytes(foreign)}{total} are in use{users}, beyond what Ray has granted on it: nothing new is "
+                f"placed there{f' ({card.uuid})' if card.uuid else ''}",
+        advice=f"{'end what does not belong there' if users else '`nvidia-smi` on that node lists who uses it'}; --nodes "
+               "finds an engine that a replica of ours left",
         command="fleetctl doctor --nodes")

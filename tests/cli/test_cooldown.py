@@ -49,6 +49,13 @@ def test_plan_status_endpoints_and_the_page_say_what_cools_and_why(
     assert json.loads(cli("status", "another", "--format", "json").out or '{"failures": []}')["failures"] == []
 
 
+def test_status_of_another_model_leaves_it_out(cli, key: str, fleet_file: Path, cluster: ClusterStandIn) -> None:
+    other = load_fleet([str(fleet_file)]).models[1].key
+    cluster.add_replica(other, 0, cluster.nodes[0]["node_id"])
+    assert "cooling until" in plain(cli("status", key, "-f", fleet_file).out + cli("status", "-f", fleet_file).out)
+    assert "cooling until" not in plain(cli("status", other, "-f", fleet_file).out)
+
+
 def test_apply_starts_nothing_of_it_and_ignoring_the_cooldown_does(
     cli, key: str, fleet_file: Path, cluster: ClusterStandIn, tmp_path: Path
 ) -> None:

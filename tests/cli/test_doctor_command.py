@@ -122,6 +122,15 @@ def test_a_fault_is_found_and_its_command_can_be_typed(cli, cluster: ClusterStan
         assert (words[0], cli(*words[1:], typed="n\n").code != 64) == ("fleetctl", True)
 
 
+def test_what_uses_a_card_is_named_with_what_it_uses(cli, cluster: ClusterStandIn) -> None:
+    used = cards(20480)
+    used[2]["processesPids"] = [{"pid": 4242, "gpuMemoryUsage": 20000}]
+    of_node_a(cluster, gpus=used)
+    [found] = json.loads(cli("doctor", "--format", "json").out)["findings"]
+    assert found["message"].startswith("20Gi of 80Gi are in use by process 4242, beyond what Ray has granted on it")
+    assert "nvidia-smi" not in found["advice"]
+
+
 @pytest.mark.parametrize(("answer", "code"), [
     ((401, ""), "CLUSTER_REFUSED"), ((404, "no"), "NOT_READ_WHOLE")])
 def test_what_could_not_be_read_is_said_and_nothing_is_removed_on_it(
