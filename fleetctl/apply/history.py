@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.apply.run_state import RunLog, outcomes_of, read_log, status_of, summary_of
-from fleetctl.documents.base import as_datetime, moment_of
+from fleetctl.documents.base import as_datetime, moment_at_ms
 from fleetctl.documents.events import Event
 from fleetctl.documents.history import History, HistoryEntry, HistoryRun
 from fleetctl.documents.plan import FleetSource
@@ -98,7 +98,7 @@ def _entry(job: Job, log: RunLog) -> HistoryEntry:
         counts[row.outcome] += row.replicas
     return HistoryEntry.model_validate({
         "id": job.submission_id, "state": status.state, "code": status.code, "message": status.message,
-        "startedAt": moment_of(job.start_time_ms), "endedAt": moment_of(end_ms),
+        "startedAt": moment_at_ms(job.start_time_ms), "endedAt": moment_at_ms(end_ms),
         "seconds": (end_ms - job.start_time_ms) / 1000 if 0 < job.start_time_ms <= end_ms else None,
         "counts": dict(counts), **_submitted(job.metadata),
     })

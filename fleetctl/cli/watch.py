@@ -96,8 +96,8 @@ def watch(
 ) -> int:
     """Apply what a git branch says, again and again, until it is stopped.
 
-    A revision with errors is told and left out: the last good one stays in force. What an apply refuses without a
-    person (spec.policy) is told once. Nothing is removed. Several watches do no harm: one applies at a time. Ctrl-C
+    A revision with errors is reported and left out: the last good one stays in force. What an apply refuses without a
+    person (spec.policy) is reported once. Nothing is removed. Several watches do no harm: one applies at a time. Ctrl-C
     stops an apply that runs, SIGTERM leaves it running.
     """
     invocation = replace(this_invocation(), working=lambda _: nullcontext())

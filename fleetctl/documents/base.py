@@ -47,7 +47,7 @@ def moment_at(since_epoch_s: float) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
-def moment_of(since_epoch_ms: float) -> str | None:
+def moment_at_ms(since_epoch_ms: float) -> str | None:
     """Return a time of Ray's as a `Moment`; None for 0, which is not yet, and for a number that is no time."""
     try:
         return moment_at(since_epoch_ms / 1000) if since_epoch_ms > 0 else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleetctl.documents.base import Moment, moment_at
+from fleetctl.documents.base import Moment, moment_at_ms
 
 _MOMENT = TypeAdapter(Moment)
 
@@ -36,9 +36,9 @@ def moment_of(value: object) -> str | None:
 
 
 def moment_of_ms(value: object) -> str | None:
-    """Return a point in time that is given in milliseconds since the epoch; 0 = unknown."""
+    """Return a point in time that is given in milliseconds since the epoch; 0, and what is no time, = unknown."""
     ms = whole_of(value)
-    return moment_at(ms / 1000) if ms else None
+    return moment_at_ms(ms) if ms else None
 
 
 def whole_of(value: object) -> int | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from fleetctl.documents.base import moment_of
+from fleetctl.documents.base import moment_at_ms
 from fleetctl.documents.inventory import Replica, was_restarted_recently
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import LOGICAL_KEYS, LOGICAL_PATH
@@ -76,7 +76,7 @@ def _last_up(client: DashboardClient, replicas: Sequence[Replica]) -> list[tuple
 
 
 def _moment(value: object) -> str:
-    return (moment_of(value) if isinstance(value, (int, float)) else None) or ""
+    return (moment_at_ms(value) if isinstance(value, (int, float)) else None) or ""
 
 
 def _with_time(replica: Replica, up: Times) -> Replica:

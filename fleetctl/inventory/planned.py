@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from fleetctl.documents.base import moment_of
+from fleetctl.documents.base import moment_at_ms
 from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.documents.record import ApplyRecord
 from fleetctl.errors import InventoryError
@@ -79,7 +79,7 @@ def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Planned]]
 
 def _planned_by(job: Job) -> Planned:
     return Planned(job.metadata.get("fleet", ""), namespace=job.metadata.get("namespace"),
-                   begun=moment_of(job.start_time_ms))
+                   begun=moment_at_ms(job.start_time_ms))
 
 
 def read_records(log: str) -> Iterator[ApplyRecord]:
