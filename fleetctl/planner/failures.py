@@ -10,7 +10,7 @@ from fleetctl.documents.base import moment_at
 from fleetctl.documents.inventory import Failure, Inventory
 from fleetctl.documents.time_text import clock_text
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.breaker import FORGOTTEN_S, Cooling, find_cooled, seconds
+from fleetctl.planner.breaker import FORGOTTEN_S, NO_FAILURES, Cooling, find_cooled, seconds
 
 SHOWN_NODES, SHOWN_CHARACTERS = 5, 160
 
@@ -72,7 +72,7 @@ def failed_lately(inventory: Inventory) -> list[Failed]:
             ready[replica.model] = max(ready.get(replica.model, since), seconds(replica.ready_at))
     found: dict[str, list[Failure]] = {}
     for failure in sorted(inventory.failures, key=lambda one: (one.model, seconds(one.at), one.actor_id or "")):
-        if seconds(failure.at) > ready.get(failure.model, since):
+        if failure.code not in NO_FAILURES and seconds(failure.at) > ready.get(failure.model, since):
             found.setdefault(failure.model, []).append(failure)
     return [Failed(model, len(row), row[-1].at or "", f"{row[-1].code}: {last_words(row[-1].message)}",
                    node_names({node_id for one in row for node_id in one.node_ids}, inventory))

@@ -13,6 +13,7 @@ from fleetctl.documents.fleet import Policy
 from fleetctl.documents.inventory import Failure, Inventory
 from fleetctl.documents.plan import Plan
 from fleetctl.planner.breaker import NO_FAILURES, find_cooled
+from fleetctl.planner.failures import failed_lately
 
 NODES = ("a", "b", "c")
 MODELS = ("m", "n", "o", "p")
@@ -127,6 +128,12 @@ def test_it_cools() -> None:
         "uncordon", "policy", "off"])
 def test_what_is_no_row_of_failures_or_ends_one(change: dict[str, Any]) -> None:
     assert outcome(planned(**change)) == (2, [])
+
+
+def test_what_found_no_place_is_not_listed_as_failed() -> None:
+    failures = [{**one, "code": code} for one, code in zip(THREE, ("ENGINE_EXITED", *sorted(NO_FAILURES)), strict=False)]
+    found = failed_lately(short_inventory({"nodes": [{"name": "a"}, {"name": "b"}], "failures": failures}))
+    assert [(one.model, one.count) for one in found] == [("m", 1)]
 
 
 def test_a_later_success_ends_it_and_one_that_was_restarted_since_is_none() -> None:
