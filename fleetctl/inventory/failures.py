@@ -22,9 +22,9 @@ from fleetctl.inventory.state_api import Row, list_rows
 CLASSES = ("ModelActor", "GangCoordinator")
 """The classes of our replicas; see agent/create.py."""
 PREFIX = "FLEETCTL_FAILED "
-"""What stands before a failure in Ray's text; see agent/failure.py."""
+"""What is before a failure in Ray's text; see agent/failure.py."""
 BY_ITSELF = ("creation_task_failure_context", "oom_context")
-"""The kinds of death in which nobody ended the actor; a worker that died is the third, see `_failed`."""
+"""The kinds of death in which no person and no program ended the actor; a worker that died is the third, see `_failed`."""
 
 
 def list_failures(client: DashboardClient, namespace: str) -> tuple[Failure, ...]:
