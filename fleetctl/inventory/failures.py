@@ -24,7 +24,7 @@ CLASSES = ("ModelActor", "GangCoordinator")
 PREFIX = "FLEETCTL_FAILED "
 """What is before a failure in Ray's text; see agent/failure.py."""
 BY_ITSELF = ("creation_task_failure_context", "oom_context")
-"""The kinds of death in which no person and no program ended the actor; a worker that died is the third, see `_failed`."""
+"""The kinds of death in which the actor ended by itself; a worker that died is the third, see `_failed`."""
 
 
 def list_failures(client: DashboardClient, namespace: str) -> tuple[Failure, ...]:
