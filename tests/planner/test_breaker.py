@@ -153,6 +153,12 @@ def test_a_node_that_the_model_may_not_use_is_no_other_chance() -> None:
     assert outcome(planned(nodes=[*nodes, relabelled], selector={"pool": "x"})) == (2, [])
 
 
+@pytest.mark.parametrize("others", [[], [{"name": "head", "gpus": 0}]], ids=["alone", "beside a node without cards"])
+def test_where_no_other_node_has_its_cards_one_replica_is_tried_when_the_time_is_over(others: list[Any]) -> None:
+    failed = [{"model": "m", "hash": "h", "node": "a", "ago": ago} for ago in ("40m", "35m", "30m")]
+    assert outcome(planned(failures=failed, nodes=["a", *others])) == (1, ["COOLING_DOWN"])
+
+
 def test_a_clock_that_is_ahead_makes_nothing_longer() -> None:
     ahead = [{**one, "ago": "0s"} for one in THREE]
     plan = planned(failures=ahead)
