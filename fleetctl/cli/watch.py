@@ -101,8 +101,9 @@ def watch(
 ) -> int:
     """Apply what a git branch says, again and again.
 
-    webhook = Webhook(webhook_file.read_text().strip(), partial(say, "warning")) if webhook_file else None
-    with serving(watcher, listen, _token(token_file)) as url:
+    A revision with errors is reported and left out: the last good one stays in force. What an apply refuses without a
+    person (spec.policy) is reported once. Nothing is removed. Several watches do no harm: one applies at a time. Ctrl-C
+    stops an apply that runs, SIGTERM leaves it running.
     """
     invocation = replace(this_invocation(), working=lambda _: nullcontext())
     source = _source(invocation, repo, ref, path, files, clone, signed=require_signature, rewind=allow_rewind)

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import hmac
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -19,6 +21,15 @@ from fleetctl.watch.watcher import Watcher
 
 Answer = tuple[HTTPStatus, str, bytes]
 PLAIN = "text/plain; charset=utf-8"
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  as in its base
+        """Say nothing of a client that went away, such as a probe that did not wait."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 @contextmanager
@@ -35,12 +46,11 @@ def serving(watcher: Watcher, listen: str | None, token: str | None) -> Iterator
     registry = CollectorRegistry()
     registry.register(WatchCollector(watcher))
     try:
-        server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)),
-                                     _handler(_pages(watcher, registry), token))
+        server = _Server((host.strip("[]") or "127.0.0.1", int(port)),
+                         _handler(_pages(watcher, registry), token))
     except (OSError, ValueError, OverflowError) as error:
         raise UsageError(f"--listen {listen}: {getattr(error, 'strerror', None) or error}",
                          hint="such as 127.0.0.1:9464") from None
-    server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""What the checks look at, and what a check is. All of it was read before: a check asks nobody."""
+"""What the checks look at, and what a check is. All of it was read before: a check reads nothing."""
 
 from __future__ import annotations
 

@@ -27,10 +27,10 @@ def check(evidence: Evidence) -> Iterator[Diagnosed]:
 def _finding(node: str, card: Gpu, foreign: int) -> Diagnosed:
     total = f" of {format_bytes(card.memory_total)}" if card.memory_total else ""
     users = users_text(card)
+    who = "end what does not belong there" if users else "`nvidia-smi` on that node lists who uses it"
     return Diagnosed(
         code="CARD_IN_USE", severity="warning", area="node", subject=f"{node} card {card.index}",
         message=f"{format_bytes(foreign)}{total} are in use{users}, beyond what Ray has granted on it: nothing new is "
                 f"placed there{f' ({card.uuid})' if card.uuid else ''}",
-        advice=f"{'end what does not belong there' if users else '`nvidia-smi` on that node lists who uses it'}; "
-               "--nodes finds an engine that a replica of ours left",
+        advice=f"{who}; --nodes finds an engine that a replica of ours left",
         command="fleetctl doctor --nodes")

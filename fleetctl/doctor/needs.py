@@ -9,17 +9,14 @@ from fleetctl.documents.engine import Engine, FromNode
 from fleetctl.documents.examined_node import Need
 from fleetctl.documents.fleet import Member
 from fleetctl.documents.inventory import Node
-from fleetctl.documents.quantity import SHARE
-from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.planner.breaker import may_take
 from fleetctl.planner.placement.policies import effective_policy, with_notes
 
 
 def candidates(fleet: ResolvedFleet, member: Member, nodes: Iterable[Node]) -> list[Node]:
     """Return the nodes that may take a member when they are empty: by state, cordon, labels, and number of cards."""
-    cards = -(-member.resources.gpus // SHARE) or (1 if member.resources.vram else 0)
-    return [node for node in nodes if node.state == "ALIVE" and matches(member.node_selector, node.labels)
-            and node.resources.total.gpu >= cards
+    return [node for node in nodes if may_take(node, member)
             and with_notes(effective_policy(fleet.policies, node.labels), node).cordoned_by is None]
 
 

@@ -22,7 +22,7 @@ from fleetctl.inventory.state_api import Row, list_rows
 CLASSES = ("ModelActor", "GangCoordinator")
 """The classes of our replicas; see agent/create.py."""
 BY_ITSELF = ("creation_task_failure_context", "oom_context")
-"""The kinds of death in which nobody ended the actor; a worker that died is the third, see `_failed`."""
+"""The kinds of death in which the actor ended by itself; a worker that died is the third, see `_failed`."""
 
 
 def list_failures(client: DashboardClient, namespace: str) -> tuple[Failure, ...]:

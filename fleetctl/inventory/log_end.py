@@ -60,7 +60,7 @@ def read_end(
 def _with_file_before(
     client: DashboardClient, read: LogRead, asked: int, last_bytes: int
 ) -> tuple[list[Line], bool]:
-    """Return the lines of both files; a new file may have been begun between the two reads."""
+    """Return the lines of both files; a new log may have been begun between the two reads."""
     before = read_log(client, replace(read.log, file_name=f"{read.log.file_name}.1"), asked, last_bytes)
     data = read.data or b""
     if before.data is None:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.documents.base import as_datetime
-from fleetctl.documents.fleet import Cooldown
+from fleetctl.documents.fleet import Cooldown, Member
 from fleetctl.documents.inventory import Failure, Inventory, Node, Replica
+from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.placement.claims import NODE_ID_LABEL
@@ -174,10 +175,16 @@ def _of_node(node_id: str, specs: Sequence[Spec], past: _Past) -> Cooling | None
 
 
 def usable_nodes(model: ResolvedModel, nodes: Iterable[Node]) -> list[Node]:
-    """Return the live nodes that a member of the model may be on, by their labels."""
-    selectors = [member.node_selector for group in model.workers for member in group.members]
-    return [node for node in nodes if node.state == "ALIVE"
-            and any(matches(selector, {NODE_ID_LABEL: node.id, **node.labels}) for selector in selectors)]
+    """Return the nodes that may take a member of the model when they are empty."""
+    members = [member for group in model.workers for member in group.members]
+    return [node for node in nodes if any(may_take(node, member) for member in members)]
+
+
+def may_take(node: Node, member: Member) -> bool:
+    """Return whether a node is alive, and its labels and number of cards are what a member asks for."""
+    cards = -(-member.resources.gpus // SHARE) or (1 if member.resources.vram else 0)
+    return (node.state == "ALIVE" and node.resources.total.gpu >= cards
+            and matches(member.node_selector, {NODE_ID_LABEL: node.id, **node.labels}))
 
 
 def seconds(moment: str | None) -> float:

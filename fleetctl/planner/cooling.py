@@ -9,7 +9,7 @@ from fleetctl.documents.inventory import STARTING_STATES, Inventory
 from fleetctl.documents.plan import Blocked
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.breaker import find_cooled, usable_nodes
-from fleetctl.planner.failures import told
+from fleetctl.planner.failures import cooling_text
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.claims import LEFT_OUT_LABEL, leaving_out
 from fleetctl.planner.placement.demand import Demand
@@ -91,7 +91,7 @@ def find_limits(
         cooling, nodes = cooled.models.get(key), {**cooled.left_out.get(key, {}), **again}
         if cooling is not None:
             starting = any(model.has_spec(one.spec_hash) and one.state in STARTING_STATES for one in states[key].live)
-            most[demand.place], why[demand.place] = int(cooling.over and not starting), told(cooling, inventory)
+            most[demand.place], why[demand.place] = int(cooling.over and not starting), cooling_text(cooling, inventory)
         lacks = min(demand.missing, most.get(demand.place, demand.missing))
         if not nodes or not lacks:
             continue
@@ -99,7 +99,7 @@ def find_limits(
         tried = {node_id for node_id, one in nodes.items() if one.over and (lacks == 1 or not elsewhere)} - taken
         taken |= tried
         left_out[demand.place] = frozenset(nodes.keys() - tried)
-        why.setdefault(demand.place, told(next(iter(nodes.values())), inventory))
+        why.setdefault(demand.place, cooling_text(next(iter(nodes.values())), inventory))
         if tried and not elsewhere:
             most[demand.place] = 1
-    return Limits(most, why, left_out, {node_id: told(one, inventory) for node_id, one in closed.items()})
+    return Limits(most, why, left_out, {node_id: cooling_text(one, inventory) for node_id, one in closed.items()})

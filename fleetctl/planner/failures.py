@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from fleetctl.documents.base import moment_at
 from fleetctl.documents.inventory import Failure, Inventory
+from fleetctl.documents.time_text import clock_text
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.breaker import FORGOTTEN_S, Cooling, find_cooled, seconds
+from fleetctl.planner.breaker import FORGOTTEN_S, NO_FAILURES, Cooling, find_cooled, seconds
 
 SHOWN_NODES, SHOWN_CHARACTERS = 5, 160
 
@@ -25,13 +26,11 @@ class Failed:
     nodes: str
 
 
-def told(cooling: Cooling, inventory: Inventory) -> str:
-    """Return in words: `cooling until 14:05 UTC, 3 x ENGINE_EXITED: CUDA out of memory (node-b, node-c)`."""
+def cooling_text(cooling: Cooling, inventory: Inventory) -> str:
+    """Return until when and why: `cooling until 14:05 UTC, 3 x ENGINE_EXITED: CUDA out of memory (node-b, node-c)`."""
     where = node_names(cooling.node_ids, inventory)
     codes = ", ".join(f"{count} x {code}" for code, count in Counter(one.code for one in cooling.failures).items())
-    day, _, time = moment_at(cooling.until).partition("T")
-    today = moment_at(seconds(inventory.observed_at)).startswith(day)
-    until = f"{time[:5]} UTC" if today else f"{day} {time[:5]} UTC"
+    until = clock_text(moment_at(cooling.until), inventory.observed_at)
     head = f"one replica is tried first: cooled until {until}" if cooling.over else f"cooling until {until}"
     return f"{head}, {codes}: {last_words(cooling.failures[-1].message)}{f' ({where})' if where else ''}"
 
@@ -56,12 +55,12 @@ def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[tuple[str
     cooled = find_cooled(fleet, inventory)
     names = {node.id: node.name for node in inventory.nodes}
     for key, found in cooled.models.items():
-        yield key, told(found, inventory)
+        yield key, cooling_text(found, inventory)
     for key, left_out in cooled.left_out.items():
         for one in left_out.values() if key not in cooled.models else ():
-            yield key, told(one, inventory)
+            yield key, cooling_text(one, inventory)
     for node_id, one in cooled.nodes.items():
-        yield names[node_id], told(one, inventory)
+        yield names[node_id], cooling_text(one, inventory)
 
 
 def failed_lately(inventory: Inventory) -> list[Failed]:
@@ -73,7 +72,7 @@ def failed_lately(inventory: Inventory) -> list[Failed]:
             ready[replica.model] = max(ready.get(replica.model, since), seconds(replica.ready_at))
     found: dict[str, list[Failure]] = {}
     for failure in sorted(inventory.failures, key=lambda one: (one.model, seconds(one.at), one.actor_id or "")):
-        if seconds(failure.at) > ready.get(failure.model, since):
+        if failure.code not in NO_FAILURES and seconds(failure.at) > ready.get(failure.model, since):
             found.setdefault(failure.model, []).append(failure)
     return [Failed(model, len(row), row[-1].at or "", f"{row[-1].code}: {last_words(row[-1].message)}",
                    node_names({node_id for one in row for node_id in one.node_ids}, inventory))

@@ -83,7 +83,7 @@ class Round:
         return one
 
     def _refuse_later_ones(self) -> None:
-        """Raise FleetctlError where replicas are outdated that nobody has agreed to end."""
+        """Raise FleetctlError where replicas are outdated that no person has agreed to end."""
         if later := [f"{self.model.key}/{one.replica_id}" for one in self.outdated]:
             raise FleetctlError(f"{', '.join(later)}: started meanwhile, with another spec than the file's",
                                 hint="is an older file applied somewhere? Run this again to replace it, too")

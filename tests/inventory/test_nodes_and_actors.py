@@ -36,6 +36,11 @@ def test_only_what_ray_calls_dead_is_dead_and_an_unknown_state_offers_nothing():
     assert node("a", state=None).state == "DRAINING"
 
 
+def test_a_start_that_is_no_time_is_unknown():
+    assert [node("a", start_time_ms=ms).started_at for ms in (1_700_000_000_000, 0, -1, 10**20, "?", None)] == [
+        "2023-11-14T22:13:20Z", None, None, None, None, None]
+
+
 def test_a_bare_row_of_an_actor_is_read():
     actor = read_actor({"actor_id": "x", "state": "ALIVE"})
     assert actor is not None

@@ -13,6 +13,7 @@ from fleetctl.documents.fleet import Policy
 from fleetctl.documents.inventory import Failure, Inventory
 from fleetctl.documents.plan import Plan
 from fleetctl.planner.breaker import NO_FAILURES, find_cooled
+from fleetctl.planner.failures import failed_lately
 
 NODES = ("a", "b", "c")
 MODELS = ("m", "n", "o", "p")
@@ -129,6 +130,13 @@ def test_what_is_no_row_of_failures_or_ends_one(change: dict[str, Any]) -> None:
     assert outcome(planned(**change)) == (2, [])
 
 
+def test_what_found_no_place_is_not_listed_as_failed() -> None:
+    codes = "ENGINE_EXITED", *sorted(NO_FAILURES)
+    failures = [{**THREE[0], "code": code} for code in codes]
+    found = failed_lately(short_inventory({"nodes": [{"name": "a"}, {"name": "b"}], "failures": failures}))
+    assert [(one.model, one.count) for one in found] == [("m", 1)]
+
+
 def test_a_later_success_ends_it_and_one_that_was_restarted_since_is_none() -> None:
     ready = {"model": "m", "id": 0, "node": "a", "hash": "h", "ready": "1m"}
     assert outcome(planned(replicas=[ready])) == (1, [])
@@ -143,6 +151,12 @@ def test_a_node_that_the_model_may_not_use_is_no_other_chance() -> None:
     assert outcome(planned(nodes=[*nodes, new], selector={"pool": "x"})) == (0, ["COOLING_DOWN"])
     relabelled = {**new, "labels": {"pool": "x"}}
     assert outcome(planned(nodes=[*nodes, relabelled], selector={"pool": "x"})) == (2, [])
+
+
+@pytest.mark.parametrize("others", [[], [{"name": "head", "gpus": 0}]], ids=["alone", "beside a node without cards"])
+def test_where_no_other_node_has_its_cards_one_replica_is_tried_when_the_time_is_over(others: list[Any]) -> None:
+    failed = [{"model": "m", "hash": "h", "node": "a", "ago": ago} for ago in ("40m", "35m", "30m")]
+    assert outcome(planned(failures=failed, nodes=["a", *others])) == (1, ["COOLING_DOWN"])
 
 
 def test_a_clock_that_is_ahead_makes_nothing_longer() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import subprocess
 import urllib.error
 import urllib.request
@@ -113,6 +115,15 @@ def test_metrics_may_ask_for_a_token(watcher: Watcher) -> None:
     with serving(watcher, "127.0.0.1:0", "a-secret") as url:
         assert [get(f"{url}/metrics", token)[0] for token in (None, "guess", "a-secret")] == [401, 401, 200]
         assert get(f"{url}/healthz")[0] == 200
+
+
+def test_a_probe_that_does_not_wait_leaves_no_traceback(watcher: Watcher, capfd: pytest.CaptureFixture[str]) -> None:
+    with serving(watcher, "127.0.0.1:0", None) as url:
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as probe:
+            probe.sendall(b"GET /metrics")
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # its end is a reset
+        assert get(f"{url}/healthz")[0] == 200
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_an_inventory_that_is_not_whole_is_not_planned_on(watcher: Watcher, cluster: ClusterStandIn) -> None:
