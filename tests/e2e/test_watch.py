@@ -70,6 +70,7 @@ def watches(world: World) -> Iterator[list[Watch]]:
     for one in begun:
         if one.process.poll() is None:
             one.process.kill()
+        if one.process.stderr and not one.process.stderr.closed:
             one.process.communicate()
 
 
