@@ -21,7 +21,7 @@ from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 from . import cluster
 from .attempt import Attempt, Context, EarlierAttempt, Outcome, outcome
 from .create import replica_of
-from .events import EVENT_VERSION, EventStream
+from .events import EventStream
 from .grants import CardTurns, Grants
 from .lock import KV_NAMESPACE, HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
@@ -223,8 +223,7 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
     run = Run(request, events)
     signal.signal(signal.SIGTERM, lambda *_: run.stop.set())
     fleet, job = run.plan["fleet"]["name"], request["job"]
-    events.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}",
-                version=EVENT_VERSION, toolVersion=request["toolVersion"], planId=run.plan["planId"], job=job)
+    events.begin(ray.__version__, request, planId=run.plan["planId"])
     try:
         lock = take_lock(
             fleet, {**request["holder"], "driver": ray.get_runtime_context().get_job_id()},

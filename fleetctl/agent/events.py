@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Mapping
 
 EVENT_VERSION = "1.0"
 
@@ -31,6 +31,11 @@ class EventStream:
             self._seq += 1
             # ASCII alone: an engine's last output may hold other line ends, or characters that the job's locale lacks
             print(json.dumps(event, separators=(",", ":")), flush=True)
+
+    def begin(self, ray_version: str, request: Mapping[str, Any], **fields: Any) -> None:
+        """Write the event that opens a run: who speaks, for which job of which release of the client."""
+        self.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray_version}", version=EVENT_VERSION,
+                  toolVersion=request["toolVersion"], job=request["job"], **fields)
 
     def end(self, code: int, message: str, **fields: Any) -> int:
         """Write the summary of a run that ends without outcomes; returns its exit code."""

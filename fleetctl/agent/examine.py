@@ -10,7 +10,7 @@ import ray
 
 from . import node
 from .environment import node_environment
-from .events import EVENT_VERSION, EventStream
+from .events import EventStream
 from .lock import left_locks
 from .needs import unmet_needs
 from .on_nodes import ask_nodes
@@ -19,8 +19,7 @@ from .orphans import find_orphans
 
 def run_examine(request: Mapping[str, Any], events: EventStream) -> int:
     """Ask every node of the request for what it has, and Ray's table for locks that were left."""
-    events.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}",
-                version=EVENT_VERSION, toolVersion=request["toolVersion"], job=request["job"])
+    events.begin(ray.__version__, request)
     silent = 0
     for answer in ask_nodes(look_around, request["nodes"], float(request["timeout"])):
         silent += bool(answer.trouble)

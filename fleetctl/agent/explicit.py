@@ -11,7 +11,7 @@ from typing import Any, Callable, List, Mapping, NamedTuple, Optional
 
 import ray
 
-from .events import EVENT_VERSION, EventStream
+from .events import EventStream
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
 
@@ -60,8 +60,7 @@ def run_explicit(
     """Wait until requests have drained, take the lock, act; returns 0 all done, 3 some not, 5 the lock is held."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    events.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}",
-                version=EVENT_VERSION, toolVersion=request["toolVersion"], job=request["job"])
+    events.begin(ray.__version__, request)
     drain_s = float(request.get("drain", 0))
     if drain_s:
         events.emit("draining", f"waiting {drain_s:g} s for requests to end: `fleetctl endpoints` lists it no more")

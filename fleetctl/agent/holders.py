@@ -6,6 +6,7 @@ import os
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import supervisor
+from .processes import command_of, parent_and_start
 from .sockets import Listener, listeners, packed
 
 CHILDREN = "/proc/thread-self/children"
@@ -28,8 +29,7 @@ class Holder(NamedTuple):
 
     def __str__(self) -> str:
         try:
-            with open(f"/proc/{self.pid}/comm", encoding="utf-8", errors="replace") as comm:
-                return f"{comm.read().strip()} (process {self.pid})"
+            return f"{command_of(self.pid)} (process {self.pid})"
         except OSError:
             return f"process {self.pid}"
 
@@ -39,16 +39,6 @@ def _read_link(path: str) -> Optional[str]:
         return os.readlink(path)
     except OSError:
         return None
-
-
-def parent_and_start(pid: int) -> Tuple[int, int]:
-    """Return a process's parent, and when it began, in ticks; zeros for one that has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            fields = stat.read().rpartition(b")")[2].split()
-    except OSError:
-        return 0, 0
-    return int(fields[1]), int(fields[19])
 
 
 def holders(links: Set[str], pids: Iterable[int]) -> Dict[str, Holder]:

@@ -8,6 +8,7 @@ import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from . import holders
+from .processes import environment_of, parent_and_start
 from .supervisor import GRACE_S
 
 MARK = (
@@ -23,12 +24,8 @@ SHOWN = 200
 
 def mark_of(pid: int) -> Optional[Tuple[str, ...]]:
     """Return the values of our variables; None for a process that lacks any of them, or that is another user's."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as environ:
-            pairs = dict(item.partition(b"=")[::2] for item in environ.read().split(b"\0"))
-    except OSError:
-        return None
-    values = [pairs.get(name.encode()) for name in MARK]
+    found = environment_of(pid)
+    values = [found.get(name.encode()) for name in MARK]
     return tuple(os.fsdecode(value) for value in values if value is not None) if None not in values else None
 
 
@@ -41,7 +38,7 @@ def find_orphans() -> List[Dict[str, Any]]:
     marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in holders.neighbours()) if mark}
     guarded = {pid for pid in marks if is_guarded(pid)}
     served = {marks[pid] for pid in guarded}
-    return [{"pid": pid, "began": holders.parent_and_start(pid)[1], "command": command_line(pid), "model": mark[0],
+    return [{"pid": pid, "began": parent_and_start(pid)[1], "command": command_line(pid), "model": mark[0],
              "replicaId": mark[1]}
             for pid, mark in sorted(marks.items()) if pid not in guarded and mark not in served]
 
@@ -54,7 +51,7 @@ def is_guarded(pid: int) -> bool:
 
 def _above(pid: int) -> Iterator[int]:
     while pid > 1:
-        pid = holders.parent_and_start(pid)[0]
+        pid = parent_and_start(pid)[0]
         yield pid
 
 
@@ -101,7 +98,7 @@ def _signalled(processes: List[Tuple[int, int]], number: int, patience_s: float)
 def _is_there(process: Tuple[int, int]) -> bool:
     """Return whether a process, by its number and start, still runs: one that has ended has no environment."""
     pid, began = process
-    return holders.parent_and_start(pid)[1] == began and mark_of(pid) is not None
+    return parent_and_start(pid)[1] == began and mark_of(pid) is not None
 
 
 def _signal(pid: int, began: int, number: int) -> None:
@@ -111,7 +108,7 @@ def _signal(pid: int, began: int, number: int) -> None:
     except OSError:
         return
     try:
-        if holders.parent_and_start(pid)[1] == began:
+        if parent_and_start(pid)[1] == began:
             signal.pidfd_send_signal(handle, number)
     except OSError:
         return

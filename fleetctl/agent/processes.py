@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from typing import Collection, Optional
+from typing import Collection, Dict, Optional, Tuple
 
 FIRST_NAMESPACE = "pid:[4026531836]"
 """The kernel's name for the processes of the whole host."""
@@ -28,11 +28,35 @@ def name_process(pid: int) -> str:
     try:
         if os.readlink("/proc/self/ns/pid") != FIRST_NAMESPACE:
             return f"process {pid}"
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
-            known = [comm.read().strip(), f"user {_user(os.stat(f'/proc/{pid}').st_uid)}", f"since {_began(pid)}"]
+        known = [command_of(pid), f"user {_user(os.stat(f'/proc/{pid}').st_uid)}", f"since {_began(pid)}"]
     except OSError:
         return f"process {pid}"
     return f"process {pid} ({', '.join([*known, *filter(None, [_engine_of(pid)])])})"
+
+
+def command_of(pid: int) -> str:
+    """Return the short name of a process's command; raises OSError for one that has ended."""
+    with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
+        return comm.read().strip()
+
+
+def environment_of(pid: int) -> Dict[bytes, bytes]:
+    """Return the environment that a process began with; empty where it has ended, or is another user's."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            return dict(item.partition(b"=")[::2] for item in environ.read().split(b"\0"))
+    except OSError:
+        return {}
+
+
+def parent_and_start(pid: int) -> Tuple[int, int]:
+    """Return a process's parent, and when it began, in ticks; zeros for one that has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0, 0
+    return int(fields[1]), int(fields[19])
 
 
 def _user(uid: int) -> str:
@@ -43,8 +67,9 @@ def _user(uid: int) -> str:
 
 
 def _began(pid: int) -> str:
-    with open(f"/proc/{pid}/stat", "rb") as stat:
-        ticks = int(stat.read().rpartition(b")")[2].split()[19])
+    ticks = parent_and_start(pid)[1]
+    if not ticks:
+        raise ProcessLookupError(pid)
     with open("/proc/stat", encoding="ascii") as stat:
         booted = next(int(line.split()[1]) for line in stat if line.startswith("btime"))
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(booted + ticks / os.sysconf("SC_CLK_TCK")))
@@ -52,11 +77,7 @@ def _began(pid: int) -> str:
 
 def _engine_of(pid: int) -> Optional[str]:
     """Return the replica whose engine has, or had, this process; only its own user may know."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as environ:
-            pairs = (entry.decode(errors="replace").partition("=") for entry in environ.read().split(b"\0"))
-            found = {name: value for name, _, value in pairs}
-    except OSError:
-        return None
-    model, replica_id = found.get("FLEETCTL_MODEL"), found.get("FLEETCTL_REPLICA_ID")
+    found = environment_of(pid)
+    model, replica_id = (found.get(name, b"").decode(errors="replace")
+                         for name in (b"FLEETCTL_MODEL", b"FLEETCTL_REPLICA_ID"))
     return f"an engine of {model}/{replica_id}" if model and replica_id else None

@@ -12,7 +12,7 @@ from ray.core.generated import gcs_pb2
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from . import cluster
-from .events import EVENT_VERSION, EventStream
+from .events import EventStream
 from .lock import release_left
 from .on_nodes import ask_nodes
 from .orphans import end_orphans
@@ -22,8 +22,7 @@ PREFIX = "ModelActor:"
 
 def run_repair(request: Mapping[str, Any], events: EventStream) -> int:
     """Remove placement groups, end orphans, release locks; returns 0 all done, 3 some not."""
-    events.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}",
-                version=EVENT_VERSION, toolVersion=request["toolVersion"], job=request["job"])
+    events.begin(ray.__version__, request)
     rows: List[Dict[str, Any]] = []
     for group in request["groups"]:
         why = remove_group(group["id"], group["name"])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Annotated
 
@@ -19,7 +19,9 @@ from fleetctl.cli.console import say
 from fleetctl.cli.log_page import LogPage, follow_logs
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaId, absent, parse_replica, running_replicas
+from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory, Replica
+from fleetctl.documents.quantity import first_few
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.inventory.engine_log import HELD_BYTES, READERS, EngineLog, Search, logs_of, search_logs
 from fleetctl.inventory.log_end import MOST_LINES, LogEnd, merged, read_end
@@ -115,7 +117,7 @@ def _one(names: Sequence[str]) -> str:
 
 def _before(now: str, seconds: float) -> str:
     """Return the time so long before now, as logs have it."""
-    begin = datetime.fromisoformat(now.replace("Z", "+00:00")) - timedelta(seconds=seconds)
+    begin = as_datetime(now) - timedelta(seconds=seconds)
     return begin.strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
@@ -167,5 +169,4 @@ def _missing(seen: Inventory, name: str, failed: Sequence[str]) -> FleetctlError
 
 def _listed(failed: Sequence[str]) -> list[str]:
     """Return the failures an error lists: a large cluster may fail in the same way on each node."""
-    left_out = len(failed) - LISTED
-    return [*failed[:LISTED], *([f"and {left_out} more"] if left_out > 0 else [])]
+    return first_few(failed, LISTED)

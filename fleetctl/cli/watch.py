@@ -33,6 +33,7 @@ from fleetctl.watch.source import Branch, Files, Source
 from fleetctl.watch.step import Apply, Happened, Looked, MakePlan, Rest, State, Tell, step
 from fleetctl.watch.watcher import Watcher
 from fleetctl.watch.webhook import Webhook
+from fleetctl.workflow.contexts import user_folder
 from fleetctl.workflow.invocation import Invocation, Where
 
 EPILOG = epilog(
@@ -138,14 +139,9 @@ def _source(
         if signed or rewind or path or clone or ref != "HEAD" or "-" in (files or ()):
             raise UsageError("-f watches files on this disk; the other flags are for --repo")
         return Files(tuple(files or ()))
-    folder = clone or _cache_folder(invocation) / sha256_hex(f"{repo}\n{ref}".encode())[:16]
+    cache = user_folder(invocation.environ, invocation.home, "XDG_CACHE_HOME", ".cache") / "watch"
+    folder = clone or cache / sha256_hex(f"{repo}\n{ref}".encode())[:16]
     return Branch(repo, ref, tuple(path or ("fleets",)), folder, invocation.environ, signed, rewind)
-
-
-def _cache_folder(invocation: Invocation) -> Path:
-    """Return the folder of the clones, where the XDG base directory specification has such things."""
-    named = invocation.environ.get("XDG_CACHE_HOME", "")
-    return (Path(named) if named.startswith("/") else invocation.home / ".cache") / "fleetctl" / "watch"
 
 
 def _loop(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None) -> NoReturn:

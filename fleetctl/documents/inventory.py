@@ -16,6 +16,8 @@ ReplicaState = Literal["DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RES
 LIVE_STATES: frozenset[str] = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING"})
 STARTING_STATES: frozenset[str] = LIVE_STATES - {"ALIVE"}
 MAX_SLOTS = 100_000
+LAST_OUTPUT = "; last output: "
+"""What is before the engine's output in the message of a failure; see agent/engine_log.py."""
 RECENT = timedelta(minutes=10)
 
 

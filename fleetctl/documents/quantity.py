@@ -7,6 +7,7 @@ own fixed point, so that sums are exact. Durations (`15m`, `1h30m`, `500ms`) bec
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Annotated
 
@@ -130,6 +131,11 @@ def amount_of(share: int, unit: str) -> str:
 def count_of(number: int, noun: str) -> str:
     """Return `1 node`, `3 nodes`."""
     return f"{number} {plural(number, noun)}"
+
+
+def first_few(texts: Sequence[str], most: int) -> list[str]:
+    """Return the first texts, and behind them `and 3 more` where there are more than `most`."""
+    return [*texts[:most], *([f"and {len(texts) - most} more"] if len(texts) > most else [])]
 
 
 def plural(number: float, noun: str) -> str:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fleetctl.documents.inventory import LAST_OUTPUT
 from fleetctl.inventory.json_values import object_of, text_of
 
-PREFIX, LAST_OUTPUT = "FLEETCTL_FAILED ", "; last output: "
-"""What is before a failure in Ray's text, and before the engine's output in its message; see agent/failure.py."""
+PREFIX = "FLEETCTL_FAILED "
+"""What is before a failure in Ray's text; see agent/failure.py."""
 
 
 def death_messages(cause: object) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.fleet import Cooldown, Member
@@ -55,6 +56,12 @@ class Cooled:
     def __bool__(self) -> bool:
         """Return whether anything cools."""
         return bool(self.models or self.nodes or self.left_out)
+
+    @property
+    def next_try(self) -> float | None:
+        """When the first of it may be tried again, in seconds since the epoch; None where nothing waits for that."""
+        found = chain(self.models.values(), self.nodes.values(), *(nodes.values() for nodes in self.left_out.values()))
+        return min((one.until for one in found if not one.over), default=None)
 
 
 @dataclass(frozen=True, slots=True)

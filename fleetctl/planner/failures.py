@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from fleetctl.documents.base import moment_at
-from fleetctl.documents.inventory import Failure, Inventory
+from fleetctl.documents.inventory import LAST_OUTPUT, Failure, Inventory
 from fleetctl.documents.time_text import clock_text
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.breaker import FORGOTTEN_S, NO_FAILURES, Cooling, find_cooled, seconds
@@ -45,7 +45,7 @@ def node_names(node_ids: Collection[str], inventory: Inventory) -> str:
 
 def last_words(message: str) -> str:
     """Return the end of a failure's message on one line: of an engine, the last line of its output."""
-    lines = [line.strip() for line in message.rpartition("; last output: ")[2].splitlines() if line.strip()]
+    lines = [line.strip() for line in message.rpartition(LAST_OUTPUT)[2].splitlines() if line.strip()]
     text = lines[-1] if lines else "no reason known"
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -49,18 +49,19 @@ class Files:
     """Files and folders on this disk; a revision is a digest of their names, sizes and times."""
 
     paths: Sequence[str]
-    _loaded: dict[str, LoadedFleet] = field(default_factory=dict)
+    _composed_of: Sequence[str] = ()
 
     def newest(self) -> str:
         """Return the digest; the files that the fleet was composed from last time count, too."""
         found = [file for path in self.paths for file in ([path, *_below(path)])]
-        found += [source.path for loaded in self._loaded.values() if loaded.fleet for source in loaded.fleet.files]
-        return sha256_hex("\n".join(f"{path} {_state(path)}" for path in sorted(set(found))).encode())[:12]
+        return sha256_hex("\n".join(
+            f"{path} {_state(path)}" for path in sorted({*found, *self._composed_of})).encode())[:12]
 
     def load(self, revision: str) -> LoadedFleet:  # noqa: ARG002  the disk has only the newest
         """Return the fleet as it is on the disk."""
-        self._loaded = {"": inspect_fleet(self.paths)}
-        return self._loaded[""]
+        loaded = inspect_fleet(self.paths)
+        self._composed_of = [source.path for source in loaded.fleet.files] if loaded.fleet else ()
+        return loaded
 
     def fault(self, revision: str) -> str:  # noqa: ARG002
         """Return nothing: files on a disk have no author."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ from fleetctl.apply.prepare import ApplyTask
 from fleetctl.documents.events import RunSummary
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
-from fleetctl.documents.quantity import count_of
+from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, LockHeld, RevisionError
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.planner.breaker import find_cooled, seconds
@@ -135,10 +135,8 @@ class Watcher:
 
 def _cools_for(planned: Planned) -> float | None:
     """Return in how many seconds the first thing that cools may be tried again; None where nothing cools."""
-    cooled, now = find_cooled(planned.fleet, planned.inventory), seconds(planned.inventory.observed_at)
-    found = [*cooled.models.values(), *cooled.nodes.values(),
-             *(one for left_out in cooled.left_out.values() for one in left_out.values())]
-    return min((one.until - now for one in found if not one.over), default=None)
+    then = find_cooled(planned.fleet, planned.inventory).next_try
+    return then - seconds(planned.inventory.observed_at) if then is not None else None
 
 
 def _blocked(plan: Plan) -> str:
@@ -146,6 +144,5 @@ def _blocked(plan: Plan) -> str:
                     for row in plan.blocked])
 
 
-def _listed(texts: list[str]) -> str:
-    more = len(texts) - SHOWN
-    return "; ".join([*texts[:SHOWN], *([f"and {more} more"] if more > 0 else [])])
+def _listed(texts: Sequence[str]) -> str:
+    return "; ".join(first_few(texts, SHOWN))

@@ -39,8 +39,13 @@ class Chosen:
 
 def config_path(environ: Mapping[str, str], home: Path) -> Path:
     """Return the configuration file, which need not exist."""
-    folder = environ.get("XDG_CONFIG_HOME", "")
-    return (Path(folder) if folder.startswith("/") else home / ".config") / "fleetctl" / "config.yaml"
+    return user_folder(environ, home, "XDG_CONFIG_HOME", ".config") / "config.yaml"
+
+
+def user_folder(environ: Mapping[str, str], home: Path, variable: str, usual: str) -> Path:
+    """Return our folder in one of the user's, as the XDG base directory specification has them; `usual` is in home."""
+    named = environ.get(variable, "")
+    return (Path(named) if named.startswith("/") else home / usual) / "fleetctl"
 
 
 def read_contexts(path: Path) -> Contexts:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.agent import holders, needs, orphans, ports
+from fleetctl.agent import needs, orphans, ports, processes
 
 pytestmark = pytest.mark.slow
 MARK = {**dict.fromkeys(orphans.MARK, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}
@@ -106,4 +106,4 @@ def test_a_port_is_taken_by_others_or_ours_or_could_be(start: Start, monkeypatch
     assert (needs.port(number) or ("",))[0] == "PORT_IN_RANGE"
     monkeypatch.setattr(needs, "outgoing_range", lambda: (0, -1))
     assert needs.port(number) is None
-    assert holders.parent_and_start(os.getpid())[0] == os.getppid()
+    assert processes.parent_and_start(os.getpid())[0] == os.getppid()

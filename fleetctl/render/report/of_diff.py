@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from fleetctl.documents.difference import Difference, FleetDiff
-from fleetctl.documents.quantity import count_of
+from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.render.answer_text import some
 from fleetctl.render.difference_text import (
     EFFECTS,
@@ -123,9 +123,7 @@ def _notes(diff: FleetDiff) -> Iterator[str]:
 
 
 def _models(models: Sequence[str]) -> Cell:
-    if len(models) <= NAMES_SHOWN:
-        return tuple(models) or THE_FLEET
-    return (*models[:NAMES_SHOWN], f"and {len(models) - NAMES_SHOWN} more")
+    return tuple(first_few(models, NAMES_SHOWN)) or THE_FLEET
 
 
 def _finding(shared: _Shared) -> Finding:
