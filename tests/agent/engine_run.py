@@ -25,7 +25,9 @@ INJECTED = {"CUDA_VISIBLE_DEVICES": "0,3", "FLEETCTL_RANK": "0"}
 
 
 def unstamped(log: Path) -> str:
-    """Return the text of a log without the stamp of each line."""
+    """Return the text of a log without the stamp of each line; a log that was not begun yet is empty."""
+    if not log.exists():
+        return ""
     text = log.read_bytes().decode(errors="surrogateescape")
     return re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z#\d+ ", "", text, flags=re.MULTILINE)
 
@@ -49,8 +51,7 @@ class Actor:
 
     def written(self) -> str:
         """Return what the engine wrote: its log without our lines."""
-        text = unstamped(self.log) if self.log.exists() else ""
-        return "".join(line for line in text.splitlines(True) if not line.startswith("fleetctl: "))
+        return "".join(line for line in unstamped(self.log).splitlines(True) if not line.startswith("fleetctl: "))
 
     def fresh_folders(self) -> list[str]:
         """Return the working directories that were made for engines and still exist."""
