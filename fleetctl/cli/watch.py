@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from enum import Enum
@@ -88,10 +89,10 @@ def watch(
     clone: Annotated[Path | None, flags.option(
         "--clone", metavar="FOLDER", help="Where to keep a bare clone. [default: in the user's cache folder]")] = None,
     listen: Annotated[str | None, flags.option(
-        "--listen", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz there, over HTTP.")] = None,
+        "--listen", metavar="HOST:PORT", help="Serve a status page, /metrics and probes there, over HTTP.")] = None,
     token_file: Annotated[Path | None, flags.option(
         "--listen-token-file", metavar="FILE", exists=True, dir_okay=False,
-        help="/metrics asks for the bearer token in this file.")] = None,
+        help="Page and /metrics ask for the token in this file: as bearer token, or as password.")] = None,
     webhook_file: Annotated[Path | None, flags.option(
         "--webhook-file", metavar="FILE", exists=True, dir_okay=False,
         help="Send what is new to the URL in this file, as JSON with a `text`.")] = None,
@@ -111,11 +112,11 @@ def watch(
     watcher = Watcher(invocation, source, Where(None, address, namespace), time.monotonic, _run,
                       State(interval, report_only))
     webhook = Webhook(webhook_file.read_text().strip(), partial(say, "warning")) if webhook_file else None
-    with serving(watcher, listen, _token(token_file)) as url:
-        if url:
-            say("listening", f"{url}/metrics")
+    with serving(watcher, listen, _token(token_file)) as served:
+        if served:
+            say("listening", f"{served.url}/, metrics below {served.url}/metrics")
         try:
-            _loop(watcher, output_format, webhook)
+            _loop(watcher, output_format, webhook, served.turned if served else lambda: None)
         finally:
             if webhook:
                 webhook.close()
@@ -144,7 +145,8 @@ def _source(
     return Branch(repo, ref, tuple(path or ("fleets",)), folder, invocation.environ, signed, rewind)
 
 
-def _loop(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None) -> NoReturn:
+def _loop(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None,
+          turned: Callable[[], None]) -> NoReturn:
     happened: Happened = _look(watcher)
     while True:
         watcher.state, todo = step(watcher.state, happened)
@@ -156,6 +158,7 @@ def _loop(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None)
             elif isinstance(do, Apply):
                 happened = watcher.apply()
             elif isinstance(do, Rest):
+                turned()
                 time.sleep(do.seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311  no secret
                 happened = _look(watcher)
 
@@ -173,6 +176,8 @@ def _tell(news: Tell, output_format: WatchFormat, watcher: Watcher, webhook: Web
         write_result(canonical_json(line).decode() + "\n")
     elif text:
         write_result(f"{now_text()} {visible(text)}\n")
+    if text:
+        watcher.say(now_text(), text)
     if webhook and text:
         fleet = watcher.good.sound().name if watcher.good else ""
         webhook.send(f"{fleet or 'fleetctl watch'}: {text}",

@@ -1,4 +1,6 @@
-"""The HTTP side of `fleetctl watch --listen`: /metrics for Prometheus, /healthz and /readyz for Kubernetes. GET only.
+"""The HTTP side of `fleetctl watch --listen`: a status page, /metrics for Prometheus, /healthz and /readyz. GET only.
+
+The page says over /events (server-sent events) when it has changed, and a browser loads it again.
 """
 
 from __future__ import annotations
@@ -6,25 +8,114 @@ from __future__ import annotations
 import hmac
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from base64 import b64decode
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from fleetctl.documents.base import moment_at
 from fleetctl.errors import UsageError
 from fleetctl.watch.metrics import WatchCollector
 from fleetctl.watch.watcher import Watcher
 
+if TYPE_CHECKING:
+    from fleetctl.watch.page import LivePage
+
 Answer = tuple[HTTPStatus, str, bytes]
 PLAIN = "text/plain; charset=utf-8"
+OPEN = frozenset({"/healthz", "/readyz"})
+"""What needs no token: probes have none."""
+MOST_LISTENERS = 32
+HEARTBEAT_S = 15.0
+"""A stream without a line for longer is taken for dead by proxies, and its reader's end is not noticed here."""
+
+
+class Served:
+    """What a watch serves. The page is made when somebody asks for it, once for each turn of the loop."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.url = ""
+        self.listeners = threading.BoundedSemaphore(MOST_LISTENERS)
+        self._registry = CollectorRegistry()
+        self._registry.register(WatchCollector(watcher))
+        self._turn = 0
+        self._turned = threading.Condition()
+        self._making = threading.Lock()
+        self._made: tuple[int, LivePage] | None = None
+
+    def turned(self) -> None:
+        """Say that the loop has turned: the page may be another one."""
+        with self._turned:
+            self._turn += 1
+            self._turned.notify_all()
+
+    def page(self) -> LivePage:
+        """Return the page of this turn."""
+        from fleetctl.watch.page import watch_page  # what draws; a watch without a reader needs none of it
+
+        with self._making:
+            turn = self._turn
+            if self._made is None or self._made[0] != turn:
+                self._made = turn, watch_page(self.watcher)
+            return self._made[1]
+
+    def events(self, have: str) -> Iterator[str]:
+        """Yield what a browser that has the page `have` is to hear; it ends when there is another page."""
+        while True:
+            turn = self._turn
+            if self.page().digest != have:
+                yield "event: changed\ndata:\n\n"
+                return
+            yield f"event: looked\ndata: {moment_at(self.watcher.looked_at)}\n\n"
+            while not self._turns_after(turn):
+                yield ":\n\n"
+
+    def _turns_after(self, turn: int) -> bool:
+        """Wait for the next turn of the loop, but not for long; return whether it came."""
+        with self._turned:
+            return self._turned.wait_for(lambda: self._turn != turn, HEARTBEAT_S)
+
+    def answer(self, path: str) -> Answer:
+        """Return what is at a path."""
+        if path == "/":
+            return HTTPStatus.OK, "text/html; charset=utf-8", self.page().html.encode()
+        if path == "/metrics":
+            return HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self._registry)
+        if path == "/healthz":
+            return HTTPStatus.OK, PLAIN, b"ok\n"
+        if path != "/readyz":
+            return HTTPStatus.NOT_FOUND, PLAIN, b"not found\n"
+        if self.watcher.good is not None and self.watcher.seen is not None:
+            return HTTPStatus.OK, PLAIN, b"ready\n"
+        return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"no good revision yet, or the cluster was never read\n"
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], served: Served, token: str | None) -> None:
+        self.served = served
+        self._token = token
+        super().__init__(address, _Handler)
+
+    def lets_in(self, authorization: str) -> bool:
+        """Return whether a header carries the token, as a bearer token or as the password of a browser."""
+        if self._token is None:
+            return True
+        kind, _, given = authorization.partition(" ")
+        if kind == "Basic":
+            try:
+                given = b64decode(given, validate=True).decode().partition(":")[2]
+            except ValueError:
+                return False
+        return hmac.compare_digest(given.encode(), self._token.encode())
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  as in its base
         """Say nothing of a client that went away, such as a probe that did not wait."""
@@ -32,69 +123,72 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-@contextmanager
-def serving(watcher: Watcher, listen: str | None, token: str | None) -> Iterator[str]:
-    """Serve while the block runs, and yield the URL; `listen` = HOST:PORT, None = serve nothing.
+class _Handler(BaseHTTPRequestHandler):
+    timeout = 10
+    server: _Server
 
-    With a `token` /metrics asks for it.
-    Raises UsageError for an address that cannot be used.
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        if path not in OPEN and not self.server.lets_in(self.headers.get("Authorization", "")):
+            self._send((HTTPStatus.UNAUTHORIZED, PLAIN, b"a bearer token is needed, or it as the password\n"))
+        elif path == "/events":
+            self._stream(parse_qs(query).get("have", [""])[0])
+        else:
+            self._send(self.server.served.answer(path))
+
+    def _send(self, answer: Answer) -> None:
+        status, kind, body = answer
+        self._begin(status, kind)
+        if status is HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", 'Basic realm="fleetctl"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _stream(self, have: str) -> None:
+        served = self.server.served
+        if not served.listeners.acquire(blocking=False):
+            self._send((HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"too many pages are open\n"))
+            return
+        try:
+            self._begin(HTTPStatus.OK, "text/event-stream")
+            self.end_headers()
+            for event in served.events(have):
+                self.wfile.write(event.encode())
+        finally:
+            served.listeners.release()
+
+    def _begin(self, status: HTTPStatus, kind: str) -> None:
+        self.send_response(status)
+        for name, value in (("Content-Type", kind), ("Cache-Control", "no-store"),
+                            ("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY")):
+            self.send_header(name, value)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing: probes come every few seconds."""
+
+
+@contextmanager
+def serving(watcher: Watcher, listen: str | None, token: str | None) -> Iterator[Served | None]:
+    """Serve while the block runs; `listen` = HOST:PORT, None = serve nothing.
+
+    With a `token` all but the probes asks for it. Raises UsageError for an address that cannot be used.
     """
     if listen is None:
-        yield ""
+        yield None
         return
     host, _, port = listen.rpartition(":")
-    registry = CollectorRegistry()
-    registry.register(WatchCollector(watcher))
+    served = Served(watcher)
     try:
-        server = _Server((host.strip("[]") or "127.0.0.1", int(port)),
-                         _handler(_pages(watcher, registry), token))
+        server = _Server((host.strip("[]") or "127.0.0.1", int(port)), served, token)
     except (OSError, ValueError, OverflowError) as error:
         raise UsageError(f"--listen {listen}: {getattr(error, 'strerror', None) or error}",
                          hint="such as 127.0.0.1:9464") from None
+    served.url = f"http://{host or '127.0.0.1'}:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://{host or '127.0.0.1'}:{server.server_port}"
+        yield served
     finally:
         server.shutdown()
         server.server_close()
-
-
-def _pages(watcher: Watcher, registry: CollectorRegistry) -> dict[str, Callable[[], Answer]]:
-    def ready() -> Answer:
-        if watcher.good is not None and watcher.seen is not None:
-            return HTTPStatus.OK, PLAIN, b"ready\n"
-        return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"no good revision yet, or the cluster was never read\n"
-
-    return {"/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(registry)),
-            "/healthz": lambda: (HTTPStatus.OK, PLAIN, b"ok\n"), "/readyz": ready}
-
-
-def _handler(pages: dict[str, Callable[[], Answer]], token: str | None) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 10
-
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            page = pages.get(path)
-            if page is None:
-                answer: Answer = HTTPStatus.NOT_FOUND, PLAIN, b"not found\n"
-            elif path == "/metrics" and token and not self._may(token):
-                answer = HTTPStatus.UNAUTHORIZED, PLAIN, b"a bearer token is needed\n"
-            else:
-                answer = page()
-            status, kind, body = answer
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def _may(self, wanted: str) -> bool:
-            given = self.headers.get("Authorization", "").removeprefix("Bearer ")
-            return hmac.compare_digest(given.encode(), wanted.encode())
-
-        def log_message(self, *_: object) -> None:
-            """Log nothing: probes come every few seconds."""
-
-    return Handler

@@ -12,6 +12,7 @@ from fleetctl.apply.outcome import final_exit_code, raise_if_refused
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.documents.events import RunSummary
 from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, LockHeld, RevisionError
@@ -29,6 +30,7 @@ from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.replanner import FleetReplanner
 
 SHOWN = 3
+NEWS_KEPT = 50
 
 Run = Callable[[ApplyTask], RunSummary]
 """Submits an apply that ends when everything is created, and follows it to its end."""
@@ -54,7 +56,24 @@ class Watcher:
     """When it looked last, in seconds since 1970."""
     applies: Counter[str] = field(default_factory=Counter)
     """How many applies ended in which way."""
+    news: tuple[tuple[str, str], ...] = ()
+    """What was said last, each with its time; the newest is last."""
     _judged: tuple[str, str] | None = None
+
+    def say(self, at: str, text: str) -> None:
+        """Remember something that is new."""
+        self.news = (*self.news[1 - NEWS_KEPT:], (at, text))
+
+    def map(self) -> PlacementMap | None:
+        """Return the placement map as last planned, or as last read; None where the cluster was never read."""
+        if self.planned is not None:
+            return self.planned.map()
+        if self.seen is None or self.good is None:
+            return None
+        from fleetctl.planner.questions.occupancy import placement_map  # NumPy
+        from fleetctl.planner.questions.world import World
+
+        return placement_map(World(self.good.sound(), self.seen))
 
     def look(self) -> Looked:
         """Ask the source for its newest revision, judge it once, and read the cluster."""

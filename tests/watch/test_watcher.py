@@ -8,6 +8,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,28 +16,15 @@ from cluster_stand_in import ClusterStandIn, serve
 from programs import needed
 from prometheus_client.parser import text_string_to_metric_families
 from stand_in_server import Answer
+from watched import FLEET, advance, watcher_of
 
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.cli.watch_server import serving
 from fleetctl.documents.events import RunSummary
-from fleetctl.errors import ApplyError, LockHeld, RevisionError
+from fleetctl.errors import ApplyError, RevisionError
 from fleetctl.watch.source import Files
-from fleetctl.watch.step import ApplyEnded, MakePlan, State, step
+from fleetctl.watch.step import ApplyEnded, MakePlan, step
 from fleetctl.watch.watcher import Watcher
-from fleetctl.workflow.invocation import Invocation, Where
-
-FLEET = """\
-apiVersion: fleetctl/v1
-kind: Fleet
-metadata: {name: %s}
-spec:
-  models:
-  - key: org/m
-    replicas: 3
-    workers:
-    - name: main
-      members: [{resources: {gpus: 4}, engine: {command: [serve]}}]
-"""
 
 
 @pytest.fixture
@@ -49,25 +37,14 @@ def cluster() -> Iterator[ClusterStandIn]:
 
 @pytest.fixture
 def watcher(cluster: ClusterStandIn, tmp_path: Path) -> Watcher:
-    file = tmp_path / "fleet.yaml"
-    file.write_text(FLEET % "lab")
-    invocation = Invocation({"PATH": ""}, tmp_path, lambda: "2026-03-04T12:00:00Z", lambda: b"", lambda *_: None,
-                            lambda: 0)
-
-    def run(task: ApplyTask) -> RunSummary:
-        raise LockHeld("another apply runs")
-
-    return Watcher(invocation, Files([str(file)]), Where(None, cluster.url), lambda: 0.0, run, State(30))
+    return watcher_of(cluster, tmp_path / "fleet.yaml")
 
 
-def advance(watcher: Watcher) -> list[object]:
-    """One round; returns what was decided."""
-    watcher.state, todo = step(watcher.state, watcher.look())
-    done: list[object] = list(todo)
-    if isinstance(todo[-1], MakePlan):
-        watcher.state, todo = step(watcher.state, watcher.plan(todo[-1].revision))
-        done += todo
-    return done
+@contextmanager
+def served(watcher: Watcher, listen: str, token: str | None) -> Iterator[str]:
+    with serving(watcher, listen, token) as found:
+        assert found
+        yield found.url
 
 
 def get(url: str, token: str | None = None) -> tuple[int, str]:
@@ -85,7 +62,7 @@ def metrics(text: str) -> dict[tuple[str, ...], float]:
 
 
 def test_prometheus_reads_the_fleet_the_nodes_and_the_loop(watcher: Watcher) -> None:
-    with serving(watcher, "127.0.0.1:0", None) as url:
+    with served(watcher, "127.0.0.1:0", None) as url:
         assert [get(f"{url}/{page}")[0] for page in ("healthz", "readyz", "metrics", "other")] == [200, 503, 200, 404]
         advance(watcher)
         watcher.state, _ = step(watcher.state, watcher.apply())
@@ -102,7 +79,7 @@ def test_prometheus_reads_the_fleet_the_nodes_and_the_loop(watcher: Watcher) -> 
 
 def test_promtool_accepts_the_metrics_and_the_alerts(watcher: Watcher) -> None:
     promtool = needed("FLEETCTL_PROMTOOL", "promtool", "install Debian's package `prometheus`")
-    with serving(watcher, "127.0.0.1:0", None) as url:
+    with served(watcher, "127.0.0.1:0", None) as url:
         advance(watcher)
         shown = get(f"{url}/metrics")[1]
     rules = Path(__file__).parents[2] / "docs/watch-alerts.yaml"
@@ -112,13 +89,13 @@ def test_promtool_accepts_the_metrics_and_the_alerts(watcher: Watcher) -> None:
 
 
 def test_metrics_may_ask_for_a_token(watcher: Watcher) -> None:
-    with serving(watcher, "127.0.0.1:0", "a-secret") as url:
+    with served(watcher, "127.0.0.1:0", "a-secret") as url:
         assert [get(f"{url}/metrics", token)[0] for token in (None, "guess", "a-secret")] == [401, 401, 200]
         assert get(f"{url}/healthz")[0] == 200
 
 
 def test_a_probe_that_does_not_wait_leaves_no_traceback(watcher: Watcher, capfd: pytest.CaptureFixture[str]) -> None:
-    with serving(watcher, "127.0.0.1:0", None) as url:
+    with served(watcher, "127.0.0.1:0", None) as url:
         with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as probe:
             probe.sendall(b"GET /metrics")
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # its end is a reset

@@ -15,6 +15,7 @@ STATES = {
     "diff": {0: ("calm", "No changes"), 2: ("good", "Changes")},
     "apply": {0: ("good", "Done"), 3: ("warn", "Partial")},
     "problems": {0: ("good", "Valid")},
+    "watch": {0: ("good", "In sync"), 3: ("warn", "Not all runs"), 4: ("bad", "Refused")},
 }
 """A tone and a word for the state of a document, by its kind and its detailed exit code; any other has failed.
 

@@ -34,6 +34,11 @@ def plan_page(plan: Plan, picture: PlacementMap | None) -> str:
 
 def report_page(report: Report, own: Part | None = None, rules: str = "") -> str:
     """Return the page of a report, with the map of a plan in the middle and the style rules for it."""
+    return whole_page(report.title, report_content(report, own), rules=rules)
+
+
+def report_content(report: Report, own: Part | None = None) -> Markup:
+    """Return what is on the page of a report."""
     parts = list(table_parts(report.tables))
     if own:
         place = next((number for number, part in enumerate(parts) if part.anchor in BELOW_THE_MAP), len(parts))
@@ -42,4 +47,4 @@ def report_page(report: Report, own: Part | None = None, rules: str = "") -> str
     bar = filter_bar(nodes=bool(own), same=bool(own) or any(map(is_unchanged, report.tables)))
     main = el("main", header(report), totals(report), contents(links), bar, (part.body for part in parts),
               facts(report.facts), data_kind=report.kind, data_exit_code=report.exit_code)
-    return whole_page(report.title, Markup(main + INSPECTOR), rules=rules)
+    return Markup(main + INSPECTOR)

@@ -14,27 +14,37 @@ from fleetctl.render.page.markup import Markup, el, many
 
 STYLES = ("base.css", "parts.css", "map.css")
 SCRIPTS = ("names.js", "filter.js", "search.js", "cells.js")
+LIVE = "live.js"
+REFRESH_S = 30
 
 
-def whole_page(title: str, content: Markup, *, rules: str = "") -> str:
-    """Return a page as text. `rules` = style rules made for this one, such as the colours of its models."""
+def whole_page(title: str, content: Markup, *, rules: str = "", live: str | None = None) -> str:
+    """Return a page as text. `rules` = style rules made for this one, such as the colours of its models.
+
+    `live` = the digest of a page that its server replaces: it listens to /events, and without a script it is loaded
+    again every half a minute.
+    """
     style = "".join(_asset(name) for name in STYLES) + rules
-    script = f"(() => {{\n{''.join(_asset(name) for name in SCRIPTS)}}})();"
+    scripts = SCRIPTS if live is None else (*SCRIPTS, LIVE)
+    script = f"(() => {{\n{''.join(_asset(name) for name in scripts)}}})();"
+    refresh = el("noscript", el("meta", http_equiv="refresh", content=str(REFRESH_S))) if live else None
     head = many(
         el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=_policy(style, script)),
+        el("meta", http_equiv="Content-Security-Policy", content=_policy(style, script, live=bool(live))),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("meta", name="color-scheme", content="light dark"),
         el("meta", name="referrer", content="no-referrer"),
+        refresh,
         el("title", title),
         el("style", Markup(style)),
     )
-    body = el("body", content, el("script", Markup(script)))
+    body = el("body", content, el("script", Markup(script)), data_live=live)
     return f"<!doctype html>\n{el('html', el('head', head), body, lang='en')}\n"
 
 
-def _policy(style: str, script: str) -> str:
-    return (f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+def _policy(style: str, script: str, *, live: bool) -> str:
+    connect = "connect-src 'self'; " if live else ""
+    return (f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; {connect}"
             "base-uri 'none'; form-action 'none'")
 
 

@@ -65,9 +65,12 @@ def _note(table: Table) -> Markup | None:
 
 
 def _table(table: Table) -> Markup:
-    subject = next((place for place, column in enumerate(table.columns) if column.key in SUBJECTS), None)
-    heads = (_head(column) for column in table.columns)
-    rows = (_row(row, table.columns, subject) for row in table.rows[:ROWS_SHOWN])
+    kept = [place for place, column in enumerate(table.columns)
+            if column.terminal != "filled" or any(row[place] for row in table.rows)]
+    columns = [table.columns[place] for place in kept]
+    subject = next((place for place, column in enumerate(columns) if column.key in SUBJECTS), None)
+    heads = (_head(column) for column in columns)
+    rows = (_row(tuple(row[place] for place in kept), columns, subject) for row in table.rows[:ROWS_SHOWN])
     return Markup(el("table", el("thead", el("tr", heads)), el("tbody", rows), class_=f"of-{table.key}")
                   + (left_out(len(table.rows) - ROWS_SHOWN, "row") or ""))
 

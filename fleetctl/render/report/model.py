@@ -58,7 +58,7 @@ class Column:
     """One column of a table. `key` is what jsonl calls it; `numeric` = numbers, `name` = names, such as model keys.
 
     `terminal`: a column that goes `beside` the others is below one of them where a terminal is narrow; that and a
-    column that is shown `filled` are left out where all of it is empty.
+    column that is shown `filled`, on a page as well, are left out where all of it is empty.
     """
 
     key: str
@@ -113,7 +113,7 @@ class Report:
     must point at one; "" = none.
     """
 
-    kind: Literal["plan", "diff", "apply", "history", "problems", "answer"]
+    kind: Literal["plan", "diff", "apply", "history", "problems", "watch", "answer"]
     title: str
     verdict: str
     tables: tuple[Table, ...]

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from fleetctl.render.page.report_page import plan_page, report_page
-from fleetctl.render.page.shell import SCRIPTS, STYLES
+from fleetctl.render.page.shell import LIVE, SCRIPTS, STYLES
 from fleetctl.render.page.tables import ROWS_SHOWN
 from fleetctl.render.report.model import Column, Report, Table, Total
 from tests.render.map_worlds import everything
@@ -46,7 +46,7 @@ def test_the_policy_names_style_and_script_by_their_hashes() -> None:
 
 
 def test_every_asset_is_used_and_none_names_an_address_or_ends_its_element() -> None:
-    assert sorted(path.name for path in ASSETS.iterdir()) == sorted([*STYLES, *SCRIPTS])
+    assert sorted(path.name for path in ASSETS.iterdir()) == sorted([*STYLES, *SCRIPTS, LIVE])
     for path in ASSETS.iterdir():
         assert not re.search(r"https?:|url\(|@import|</|innerHTML|eval\(", path.read_text(encoding="utf-8")), path.name
 

@@ -1,0 +1,29 @@
+// The page of a watch: its server says when there is another one, and when it looked last. What is open stays open.
+
+const live = document.body.dataset.live;
+const folds = () => all("details");
+const opened = "fleetctl-open";
+
+function keepFolds() {
+  try { sessionStorage.setItem(opened, JSON.stringify(folds().map((one) => one.open))); } catch { /* not everywhere */ }
+}
+
+function restoreFolds() {
+  try {
+    const kept = JSON.parse(sessionStorage.getItem(opened) || "[]");
+    if (kept.length === folds().length) folds().forEach((one, number) => { one.open = kept[number]; });
+  } catch { /* not everywhere */ }
+}
+
+restoreFolds();
+const events = new EventSource(`/events?have=${live}`);
+events.addEventListener("looked", ({ data }) => {
+  const fact = all("#facts dt").find((one) => one.textContent === "last look");
+  if (fact) fact.nextElementSibling.textContent = data;
+});
+events.addEventListener("changed", () => {
+  events.close();
+  keepFolds();
+  location.reload();
+});
+addEventListener("pagehide", () => events.close());

@@ -1,0 +1,120 @@
+"""The status page of a watch: what is watched, what runs, what the plan would do now, the placement map, the news.
+
+Made of the same parts as the page of a plan. Nothing on it is asked of the cluster for the page alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fleetctl.documents.base import moment_at
+from fleetctl.documents.canonical import sha256_hex
+from fleetctl.documents.inventory import dead_node_ids
+from fleetctl.planner.failures import failed_lately, what_cools
+from fleetctl.render.page.map_rules import map_rules
+from fleetctl.render.page.map_section import map_part
+from fleetctl.render.page.report_page import report_content
+from fleetctl.render.page.shell import whole_page
+from fleetctl.render.report.model import Column, Report, Table
+from fleetctl.render.report.of_plan import plan_report
+from fleetctl.render.report.of_status import status_report
+from fleetctl.render.report.plan_tables import OUTDATED
+
+if TYPE_CHECKING:
+    from fleetctl.watch.watcher import Watcher
+
+REVISION_SHOWN = 10
+FAILED, PARTIAL, REFUSED = 1, 3, 4
+"""The state of the page, in the exit codes of an apply."""
+TEXT = Column("text", "what")
+TOLD = (Column("about", "about"), TEXT)
+NEWS = (Column("time", "time"), TEXT)
+ABOUT = {"source": "repository", "revision": "newest revision", "cluster": "cluster",
+         "policy": "a person has to apply", "locked": "waiting", "error": "failed"}
+"""What needs attention and is in no other table."""
+
+
+@dataclass(frozen=True, slots=True)
+class LivePage:
+    """A page, and the digest by which a browser knows that it has this one."""
+
+    html: str
+    digest: str
+
+
+def watch_page(watcher: Watcher) -> LivePage:
+    """Return the page as it is now. What changes with every look is left out of its digest: when that was."""
+    report = _report(watcher)
+    picture = watcher.map()
+    own, rules = (map_part(picture, whole=True), map_rules(picture)) if picture else (None, "")
+    digest = sha256_hex((report_content(report, own) + rules).encode())[:16]
+    dated = replace(report, facts=(*report.facts, ("last look", moment_at(watcher.looked_at))))
+    return LivePage(whole_page(report.title, report_content(dated, own), rules=rules, live=digest), digest)
+
+
+def _report(watcher: Watcher) -> Report:
+    fleet = watcher.good.sound().name if watcher.good else ""
+    verdict, code = _state(watcher)
+    planned = plan_report(watcher.planned.shown()) if watcher.planned else None
+    about_plan = planned.tables if planned else ()
+    return Report(
+        kind="watch", title=f"Fleet {fleet}" if fleet else "fleetctl watch", fleet=fleet, verdict=verdict,
+        exit_code=code, facts=tuple(_facts(watcher)), totals=planned.totals if planned else (),
+        tables=(*_told(watcher), *_running(watcher),
+                *(table for table in about_plan if table.key != "model"), *_news(watcher)))
+
+
+def _state(watcher: Watcher) -> tuple[str, int]:
+    """Return what matters most, as a sentence and as an exit code of an apply."""
+    told, plan = watcher.state.told, watcher.planned.plan if watcher.planned else None
+    revision = f"revision {(watcher.state.good or '')[:REVISION_SHOWN]}"
+    if watcher.good is None:
+        return "There is no revision yet that can be used.", FAILED
+    if told.keys() & {"source", "cluster", "error"}:
+        return f"The loop goes on trying; {revision} stays in force.", FAILED
+    if "policy" in told:
+        return f"A person has to apply {revision}.", REFUSED
+    if plan is None:
+        return f"Not planned yet: {revision}.", PARTIAL
+    if "revision" in told or plan.summary.blocked or plan.summary.create:
+        return f"In force: {revision}. {plan.summary.create} to create, {plan.summary.blocked} blocked.", PARTIAL
+    return f"All that {revision} wants is there or starting.", 0
+
+
+def _facts(watcher: Watcher) -> Iterator[tuple[str, str]]:
+    state = watcher.state
+    yield from (("newest revision", state.seen or "none"), ("last good revision", state.good or "none"),
+                ("last applied revision", state.applied or "none"), ("interval", f"{state.interval_s:g} s"))
+    if state.report_only:
+        yield "mode", "report only: nothing is applied"
+    if watcher.seen:
+        yield "cluster", watcher.seen.source
+
+
+def _told(watcher: Watcher) -> Iterator[Table]:
+    rows = tuple((ABOUT[about], text) for about, text in watcher.state.told.items() if about in ABOUT)
+    if rows:
+        yield Table("told", "Needs attention", TOLD, rows)
+
+
+def _running(watcher: Watcher) -> Iterator[Table]:
+    """Yield models, replicas, failures and what cools, as `status` has them."""
+    if watcher.seen is None or watcher.good is None:
+        return
+    seen, fleet = watcher.seen, watcher.good.sound()
+    drift = watcher.planned.plan.drift if watcher.planned else ()
+    report = status_report(
+        [one for one in seen.replicas if one.fleet == fleet.name], {node.id: node.name for node in seen.nodes},
+        dead_node_ids(seen), [one for one in drift if one.code == OUTDATED],
+        {one.key: one.replicas for one in fleet.models}, observed_at=seen.observed_at,
+        failed=failed_lately(seen), cooling=list(what_cools(fleet, seen)))
+    for table in report.tables:
+        if table.key != "drift":  # the plan's own says more
+            yield replace(table, folded=table.key == "replica")
+
+
+def _news(watcher: Watcher) -> Iterator[Table]:
+    if watcher.news:
+        yield Table("news", "News", NEWS, tuple(reversed(watcher.news)), folded=True)

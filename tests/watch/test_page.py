@@ -1,0 +1,138 @@
+"""The status page of a watch, as a browser without a script gets it, and the stream that says when it changes."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cluster_stand_in import ClusterStandIn, serve
+from watched import FLEET, advance, watcher_of
+
+from fleetctl.cli.watch_server import MOST_LISTENERS, Served, serving
+from fleetctl.watch.page import watch_page
+from fleetctl.watch.watcher import Watcher
+
+SECRET = "s3cr3t-in-the-environment"
+
+
+@pytest.fixture
+def cluster() -> Iterator[ClusterStandIn]:
+    stand_in = ClusterStandIn()
+    stand_in.add_node("node-a")
+    with serve(stand_in):
+        yield stand_in
+
+
+@pytest.fixture
+def watcher(cluster: ClusterStandIn, tmp_path: Path) -> Watcher:
+    text = (FLEET % "lab").replace("command: [serve]", f"command: [serve], env: {{API_TOKEN: {SECRET}}}")
+    return watcher_of(cluster, tmp_path / "fleet.yaml", text)
+
+
+@contextmanager
+def served(watcher: Watcher, token: str | None = None) -> Iterator[Served]:
+    with serving(watcher, "127.0.0.1:0", token) as found:
+        assert found
+        yield found
+
+
+def ask(served: Served, path: str, authorization: str = "") -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=30)
+    connection.request("GET", path, headers={"Authorization": authorization} if authorization else {})
+    return connection.getresponse()
+
+
+def words(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", html.partition("<main")[2].partition("<script")[0]).split())
+
+
+def event(stream: http.client.HTTPResponse) -> list[str]:
+    lines = []
+    while line := stream.readline().decode().rstrip("\n"):
+        lines.append(line)
+    return lines
+
+
+def test_the_page_says_what_runs_what_is_missing_and_why(watcher: Watcher, cluster: ClusterStandIn) -> None:
+    cluster.add_replica("org/m", 0, cluster.nodes[0]["node_id"])
+    assert "There is no revision yet that can be used." in words(watch_page(watcher).html)
+    advance(watcher)
+    shown = words(watch_page(watcher).html)
+    for text in ("Fleet lab", "Not all runs", "2 blocked", "INSUFFICIENT_GPU", "org/m/0", "node-a", "Placement map",
+                 "good: ", "last good revision", "last look"):
+        assert text in shown, shown
+    assert SECRET not in watch_page(watcher).html
+    assert "never constructed" not in shown, "a column without a text"
+
+
+def test_a_broken_revision_is_shown_beside_the_one_that_stays_in_force(watcher: Watcher, tmp_path: Path) -> None:
+    advance(watcher)
+    good = watcher.state.good or ""
+    (tmp_path / "fleet.yaml").write_text("kind: nonsense")
+    advance(watcher)
+    shown = words(watch_page(watcher).html)
+    assert "newest revision" in shown
+    assert good[:10] in shown
+    assert "fleet.yaml:1:1" in shown
+
+
+def test_a_look_that_finds_nothing_new_leaves_the_page_alone(watcher: Watcher) -> None:
+    advance(watcher)
+    before = watch_page(watcher)
+    watcher.looked_at += 60
+    assert watch_page(watcher).digest == before.digest
+    assert watch_page(watcher).html != before.html
+
+
+def test_the_stream_tells_of_a_look_and_ends_with_a_change(watcher: Watcher, cluster: ClusterStandIn) -> None:
+    advance(watcher)
+    with served(watcher) as page:
+        stream = ask(page, f"/events?have={watch_page(watcher).digest}")
+        assert stream.headers["Content-Type"] == "text/event-stream"
+        assert event(stream) == ["event: looked", "data: 1970-01-01T00:00:00Z"]
+        page.turned()
+        assert event(stream)[0] == "event: looked"
+        cluster.add_node("b")
+        advance(watcher)
+        page.turned()
+        assert event(stream) == ["event: changed", "data:"]
+        assert stream.read() == b""
+        assert "org/m/2" in words(ask(page, "/").read().decode())
+
+
+def test_only_so_many_may_listen(watcher: Watcher) -> None:
+    advance(watcher)
+    have = watch_page(watcher).digest
+    with served(watcher) as page:
+        streams = [ask(page, f"/events?have={have}") for _ in range(MOST_LISTENERS)]
+        assert [event(one)[0] for one in streams] == ["event: looked"] * MOST_LISTENERS
+        assert ask(page, "/events").status == 503
+        assert ask(page, "/").status == 200
+
+
+def test_page_and_stream_ask_for_the_token_and_probes_do_not(watcher: Watcher) -> None:
+    basic = base64.b64encode(b"anyone:tok:en").decode()
+    with served(watcher, "tok:en") as page:
+        for path in ("/", "/events", "/metrics", "/other"):
+            refused = ask(page, path, "Bearer guess")
+            assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, 'Basic realm="fleetctl"')
+            assert ask(page, path, "Basic nonsense").status == 401
+            assert ask(page, path).status == 401
+        assert ask(page, "/", f"Basic {basic}").status == ask(page, "/", "Bearer tok:en").status == 200
+        assert ask(page, "/healthz").status == 200
+
+
+def test_a_page_may_ask_its_own_server_and_nothing_else(watcher: Watcher) -> None:
+    with served(watcher) as page:
+        answer = ask(page, "/")
+        html = answer.read().decode()
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)
+    assert policy
+    assert "default-src &#x27;none&#x27;" in policy[1]
+    assert "connect-src &#x27;self&#x27;" in policy[1]
+    assert (answer.headers["Cache-Control"], answer.headers["X-Frame-Options"]) == ("no-store", "DENY")

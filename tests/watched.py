@@ -1,0 +1,53 @@
+"""A watcher of one fleet file on a stand-in of a cluster; nothing is ever applied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cluster_stand_in import ClusterStandIn
+
+from fleetctl.apply.prepare import ApplyTask
+from fleetctl.documents.events import RunSummary
+from fleetctl.errors import LockHeld
+from fleetctl.watch.source import Files
+from fleetctl.watch.step import MakePlan, State, Tell, step
+from fleetctl.watch.watcher import Watcher
+from fleetctl.workflow.invocation import Invocation, Where
+
+FLEET = """\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: %s}
+spec:
+  models:
+  - key: org/m
+    replicas: 3
+    workers:
+    - name: main
+      members: [{resources: {gpus: 4}, engine: {command: [serve]}}]
+"""
+NOW = "2026-03-04T12:00:00Z"
+
+
+def watcher_of(cluster: ClusterStandIn, file: Path, text: str = FLEET % "lab") -> Watcher:
+    """Return a watcher of `file`, which is written; its applies find the lock held."""
+    file.write_text(text)
+    invocation = Invocation({"PATH": ""}, file.parent, lambda: NOW, lambda: b"", lambda *_: None, lambda: 0)
+
+    def run(task: ApplyTask) -> RunSummary:
+        raise LockHeld("another apply runs")
+
+    return Watcher(invocation, Files([str(file)]), Where(None, cluster.url), lambda: 0.0, run, State(30))
+
+
+def advance(watcher: Watcher) -> list[object]:
+    """One round; returns what was decided, and keeps what was said."""
+    watcher.state, todo = step(watcher.state, watcher.look())
+    done: list[object] = list(todo)
+    if isinstance(todo[-1], MakePlan):
+        watcher.state, todo = step(watcher.state, watcher.plan(todo[-1].revision))
+        done += todo
+    for one in done:
+        if isinstance(one, Tell):
+            watcher.say(NOW, f"{one.about}: {one.text}")
+    return done
