@@ -30,12 +30,13 @@ class Git:
     folder: str
     environ: Mapping[str, str]
 
-    def run(self, *arguments: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[bytes]:
+    def run(self, *arguments: str, timeout_s: float = TIMEOUT_S, stdin: bytes = b""
+            ) -> subprocess.CompletedProcess[bytes]:
         """Run one command and return how it ended; raises RevisionError where git is missing or does not answer."""
         command = ["git", "-C", self.folder, *_NOTHING_OF_THE_REPOSITORY, *arguments]
         try:
             return subprocess.run(command, env=self._environment(), capture_output=True, timeout=timeout_s,
-                                  check=False, stdin=subprocess.DEVNULL)
+                                  check=False, input=stdin)
         except FileNotFoundError:
             raise RevisionError("git is not installed here", hint="without git, compare two files: "
                                 "fleetctl diff OLD.yaml NEW.yaml") from None

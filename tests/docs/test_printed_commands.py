@@ -21,8 +21,10 @@ from fleetctl.inventory.engine_log import log_name
 
 BLOCKS = [*(block for page in PAGES for block in blocks(page)), *printed_in_help()]
 ELSEWHERE = re.compile(
-    r"demo (up|down|run)|watch |ask\.py|(endpoints|logs|status) .*--follow|replace (?!.*--dry-run)")
-"""What tests/demo types on a real Ray, what ends with Ctrl-C alone, and what needs a cluster that changes."""
+    r"demo (up|down|run)|watch |propose (?!.*--dry-run)|ask\.py|(endpoints|logs|status) .*--follow"
+    r"|replace (?!.*--dry-run)")
+"""What tests/demo types on a real Ray, what ends with Ctrl-C alone, and what needs a cluster that changes, Prometheus
+or an identity for git."""
 
 ENGINE = "engine: {command: [vllm, serve], args: [--port, $(FLEETCTL_PORT)], readiness: {http: {path: /health}}}"
 MODELS = ("openai-community/gpt2", "meta-llama/Llama-3.1-70B", "org/model")

@@ -1,0 +1,135 @@
+"""`fleetctl propose` from its command line: files, real git, and an answer as Prometheus gives it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkout import IDENTITY, git, make_remote
+from in_process import run_here
+from stand_in_server import Answer, Request, serving
+
+FLEET = """\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  models:
+  - key: org/a   # the one
+    replicas: 2
+    workers: [{name: main, members: [{resources: {gpus: 1}, engine: {command: [serve]}}]}]
+  - key: org/b
+    replicas: 1
+    workers: [{name: main, members: [{resources: {gpus: 1}, engine: {command: [serve]}}]}]
+"""
+
+
+@dataclass
+class Prometheus:
+    series: list[tuple[dict[str, str], str]] = field(default_factory=list)
+    kind: str = "vector"
+    url: str = ""
+
+    def answer(self, request: Request) -> Answer:
+        if request.path != "/api/v1/query" or request.query["query"] == "(":
+            return Answer(400, {"status": "error", "error": "parse error"})
+        result: list[Any] = [{"metric": labels, "value": [0, value]} for labels, value in self.series]
+        return Answer(200, {"status": "success", "data": {"resultType": self.kind, "result": result}})
+
+
+@pytest.fixture
+def prometheus() -> Iterator[Prometheus]:
+    stand_in = Prometheus()
+    with serving(stand_in):
+        yield stand_in
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    remote = make_remote(tmp_path)
+    (remote.desk / "fleets").mkdir()
+    remote.commit("main", FLEET, "fleets/prod.yaml")
+    return remote.desk
+
+
+def propose(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), **IDENTITY}
+    return run_here("propose", *arguments, env=env, folder=folder)
+
+
+def test_a_number_is_written_and_the_difference_shown(desk: Path) -> None:
+    tried = propose(desk, "scale", "org/a", "--replicas", "5", "-f", "fleets", "--dry-run")
+    assert (tried.returncode, git(desk, "status", "--porcelain")) == (0, "")
+    done = propose(desk, "scale", "org/a", "--replicas", "5", "-f", "fleets/prod.yaml")
+    assert done.returncode == 0, done.stderr
+    assert tried.stdout == done.stdout
+    assert "-    replicas: 2\n+    replicas: 5\n" in done.stdout
+    assert (desk / "fleets/prod.yaml").read_text() == FLEET.replace("replicas: 2", "replicas: 5")
+    again = propose(desk, "scale", "org/a", "--replicas", "5", "-f", "fleets")
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "note: nothing to change\n")
+
+
+def test_a_branch_has_the_change_and_the_checkout_stays(desk: Path) -> None:
+    (desk / "other.txt").write_text("staged")
+    git(desk, "add", "other.txt")
+    before = git(desk, "status", "--porcelain"), git(desk, "rev-parse", "HEAD")
+    done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--branch", "more/b")
+    assert done.returncode == 0, done.stderr
+    assert "git push origin more/b" in done.stderr
+    assert (git(desk, "status", "--porcelain"), git(desk, "rev-parse", "HEAD")) == before
+    assert git(desk, "diff", "--numstat", "main", "more/b") == "1\t1\tfleets/prod.yaml"
+    assert git(desk, "log", "-1", "--format=%s %an", "more/b") == "org/b: 1 to 3 replicas Ann"
+    assert git(desk, "fsck", "--strict") == ""
+    again = propose(desk, "scale", "org/b", "--replicas", "4", "-f", "fleets", "--branch", "more/b")
+    assert (again.returncode, "exists already" in again.stderr) == (1, True)
+
+
+def test_a_branch_needs_what_is_committed_and_a_repository(desk: Path, tmp_path: Path) -> None:
+    (desk / "fleets/prod.yaml").write_text(FLEET + "# mine\n")
+    done = propose(desk, "scale", "org/a", "--replicas", "3", "-f", "fleets", "--branch", "x")
+    assert (done.returncode, "not committed" in done.stderr) == (1, True)
+    assert git(desk, "branch", "--list", "x") == ""
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "fleet.yaml").write_text(FLEET)
+    outside = propose(alone, "scale", "org/a", "--replicas", "3", "-f", "fleet.yaml", "--branch", "x")
+    assert (outside.returncode, "in no git repository" in outside.stderr) == (1, True)
+    assert (alone / "fleet.yaml").read_text() == FLEET
+
+
+def test_a_query_raises_and_never_lowers_and_leaves_its_evidence(desk: Path, prometheus: Prometheus) -> None:
+    prometheus.series = [({"model": "org/a"}, "1"), ({"model": "org/b"}, "4.2"), ({"model": "org/other"}, "7"),
+                         ({"model": "org/a"}, "NaN"), ({"job": "x"}, "9")]
+    done = propose(desk, "from-metrics", "-f", "fleets", "--prometheus", prometheus.url, "--query", "load",
+                   "--branch", "more")
+    assert done.returncode == 0, done.stderr
+    assert "org/a: the query asks for 1, the file has 2; `fleetctl evict` ends replicas" in done.stderr
+    assert "org/other is no model of the fleet file" in done.stderr
+    assert git(desk, "show", "more:fleets/prod.yaml") + "\n" == FLEET.replace("replicas: 1", "replicas: 5")
+    assert git(desk, "log", "-1", "--format=%B", "more") == (
+        "org/b: 1 to 5 replicas\n\nQuery: load\norg/b: 1 in the file, the query says 4.2")
+    limited = propose(desk, "from-metrics", "-f", "fleets", "--prometheus", prometheus.url, "--query", "load",
+                      "--max", "3", "--dry-run")
+    assert "+    replicas: 3" in limited.stdout
+    assert "limited to 3" in limited.stderr
+
+
+def test_an_answer_that_is_of_no_use_changes_nothing(desk: Path, prometheus: Prometheus) -> None:
+    def failed(query: str, url: str = "") -> str:
+        done = propose(desk, "from-metrics", "-f", "fleets", "--prometheus", url or prometheus.url, "--query", query)
+        assert (done.returncode, done.stdout, git(desk, "status", "--porcelain")) == (1, "", "")
+        return done.stderr
+
+    assert "no series of the query has a number and the label model" in failed("load")
+    assert "Prometheus: " in failed("(")
+    prometheus.kind = "matrix"
+    assert "no instant vector" in failed("load[5m]")
+
+
+def test_an_unknown_model_gets_a_suggestion(desk: Path) -> None:
+    done = propose(desk, "scale", "org/aa", "--replicas", "3", "-f", "fleets")
+    assert (done.returncode, "org/a" in done.stderr) == (64, True)

@@ -1,0 +1,107 @@
+"""A number of replicas is changed in place: those characters and no others, or it is refused with the place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetctl.errors import FleetctlError
+from fleetctl.fleetfile.edit import Edit, edit_replicas
+from fleetctl.fleetfile.load import inspect_fleet
+
+HEAD = """\
+# the head
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+"""
+WORKERS = "    workers: [{name: main, members: [{resources: {gpus: 1}, engine: {command: [serve]}}]}]\n"
+
+
+def edited(text: str, folder: Path, **wanted: int) -> str:
+    file = folder / "fleet.yaml"
+    file.write_bytes(text.encode())
+    edits = edit_replicas([str(file)], inspect_fleet([str(file)]), wanted)
+    return edits[0].after if edits else text
+
+
+def test_one_number_changes_and_nothing_else_does(tmp_path: Path) -> None:
+    second = f"  - key: b\n    replicas: 2\n{WORKERS}# end"
+    text = f"{HEAD}  models:\n  - key: a\n    replicas:   2   # why two\n{WORKERS}{second}"
+    assert edited(text, tmp_path, a=12) == text.replace("  2   #", "  12   #")
+    assert edited(text, tmp_path, b=1) == text.replace(second, second.replace("replicas: 2", "replicas: 1"))
+    assert edited(text, tmp_path, a=3, b=40).count("replicas:   3   # why two") == 1
+    assert edited(text, tmp_path, a=2) == text
+
+
+OVER = "apiVersion: fleetctl/v1\nkind: Fleet\nextends: base.yaml\nmetadata: {name: lab}\n"
+
+
+def over(base: str, text: str, folder: Path) -> str:
+    """Edit a file that extends another."""
+    (folder / "base.yaml").write_text(base)
+    return edited(text, folder, a=5)
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("model", ["  - key: a", '  - key: "a"  # its name', "  - priority: 2\n    key: a"])
+def test_a_number_from_a_base_gets_a_line_over_it(tmp_path: Path, newline: str, model: str) -> None:
+    base = f"{HEAD}  models:\n  - key: a\n    replicas: 2\n{WORKERS}"
+    text = f"{OVER}spec:\n  models:\n{model}\n# end\n".replace("\n", newline)
+    assert over(base, text, tmp_path) == text.replace(f"{newline}# end", f"{newline}    replicas: 5{newline}# end")
+    flow = f"{OVER}spec: {{models: [{{key: a}}]}}"
+    assert over(base, flow, tmp_path) == flow.replace("{key: a", "{replicas: 5, key: a")
+
+
+@pytest.mark.parametrize("written", ["&n 2", "*n"])
+def test_a_number_written_in_another_way_is_refused_at_its_place(tmp_path: Path, written: str) -> None:
+    text = f"{HEAD}  defaults: {{priority: &n 1}}\n  models:\n  - key: a\n    replicas: {written}\n{WORKERS}"
+    with pytest.raises(FleetctlError, match=r"fleet.yaml:9:15: the number of replicas is not written as a number"):
+        edited(text.replace("&n 1", "1") if "&" in written else text, tmp_path, a=7)
+
+
+def test_a_model_of_the_base_alone_is_refused_with_the_base(tmp_path: Path) -> None:
+    base = f"{HEAD}  models:\n  - key: a\n    replicas: 2\n{WORKERS}"
+    with pytest.raises(FleetctlError, match=r"base.yaml:8:15: the number of replicas is in a file that -f does not"):
+        over(base, OVER, tmp_path)
+
+
+def test_a_merged_entry_is_not_changed_for_another_model(tmp_path: Path) -> None:
+    text = f"{HEAD}  models:\n  - &one\n    key: a\n    replicas: 2\n{WORKERS}  - <<: *one\n    key: b\n"
+    with pytest.raises(FleetctlError):
+        edited(text, tmp_path, b=3)
+
+
+SPACE = st.sampled_from(["", " ", "   "])
+COMMENT = st.sampled_from(["", "  # replicas: 9", "  # ünïcode {"])
+
+
+@given(data=st.data(), counts=st.lists(st.integers(0, 30), min_size=1, max_size=5), chosen=st.integers(0, 4),
+       wanted=st.integers(0, 1000))
+def test_whatever_the_layout_only_the_number_moves(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, counts: list[int], chosen: int, wanted: int
+) -> None:
+    lines = []
+    for number, count in enumerate(counts):
+        lines += [f"  - key: m{number}{data.draw(COMMENT)}", *data.draw(st.lists(st.just("    # a line"), max_size=2)),
+                  f"    replicas:{' '}{data.draw(SPACE)}{count}{data.draw(COMMENT)}", WORKERS.rstrip("\n")]
+    text = f"{HEAD}  models:\n" + "\n".join(lines) + data.draw(st.sampled_from(["", "\n", "\n# end\n"]))
+    key = f"m{chosen % len(counts)}"
+    after = edited(text, tmp_path_factory.mktemp("edit"), **{key: wanted})
+    before, now = text.split("\n"), after.split("\n")
+    different = [(old, new) for old, new in zip(before, now, strict=True) if old != new]
+    assert len(different) == int(counts[chosen % len(counts)] != wanted)
+    for old, new in different:
+        assert new == re.sub(r"(replicas: *)\d+", rf"\g<1>{wanted}", old, count=1)
+
+
+def test_an_edit_names_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(f"{HEAD}  models:\n  - key: a\n    replicas: 1\n{WORKERS}")
+    (edit,) = edit_replicas([str(file)], inspect_fleet([str(file)]), {"a": 2})
+    assert edit == Edit(str(file), file.read_text(), file.read_text().replace("replicas: 1", "replicas: 2"))
