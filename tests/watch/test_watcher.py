@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 import struct
 import subprocess
@@ -75,6 +77,20 @@ def test_prometheus_reads_the_fleet_the_nodes_and_the_loop(watcher: Watcher) -> 
     assert found["fleetctl_watch_applies_total", "locked"] == 1
     assert (found["fleetctl_watch_cluster_up",], found["fleetctl_watch_in_sync",]) == (1, 0)
     assert found["fleetctl_watch_info", "lab", watcher.state.good or ""] == 1
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are(watcher: Watcher) -> None:
+    with served(watcher, "127.0.0.1:0", None) as url:
+        advance(watcher)
+        watcher.state, _ = step(watcher.state, watcher.apply())
+        there = {name for name, *_ in metrics(get(f"{url}/metrics")[1])}
+    dashboard = json.loads((Path(__file__).parents[2] / "docs/grafana-dashboard.json").read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    asked += [one["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
+    named = {name for text in asked for name in re.findall(r"fleetctl_\w+", text)}
+    assert named
+    assert named <= there
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
 def test_promtool_accepts_the_metrics_and_the_alerts(watcher: Watcher) -> None:
