@@ -10,7 +10,7 @@ from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say, show_report, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.documents.canonical import indented_json
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import Inventory, NodeResources
 from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.render.report.of_inventory import inventory_report
 from fleetctl.workflow.cluster import fleet_of, read_from
@@ -49,11 +49,14 @@ def inventory(
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
     if add_node and not inventory:
-        seen = Inventory(observed_at=invocation.now(), source="by hand")
+        seen = Inventory(observed_at=invocation.now(), source="a snapshot by hand")
     else:
         seen = read_from(invocation, Where(inventory, address, namespace), fleet, ages=True)
     for shape in add_node or ():
-        seen = seen.model_copy(update={"nodes": [*seen.nodes, *new_nodes(shape, seen)[0]]})
+        # without sums of what is in use, what the listed replicas claim counts: they may be written beside the nodes
+        fresh = [node.model_copy(update={"resources": NodeResources(total=node.resources.total)})
+                 for node in new_nodes(shape, seen)[0]]
+        seen = seen.model_copy(update={"nodes": [*seen.nodes, *fresh]})
     policies = fleet.policies if fleet else ()
     _show(seen, {node.id: policy_of(node, policies) for node in seen.nodes}, output_format)
     for note in slot_notes(seen.nodes, policies):

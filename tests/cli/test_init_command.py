@@ -155,6 +155,10 @@ def test_a_lab_of_three_models_on_nodes_that_need_not_exist(cli: Cli, tmp_path: 
     plan = json.loads(cli("plan", "fleet.yaml", "--inventory", "lab.json", "--format", "json").out)
     assert len(plan["actions"]) == 3
     assert plan["blocked"] == []
+    held = json.loads(made.out) | {"replicas": [{"model": "org/x", "members": [{"nodeId": "new-3", "gpus": 40000}]}]}
+    Path("lab.json").write_text(json.dumps(held))
+    plan = json.loads(cli("plan", "fleet.yaml", "--inventory", "lab.json", "--format", "json").out)
+    assert {member["node"] for action in plan["actions"] for member in action["members"]} <= {"new-1", "new-2"}
     grown = json.loads(cli("inventory", "--inventory", "lab.json", "--add-node", "like:new-1", "--format", "json").out)
     assert [node["name"] for node in grown["nodes"]] == ["new-1", "new-2", "new-3", "new-4"]
     assert cli("inventory", "--add-node", "8xX9").code == 64
