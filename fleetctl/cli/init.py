@@ -26,7 +26,7 @@ from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 EPILOG = epilog(
     "fleetctl init --address http://ray-head:8265",
     "fleetctl init fleets/prod.yaml --model Qwen/Qwen3-8B --engine vllm",
-    "fleetctl init --inventory snapshot.json --model Qwen/Qwen3-8B --model org/b-70B",
+    "fleetctl init --inventory snapshot.json --model org/a-8B --model org/b-70B",
     exit_codes="0 written, 1 error, or the file exists, 64 usage")
 STDOUT = Path("-")
 

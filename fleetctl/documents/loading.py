@@ -25,6 +25,8 @@ SHOWN_PROBLEMS = 5
 OTHERWISE = "use the fleetctl that wrote it, or write it again with this one"
 OPERATIONS: frozenset[object] = frozenset(get_args(Action.model_fields["op"].annotation))
 MOST_SHOWN = 40
+_WRITTEN_BY = {"Inventory": "`fleetctl inventory --format json` (of a cluster, or with --add-node)",
+               "Plan": "`fleetctl plan --out FILE`"}
 _JSON_START = re.compile(r"[\ufeff \t\r\n]*[{\[]")
 _VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 
@@ -147,8 +149,8 @@ def _checked(raw: object, cls: type[Document], where: str) -> dict[str, Any]:
                             hint=f"expected a mapping with kind: {wanted}")
     kind = raw.get("kind")
     if kind != wanted:
-        found = f"is {_article(str(kind))}" if kind else "does not say what it is"
-        raise DocumentError(f"{where} {found}, not {_article(wanted)}", hint=f"expected kind: {wanted}")
+        found = f"{where} is {_article(str(kind))}, not {_article(wanted)}" if kind else f"{where} has no kind"
+        raise DocumentError(found, hint=f"expected kind: {wanted}, as {_WRITTEN_BY.get(wanted, 'fleetctl')} writes it")
     _check_version(raw.get("formatVersion"), where)
     return raw
 
