@@ -12,6 +12,7 @@ from fleetctl.documents.selector import parse_requirement
 from fleetctl.fleetfile.plain_text import is_text_to_all
 
 MOST_WORDS = 200
+BECAUSE_OF_THE_COMMA = "in quotes because of the comma"
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./$()=-]+")
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 _RATIO = re.compile(r"\s*([0-9]{1,4})\s*/\s*([1-9][0-9]{0,3})\s*")
@@ -57,7 +58,7 @@ def selector_meant(text: str) -> str | None:
     """Return a selector like `text`: a cut-off `in(a`, a list with `|` or commas, a doubled `=`."""
     if text.count("(") > text.count(")"):
         head = text.strip()
-        return f'"{head})"' if "," in head else f'{head}), or "{head}, b)" in quotes because of the comma'
+        return f'"{head})"' if "," in head else f'{head}), or "{head}, b)" {BECAUSE_OF_THE_COMMA}'
     bare = text.strip().lstrip("=! ").removeprefix("not ").strip("[]() ")
     values = [value.strip() for value in re.split(r"[|,]", bare.removeprefix("in").strip("( ")) if value.strip()]
     negated = "!" if text.strip().startswith(("!", "not ")) else ""

@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 
 from fleetctl.documents.base import LIST, MAPPING, TEXT
 from fleetctl.documents.fleet import API_VERSION, FleetDocument
+from fleetctl.fleetfile.guess import BECAUSE_OF_THE_COMMA
 from fleetctl.fleetfile.keys import keys_of
 from fleetctl.fleetfile.merge import OWN_KEYS
 from fleetctl.fleetfile.messages import Finding, cut, problem_of
@@ -64,10 +65,16 @@ def _checked(document: Document, value: Value) -> Checked:
 
 
 def _without_echoes(problems: list[Problem]) -> tuple[Problem, ...]:
-    """Leave out "missing" where the same mapping has an unknown key that is most likely meant to be it."""
+    """Leave out "missing" where the same mapping has an unknown key that is most likely meant to be it, and what
+    follows on the line of a selector that a comma has cut in two."""
     def owner(problem: Problem) -> str:
         return problem.path.rpartition(".")[0]
 
+    cut_off = {(problem.file, problem.line): problem.column for problem in problems
+               if problem.code == "FL027" and (problem.suggestion or "").endswith(BECAUSE_OF_THE_COMMA)
+               and (problem.source_line or "")[problem.column - 1:][:1] in ("i", "!")}  # not one in quotes
+    problems = [problem for problem in problems if problem.code not in ("FL022", "FL028")
+                or problem.column < cut_off.get((problem.file, problem.line), problem.column + 1)]
     meant = {(owner(problem), problem.suggestion) for problem in problems if problem.code == "FL020"}
     return tuple(problem for problem in problems
                  if problem.code != "FL021" or (owner(problem), problem.path.rpartition(".")[2]) not in meant)

@@ -40,6 +40,8 @@ spec:
     ("- name: main", "- name: main\n      replicas: 2", "FL020", "copies"),
     ("gpus: 1}\n        nodeS", "gpus: 1/3}\n        nodeS", "FL025", "0.3333"),
     ("pool: h100", "pool: in(h100", "FL027", 'in(h100), or "in(h100, b)" in quotes because of the comma'),
+    ("\n          pool: h100", " {pool: in(h100, a100)}", "FL027",
+     'in(h100), or "in(h100, b)" in quotes because of the comma'),
     ("pool: h100", 'pool: "!in(h100, a100"', "FL027", '"!in(h100, a100)"'),
     ("$(FLEETCTL_PORT)", "${FLEETCTL_PORT}", "FL008", "$(FLEETCTL_PORT)"),
     ("$(FLEETCTL_PORT)", "${HF_HOME}", "FL008", '"${HF_HOME}", in quotes'),
