@@ -26,7 +26,7 @@ from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 EPILOG = epilog(
     "fleetctl init --address http://ray-head:8265",
     "fleetctl init fleets/prod.yaml --model Qwen/Qwen3-8B --engine vllm",
-    "fleetctl init --inventory snapshot.json --out - | less",
+    "fleetctl init --inventory snapshot.json --model org/a-8B --model org/b-70B",
     exit_codes="0 written, 1 error, or the file exists, 64 usage")
 STDOUT = Path("-")
 
@@ -49,8 +49,8 @@ def init(
     out: Annotated[Path | None, flags.option(
         "--out", "-o", metavar="FILE", dir_okay=False, allow_dash=True,
         help="Where to write the fleet file; - for standard output. [default: fleet.yaml]")] = None,
-    model: Annotated[str | None, flags.option(
-        "--model", metavar="NAME", help="The model: its name on Hugging Face.")] = None,
+    model: Annotated[list[str] | None, flags.option(
+        "--model", metavar="NAME", help="A model: its name on Hugging Face; repeatable.")] = None,
     engine: Annotated[Engine, typer.Option("--engine", help="What serves the model.")] = Engine.VLLM,
     fleet: Annotated[str | None, flags.option(
         "--fleet", metavar="NAME", help="Name of the fleet. [default: the name of the file]")] = None,
@@ -61,8 +61,8 @@ def init(
 ) -> int:
     """Write a first fleet file, from the nodes of a cluster.
 
-    One model on the cards of the cluster, or of a snapshot, with comments. With --model the cluster may be missing.
-    The model's claim is guessed from its name, and the file says so.
+    Models on the cards of the cluster, or of a snapshot, with comments. With --model the cluster may be missing. What
+    a model claims is guessed from its name, and the file says so.
     """
     if file and out:
         raise UsageError(f"two files are named: {file} and {out}", hint="name one")
@@ -71,8 +71,8 @@ def init(
     if out != STDOUT and out.exists() and not force:
         raise FleetctlError(f"{out} exists", hint="pass --force to overwrite it, or name another file with --out")
     name = _fleet_name(fleet, out)
-    seen = _nodes(this_invocation(), Where(inventory, address, namespace), required=model is None)
-    text = first_fleet(FirstFleet(name, model, engine.value, seen, address, namespace))
+    seen = _nodes(this_invocation(), Where(inventory, address, namespace), required=not model)
+    text = first_fleet(FirstFleet(name, tuple(model or ()), engine.value, seen, address, namespace))
     problems = problems_of(text, str(out))
     if problems:
         render_problems(problems, message_console())
@@ -83,7 +83,8 @@ def init(
         with suppress(OSError):  # writing says why it cannot
             out.parent.mkdir(parents=True, exist_ok=True)
         write_file(out, text, mode=0o644)
-        say("init", f"{out} is written; look at it, then: fleetctl plan -f {out}")
+        say("init", f"{out} is written; look at it, then: fleetctl plan -f {out}"
+                    + (f" --inventory {inventory}" if inventory else ""))
     return 0
 
 
@@ -105,7 +106,8 @@ def _nodes(invocation: Invocation, where: Where, *, required: bool) -> Inventory
         if required:
             hint = "; ".join(part for part in (error.hint, "or give --model NAME") if part)
             raise InventoryError(error.message, hint=hint) from None
-        invocation.say("note", f"written without the nodes of a cluster: {error.message}")
+        invocation.say("note", f"written without the nodes of a cluster: {error.message}; to plan without one, "
+                               "write its nodes: fleetctl inventory --add-node 8xH100 --format json > lab.json")
         return None
     for warning in seen.warnings:
         invocation.say("warning", warning)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say, show_report, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.documents.canonical import indented_json
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import Inventory, NodeResources
 from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.render.report.of_inventory import inventory_report
 from fleetctl.workflow.cluster import fleet_of, read_from
@@ -18,8 +19,12 @@ from fleetctl.workflow.invocation import Where
 EPILOG = epilog(
     "fleetctl inventory --address http://ray-head:8265",
     "fleetctl inventory -f fleets/prod.yaml --format json > snapshot.json",
-    "fleetctl inventory --inventory snapshot.json",
+    'fleetctl inventory --add-node "8xH100 x2" --format json > lab.json',
     exit_codes="0 read whole, 1 error, or something could not be read, 64 usage")
+AddOption = Annotated[list[str] | None, flags.option(
+    "--add-node", metavar="SHAPE",
+    help="Add a node that need not exist, to --inventory or to nothing, written as for what-if: 8xH200, 'gpus=8,"
+         "type=H200,label=pool=a x4'; repeatable.")]
 app = command_app()
 
 
@@ -29,19 +34,29 @@ def inventory(
     address: flags.Address = None,
     namespace: flags.Namespace = None,
     inventory: flags.Inventory = None,
+    add_node: AddOption = None,
     output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
     """Show the nodes, the holders of their cards, and all replicas.
 
     Reads the Ray dashboard, or an inventory document. Parts that could not be read are listed on standard error, and
-    the rest is shown.
+    the rest is shown. With --add-node no cluster is read.
     """
     from fleetctl.planner.notes import policy_of, slot_notes  # NumPy, which --help does not need
+    from fleetctl.planner.questions.new_node import new_nodes
 
     refuse_two_readers(files or (), inventory)
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
-    seen = read_from(invocation, Where(inventory, address, namespace), fleet, ages=True)
+    if add_node and not inventory:
+        seen = Inventory(observed_at=invocation.now(), source="a snapshot by hand")
+    else:
+        seen = read_from(invocation, Where(inventory, address, namespace), fleet, ages=True)
+    for shape in add_node or ():
+        # without sums of what is in use, what the listed replicas claim counts: they may be written beside the nodes
+        fresh = [node.model_copy(update={"resources": NodeResources(total=node.resources.total)})
+                 for node in new_nodes(shape, seen)[0]]
+        seen = seen.model_copy(update={"nodes": [*seen.nodes, *fresh]})
     policies = fleet.policies if fleet else ()
     _show(seen, {node.id: policy_of(node, policies) for node in seen.nodes}, output_format)
     for note in slot_notes(seen.nodes, policies):

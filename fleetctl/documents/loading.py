@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION, Stored
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.plan import Action, MaskedPlan, Plan
+from fleetctl.documents.quantity import parse_bytes
 from fleetctl.errors import DocumentError
 from fleetctl.version import __version__
 
@@ -23,6 +25,8 @@ SHOWN_PROBLEMS = 5
 OTHERWISE = "use the fleetctl that wrote it, or write it again with this one"
 OPERATIONS: frozenset[object] = frozenset(get_args(Action.model_fields["op"].annotation))
 MOST_SHOWN = 40
+_WRITTEN_BY = {"Inventory": "`fleetctl inventory --format json` (of a cluster, or with --add-node)",
+               "Plan": "`fleetctl plan --out FILE`"}
 _JSON_START = re.compile(r"[\ufeff \t\r\n]*[{\[]")
 _VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 
@@ -95,12 +99,26 @@ def _parsed(text: str, where: str) -> object:
             return json.loads(text.lstrip("\ufeff"), parse_constant=_no_constant)
         return _parse_yaml(text, where)
     except json.JSONDecodeError as error:
-        raise DocumentError(f"{where}:{error.lineno}:{error.colno}: incomplete JSON: {error.msg}",
-                            hint="was it cut off while it was written or copied?") from None
+        raise _broken_json(error, where) from None
     except RecursionError:
         raise DocumentError(f"{where} is nested too deeply to be one of our documents") from None
     except ValueError as error:
         raise DocumentError(f"{where} cannot be read: {error}") from None
+
+
+def _broken_json(error: json.JSONDecodeError, where: str) -> DocumentError:
+    """Return the error: text that ends too early was cut off; a comma before a bracket is where a hand left it."""
+    text, at = error.doc, error.pos
+    if at >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
+        return DocumentError(f"{where}:{error.lineno}:{error.colno}: incomplete JSON: {error.msg}",
+                             hint="was it cut off while it was written or copied?")
+    comma = len(text[:at + (text[at] == ",")].rstrip()) - 1
+    if text[comma] == "," and text[comma + 1:].lstrip()[:1] in ("}", "]"):
+        line = text.count("\n", 0, comma) + 1
+        return DocumentError(f"{where}:{line}:{comma - text.rfind(chr(10), 0, comma)}: not JSON: a comma before "
+                             f"{text[comma + 1:].lstrip()[:1]}",
+                             hint="remove the comma; JSON has none behind the last entry")
+    return DocumentError(f"{where}:{error.lineno}:{error.colno}: not JSON: {error.msg}")
 
 
 def _no_constant(name: str) -> None:
@@ -131,8 +149,8 @@ def _checked(raw: object, cls: type[Document], where: str) -> dict[str, Any]:
                             hint=f"expected a mapping with kind: {wanted}")
     kind = raw.get("kind")
     if kind != wanted:
-        found = f"is {_article(str(kind))}" if kind else "does not say what it is"
-        raise DocumentError(f"{where} {found}, not {_article(wanted)}", hint=f"expected kind: {wanted}")
+        found = f"{where} is {_article(str(kind))}, not {_article(wanted)}" if kind else f"{where} has no kind"
+        raise DocumentError(found, hint=f"expected kind: {wanted}, as {_WRITTEN_BY.get(wanted, 'fleetctl')} writes it")
     _check_version(raw.get("formatVersion"), where)
     return raw
 
@@ -151,13 +169,24 @@ def _validated(raw: dict[str, Any], cls: type[Document], where: str) -> Document
     try:
         return cls.model_validate({**raw, "formatVersion": str(raw["formatVersion"])})
     except ValidationError as error:
-        problems = [f"{_path(item['loc'])}: {item['msg']}" for item in error.errors(include_url=False)]
+        problems = [f"{_path(item['loc'])}: {_bytes_meant(item) or item['msg']}"
+                    for item in error.errors(include_url=False)]
         more = f"; and {len(problems) - SHOWN_PROBLEMS} more" if len(problems) > SHOWN_PROBLEMS else ""
         shown = f"{'; '.join(problems[:SHOWN_PROBLEMS])}{more}"
         newer = _what_is_newer(raw, shown)
         if newer is not None:
             raise DocumentError(f"{where} needs a newer fleetctl: {newer}", hint=OTHERWISE) from None
         raise DocumentError(f"{where} is damaged: {shown}") from None
+
+
+def _bytes_meant(error: ErrorDetails) -> str | None:
+    """Return what to write for a quantity such as 1Ti, which a person writes where a document has bytes."""
+    if error["type"] != "int_parsing":
+        return None
+    try:
+        return f"{error['input']} is not a number of bytes; did you mean {parse_bytes(error['input'])}?"
+    except ValueError:
+        return None
 
 
 def _path(location: tuple[int | str, ...]) -> str:

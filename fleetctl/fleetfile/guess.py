@@ -7,13 +7,15 @@ import re
 import shlex
 from collections.abc import Callable
 
-from fleetctl.documents.quantity import parse_bytes, parse_duration
+from fleetctl.documents.quantity import SHARE, parse_bytes, parse_duration
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.fleetfile.plain_text import is_text_to_all
 
 MOST_WORDS = 200
+BECAUSE_OF_THE_COMMA = "in quotes because of the comma"
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./$()=-]+")
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+_RATIO = re.compile(r"\s*([0-9]{1,4})\s*/\s*([1-9][0-9]{0,3})\s*")
 _UNIT_WORDS = {
     "": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s",
     "min": "m", "mins": "m", "minute": "m", "minutes": "m", "hr": "h", "hrs": "h", "hour": "h", "hours": "h",
@@ -45,14 +47,18 @@ def duration_meant(text: str) -> str | None:
 
 
 def number_meant(text: str) -> str | None:
-    """Return the number in quotes, if there is one."""
+    """Return the number in quotes, if there is one: `1/3` is 0.3333, rounded down so that three of it fit."""
+    ratio = _RATIO.fullmatch(text)
+    if ratio:
+        return f"{int(ratio[1]) * SHARE // int(ratio[2]) / SHARE:g}"
     return text.strip() if re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", text) else None
 
 
 def selector_meant(text: str) -> str | None:
     """Return a selector like `text`: a cut-off `in(a`, a list with `|` or commas, a doubled `=`."""
     if text.count("(") > text.count(")"):
-        return '"in(a, b)", in quotes because of the comma'
+        head = text.strip()
+        return f'"{head})"' if "," in head else f'{head}), or "{head}, b)" {BECAUSE_OF_THE_COMMA}'
     bare = text.strip().lstrip("=! ").removeprefix("not ").strip("[]() ")
     values = [value.strip() for value in re.split(r"[|,]", bare.removeprefix("in").strip("( ")) if value.strip()]
     negated = "!" if text.strip().startswith(("!", "not ")) else ""

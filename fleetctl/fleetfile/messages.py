@@ -17,6 +17,9 @@ from fleetctl.problem import Problem
 
 MAX_SHOWN = 60
 _ITEMS = {"models": "a model", "workers": "a worker group", "members": "a member"}
+_OTHER_NAMES = {("models", "name"): "key", ("models", "id"): "key", ("models", "model"): "key",
+                ("models", "count"): "replicas", ("workers", "replicas"): "copies", ("members", "replicas"): "count"}
+"""What other systems, or other places of the file, call a key: (the list it is in, that name) to ours."""
 _NAMED_BY = {"models": "key", "workers": "name"}
 _BOUNDS = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
 _WORDS = ("command", "args")
@@ -71,7 +74,7 @@ class Finding:
         is_text = isinstance(node.value, str)
         if self.variable is not None:
             return "text" if is_text else "a number or boolean"
-        text = "".join(char if char.isprintable() else "?" for char in _cut(node.raw))
+        text = "".join(char if char.isprintable() else "?" for char in cut(node.raw))
         return f'"{text}"' if is_text else text
 
     def problem(self, code: str, message: str, *, allowed: str | None = None, suggestion: str | None = None) -> Problem:
@@ -88,14 +91,23 @@ def _unknown_key(finding: Finding) -> Problem:
     model = model_at(finding.path[:-1])
     known = keys_of(model) if model else []
     key = str(finding.path[-1])
-    meant = nearest(key, known)
+    meant = nearest(key, known) or _meant_here(finding, key)
     allowed = ", ".join(known)
     if finding.variable and meant is None:  # the key itself may be a secret in braces
         found = finding.problem("FL020", f"unknown key in the environment value {finding.variable}", allowed=allowed)
         return replace(found, path=path_text(finding.path[:-1]))
     under = [home for home in homes().get(key, ()) if home]
     elsewhere = f"; {key} belongs under {' or '.join(under)}" if under and meant is None else ""
-    return finding.problem("FL020", f'unknown key "{_cut(key)}"{elsewhere}', allowed=allowed, suggestion=meant)
+    return finding.problem("FL020", f'unknown key "{cut(key)}"{elsewhere}', allowed=allowed, suggestion=meant)
+
+
+def _meant_here(finding: Finding, key: str) -> str | None:
+    """Return the key of this mapping that goes by another name elsewhere, unless the mapping has it already."""
+    above = finding.path[:-1]
+    meant = _OTHER_NAMES.get((str(above[-2]) if len(above) > 1 else "", key))
+    item = finding.document.node(above)
+    here = item.value if item and isinstance(item.value, dict) else {}
+    return None if meant in here or (meant == "count" and here.get("role") != "Worker") else meant
 
 
 def _missing(finding: Finding) -> Problem:
@@ -112,7 +124,7 @@ def _missing(finding: Finding) -> Problem:
         either = "workers, or shape with a name of spec.shapes" if (owner, missing) == ("models", "workers") else None
         return finding.problem("FL021", message, allowed=either)
     name, others, below = names
-    return finding.problem("FL021", f'{message}, and {below} "{_cut(name)}"', suggestion=nearest(name, others))
+    return finding.problem("FL021", f'{message}, and {below} "{cut(name)}"', suggestion=nearest(name, others))
 
 
 def _names_of_new_item(document: Document, owner: str | None, path: Path) -> tuple[str, list[str], str] | None:
@@ -196,7 +208,7 @@ def _own(code: str, meant: Callable[[str], str | None] | None = None) -> Callabl
     def problem(finding: Finding) -> Problem:
         raw = finding.name if finding.on_key else finding.raw
         value = f"the value of {finding.variable}" if finding.variable else finding.shown
-        shown = f'"{_cut(raw)}"' if finding.on_key else value
+        shown = f'"{cut(raw)}"' if finding.on_key else value
         suggestion = meant(raw) if meant and raw else None
         found, allowed = str(finding.context.get("found", "")), str(finding.context.get("allowed", ""))
         if finding.message == f"{found} is not {allowed}":
@@ -217,7 +229,8 @@ def _unforeseen(finding: Finding) -> Problem:
     return finding.problem("FL022", f"{finding.name or 'the document'} is {finding.shown}, which cannot be used here")
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """Return text that is short enough for a message."""
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass
 
-from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.file_tree import FileTree, allowed_in_checkout
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.sources import SourceBytes, read_file, why_unreadable
+from fleetctl.fleetfile.sources import SourceBytes, nearest_file, read_file, why_unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +72,5 @@ class NamedFile:
 
     def _nearest(self, tree: FileTree) -> str | None:
         """Return the most similar file name in the folder that was searched, written as this name is."""
-        folder = posixpath.dirname(self.file)
-        own = posixpath.relpath(self._written_in, folder or ".")
-        try:
-            others = [known for known in tree.names(folder or ".") if known != own]
-        except OSError:
-            return None
-        found = nearest(posixpath.basename(self.text), others)
-        return posixpath.join(posixpath.dirname(self.text), found) if found else None
+        found = nearest_file(self.file, tree, posixpath.relpath(self._written_in, posixpath.dirname(self.file) or "."))
+        return posixpath.join(posixpath.dirname(self.text), posixpath.basename(found)) if found else None

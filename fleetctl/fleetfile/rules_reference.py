@@ -86,4 +86,4 @@ def _shell_variables(engine: Raw) -> Iterator[Problem]:
         match = _SHELL_VARIABLE.search(item)
         if match is not None:
             yield engine.document.problem("FL062", path, f"{match[0]} is for a shell, and no shell is started here",
-                                          suggestion=f"$({match[1]})" if match[1] in INJECTED else None)
+                                          suggestion=_meant(match[1]))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.documents.canonical import sha256_hex
+from fleetctl.documents.nearest import nearest
 from fleetctl.fleetfile.file_tree import DISK, FileTree, Link, allowed_in_checkout
 from fleetctl.problem import Problem
 
@@ -76,9 +78,19 @@ def _files(sources: Sequence[str], tree: FileTree, problems: list[Problem]) -> I
         elif tree.is_folder(source):
             yield from _folder(source, tree, problems)
         elif not tree.is_file(source):
-            problems.append(Problem("FL001", "no such file or folder", source))
+            problems.append(Problem("FL001", "no such file or folder", source, suggestion=nearest_file(source, tree)))
         else:
             yield source
+
+
+def nearest_file(path: str, tree: FileTree, without: str = "") -> str | None:
+    """Return the path of the most similar file in the folder of `path`, written as `path` is; not `without`."""
+    folder, name = posixpath.split(path)
+    try:
+        found = nearest(name, [known for known in tree.names(folder or ".") if known != without])
+    except OSError:
+        return None
+    return posixpath.join(folder, found) if found else None
 
 
 def fleet_files(folder: str, tree: FileTree) -> list[str]:

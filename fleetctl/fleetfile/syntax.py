@@ -10,6 +10,7 @@ from fleetctl.fleetfile.text import SourceText
 from fleetctl.problem import Problem
 
 _INDENT_TAB = re.compile(r" *\t")
+_BRACES = re.compile(r"\$\{(\w+)\}")
 _HINTS = (
     ("mapping values are not allowed", "text with a colon and a space in it must be quoted"),
     ("did not find expected ',' or", "a bracket is not closed, or a comma is missing"),
@@ -31,6 +32,10 @@ def syntax_problem(source: SourceText, error: yaml.MarkedYAMLError) -> Problem:
         return source.problem("FL009", tab, "a tab is used for indentation", allowed="spaces")
     words = error.problem or "the parser gave up"
     hint = next((f"; {hint}" for known, hint in _HINTS if known in words), "")
+    braces = _BRACES.match(source.text, max(at - 1, 0))
+    if braces:  # `[--port, ${FLEETCTL_PORT}]`
+        ours = f"$({braces[1]})" if braces[1].startswith("FLEETCTL_") else f'"{braces[0]}", in quotes'
+        return source.problem("FL008", at - 1, f"this is not valid YAML: {braces[0]} in brackets", suggestion=ours)
     return source.problem("FL008", at, f"this is not valid YAML: {words}{_context(source, error, at)}{hint}")
 
 

@@ -9,11 +9,16 @@ from pydantic_core import ErrorDetails
 
 from fleetctl.documents.base import LIST, MAPPING, TEXT
 from fleetctl.documents.fleet import API_VERSION, FleetDocument
+from fleetctl.fleetfile.guess import BECAUSE_OF_THE_COMMA
+from fleetctl.fleetfile.keys import keys_of
 from fleetctl.fleetfile.merge import OWN_KEYS
-from fleetctl.fleetfile.messages import Finding, problem_of
+from fleetctl.fleetfile.messages import Finding, cut, problem_of
 from fleetctl.fleetfile.nodes import Document, Value
 from fleetctl.problem import Problem
 
+_KEYS = frozenset(keys_of(FleetDocument))
+_READ_BY = {"Inventory": "--inventory FILE reads it", "Plan": "`show FILE` and `apply FILE` read it"}
+_A_FLEET = "a mapping with apiVersion, kind, metadata and spec"
 _FORMS = (TEXT.tag, MAPPING.tag, LIST.tag)
 
 
@@ -60,10 +65,16 @@ def _checked(document: Document, value: Value) -> Checked:
 
 
 def _without_echoes(problems: list[Problem]) -> tuple[Problem, ...]:
-    """Leave out "missing" where the same mapping has an unknown key that is most likely meant to be it."""
+    """Leave out "missing" where the same mapping has an unknown key that is most likely meant to be it, and what
+    follows on the line of a selector that a comma has cut in two."""
     def owner(problem: Problem) -> str:
         return problem.path.rpartition(".")[0]
 
+    cut_off = {(problem.file, problem.line): problem.column for problem in problems
+               if problem.code == "FL027" and (problem.suggestion or "").endswith(BECAUSE_OF_THE_COMMA)
+               and (problem.source_line or "")[problem.column - 1:][:1] in ("i", "!")}  # not one in quotes
+    problems = [problem for problem in problems if problem.code not in ("FL022", "FL028")
+                or problem.column < cut_off.get((problem.file, problem.line), problem.column + 1)]
     meant = {(owner(problem), problem.suggestion) for problem in problems if problem.code == "FL020"}
     return tuple(problem for problem in problems
                  if problem.code != "FL021" or (owner(problem), problem.path.rpartition(".")[2]) not in meant)
@@ -74,9 +85,13 @@ def foreign_problem(document: Document) -> Problem | None:
     value = document.value
     if not isinstance(value, dict):
         found = "a list" if isinstance(value, list) else "a single value"
-        return document.problem("FL022", (), f"the document is {found}, not a fleet",
-                                allowed="a mapping with apiVersion, kind, metadata and spec")
+        return document.problem("FL022", (), f"the document is {found}, not a fleet", allowed=_A_FLEET)
     version, kind = value.get("apiVersion"), value.get("kind")
+    if "formatVersion" in value and kind in _READ_BY:
+        return document.problem("FL022", (), f"this is a document of kind {kind}, not a fleet", allowed=_READ_BY[kind])
+    if value and value.keys().isdisjoint(_KEYS):
+        found = ", ".join(list(value)[:3])
+        return document.problem("FL022", (), f"a document with {cut(found)} is not a fleet", allowed=_A_FLEET)
     if isinstance(version, str) and not version.startswith(API_VERSION.split("/")[0]):
         found = f"a {kind} of {version}" if isinstance(kind, str) else f"a document of {version}"
         return document.problem("FL024", ("apiVersion",), f"this is {found}, not a fleet", allowed=API_VERSION)

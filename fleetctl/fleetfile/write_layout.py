@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from pydantic import BaseModel
+
 from fleetctl.documents.position import Path
 from fleetctl.fleetfile.keys import keys_of, model_at
 from fleetctl.fleetfile.layout import Block, Entry, Leaf, Page
@@ -43,8 +47,11 @@ def _sort(block: Block, path: Path) -> None:
 def key_ranks(path: Path) -> dict[str, int]:
     """Return the place of each known key in the mapping at a path, where `fmt` has an order for it."""
     model = model_at(path)
-    if model is None:
-        return {}
+    return _ranks(model) if model else {}
+
+
+@lru_cache(maxsize=64)
+def _ranks(model: type[BaseModel]) -> dict[str, int]:
     known = [key for key in keys_of(model) if key not in _LAST] + list(_LAST)
     return {MERGE_KEY: -1, **{key: number for number, key in enumerate(known)}}
 

@@ -1,4 +1,4 @@
-"""A first fleet file: one model on the cards that a cluster has, with comments that say what to look at."""
+"""A first fleet file: some models on the cards that a cluster has, with comments that say what to look at."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from fleetctl.importers.write import MODELINE, block, comment_lines
 
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 NAMES_SHOWN = 4
-MODEL_AT: Path = ("spec", "models", 0)
-MEMBER: Path = (*MODEL_AT, "workers", 0, "members", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +42,10 @@ ENGINES = {
 
 @dataclass(frozen=True, slots=True)
 class FirstFleet:
-    """What a first fleet file is made from; `inventory` None = no cluster was read, `model` None = an example."""
+    """What a first fleet file is made from; `inventory` None = no cluster was read, no `models` = an example."""
 
     name: str
-    model: str | None
+    models: tuple[str, ...]
     engine: str
     inventory: Inventory | None = None
     address: str | None = None
@@ -56,17 +54,24 @@ class FirstFleet:
 
 def first_fleet(wanted: FirstFleet) -> str:
     """Return the text of the fleet file, a fixed point of `fmt`."""
-    key = wanted.model or EXAMPLE_MODEL
-    kinds, weights = card_kinds(wanted.inventory) if wanted.inventory else [USUAL], weights_bytes(key)
-    need = choose_cards(weights, kinds) if kinds else None
-    member = {"resources": _resources(need, weights), **_selector(need, kinds), "engine": _engine(wanted.engine, need)}
+    kinds = card_kinds(wanted.inventory) if wanted.inventory else [USUAL]
+    models: list[dict[str, Any]] = []
+    comments: dict[Path, list[str]] = {
+        ("metadata", "name"): ["It is in the mark of every replica: choose it before the first apply."]}
+    for key in dict.fromkeys(wanted.models or (EXAMPLE_MODEL,)):
+        weights = weights_bytes(key)
+        need = choose_cards(weights, kinds) if kinds else None
+        comments |= _comments(wanted, need, weights, len(models))
+        member = {"resources": _resources(need, weights), **_selector(need, kinds),
+                  "engine": _engine(wanted.engine, need)}
+        models.append({"key": key, "replicas": 1, "workers": one_group([member])})
     document = {
         "apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": wanted.name},
         "spec": {**filled({"cluster": filled({"address": wanted.address, "namespace": wanted.namespace})}),
-                 "models": [{"key": key, "replicas": 1, "workers": one_group([member])}]},
+                 "models": models},
     }
     header = [MODELINE, "#", *(line for text in _header(wanted) for line in comment_lines(text, 0))]
-    return "\n".join(header) + "\n" + block(document, _comments(wanted, need, weights))
+    return "\n".join(header) + "\n" + block(document, comments)
 
 
 def _header(wanted: FirstFleet) -> Iterator[str]:
@@ -117,15 +122,19 @@ def _engine(name: str, need: Need | None) -> dict[str, Any]:
     return {"command": list(kind.command), "args": [*kind.args, *split], "readiness": {"http": {"path": "/health"}}}
 
 
-def _comments(wanted: FirstFleet, need: Need | None, weights: int | None) -> dict[Path, list[str]]:
-    example = [] if wanted.model else ["An example: put the name of your model in its place."]
+def _comments(wanted: FirstFleet, need: Need | None, weights: int | None, number: int) -> dict[Path, list[str]]:
+    """Return the comments of one model; what is true of all of them is above the first alone."""
+    at: Path = ("spec", "models", number)
+    member: Path = (*at, "workers", 0, "members", 0)
+    size = {(*member, "resources"): [_about_size(weights), *_about_cards(wanted, need)]}
+    if number:
+        return size
+    example = [] if wanted.models else ["An example: put the name of your model in its place."]
     program = ENGINES[wanted.engine].command[0]
-    return {
-        ("metadata", "name"): ["It is in the mark of every replica: choose it before the first apply."],
-        MODEL_AT: [*example, "`replicas` is a floor: fleetctl starts what is missing, and never removes a replica."],
-        (*MEMBER, "resources"): [_about_size(weights), *_about_cards(wanted, need)],
-        (*MEMBER, "nodeSelector"): ["There are several kinds of cards; without this line each of them is allowed."],
-        (*MEMBER, "engine"): [f"{program} has to be on the nodes. fleetctl adds nothing to its command line;",
+    return size | {
+        at: [*example, "`replicas` is a floor: fleetctl starts what is missing, and never removes a replica."],
+        (*member, "nodeSelector"): ["There are several kinds of cards; without this line each of them is allowed."],
+        (*member, "engine"): [f"{program} has to be on the nodes. fleetctl adds nothing to its command line;",
                               "$(FLEETCTL_MODEL) is the key above, $(FLEETCTL_PORT) a free port."],
     }
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from fleetctl.collector import collector_paused
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.loading import load_document, unknown_keys
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.quantity import SHARE, count_of
 from fleetctl.errors import DocumentError
+from fleetctl.fleetfile.file_tree import DISK
+from fleetctl.fleetfile.sources import nearest_file
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import read_dashboard
@@ -92,7 +94,8 @@ def _odd_amounts(inventory: Inventory) -> Iterator[str]:
         for member in replica.members:
             if 0 < member.gpus < SHARE / 100:
                 yield (f"a member of {replica.model} holds gpus: {member.gpus}, which is {member.gpus}/{SHARE} of a "
-                       f"card; a whole card is {SHARE}")
+                       f"card; did you mean {member.gpus * SHARE}, "
+                       f"{count_of(member.gpus, 'whole card')}?")
 
 
 def _with_node_ids(inventory: Inventory) -> Inventory:
@@ -112,7 +115,9 @@ def _file_bytes(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise DocumentError(f"{path} cannot be read: {error.strerror}") from None
+        near = nearest_file(path, DISK)
+        raise DocumentError(f"{path} cannot be read: {error.strerror}",
+                            hint=f"did you mean {near}?" if near else None) from None
 
 
 def _check_nodes(inventory: Inventory, where: str) -> None:

@@ -40,11 +40,9 @@ def differences(before: WrittenFleet | None, after: WrittenFleet | None) -> Iter
     old, new = before.models if before else {}, after.models if after else {}
     renamed = dict(_renames([old[key] for key in old if key not in new], [new[key] for key in new if key not in old]))
     once = {former: latter for latter, former in renamed.items()}
+    changed = model_differences(old, new)
     for key, model in new.items():
-        if key in old:
-            yield from model_differences(old[key], model)
-        else:
-            yield _added(model, renamed.get(key))
+        yield from changed.get(key, ()) if key in old else (_added(model, renamed.get(key)),)
     yield from (_removed(model, once.get(key)) for key, model in old.items() if key not in new)
 
 

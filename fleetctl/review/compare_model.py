@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,14 +21,18 @@ _READING_ORDER = ("replicas", "labels", "priority", "startupTimeout", "schedulin
                   "serving", "placement", "workers")
 
 
-def model_differences(old: ModelView, new: ModelView) -> Iterator[Difference]:
-    """Yield the differences, in the order a model is read in."""
-    if _compared_by(old.model) == _compared_by(new.model):
-        return
-    pair = _Pair(old, new)
-    ways = {_whole_env_value(way) for way in changed_ways(meaning(old.model), meaning(new.model))}
-    yield from (pair.difference(way) for way in sorted(ways, key=pair.reading_order))
-    yield from pair.reordered()
+def model_differences(old: Mapping[str, ModelView], new: Mapping[str, ModelView]) -> dict[str, list[Difference]]:
+    """Return the differences of each model that is not the same on both sides, in the order a model is read in."""
+    pairs = {key: _Pair(old[key], model) for key, model in new.items()
+             if key in old and _compared_by(old[key].model) != _compared_by(model.model)}
+    ways: dict[str, set[Steps]] = {key: set() for key in pairs}
+    if pairs:  # all of them at once: each call of deepdiff has a price
+        before, after = ({key: meaning(getattr(pair, side).model) for key, pair in pairs.items()}
+                         for side in ("old", "new"))
+        for key, *way in changed_ways(before, after):
+            ways[key].add(_whole_env_value(tuple(way)))
+    return {key: [*map(pair.difference, sorted(ways[key], key=pair.reading_order)), *pair.reordered()]
+            for key, pair in pairs.items()}
 
 
 def _compared_by(model: ResolvedModel) -> tuple[Any, ...]:

@@ -41,7 +41,8 @@ def changed_since(shape: Mapping[str, Any], spec_hash: str, model: ResolvedModel
     was = hash_of_shape(shape_as_set(workers, placement))
     old = replace(model, workers=workers, placement=placement, spec_hash=was)
     hidden = spec_hash not in (was, former_hash(workers, placement))
-    return Since(list(model_differences(ModelView(old), ModelView(model))), hidden)
+    found = model_differences({model.key: ModelView(old)}, {model.key: ModelView(model)})
+    return Since(found.get(model.key, []), hidden)
 
 
 def _unmasked(group: dict[str, Any], model: ResolvedModel) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def resolve_address(
     address = flag or environ.get(ADDRESS_VARIABLE) or written
     if address:
         return address
-    otherwise = "; --inventory FILE reads a saved inventory instead" if or_inventory else ""
+    otherwise = "; or read a file: --inventory FILE" if or_inventory else ""
     raise InventoryError(
         "no cluster address",
         hint=f"give --address http://ray-head:8265 or --context NAME, or set {ADDRESS_VARIABLE}, or "

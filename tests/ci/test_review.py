@@ -373,3 +373,6 @@ def test_at_a_desk_it_prints_the_plan_and_nothing_else(run_cli, fleet_file: Path
     assert done.returncode == 0
     assert done.stdout.rstrip().endswith("0 to remove (fleetctl never removes)")
     assert "::" not in done.stdout
+    assert "--base REV" in done.stderr
+    assert "--base REV" not in run_cli("ci", "review", "-f", fleet_file, "--inventory", snapshot_file, "--base",
+                                       "HEAD").stderr

@@ -14,6 +14,7 @@ def test_sound_files_are_0_and_no_comment_is_written(job, pull: PullRequest) -> 
     assert ended.outputs["reports"] == "fleet.xml"
     assert Path(place / "fleet.xml").read_text().startswith("<?xml")
     assert "1 model, 1 replica wanted" in ended.summary
+    assert "valid: fleet lab: 1 model" in ended.log
     assert pull.hub.requests == []
 
 

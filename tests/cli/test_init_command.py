@@ -53,12 +53,12 @@ NODES = st.builds(node, st.text("ab\n#: -{", min_size=1, max_size=5), st.integer
 
 
 @given(st.none() | st.lists(NODES, max_size=4), st.sampled_from(sorted(ENGINES)),
-       st.sampled_from([None, "openai-community/gpt2", "meta/Llama-70B", "a/b-9000B", "{x:#y-7B"]))
+       st.lists(st.sampled_from(["openai-community/gpt2", "meta/Llama-70B", "a/b-9000B", "{x:#y-7B"])).map(tuple))
 def test_whatever_the_cluster_is_the_file_is_sound_and_formatted(
-    nodes: list[Node] | None, engine: str, model: str | None
+    nodes: list[Node] | None, engine: str, models: tuple[str, ...]
 ) -> None:
     seen = None if nodes is None else Inventory(observed_at="2026-03-04T12:00:00Z", source="a test", nodes=nodes)
-    text = first_fleet(FirstFleet("lab", model, engine, seen, "http://a:1"))
+    text = first_fleet(FirstFleet("lab", models, engine, seen, "http://a:1"))
     assert problems_of(text, "") == ()
     assert not format_source(SourceBytes("", text.encode())).changed
 
@@ -140,3 +140,25 @@ def test_the_file_may_be_an_argument_in_a_folder_that_is_not_there_yet(cli: Cli,
     shown = cli("init", tmp_path / "a-file/prod.yaml", "--model", "org/m")
     assert (shown.code, "cannot write" in shown.err) == (1, True)
     assert cli("init", tmp_path / "a.yaml", "--out", tmp_path / "b.yaml", "--model", "org/m").code == 64
+
+
+def test_a_lab_of_three_models_on_nodes_that_need_not_exist(cli: Cli, tmp_path: Path,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cluster, no file by hand, and no edit: three commands."""
+    monkeypatch.chdir(tmp_path)
+    made = cli("inventory", "--add-node", "8xH100 x2", "--add-node", "gpus=4,type=L4,label=pool=l4", "--format", "json")
+    assert made.code == 0, made.err
+    Path("lab.json").write_text(made.out)
+    written = cli("init", "--inventory", "lab.json", *(
+        part for name in ("org/a-70B", "org/b-8B", "org/c-1B", "org/c-1B") for part in ("--model", name)))
+    assert "fleetctl plan -f fleet.yaml --inventory lab.json" in written.err
+    plan = json.loads(cli("plan", "fleet.yaml", "--inventory", "lab.json", "--format", "json").out)
+    assert len(plan["actions"]) == 3
+    assert plan["blocked"] == []
+    held = json.loads(made.out) | {"replicas": [{"model": "org/x", "members": [{"nodeId": "new-3", "gpus": 40000}]}]}
+    Path("lab.json").write_text(json.dumps(held))
+    plan = json.loads(cli("plan", "fleet.yaml", "--inventory", "lab.json", "--format", "json").out)
+    assert {member["node"] for action in plan["actions"] for member in action["members"]} <= {"new-1", "new-2"}
+    grown = json.loads(cli("inventory", "--inventory", "lab.json", "--add-node", "like:new-1", "--format", "json").out)
+    assert [node["name"] for node in grown["nodes"]] == ["new-1", "new-2", "new-3", "new-4"]
+    assert cli("inventory", "--add-node", "8xX9").code == 64

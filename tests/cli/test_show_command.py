@@ -157,7 +157,7 @@ def test_several_reports_of_one_plan(cli, saved: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "words"), [
-    (None, "No such file"), ("{}", "not a Plan"), ('{"kind": "Plan"', "incomplete JSON"), ("", "is empty"),
+    (None, "No such file"), ("{}", "has no kind"), ('{"kind": "Plan"', "incomplete JSON"), ("", "is empty"),
 ])
 def test_what_is_no_plan_is_refused(cli, tmp_path: Path, content: str | None, words: str) -> None:
     path = tmp_path / "odd"

@@ -52,7 +52,7 @@ def test_a_truncated_document_says_where_it_ends(cut: int):
     (" \n", "inv.json is empty"),
     ("[1]", "holds no document but a list"),
     ("hello", "holds no document but a str"),
-    ("{}", "does not say what it is, not an Inventory"),
+    ("{}", " has no kind"),
     (json.dumps(saved_plan()), "is a Plan, not an Inventory"),
     (json.dumps({**INVENTORY, "formatVersion": "2.0"}), "is of formatVersion 2.0, and this fleetctl reads 1.x"),
     (json.dumps({**INVENTORY, "formatVersion": 10.5}), "is of formatVersion 10.5"),

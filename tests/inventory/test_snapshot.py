@@ -58,7 +58,7 @@ def test_what_a_hand_got_wrong_is_a_warning(tmp_path: Path):
     assert load_snapshot(written(tmp_path, text)).warnings == [
         "nodes[0].resources.totals is not a key of an Inventory and is ignored; did you mean total?",
         "nods is not a key of an Inventory and is ignored; did you mean nodes?",
-        "a member of m holds gpus: 1, which is 1/10000 of a card; a whole card is 10000"]
+        "a member of m holds gpus: 1, which is 1/10000 of a card; did you mean 10000, 1 whole card?"]
 
 
 def test_a_snapshot_comes_from_standard_input(tmp_path: Path):
@@ -91,3 +91,25 @@ def test_a_damaged_snapshot_is_refused_with_the_place(tmp_path: Path, data: str 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(DocumentError, match="cannot be read: No such file"):
         load_snapshot(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ('{\n "kind": "Inventory",\n "nodes": [\n  {"id": "a"},\n ]\n}', ":4:14: not JSON: a comma before ]"),
+    ('{"kind": "Inventory",}', ":1:21: not JSON: a comma before }"),
+    ('{"kind": "Inventory" "nodes": []}', ":1:22: not JSON"),
+    ('{"kind": "Inventory",', "incomplete JSON"),
+    (MINIMAL.replace("GPU: 8", "memory: 1Ti"), "1Ti is not a number of bytes; did you mean 1099511627776?"),
+])
+def test_a_slip_of_the_hand_is_named_at_its_place(tmp_path: Path, text: str, said: str):
+    with pytest.raises(DocumentError) as caught:
+        load_snapshot(written(tmp_path, text))
+    assert said in caught.value.message
+
+
+def test_a_whole_card_is_not_1_and_a_name_may_have_another_ending(tmp_path: Path):
+    seen = load_snapshot(written(tmp_path, MINIMAL.replace("gpus: 10000", "gpus: 2")))
+    assert seen.warnings[0].endswith("did you mean 20000, 2 whole cards?")
+    (tmp_path / "lab.yaml").write_text(MINIMAL)
+    with pytest.raises(DocumentError) as caught:
+        load_snapshot(str(tmp_path / "lab.yml"))
+    assert caught.value.hint == f"did you mean {tmp_path / 'lab.yaml'}?"

@@ -39,6 +39,8 @@ EPILOG = epilog(
     "fleetctl ci review -f fleets/ --inventory snapshot.json --report html=p.html",
     "fleetctl ci review -f fleets/ --out prod.fleetplan --fail-on blocked",
     exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage")
+NO_BASE = ("no base is known, so nothing says what the change alone causes; --base REV names one, such as --base "
+           "origin/main...")
 PlanOption = Annotated[Path | None, flags.option(
     "--out", "-o", metavar="FILE", envvar="FLEETCTL_PLAN", dir_okay=False,
     help="Also save the plan for `apply FILE`; mode 0600. It holds env values.")]
@@ -105,6 +107,8 @@ def _reviewed(job: Job) -> JobResult:
     loaded = inspect_fleet(job.files)
     fleet, revision = loaded.sound(), _revision(job)
     base = read_base(job.invocation, job.files, revision) if revision is not None else None
+    if base is None:
+        job.invocation.say("note", NO_BASE)
     where = job.where
     if not where.inventory and not job.address():
         where = replace(where, address=trusted_address(fleet, base, job.forge))

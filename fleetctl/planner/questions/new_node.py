@@ -95,7 +95,7 @@ def _of_type(cards: int, kind: str, inventory: Inventory) -> tuple[Node, str]:
 
 
 def _spelt(body: str) -> tuple[Node, str]:
-    found = words(split_commas(body), KEYS, FLAG, "8xH200, like:NODE or gpus=8,vram=141Gi")
+    found = words(split_commas(body), KEYS, FLAG, "8xH200, '8xH200 x2' for two, like:NODE or gpus=8,vram=141Gi")
     said = dict(found)
     cards = gpus_of(said.get("gpus", "0"), FLAG)
     if cards % SHARE:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.nearest import did_you_mean, nearest
 from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_gpus
-from fleetctl.documents.selector import parse_requirement, split_commas
+from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement, split_commas
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.guess import bytes_meant
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector
@@ -112,6 +112,7 @@ FLAG = "--shape"
 KEYS = ("gpus", "vram", "cpus", "memory", "selector", "sameLabel", "ranksPerNode")
 ONCE = frozenset(KEYS) - {"selector"}
 MAX_MEMBERS = 1_024
+_CARDS = re.compile(r"(?:([0-9]{1,6})x)?([A-Z][A-Za-z]*[0-9][A-Za-z0-9-]*)")
 _SHORT = re.compile(r"(?:([0-9]{1,6})x)?([0-9]*\.?[0-9]+)")
 
 
@@ -122,6 +123,9 @@ def typed_shape(text: str) -> ReplicaShape:
     """
     body, members = split_times(text)
     parts = split_commas(body)
+    if typed := _CARDS.fullmatch(parts[0]):
+        raise UsageError(f"{FLAG} {text}: a shape names its cards in a selector",
+                         hint=f"write gpus={typed[1] or 1},selector={ACCELERATOR_LABEL}={typed[2]}")
     short = _SHORT.fullmatch(parts[0])
     if short:
         members *= count_of(short[1] or "1", FLAG)

@@ -27,7 +27,7 @@ def column_texts(column: Column, cells: Iterable[Cell]) -> list[str]:
 def least_width(column: Column, texts: Sequence[str]) -> int:
     """Return how wide a column must be so that no name of it breaks, and prose has room."""
     if column.name:
-        return max(cell_len(name) for text in texts for name in text.split(", "))
+        return max(cell_len(name) for text in texts for name in text.replace(", ", ",\n").split("\n"))
     widest = max(map(cell_len, texts))
     return widest if column.numeric or column.key in UNBROKEN else min(widest, PROSE_WIDTH)
 

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from fleetctl.documents.inventory import (
+    Amounts,
     Gpu,
     Inventory,
     Node,
@@ -15,7 +16,7 @@ from fleetctl.documents.inventory import (
     dead_node_ids,
     is_live,
 )
-from fleetctl.documents.quantity import amount_of, count_of, format_bytes
+from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes
 from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.planner.placement.reasons.words import users_text
 from fleetctl.render.replica_text import replica_name, state_text
@@ -44,9 +45,9 @@ def inventory_report(inventory: Inventory, policies: Mapping[str, EffectivePolic
     if not inventory.complete:
         heading.append("Not complete: nothing is planned on this.")
     holders = _holders(inventory.replicas, {node.id: node.gpus for node in inventory.nodes})
-    most = _most_of_a_model(inventory)
+    most, in_use = _most_of_a_model(inventory), _in_use(inventory)
     nodes = [row for node in inventory.nodes
-             for row in _node_rows(node, holders, _slots(policies[node.id], most[node.id]),
+             for row in _node_rows(node, in_use[node.id], holders, _slots(policies[node.id], most[node.id]),
                                    policies[node.id].cordoned_by or "")]
     tables = (Table("node", "Nodes", NODE_ROW, tuple(nodes)),
               Table("replica", "Replicas", REPLICA_ROW, tuple(_replica_rows(inventory)), beside_from=0))
@@ -58,7 +59,8 @@ def totals_line(inventory: Inventory) -> str:
     """Return the last line: how many nodes, GPUs and replicas there are."""
     usable = [node for node in inventory.nodes if node.state == "ALIVE"]
     total = sum(node.resources.total.gpu for node in usable)
-    used = sum(node.resources.used.gpu if node.resources.used else 0 for node in usable)
+    in_use = _in_use(inventory)
+    used = sum(in_use[node.id].gpu for node in usable)
     up = sum(replica.state == "ALIVE" for replica in inventory.replicas)
     others = f" ({len(inventory.nodes) - len(usable)} not)" if len(usable) < len(inventory.nodes) else ""
     return (f"{count_of(len(usable), 'node')} alive{others}, {used:g} of {total:g} GPUs in use, "
@@ -82,12 +84,22 @@ def _slots(policy: EffectivePolicy, used: int) -> str:
     return f"{_of(str(used), str(cap.limit))} ({cap.source})" if cap else ""
 
 
-def _node_rows(node: Node, holders: Holders, slots: str, cordon: str) -> Iterator[Row]:
+def _in_use(inventory: Inventory) -> dict[str, Amounts]:
+    """Return by node id what is in use: as Ray counts it, else what the listed replicas claim."""
+    claims: defaultdict[str, list[ReplicaMember]] = defaultdict(list)
+    for replica in inventory.replicas:
+        for member in replica.members:
+            claims[member.node_id or ""].append(member)
+    return {node.id: node.resources.used or Amounts(
+        gpu=sum(one.gpus for one in claims[node.id]) / SHARE, cpu=sum(one.cpus for one in claims[node.id]) / SHARE,
+        memory=sum(one.memory for one in claims[node.id])) for node in inventory.nodes}
+
+
+def _node_rows(node: Node, used: Amounts, holders: Holders, slots: str, cordon: str) -> Iterator[Row]:
     """Yield the row of a node, then one per card, indented."""
-    used, total = node.resources.used, node.resources.total
-    yield (node.name, node.state, _of(f"{used.gpu:g}" if used else UNKNOWN, f"{total.gpu:g}"),
-           _of(f"{used.cpu:g}" if used else UNKNOWN, f"{total.cpu:g}"),
-           _of(format_bytes(int(used.memory)) if used else UNKNOWN, format_bytes(int(total.memory))),
+    total = node.resources.total
+    yield (node.name, node.state, _of(f"{used.gpu:g}", f"{total.gpu:g}"), _of(f"{used.cpu:g}", f"{total.cpu:g}"),
+           _of(format_bytes(int(used.memory)), format_bytes(int(total.memory))),
            "", ", ".join(holders.get((node.id, None), ())), "", slots, cordon)
     blank = [card for card in node.gpus if not (card.model or card.memory_total or card.share)
              and not holders.get((node.id, card.index))]

@@ -60,7 +60,7 @@ def _lost(row: ModelChange) -> str:
 def _notes(answer: WhatIf) -> Iterator[str]:
     same = sum(row.before == row.after for row in answer.models)
     if same:
-        yield f"{count_of(same, 'model')} as today"
+        yield f"Not listed: {count_of(same, 'model')}, the same as today"
     if answer.unmanaged_lost:
         yield f"Not this fleet's, and gone with the nodes: {some(answer.unmanaged_lost)}"
     lost, replaced, surplus, missing = (sum(getattr(row, name) for row in answer.models)

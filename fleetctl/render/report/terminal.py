@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from rich.cells import cell_len, chop_cells
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -55,24 +56,34 @@ def _parts(report: Report, width: int) -> Iterator[list[RenderableType]]:
     shown = (table for table in report.tables if "terminal" in table.readers)
     for _, alike in groupby(shown, key=lambda table: table.key):
         tables = list(alike)
-        yield list(_lines(tables[0]) if tables[0].line else _grid(tables, width))
+        yield list(_lines(tables[0], width) if tables[0].line else _grid(tables, width))
     verdict = [Text(visible(report.verdict), "bold")] if report.verdict else []
     yield [*(Text(visible(note)) for note in report.notes), *verdict]
 
 
-def _lines(table: Table) -> Iterator[RenderableType]:
+def _lines(table: Table, width: int) -> Iterator[RenderableType]:
     """Yield the title and a line per row, the further texts of a row below it."""
     counted = f": {len(table.rows)} ({table.meaning})" if table.meaning else ""
-    yield Text(visible(table.title) + counted, "bold")
+    yield Text(_signed(visible(table.title) + counted, width), "bold")
     if table.note:
         yield _indented(table.note, 2)
     rows = _together(table)
     for sign, row in rows[:table.most]:
-        head = Text(visible(f"{sign} {_head(table, row)}".lstrip()))
+        head = Text(_signed(visible(f"{sign} {_head(table, row)}".lstrip()), width - 2))
         head.stylize(STYLES.get(text_tone(sign), ""), 0, len(sign))
         yield Padding(head, (0, 0, 0, 2))
         yield from (_indented(text, 4, SIDES.get(text[:2], "")) for text in _below(table, row))
     yield from _more(len(rows), table.most, indent=2)
+
+
+def _signed(text: str, width: int) -> str:
+    """Break a name that is wider than its line after a sign, where the library would leave the sign by itself."""
+    sign, _, rest = text.partition(" ")
+    name, room = rest.partition(" ")[0], width - 2
+    if len(sign) > 1 or room < 1 or cell_len(name) <= room:
+        return text
+    start = f"{sign} {chop_cells(name, room)[0]}"
+    return f"{start}\n{text[len(start):]}"
 
 
 def _together(table: Table) -> list[tuple[str, Row]]:

@@ -85,7 +85,7 @@ def test_only_models_that_differ_are_listed() -> None:
     text = shown(what_if_report(what_if(moved, same)))
     assert "2 -> 1" in text
     assert "1 lost: 1 without a place" in text
-    assert "\n1 model as today" in text
+    assert "\nNot listed: 1 model, the same as today" in text
     assert "\nsame" not in text
 
 

@@ -65,6 +65,20 @@ def test_no_name_breaks_and_none_is_lost_however_narrow_it_is(width: int) -> Non
     assert [word for word in words if word not in text] == []
 
 
+@pytest.mark.parametrize("width", range(20, 34))
+def test_the_comma_between_two_names_stays_behind_the_first(width: int) -> None:
+    columns = (Column("replica", "replica", name=True), Column("nodes", "no", name=True))
+    lines = shown(Table("replica", "Replicas", columns, (("org/model/0", "a-node-b, a-node-c"),)), width=width)
+    assert [line for line in lines.splitlines() if line.strip() == ","] == []
+
+
+def test_a_sign_stays_beside_a_name_that_is_wider_than_the_window() -> None:
+    name = "org/" + "m" * 60
+    text = shown(replace(LINES, title=f"~ {name}", rows=((name, "1", ()), ("b", "2", ()))), width=40)
+    assert text.splitlines()[0] == f"~ {name[:38]}"
+    assert f"\n  ! {name[:36]}\n  {name[36:]}: 1\n" in text
+
+
 def test_what_is_below_a_row_is_below_a_column_that_wraps() -> None:
     """The widest of these is one that may not break, and would cut what is below it."""
     columns = (Column("startedAt", "started"), Column("id", "id", name=True), Column("why", "why", terminal="beside"))
