@@ -72,6 +72,31 @@ def test_apply_starts_nothing_of_it_and_ignoring_the_cooldown_does(
     assert "--ignore-cooldown" in cli("apply", saved, "--yes").err
 
 
+@pytest.mark.parametrize("verb", ["deploy", "scale", "replace", "ci apply"])
+def test_each_verb_that_starts_something_waits_until_the_cooldown_is_ignored(
+    cli, key: str, fits: Path, cluster: ClusterStandIn, verb: str
+) -> None:
+    command = [*verb.split(), *([] if verb == "ci apply" else [key, "--yes"]), "-f", fits]
+    command += ["--replicas", "1"] if verb == "scale" else []
+
+    def created() -> set[str]:
+        return {action["model"] for job in cluster.jobs for action in cluster.request_of(job)["plan"]["actions"]}
+
+    waits = cli(*command)
+    assert (waits.code, key in created()) == (3, False)
+    assert "COOLING_DOWN" in waits.out
+    cli(*command, "--ignore-cooldown")
+    assert key in created()
+
+
+def test_a_job_plans_with_it_and_applies_what_was_planned(cli, key: str, fits: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.fleetplan"
+    assert cli("ci", "review", "-f", fits, "--out", saved).code == 0
+    assert cli("ci", "apply", saved, "--ignore-cooldown").code == 64
+    cli("ci", "review", "-f", fits, "--out", saved, "--ignore-cooldown")
+    assert f"{key}/0 ready" in plain(cli("ci", "apply", saved, "--ignore-cooldown").out)
+
+
 def test_uncordon_says_that_the_nodes_are_good(cli, key: str, fleet_file: Path, cluster: ClusterStandIn) -> None:
     assert waiting(cli, fleet_file) == [key]
     for node in ("node-a", "node-b"):
