@@ -35,8 +35,14 @@ def describe(replica: Mapping[str, Any], places: Sequence[Mapping[str, Any]], re
         "specHash": replica["specHash"],
         "readyAt": ready_at,
         "restartMax": replica["lifecycle"]["restartMax"],
+        **earlier_tries(replica),
         "members": [_with_claim(replica["members"], place) for place in places],
     })
+
+
+def earlier_tries(replica: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return, of a replica that was created again on other cards, the actors of its earlier tries."""
+    return {key: replica[key] for key in ("earlierTries",) if key in replica}
 
 
 def _with_claim(members: Sequence[Mapping[str, Any]], place: Mapping[str, Any]) -> Dict[str, Any]:

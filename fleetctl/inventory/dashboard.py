@@ -86,6 +86,7 @@ def read_dashboard(
                 *contradictions(parts)]
     marked = with_draining([found.replica for found in parts.replicas], answers.jobs or (), namespace)
     lives = with_lives(client, marked, namespace, observed_at, all_of_them=ages)
+    tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
     return Inventory(
         observed_at=observed_at,
         source=client.base_url,
@@ -95,7 +96,7 @@ def read_dashboard(
                                 session_id=text_of(answers.version.get("session_name"))),
         nodes=with_notes(build_nodes(parts), answers.jobs or (), observed_at),
         replicas=lives.replicas,
-        failures=list(answers.failed),
+        failures=[one for one in answers.failed if one.actor_id not in tried_again],
     )
 
 
