@@ -130,7 +130,7 @@ class Watcher:
         except FleetctlError as error:
             return None, error.message
         self.seen = seen if seen.complete else self.seen
-        return cluster_digest(seen), "" if seen.complete else _listed(seen.warnings)
+        return cluster_digest(self.good.sound(), seen), "" if seen.complete else _listed(seen.warnings)
 
 
 def _cools_for(planned: Planned) -> float | None:
