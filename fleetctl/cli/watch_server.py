@@ -66,8 +66,13 @@ def _pages(watcher: Watcher, registry: CollectorRegistry) -> dict[str, Callable[
             return HTTPStatus.OK, PLAIN, b"ready\n"
         return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"no good revision yet, or the cluster was never read\n"
 
+    def healthy() -> Answer:
+        if watcher.is_late:
+            return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"the loop has not turned for too long\n"
+        return HTTPStatus.OK, PLAIN, b"ok\n"
+
     return {"/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(registry)),
-            "/healthz": lambda: (HTTPStatus.OK, PLAIN, b"ok\n"), "/readyz": ready}
+            "/healthz": healthy, "/readyz": ready}
 
 
 def _handler(pages: dict[str, Callable[[], Answer]], token: str | None) -> type[BaseHTTPRequestHandler]:

@@ -29,6 +29,8 @@ from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.replanner import FleetReplanner
 
 SHOWN = 3
+LATE_S = 600.0
+"""How long a look and a plan may take, with all that they wait for: git, the dashboard, a large plan."""
 
 Run = Callable[[ApplyTask], RunSummary]
 """Submits an apply that ends when everything is created, and follows it to its end."""
@@ -52,9 +54,20 @@ class Watcher:
     """How long the last plan took."""
     looked_at: float = 0
     """When it looked last, in seconds since 1970."""
+    turns_by: float | None = None
+    """Until when the loop is to turn again, by `clock`; None = not known: it applies, or has not begun."""
     applies: Counter[str] = field(default_factory=Counter)
     """How many applies ended in which way."""
     _judged: tuple[str, str] | None = None
+
+    def turns_within(self, seconds: float | None) -> None:
+        """Note that the loop turns now, and again after so many seconds; None = not known."""
+        self.turns_by = None if seconds is None else self.clock() + seconds + max(LATE_S, 3 * self.state.interval_s)
+
+    @property
+    def is_late(self) -> bool:
+        """Return whether the loop has not turned although it should have."""
+        return self.turns_by is not None and self.clock() > self.turns_by
 
     def look(self) -> Looked:
         """Ask the source for its newest revision, judge it once, and read the cluster."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,31 @@ def test_a_rewound_branch_is_refused_also_by_the_next_watcher(upstream: Upstream
         assert watcher.newest() == rewound
         assert watcher.fault(rewound).startswith(f"it does not follow {good[:10]}")
     assert branch(upstream, rewind=True).fault(rewound) == ""
+
+
+def test_another_watch_of_the_branch_remembers_its_own_last_good_commit(upstream: Upstream) -> None:
+    source, lax = branch(upstream), branch(upstream, rewind=True)
+    first, second = upstream.push(FLEET % 1), upstream.push(FLEET % 2)
+    assert source.newest() == lax.newest() == second
+    source.accept(second)
+    lax.accept(first)
+    elsewhere = replace(source, cluster="http://another:8265")
+    elsewhere.newest()
+    assert elsewhere.fault(first) == ""
+    assert source.fault(first), "what the other one has accepted is not accepted here"
+
+
+def test_a_lock_that_a_killed_git_has_left_does_not_stop_the_watch(upstream: Upstream) -> None:
+    source = branch(upstream)
+    upstream.push(FLEET % 1)
+    source.newest()
+    pushed, left = upstream.push(FLEET % 2), source.folder / f"refs/fleetctl/{source.key}/newest.lock"
+    left.write_text("")
+    with pytest.raises(RevisionError, match="git fetch: "):
+        source.newest()
+    assert left.exists(), "another git may be at work"
+    os.utime(left, (1, 1))
+    assert source.newest() == pushed
 
 
 def test_only_signed_commits_are_used_where_that_is_asked_for(upstream: Upstream, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from fleetctl.documents.events import RunSummary
 from fleetctl.errors import ApplyError, LockHeld, RevisionError
 from fleetctl.watch.source import Files
 from fleetctl.watch.step import ApplyEnded, MakePlan, State, step
-from fleetctl.watch.watcher import Watcher
+from fleetctl.watch.watcher import LATE_S, Watcher
 from fleetctl.workflow.invocation import Invocation, Where
 
 FLEET = """\
@@ -98,6 +98,18 @@ def test_prometheus_reads_the_fleet_the_nodes_and_the_loop(watcher: Watcher) -> 
     assert found["fleetctl_watch_applies_total", "locked"] == 1
     assert (found["fleetctl_watch_cluster_up",], found["fleetctl_watch_in_sync",]) == (1, 0)
     assert found["fleetctl_watch_info", "lab", watcher.state.good or ""] == 1
+
+
+def test_a_loop_that_does_not_turn_is_not_healthy(watcher: Watcher) -> None:
+    now = 0.0
+    watcher.clock = lambda: now
+    with serving(watcher, "127.0.0.1:0", None) as url:
+        watcher.turns_within(30)
+        for now, status in ((30 + 3 * 30, 200), (30 + LATE_S, 200), (31 + LATE_S, 503)):
+            assert get(f"{url}/healthz")[0] == status, now
+        assert "has not turned" in get(f"{url}/healthz")[1]
+        watcher.turns_within(None)
+        assert get(f"{url}/healthz")[0] == 200, "an apply takes its time"
 
 
 def test_promtool_accepts_the_metrics_and_the_alerts(watcher: Watcher) -> None:
