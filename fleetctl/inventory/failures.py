@@ -53,6 +53,7 @@ def _read(row: Row, namespace: str, tried_again: set[str]) -> Failure | None:
     if name is None or name.replica_id is None or row.get("ray_namespace") != namespace or row.get("state") != "DEAD":
         return None
     marks = read_marks(text_of(row.get("repr_name")) or "")
+    said = said or marks.failed
     tried_again |= {*texts_of(said.get("earlierTries")), *marks.earlier_tries}
     if not said and not _failed(cause):
         return None

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.documents.inventory import ReplicaMember
-from fleetctl.inventory.json_values import moment_of, text_of, texts_of
+from fleetctl.inventory.json_values import moment_of, object_of, text_of, texts_of
 
 _MEMBERS = TypeAdapter(list[ReplicaMember])
 
@@ -31,6 +31,8 @@ class Marks:
     members: tuple[ReplicaMember, ...] = ()
     earlier_tries: frozenset[str] = frozenset()
     """Ids of the actors that were to be this replica before, and got cards that others use."""
+    failed: Mapping[str, Any] = field(default_factory=dict)
+    """Why it ended itself by force; empty where it did not."""
     problems: tuple[str, ...] = ()
 
 
@@ -48,7 +50,7 @@ def read_marks(repr_name: str) -> Marks:
     members, most = _members(mark.get("members"), problems), mark.get("restartMax")
     return Marks(text_of(mark.get("fleet")), text_of(mark.get("namespace")), text_of(mark.get("specHash")),
                  moment_of(mark.get("readyAt")), most if isinstance(most, int) else None, members,
-                 frozenset(texts_of(mark.get("earlierTries"))), tuple(problems))
+                 frozenset(texts_of(mark.get("earlierTries"))), object_of(mark.get("failed")), tuple(problems))
 
 
 def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:

@@ -86,6 +86,17 @@ def test_what_is_no_failure_of_ours(dashboard: FakeDashboard, read: Any, row: di
     assert len(found(dashboard, read, row, dead(raised("boom"), actor_id="a2"))) == 1  # the other one
 
 
+def test_a_gang_that_had_to_end_itself_by_force_says_in_its_repr_that_it_failed(
+    dashboard: FakeDashboard, read: Any
+) -> None:
+    killed = ended("The actor is dead because it was killed by `ray.kill`.", "RAY_KILL")
+    told = {"code": "MEMBER_SILENT", "message": "rank 1", **about(REPLICA, PLACE)}
+    marks = describe(REPLICA, [PLACE], "", failed=told)
+    [one] = found(dashboard, read, dead(killed, repr_name=marks, class_name="GangCoordinator"))
+    assert (one.code, one.message, one.node_ids, one.gpu_uuids) == ("MEMBER_SILENT", "rank 1", ["n1"], ["GPU-aa"])
+    assert one.at is not None
+
+
 def retried(*earlier: str) -> dict[str, Any]:
     return {**REPLICA, "earlierTries": list(earlier)}
 
