@@ -80,7 +80,8 @@ class Chosen:
         wanted = {one.key: one.replicas for one in self.fleet.models if self.has(one.key)} if self.fleet else None
         report = status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
                                outdated, wanted, observed_at=seen.observed_at, wide=self.wide,
-                               failed=failed_lately(self._failed(seen)),
+                               failed=[one for one in failed_lately(seen, self.fleet.name if self.fleet else None)
+                                       if self.has(one.model)],
                                cooling=list(self._cooling(self.fleet, seen)) if self.fleet else ())
         return report if differences else replace(
             report, tables=tuple(table for table in report.tables if table.key != "drift"))
@@ -88,12 +89,7 @@ class Chosen:
     def _cooling(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str]]:
         """Return what cools, the models that are not shown left out."""
         others = {model.key for model in fleet.models if not self.has(model.key)}
-        return (one for one in what_cools(fleet, seen) if one[0] not in others)
-
-    def _failed(self, seen: Inventory) -> Inventory:
-        shown = [one for one in seen.failures
-                 if self.has(one.model) and (self.fleet is None or one.fleet == self.fleet.name)]
-        return seen.model_copy(update={"failures": shown})
+        return ((one.name, one.why) for one in what_cools(fleet, seen) if one.is_node or one.name not in others)
 
 
 @app.command(epilog=EPILOG)

@@ -91,6 +91,7 @@ def read_dashboard(
         observed_at=observed_at,
         source=client.base_url,
         complete=not failures,
+        unread=failures,
         warnings=[*failures, *answers.notes, *lives.problems, *consistency_warnings(parts)],
         cluster=ClusterIdentity(address=client.base_url, ray_version=version,
                                 session_id=text_of(answers.version.get("session_name"))),

@@ -10,7 +10,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.breaker import Cooling, find_cooled
 
 _PASSING: Any = {
-    "observed_at": True, "warnings": True, "failures": True,
+    "observed_at": True, "warnings": True, "unread": True, "failures": True,
     "replicas": {"__all__": {"error", "restarts", "since", "ready_at", "tool_version"}},
     "nodes": {"__all__": {"gpus": {"__all__": {"processes"}}}}}
 """What changes all the time and decides nothing. What failures decide is what cools; see below."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -47,6 +48,23 @@ def test_plan_status_endpoints_and_the_page_say_what_cools_and_why(
     assert "ENGINE_EXITED: CUDA out of memory" in listed
     assert len(json.loads(cli("status", "--format", "json").out)["failures"]) == 3
     assert json.loads(cli("status", "another", "--format", "json").out or '{"failures": []}')["failures"] == []
+
+
+def test_the_doctor_and_the_check_of_drift_say_since_when_and_until_when(
+    cli, key: str, fleet_file: Path, cluster: ClusterStandIn
+) -> None:
+    [found] = json.loads(cli("doctor", "-f", fleet_file, "--format", "json").out)["findings"]
+    assert (found["code"], found["subject"], found["command"]) == ("COOLING_DOWN", key, f"fleetctl logs {key}")
+    assert re.fullmatch(r"since ..:.. UTC: cooling until ..:.. UTC, .*", found["message"])
+    assert WHY in found["message"]
+    [alone] = json.loads(cli("doctor", "--format", "json").out)["findings"]
+    assert (alone["code"], alone["subject"]) == ("FAILED_LATELY", key)
+    assert "3 replicas failed within the last day, the latest at" in alone["message"]
+    assert "COOLING_DOWN" in plain(cli("ci", "drift", "-f", fleet_file).out)
+    for model in ("org/x", "org/y", "org/z"):
+        cluster.add_failure(model, cluster.nodes[1]["node_id"], "s", "ECC error")
+    codes = [one["code"] for one in json.loads(cli("doctor", "-f", fleet_file, "--format", "json").out)["findings"]]
+    assert codes.count("NODE_COOLING") == 1
 
 
 def test_status_of_another_model_leaves_it_out(cli, key: str, fleet_file: Path, cluster: ClusterStandIn) -> None:
