@@ -235,7 +235,9 @@ class GangCoordinator:
             raise StartFailed("MEMBER_SILENT", f"a member of the gang did not answer for {ANSWER_S:g} s") from None
         except ray.exceptions.RayActorError as error:
             code, message = decode_failure(str(error))
-            raise StartFailed(code, f"a member of the gang died: {message}") from None
+            place = next((member for actor, member in zip(self._members, self._replica["members"])
+                          if actor._actor_id.hex() == error.actor_id), None)
+            raise StartFailed(code, f"a member of the gang died: {message}", place) from None
         except ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)
             raise StartFailed(getattr(cause, "code", "MEMBER_FAILED"), str(cause or error)) from None

@@ -13,7 +13,7 @@ import typer
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.completion import complete_model_keys
-from fleetctl.cli.console import say, show_report, write_result
+from fleetctl.cli.console import result_console, say, show_report, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.canonical import indented_json
@@ -39,6 +39,8 @@ EPILOG = epilog(
     "fleetctl status -f fleets/prod.yaml -l team=nlp",
     "fleetctl status -f fleets/prod.yaml --follow",
     exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage, 130 Ctrl-C")
+UNBROKEN = 4_000
+"""Columns into a pipe with --format wide: as many as no row needs."""
 app = command_app()
 
 
@@ -141,7 +143,7 @@ def status(
                 from fleetctl.workflow.outdated import add_changes, look_up_changes  # the history of applies
 
                 outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
-            show_report(chosen.report(seen, outdated))
+            show_report(chosen.report(seen, outdated), result_console(UNBROKEN) if chosen.wide else None)
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:

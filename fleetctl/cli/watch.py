@@ -143,7 +143,8 @@ def _source(
         return Files(tuple(files or ()))
     cache = user_folder(invocation.environ, invocation.home, "XDG_CACHE_HOME", ".cache") / "watch"
     folder = clone or cache / sha256_hex(f"{repo}\n{ref}".encode())[:16]
-    return Branch(repo, ref, tuple(path or ("fleets",)), folder, invocation.environ, signed, rewind, cluster)
+    return Branch(repo, ref, tuple(path or ("fleets",)), folder, invocation.environ, time.time, signed, rewind,
+                  cluster)
 
 
 def _loop(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None) -> NoReturn:

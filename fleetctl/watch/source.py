@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -96,7 +95,8 @@ class Branch:
     """A branch (or another ref) of a repository, fetched into a bare clone in `folder`; nothing is checked out.
 
     `signed` = only commits whose signature git can verify are used; `rewind` = also commits that do not follow the last
-    good one. The clone remembers that one for this watch alone: these files, these rules and this `cluster`.
+    good one. The clone remembers that one for this watch alone: these files, these rules and this `cluster`. `clock` in
+    seconds since the epoch.
     """
 
     url: str
@@ -104,6 +104,7 @@ class Branch:
     paths: Sequence[str]
     folder: Path
     environ: Mapping[str, str]
+    clock: Callable[[], float]
     signed: bool = False
     rewind: bool = False
     cluster: str = ""
@@ -141,7 +142,7 @@ class Branch:
     def _unlocked(self) -> bool:
         """Remove the locks that a git left which was killed, at its timeout or with the watch; returns whether any."""
         try:
-            left = [lock for lock in self.folder.rglob("*.lock") if time.time() - lock.stat().st_mtime > STALE_S]
+            left = [lock for lock in self.folder.rglob("*.lock") if self.clock() - lock.stat().st_mtime > STALE_S]
             for lock in left:
                 lock.unlink()
         except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,7 +57,8 @@ def upstream(tmp_path: Path) -> Upstream:
 
 
 def branch(upstream: Upstream, folder: str = "clone", **settings: bool) -> Branch:
-    return Branch(str(upstream.bare), "main", ("fleets",), upstream.work.parent / folder, upstream.environ, **settings)
+    return Branch(str(upstream.bare), "main", ("fleets",), upstream.work.parent / folder, upstream.environ, time.time,
+                  **settings)
 
 
 def test_a_branch_gives_its_newest_commit_and_the_fleet_in_it(upstream: Upstream) -> None:
@@ -72,7 +74,7 @@ def test_a_branch_gives_its_newest_commit_and_the_fleet_in_it(upstream: Upstream
 
 def test_the_default_branch_needs_no_name(upstream: Upstream, tmp_path: Path) -> None:
     pushed = upstream.push(FLEET % 1)
-    source = Branch(str(upstream.bare), "HEAD", ("fleets",), tmp_path / "clone", upstream.environ)
+    source = Branch(str(upstream.bare), "HEAD", ("fleets",), tmp_path / "clone", upstream.environ, time.time)
     assert source.newest() == pushed
 
 
@@ -83,7 +85,7 @@ def test_what_cannot_be_fetched_says_so_and_runs_nothing(
 ) -> None:
     upstream.push(FLEET % 1)
     url = str(tmp_path / url) if url.endswith(".git") else url
-    source = Branch(url, ref, ("fleets",), tmp_path / "clone", upstream.environ)
+    source = Branch(url, ref, ("fleets",), tmp_path / "clone", upstream.environ, time.time)
     with pytest.raises(RevisionError, match="git fetch: "):
         source.newest()
     assert not list(tmp_path.rglob("hacked"))
@@ -99,7 +101,7 @@ def test_a_clone_that_cannot_be_made_is_a_source_that_does_not_answer(upstream: 
                                  "https://ana:s3cret@127.0.0.1:1/fleets", "https://s3cret@127.0.0.1:1/fleets",
                                  "https://ana:s3/cret@127.0.0.1:1/fleets"])
 def test_a_token_in_the_address_is_not_told(upstream: Upstream, tmp_path: Path, url: str) -> None:
-    source = Branch(url, "main", ("fleets",), tmp_path / "clone", upstream.environ)
+    source = Branch(url, "main", ("fleets",), tmp_path / "clone", upstream.environ, time.time)
     with pytest.raises(RevisionError, match="git fetch: ") as caught:
         source.newest()
     assert "cret" not in caught.value.message
