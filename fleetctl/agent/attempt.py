@@ -209,6 +209,7 @@ class Attempt:
             return self._end("failed", code, message)
         self._context.emit("cardInUse", f"{self.key}: {message}: looking for clean cards there", level="warning",
                            model=self.replica["model"], replicaId=self.replica["replicaId"])
+        self.replica["earlierTries"] = [*self.replica.get("earlierTries", []), self.created.actor_id]
         self.granted = False  # the lock is not released meanwhile, unless it was before
         self._dirty, self._clean_cards = message, CleanCards(self.replica["members"][0])
         return self._go_on(self._find_clean_cards)

@@ -12,7 +12,7 @@ import os
 import threading
 from typing import Any, Dict, List, Mapping, NoReturn, Optional, Tuple
 
-from .mark import utc_now
+from .mark import earlier_tries, utc_now
 
 FAILURE_PREFIX = "FLEETCTL_FAILED "
 KV_NAMESPACE = b"fleetctl"
@@ -48,7 +48,7 @@ def about(replica: Mapping[str, Any], place: Optional[Mapping[str, Any]] = None)
     where = [place] if place else replica["members"]
     return {"at": utc_now(), "specHash": replica["specHash"],
             "fleet": replica["fleet"], "nodeIds": list(dict.fromkeys(member["nodeId"] for member in where)),
-            "gpuUuids": list(place.get("gpuUuids") or []) if place else []}
+            "gpuUuids": list(place.get("gpuUuids") or []) if place else [], **earlier_tries(replica)}
 
 
 def end_with(reason: str) -> NoReturn:

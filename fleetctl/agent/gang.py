@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
@@ -19,7 +19,7 @@ from . import node
 from .claims import bundle_for, format_claim, member_options
 from .cluster import shortfalls
 from .engine import EngineProcess
-from .failure import LEAVE_S, StartFailed, decode_failure, encode_failure, end_with, keep_failure
+from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, end_with, keep_failure
 from .mark import actor_name, describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, write_reason
 from .replica import end_from_thread, fail_start, leave_soon, start_failure
@@ -89,6 +89,7 @@ class GangCoordinator:
         self._places: List[Dict[str, Any]] = []
         self._members: List[Any] = []
         self._ready_at = ""
+        self._failed: Optional[Dict[str, Any]] = None
         self._leaving = False
         restarted = node.was_restarted()
         if restarted:
@@ -122,6 +123,7 @@ class GangCoordinator:
         permanent = failure.code == "NODE_GONE"
         if permanent or not restarted:
             keep_failure(ray.get_runtime_context().get_actor_id(), failure.code, str(failure))
+            self._failed = {"code": failure.code, "message": str(failure), **about(self._replica, failure.place)}
             threading.Timer(0 if permanent else LEAVE_S, self._end_permanently).start()
         for member in self._members:
             ray.kill(member, no_restart=True)
@@ -233,7 +235,9 @@ class GangCoordinator:
             raise StartFailed("MEMBER_SILENT", f"a member of the gang did not answer for {ANSWER_S:g} s") from None
         except ray.exceptions.RayActorError as error:
             code, message = decode_failure(str(error))
-            raise StartFailed(code, f"a member of the gang died: {message}") from None
+            place = next((member for actor, member in zip(self._members, self._replica["members"])
+                          if actor._actor_id.hex() == error.actor_id), None)
+            raise StartFailed(code, f"a member of the gang died: {message}", place) from None
         except ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)
             raise StartFailed(getattr(cause, "code", "MEMBER_FAILED"), str(cause or error)) from None
@@ -270,4 +274,4 @@ class GangCoordinator:
         end_with(reason)
 
     def __repr__(self) -> str:
-        return describe(self._replica, self._places, self._ready_at)
+        return describe(self._replica, self._places, self._ready_at, failed=self._failed)

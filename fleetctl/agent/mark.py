@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 MARK_VERSION = 1
 PLANNED = ("slot", "gpus", "vram", "cpus", "memory")
@@ -26,8 +26,14 @@ def actor_name(model: str, replica_id: int) -> str:
     return f"ModelActor:{model}:{replica_id}"
 
 
-def describe(replica: Mapping[str, Any], places: Sequence[Mapping[str, Any]], ready_at: str) -> str:
-    """Return the `repr` of a replica that is up: since when, what each member claims, where it is, cards and port."""
+def describe(
+    replica: Mapping[str, Any], places: Sequence[Mapping[str, Any]], ready_at: str, *,
+    failed: Optional[Mapping[str, Any]] = None,
+) -> str:
+    """Return the `repr` of a replica that is up: since when, what each member claims, where it is, cards and port.
+
+    `failed` = of one that ends itself by force: why; Ray asks for the repr just before that.
+    """
     return compact({
         "v": MARK_VERSION,
         "fleet": replica["fleet"],
@@ -35,8 +41,15 @@ def describe(replica: Mapping[str, Any], places: Sequence[Mapping[str, Any]], re
         "specHash": replica["specHash"],
         "readyAt": ready_at,
         "restartMax": replica["lifecycle"]["restartMax"],
+        **earlier_tries(replica),
+        **({"failed": failed} if failed else {}),
         "members": [_with_claim(replica["members"], place) for place in places],
     })
+
+
+def earlier_tries(replica: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return, of a replica that was created again on other cards, the actors of its earlier tries."""
+    return {key: replica[key] for key in ("earlierTries",) if key in replica}
 
 
 def _with_claim(members: Sequence[Mapping[str, Any]], place: Mapping[str, Any]) -> Dict[str, Any]:

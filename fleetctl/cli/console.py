@@ -61,17 +61,17 @@ def in_ci(environ: Mapping[str, str]) -> bool:
     return any(environ.get(name, "").lower() not in {"", "0", "false"} for name in _CI_VARIABLES)
 
 
-def width_for(environ: Mapping[str, str], *, is_terminal: bool) -> int | None:
-    """Return the columns to use; None = as many as the terminal has."""
+def width_for(environ: Mapping[str, str], *, is_terminal: bool, plain: int = PLAIN_WIDTH) -> int | None:
+    """Return the columns to use; None = as many as the terminal has. `plain` = where there is none, nor COLUMNS."""
     columns = environ.get("COLUMNS", "")
     if is_terminal and not in_ci(environ):
         return None
-    return int(columns) if columns.isdigit() and int(columns) > 0 else PLAIN_WIDTH
+    return int(columns) if columns.isdigit() and int(columns) > 0 else plain
 
 
-def result_console() -> Console:
-    """Return the console for results, on standard output."""
-    return _console(sys.stdout)
+def result_console(plain_width: int = PLAIN_WIDTH) -> Console:
+    """Return the console for results, on standard output; `plain_width` as `plain` of `width_for`."""
+    return _console(sys.stdout, plain_width)
 
 
 def message_console() -> Console:
@@ -170,7 +170,7 @@ class _InertStream:
         return getattr(self._stream, name)
 
 
-def _console(stream: TextIO) -> Console:
+def _console(stream: TextIO, plain_width: int = PLAIN_WIDTH) -> Console:
     from rich.console import Console
 
     class QuietPipeConsole(Console):
@@ -187,7 +187,7 @@ def _console(stream: TextIO) -> Console:
         force_terminal=moves,
         no_color=not color,
         color_system=None if not color else "auto" if moves and _choice is ColorChoice.AUTO else "standard",
-        width=width_for(os.environ, is_terminal=is_terminal),
+        width=width_for(os.environ, is_terminal=is_terminal, plain=plain_width),
         highlight=False,
         markup=False,
         emoji=False,

@@ -34,6 +34,7 @@ def deploy(
     namespace: flags.Namespace = None,
     yes: flags.Yes = False,
     force: flags.Force = False,
+    ignore_cooldown: flags.IgnoreCooldown = False,
     lock_timeout: flags.LockTimeout = 0,
     wait_timeout: flags.WaitTimeout = None,
     output_format: FormatOption = ApplyFormat.TABLE,
@@ -47,5 +48,5 @@ def deploy(
     if found.live:
         raise FleetctlError(f"{model} has {count_of(found.live, 'live replica')}",
                             hint=f"`fleetctl scale {model} --replicas N` starts more")
-    start = StartFlags(files, where, yes, force, lock_timeout, wait_timeout, output_format)
+    start = StartFlags(files, where, yes, force, ignore_cooldown, lock_timeout, wait_timeout, output_format)
     return apply_scaled(invocation, found, replicas if replicas is not None else found.wanted, start)

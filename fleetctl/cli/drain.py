@@ -59,6 +59,7 @@ class Wanted:
     yes: bool
     dry_run: bool
     force: bool
+    ignore_cooldown: bool
     lock_timeout_s: float
     wait_timeout_s: float | None
     output_format: flags.OutputFormat
@@ -77,6 +78,7 @@ def drain(
     dry_run: DryRun = False,
     yes: flags.Yes = False,
     force: flags.Force = False,
+    ignore_cooldown: flags.IgnoreCooldown = False,
     lock_timeout: flags.LockTimeout = 0,
     wait_timeout: flags.WaitTimeout = None,
     output_format: flags.Format = flags.OutputFormat.TABLE,
@@ -95,8 +97,8 @@ def drain(
         held = found.node.cordon
         keeps = held is not None and not reason and lasting is None
         cordon = None if keeps else cordoning(reason or (held.reason if held else ""), lasting)
-        wanted = Wanted(files, where, evict, drain_time, cordon, yes, dry_run, force, lock_timeout, wait_timeout,
-                        output_format)
+        wanted = Wanted(files, where, evict, drain_time, cordon, yes, dry_run, force, ignore_cooldown,
+                        lock_timeout, wait_timeout, output_format)
         explicit.refuse_protected(found.fleet if evict else None, found.leaving())
         for one in found.staying():
             whose = f"of fleet {one.fleet}" if one.fleet != found.fleet.name else "of no model in the fleet file"
@@ -114,7 +116,8 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
             return 0 if wanted.dry_run else 1
         write(source.client, CORDON, found.node, wanted.cordon)
         return 0 if wanted.output_format is flags.OutputFormat.TABLE else _show((), 0, wanted)
-    options = PlanOptions(models, force=wanted.force, files=tuple(wanted.files))
+    options = PlanOptions(models, force=wanted.force, files=tuple(wanted.files),
+                          ignore_cooldown=wanted.ignore_cooldown)
     new = Cordon.model_validate({**(wanted.cordon or {}), "by": starter(os.environ).name})
     cordon = new if wanted.cordon is not None else found.node.cordon or new
     say("note", f"the plan wants what runs, and a replacement for what leaves {found.node.name}")

@@ -103,8 +103,8 @@ def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, 
     if not seen.complete:
         raise InventoryError(f"not everything could be read: {'; '.join(seen.warnings)}",
                              hint="`fleetctl inventory` shows what could be read")
-    for name, why in what_cools(fleet, seen) if fleet and not follow else ():
-        say("note", f"{name}: {why}")
+    for one in what_cools(fleet, seen) if fleet and not follow else ():
+        say("note", f"{one.name}: {one.why}")
     served = endpoints_of(seen, fleet)
     return _checked(served, fleet) if check else served
 

@@ -25,6 +25,8 @@ class LogPage:
         self._model = model
         self._timestamps = timestamps
         self._members: dict[int, set[str]] = {}
+        self.ended: set[int] = set()
+        """Replicas that have ended, beside others that run."""
 
     def know(self, logs: Iterable[EngineLog]) -> None:
         """Note which members a replica has: where there is one, its lines need no rank."""
@@ -51,7 +53,8 @@ class LogPage:
         return f"{self._model}/{replica_id}"
 
     def _prefix(self, log: EngineLog) -> bytes:
-        parts = [] if self.number is not None else [str(log.replica_id)]
+        ended = " ended" if log.replica_id in self.ended else ""
+        parts = [] if self.number is not None else [f"{log.replica_id}{ended}"]
         if len(self._members.get(log.replica_id, ())) > 1:
             parts.append(visible(log.label))
         return f"[{' '.join(parts)}] ".encode() if parts else b""
@@ -67,6 +70,7 @@ def follow_logs(
     def known() -> Listing:
         listing = listed()
         page.know(listing.logs)
+        page.ended -= {log.replica_id for log in listing.logs}
         return listing
 
     follower = Follower(client, known, ends, running, time.monotonic, time.sleep)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -21,7 +21,7 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaId, absent, parse_replica, running_replicas
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory, Replica
-from fleetctl.documents.quantity import first_few
+from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.inventory.engine_log import HELD_BYTES, READERS, EngineLog, Search, logs_of, search_logs
 from fleetctl.inventory.log_end import MOST_LINES, LogEnd, merged, read_end
@@ -38,6 +38,8 @@ EPILOG = epilog(
     exit_codes="0 shown, 1 error, something could not be read, or there is no such log, 64 usage, 130 Ctrl-C, 143 "
                "terminated")
 LISTED, TAIL, SINCE_TAIL = 10, 1_000, 100_000
+MOST_ENDED = 20
+"""Replicas of a model that have ended whose logs are read beside those that run."""
 
 LogsArgument = Annotated[list[str], typer.Argument(
     metavar="MODEL|MODEL/ID", show_default=False, autocompletion=complete_replicas,
@@ -76,8 +78,8 @@ def logs(
 ) -> int:
     """Show the output of the engines of a model or a replica, in order of time.
 
-    Where there are several, each line begins with its replica or rank. The log of a replica that failed to start or
-    was evicted stays on its node as long as the cluster's session lives.
+    Where there are several, each line begins with its replica or rank, and says so of one that has ended. The log of a
+    replica that failed to start or was evicted stays on its node as long as the cluster's session lives.
     """
     name = _one(names)
     invocation = this_invocation()
@@ -96,6 +98,7 @@ def logs(
             raise _missing(seen, name if replica_id is None else f"{name}/{replica_id}", failed)
         page = LogPage(model, number, timestamps=timestamps)
         page.know([end.log for end in ends if end.exists])
+        page.ended = {end.log.replica_id for end in ends} - {one.replica_id for one in running} if running else set()
         if follow and running:  # the last line of an engine that runs may have more to come
             ends = [replace(end, lines=end.lines[:-1]) if end.unfinished else end for end in ends]
         if begin and any(end.lines and not end.lines[-1].time for end in ends):
@@ -104,6 +107,7 @@ def logs(
         for failure in _listed(failed):
             say("warning", f"not everything could be read: {failure}")
         if follow:
+            ends = [end for end in ends if end.log.replica_id not in page.ended]
             follow_logs(source.client, page, ends, bool(running), partial(_list, source, model, number, chosen))
     return 1 if failed else 0
 
@@ -128,13 +132,27 @@ def _find(
     if running:
         model = running[0].model
         number = replica_id if model == name else running[0].replica_id
-        return model, number, Search(tuple(logs_of(seen, source.namespace, model, number)))
+        logs, left = logs_of(seen, source.namespace, model, number), Search(())
+        if number is None:
+            left = _left_beside(source, seen, model, {log.replica_id for log in logs})
+        return model, number, Search((*logs, *left.logs), left.failed)
     meant: list[tuple[str, int | None]] = [(name, replica_id)]
     if replica_id is None:
         with suppress(UsageError):
             meant.insert(0, parse_replica(name))
     found = [(*one, search_logs(source.client, seen, source.namespace, *one)) for one in meant]
     return next((one for one in found if one[2].logs), found[0])
+
+
+def _left_beside(source: Live, seen: Inventory, model: str, running: Set[int]) -> Search:
+    """Return the logs that other replicas of a model left where it runs, and where it failed."""
+    places = {member.node_id for one in seen.replicas if one.model == model for member in one.members if member.node_id}
+    places |= {node_id for one in seen.failures if one.model == model for node_id in one.node_ids}
+    found = search_logs(source.client, seen, source.namespace, model, None, places)
+    ended = sorted({log.replica_id for log in found.logs} - running)
+    if more := ended[:-MOST_ENDED]:
+        say("note", f"{count_of(len(more), 'older one')} have ended, and are not shown: name one as {model}/{more[-1]}")
+    return replace(found, logs=tuple(log for log in found.logs if log.replica_id in ended[-MOST_ENDED:]))
 
 
 def _chosen(logs: Sequence[EngineLog], group: str | None, copy: int | None, rank: int | None) -> list[EngineLog]:

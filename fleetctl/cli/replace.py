@@ -60,6 +60,7 @@ def replace(
     namespace: flags.Namespace = None,
     yes: flags.Yes = False,
     force: flags.Force = False,
+    ignore_cooldown: flags.IgnoreCooldown = False,
     lock_timeout: flags.LockTimeout = 0,
     wait_timeout: flags.WaitTimeout = None,
     output_format: flags.Format = flags.OutputFormat.TABLE,
@@ -79,8 +80,8 @@ def replace(
     beyond = 0 if in_place else surge or in_file.surge or 1
     wanted = Wanted("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
     with one_command("replace"):
-        return _Update(invocation, where, found.to(found.wanted, beyond), model, wanted, force, wait_timeout,
-                       allow_outage).run()
+        return _Update(invocation, where, found.to(found.wanted, beyond), model, wanted, force, ignore_cooldown,
+                       wait_timeout, allow_outage).run()
 
 
 @dataclass
@@ -93,6 +94,7 @@ class _Update:
     model: str
     wanted: Wanted
     force: bool
+    ignore_cooldown: bool
     wait_timeout_s: float | None
     allow_outage: bool
     outcomes: list[ReplicaOutcome] = field(default_factory=list)
@@ -166,7 +168,7 @@ class _Update:
 
     def _create(self, now: Round, *, only_check: bool = False) -> int:
         """Apply the model alone, as a plan of its own; returns the exit code. Without room nothing is created."""
-        options = PlanOptions((self.model,), force=self.force)
+        options = PlanOptions((self.model,), force=self.force, ignore_cooldown=self.ignore_cooldown)
         with proposed_by_fleet(self.invocation, self.loaded, options, self.where) as proposal:
             plan = proposal.task.plan
             refuse_by_policy(self.invocation, plan, force=self.force)

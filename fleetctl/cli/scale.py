@@ -39,6 +39,7 @@ def scale(
     namespace: flags.Namespace = None,
     yes: flags.Yes = False,
     force: flags.Force = False,
+    ignore_cooldown: flags.IgnoreCooldown = False,
     lock_timeout: flags.LockTimeout = 0,
     wait_timeout: flags.WaitTimeout = None,
     output_format: FormatOption = ApplyFormat.TABLE,
@@ -60,5 +61,5 @@ def scale(
     elif number > found.wanted:
         say("note", f"{model}: the fleet file wants {found.wanted}; change it there, or the next plan calls "
                     f"{number - found.wanted} of them surplus, and keeps them")
-    start = StartFlags(files, where, yes, force, lock_timeout, wait_timeout, output_format)
+    start = StartFlags(files, where, yes, force, ignore_cooldown, lock_timeout, wait_timeout, output_format)
     return apply_scaled(invocation, found, number, start, dedicated=dedicated)

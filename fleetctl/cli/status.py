@@ -13,7 +13,7 @@ import typer
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.completion import complete_model_keys
-from fleetctl.cli.console import say, show_report, write_result
+from fleetctl.cli.console import result_console, say, show_report, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.canonical import indented_json
@@ -39,6 +39,8 @@ EPILOG = epilog(
     "fleetctl status -f fleets/prod.yaml -l team=nlp",
     "fleetctl status -f fleets/prod.yaml --follow",
     exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage, 130 Ctrl-C")
+UNBROKEN = 4_000
+"""Columns into a pipe with --format wide: as many as no row needs."""
 app = command_app()
 
 
@@ -80,7 +82,8 @@ class Chosen:
         wanted = {one.key: one.replicas for one in self.fleet.models if self.has(one.key)} if self.fleet else None
         report = status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
                                outdated, wanted, observed_at=seen.observed_at, wide=self.wide,
-                               failed=failed_lately(self._failed(seen)),
+                               failed=[one for one in failed_lately(seen, self.fleet.name if self.fleet else None)
+                                       if self.has(one.model)],
                                cooling=list(self._cooling(self.fleet, seen)) if self.fleet else ())
         return report if differences else replace(
             report, tables=tuple(table for table in report.tables if table.key != "drift"))
@@ -88,12 +91,7 @@ class Chosen:
     def _cooling(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str]]:
         """Return what cools, the models that are not shown left out."""
         others = {model.key for model in fleet.models if not self.has(model.key)}
-        return (one for one in what_cools(fleet, seen) if one[0] not in others)
-
-    def _failed(self, seen: Inventory) -> Inventory:
-        shown = [one for one in seen.failures
-                 if self.has(one.model) and (self.fleet is None or one.fleet == self.fleet.name)]
-        return seen.model_copy(update={"failures": shown})
+        return ((one.name, one.why) for one in what_cools(fleet, seen) if one.is_node or one.name not in others)
 
 
 @app.command(epilog=EPILOG)
@@ -145,7 +143,7 @@ def status(
                 from fleetctl.workflow.outdated import add_changes, look_up_changes  # the history of applies
 
                 outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
-            show_report(chosen.report(seen, outdated))
+            show_report(chosen.report(seen, outdated), result_console(UNBROKEN) if chosen.wide else None)
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:

@@ -34,6 +34,7 @@ from fleetctl.watch.source import Branch, Files, Source
 from fleetctl.watch.step import Apply, Happened, Looked, MakePlan, Rest, State, Tell, step
 from fleetctl.watch.watcher import Watcher
 from fleetctl.watch.webhook import Webhook
+from fleetctl.workflow.cluster import given_address
 from fleetctl.workflow.contexts import user_folder
 from fleetctl.workflow.invocation import Invocation, Where
 
@@ -108,7 +109,8 @@ def watch(
     stops an apply that runs, SIGTERM leaves it running.
     """
     invocation = replace(this_invocation(), working=lambda _: nullcontext())
-    source = _source(invocation, repo, ref, path, files, clone, signed=require_signature, rewind=allow_rewind)
+    cluster = f"{given_address(invocation, address) or ''} {namespace or ''}"
+    source = _source(invocation, repo, ref, path, files, clone, cluster, signed=require_signature, rewind=allow_rewind)
     watcher = Watcher(invocation, source, Where(None, address, namespace), time.monotonic, _run,
                       State(interval, report_only))
     webhook = Webhook(webhook_file.read_text().strip(), partial(say, "warning")) if webhook_file else None
@@ -132,7 +134,7 @@ def _token(file: Path | None) -> str | None:
 
 def _source(
     invocation: Invocation, repo: str | None, ref: str, path: list[str] | None, files: list[str] | None,
-    clone: Path | None, *, signed: bool, rewind: bool,
+    clone: Path | None, cluster: str, *, signed: bool, rewind: bool,
 ) -> Source:
     if bool(repo) == bool(files):
         raise UsageError("give --repo URL or -f FLEET", hint="--repo follows a branch, -f files on this disk")
@@ -142,11 +144,13 @@ def _source(
         return Files(tuple(files or ()))
     cache = user_folder(invocation.environ, invocation.home, "XDG_CACHE_HOME", ".cache") / "watch"
     folder = clone or cache / sha256_hex(f"{repo}\n{ref}".encode())[:16]
-    return Branch(repo, ref, tuple(path or ("fleets",)), folder, invocation.environ, signed, rewind)
+    return Branch(repo, ref, tuple(path or ("fleets",)), folder, invocation.environ, time.time, signed, rewind,
+                  cluster)
 
 
 def _loop(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None,
           turned: Callable[[], None]) -> NoReturn:
+    watcher.turns_within(0)
     happened: Happened = _look(watcher)
     while True:
         watcher.state, todo = step(watcher.state, happened)
@@ -156,9 +160,11 @@ def _loop(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None,
             elif isinstance(do, MakePlan):
                 happened = watcher.plan(do.revision)
             elif isinstance(do, Apply):
+                watcher.turns_within(None)
                 happened = watcher.apply()
             elif isinstance(do, Rest):
                 turned()
+                watcher.turns_within(do.seconds * (1 + JITTER))
                 time.sleep(do.seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311  no secret
                 happened = _look(watcher)
 

@@ -89,12 +89,16 @@ class Served:
         if path == "/metrics":
             return HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self._registry)
         if path == "/healthz":
-            return HTTPStatus.OK, PLAIN, b"ok\n"
-        if path != "/readyz":
-            return HTTPStatus.NOT_FOUND, PLAIN, b"not found\n"
-        if self.watcher.good is not None and self.watcher.seen is not None:
-            return HTTPStatus.OK, PLAIN, b"ready\n"
-        return HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"no good revision yet, or the cluster was never read\n"
+            return _probe("the loop has not turned for too long" if self.watcher.is_late else "")
+        if path == "/readyz":
+            known = self.watcher.good is not None and self.watcher.seen is not None
+            return _probe("" if known else "no good revision yet, or the cluster was never read")
+        return HTTPStatus.NOT_FOUND, PLAIN, b"not found\n"
+
+
+def _probe(fault: str) -> Answer:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if fault else HTTPStatus.OK
+    return status, PLAIN, f"{fault or 'ok'}\n".encode()
 
 
 class _Server(ThreadingHTTPServer):

@@ -18,7 +18,8 @@ def check(evidence: Evidence) -> Iterator[Diagnosed]:
     elsewhere = {*gpu_counts.warnings(evidence), *too_old(seen.cluster.ray_version or "")}
     told = [warning for warning in seen.warnings if warning not in elsewhere]
     for warning in told or ([] if seen.complete else ["something could not be read"]):
+        beside = seen.complete or (bool(seen.unread) and warning not in seen.unread)
         yield Diagnosed(
-            code="READING" if seen.complete else "NOT_READ_WHOLE", severity="warning" if seen.complete else "error",
+            code="READING" if beside else "NOT_READ_WHOLE", severity="warning" if beside else "error",
             area="cluster", subject="inventory", message=warning, command=SHOWS,
-            advice="" if seen.complete else "until all can be read, nothing is planned or applied")
+            advice="" if beside else "until all can be read, nothing is planned or applied")

@@ -63,7 +63,8 @@ class Authored(BaseModel):
     """Written by a person: unknown keys are errors and types are not coerced (`true` is not 1, `"3"` is not 3)."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, validate_by_name=False, extra="forbid", strict=True, frozen=True, allow_inf_nan=False
+        alias_generator=to_camel, validate_by_name=False, extra="forbid", strict=True, frozen=True, allow_inf_nan=False,
+        defer_build=True,
     )
 
 
@@ -71,5 +72,6 @@ class Stored(BaseModel):
     """Written by a machine: unknown keys are ignored, so that a newer minor version stays readable."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, validate_by_name=True, extra="ignore", frozen=True, allow_inf_nan=False
+        alias_generator=to_camel, validate_by_name=True, extra="ignore", frozen=True, allow_inf_nan=False,
+        defer_build=True,
     )

@@ -183,6 +183,9 @@ class Inventory(Stored):
     source: str = Field(description="where it was read: a dashboard URL or a file")
     complete: bool = True
     warnings: list[str] = Field(default_factory=list)
+    unread: list[str] = Field(
+        default_factory=list,
+        description="those of the warnings that make it incomplete; an older release does not list them")
     cluster: ClusterIdentity = Field(default_factory=ClusterIdentity)
     nodes: list[Node] = Field(default_factory=list)
     replicas: list[Replica] = Field(default_factory=list)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -95,12 +96,16 @@ def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int | None)
 
 
 def search_logs(
-    client: DashboardClient, seen: Inventory, namespace: str, model: str, replica_id: int | None
+    client: DashboardClient, seen: Inventory, namespace: str, model: str, replica_id: int | None,
+    node_ids: Set[str] | None = None,
 ) -> Search:
-    """Look on every living node for logs that a replica left behind; `replica_id` None = any of the model."""
+    """Look on every living node, or those of `node_ids`, for logs that a replica left behind.
+
+    `replica_id` None = any of the model.
+    """
     start = _start_of_name(namespace, model)
     pattern = f"{start}*.log" if replica_id is None else f"{start}{replica_id}-*.log"
-    nodes = [node for node in seen.nodes if node.state != "DEAD"]
+    nodes = [node for node in seen.nodes if node.state != "DEAD" and (node_ids is None or node.id in node_ids)]
     with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
         answers = list(pool.map(lambda node: _names_on(client, node.id, pattern), nodes))
     logs, failed = [], []

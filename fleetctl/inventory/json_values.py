@@ -27,6 +27,11 @@ def list_of(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def texts_of(value: object) -> list[str]:
+    """Return the texts in a JSON list."""
+    return [one for one in list_of(value) if isinstance(one, str)]
+
+
 def moment_of(value: object) -> str | None:
     """Return a point in time."""
     try:

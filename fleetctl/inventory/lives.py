@@ -100,9 +100,13 @@ def _with_log(client: DashboardClient, replica: Replica, namespace: str, up: Tim
 
 
 def _news(replica: Replica, log: str, up: Times) -> Mapping[str, object]:
-    """Return what to update. A name is used again: what is older than this replica is no news of it."""
+    """Return what to update. A name is used again: what is older than this replica is no news of it.
+
+    One whose worker died before it was ready was never up, and is as old as its creation.
+    """
     lines = list(_LINE.finditer(log))
-    ends = [line for line in lines if (line["ended"] or "") >= up[replica.state == "RESTARTING"] and line["ended"]]
+    begun = up[replica.state == "RESTARTING"] or ((replica.since or "") if replica.state == "RESTARTING" else "")
+    ends = [line for line in lines if line["ended"] and line["ended"] >= begun > ""]
     if replica.state == "ALIVE":
         return {"error": ends[-1]["why"]} if ends else {}
     if replica.state == "RESTARTING":

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.documents.inventory import ReplicaMember
-from fleetctl.inventory.json_values import moment_of, text_of
+from fleetctl.inventory.json_values import moment_of, object_of, text_of, texts_of
 
 _MEMBERS = TypeAdapter(list[ReplicaMember])
 
@@ -29,6 +29,10 @@ class Marks:
     ready_at: str | None = None
     restart_max: int | None = None
     members: tuple[ReplicaMember, ...] = ()
+    earlier_tries: frozenset[str] = frozenset()
+    """Ids of the actors that were to be this replica before, and got cards that others use."""
+    failed: Mapping[str, Any] = field(default_factory=dict)
+    """Why it ended itself by force; empty where it did not."""
     problems: tuple[str, ...] = ()
 
 
@@ -45,7 +49,8 @@ def read_marks(repr_name: str) -> Marks:
     problems: list[str] = []
     members, most = _members(mark.get("members"), problems), mark.get("restartMax")
     return Marks(text_of(mark.get("fleet")), text_of(mark.get("namespace")), text_of(mark.get("specHash")),
-                 moment_of(mark.get("readyAt")), most if isinstance(most, int) else None, members, tuple(problems))
+                 moment_of(mark.get("readyAt")), most if isinstance(most, int) else None, members,
+                 frozenset(texts_of(mark.get("earlierTries"))), object_of(mark.get("failed")), tuple(problems))
 
 
 def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:

@@ -20,6 +20,7 @@ class FoundReplica:
     replica: Replica
     actor: LiveActor
     problems: tuple[str, ...] = ()
+    earlier_tries: frozenset[str] = frozenset()
 
 
 def find_replicas(
@@ -72,7 +73,7 @@ def _replica(
         error=actor.error,
         tool_version=tool_version if ours else None,
     )
-    return FoundReplica(replica, actor, marks.problems)
+    return FoundReplica(replica, actor, marks.problems, marks.earlier_tries)
 
 
 def _members(actor: LiveActor, marks: Marks, planned: Planned | None) -> tuple[ReplicaMember, ...]:

@@ -1,57 +1,78 @@
-"""What a plan makes of the breaker: how many replicas of a model it may create, on which nodes, and why no more."""
+"""What a plan makes of the breaker: how many replicas of a model it may create, on which nodes, and why no more.
+
+Half open = one replica at a time: of a model, on a node, or of one model on one node, whichever it is that cooled.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fleetctl.documents.inventory import STARTING_STATES, Inventory
+from fleetctl.documents.inventory import STARTING_STATES, Inventory, Replica
 from fleetctl.documents.plan import Blocked
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.breaker import find_cooled, usable_nodes
+from fleetctl.planner.breaker import Cooling, find_cooled, usable_nodes
 from fleetctl.planner.failures import cooling_text
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.claims import LEFT_OUT_LABEL, leaving_out
-from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.ledger.replica import Placer
 
 CODE, NODE_CODE = "COOLING_DOWN", "NODE_COOLING"
 ADVICE = "it is tried again then; at once with --ignore-cooldown, or when its spec has changed"
+WAITS = "yes"
+"""Value of the label of a node that a model leaves out in any case; one that it may try has a value of its own."""
+MOST_TRIED = 500
+"""Nodes tried in one plan: a selector that names more values than these is no selector any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What the breaker leaves of the demands of one plan, all by their place in the fleet file.
 
-    `most` = the most new replicas, where there is a limit; `why` = the reason to give; `left_out` = ids of nodes.
+    `most` = the most new replicas of models that cool, `why` = the reason to give; `left_out` = by ids of nodes the
+    values of their labels, `because` = by ids of nodes why, what is over first; `closed` = why nodes take nothing new,
+    by their ids.
     """
 
     most: Mapping[int, int] = field(default_factory=dict)
     why: Mapping[int, str] = field(default_factory=dict)
-    left_out: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    left_out: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    because: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     closed: Mapping[str, str] = field(default_factory=dict)
-    """Why nodes take nothing new, by their ids."""
+    only: frozenset[int] = frozenset()
+    """Models for which every node that may take them is left out, or closed."""
+    alone: frozenset[str] = frozenset()
+    """Values of the labels of nodes that are tried with one replica of whatever model."""
 
     @property
     def method(self) -> str:
         """Return why a certificate counts no more new replicas."""
         return "what cools down waits" if self.most else ""
 
+    @property
+    def tries(self) -> list[str]:
+        """Return the values of the labels of the nodes that may be tried."""
+        values = {value for nodes in self.left_out.values() for value in nodes.values()}
+        return sorted(values - {WAITS}, key=int)
+
     def labelled(self, inventory: Inventory) -> Inventory:
         """Return the inventory with a label on each node for the models that leave it out."""
         if not self.left_out:
             return inventory
         labels: dict[str, dict[str, str]] = {}
-        for place, node_ids in self.left_out.items():
-            for node_id in node_ids:
-                labels.setdefault(node_id, {})[f"{LEFT_OUT_LABEL}{place}"] = "yes"
+        for place, values in self.left_out.items():
+            for node_id, value in values.items():
+                labels.setdefault(node_id, {})[f"{LEFT_OUT_LABEL}{place}"] = value
         return inventory.model_copy(update={"nodes": [
             node.model_copy(update={"labels": {**node.labels, **labels[node.id]}}) if node.id in labels else node
             for node in inventory.nodes]})
 
-    def narrowed(self, demand: Demand) -> Demand:
-        """Return a demand whose replicas do not go on the nodes that its model leaves out."""
-        left_out = demand.place in self.left_out
-        return replace(demand, shape=leaving_out(demand.shape, demand.place)) if left_out else demand
+    def narrowed(self, demand: Demand, but: Iterable[str] = ()) -> Demand:
+        """Return a demand whose replicas do not go on the nodes that its model leaves out, `but` on those."""
+        values = {*self.left_out.get(demand.place, {}).values()} - {*but}
+        return replace(demand, shape=leaving_out(demand.shape, demand.place, values)) if values else demand
 
     def allowed(self, demands: Iterable[Demand]) -> list[Demand]:
         """Return the demands with as many replicas as may be tried."""
@@ -62,44 +83,94 @@ class Limits:
         """Return replicas that are not tried."""
         return Blocked(model=key, replicas=replicas, code=CODE, message=self.why[place], no_remedy=ADVICE)
 
-    def explained(self, blocked: Blocked, place: int) -> Blocked:
-        """Return what found no room, with the breaker's reason where it leaves out a node that might have had some."""
-        if place not in self.left_out or not any(reason.code == NODE_CODE for reason in blocked.reasons):
+    def explained(self, blocked: Blocked, place: int, no_room: Collection[str]) -> Blocked:
+        """Return what found no room, with the breaker's reason where it leaves out a node that might have had some.
+
+        `no_room` = values of the labels of nodes that it would have tried.
+        """
+        because = next((text for node_id, text in self.because.get(place, {}).items()
+                        if self.left_out[place][node_id] not in no_room), None)
+        if because is None or not any(reason.code == NODE_CODE for reason in blocked.reasons):
             return blocked
-        if blocked.code != NODE_CODE:
-            return blocked.model_copy(update={"message": f"{blocked.message}; {self.why[place]}"})
-        return blocked.model_copy(update={"code": CODE, "message": self.why[place], "no_remedy": ADVICE})
+        why = self.why.get(place, because)
+        if blocked.code != NODE_CODE and place not in self.only:
+            return blocked.model_copy(update={"message": f"{blocked.message}; {why}"})
+        return blocked.model_copy(update={"code": CODE, "message": why, "no_remedy": ADVICE})
+
+
+@dataclass(slots=True)
+class Tries:
+    """The replicas that try a node, and which values of its labels they have used, or found no room with, by place."""
+
+    placed: list[Placed] = field(default_factory=list)
+    no_room: dict[int, set[str]] = field(default_factory=dict)
+
+
+def try_nodes(
+    limits: Limits, asked: Sequence[Demand], placed: Sequence[Placed], placer: Placer,
+    within_quotas: Callable[[Sequence[Placed]], bool],
+) -> Tries:
+    """Put one replica of what found no other room on each node that may be tried; `placed` is on the placer's ledger.
+
+    `asked` = the demands as the breaker leaves them, before they are narrowed.
+    """
+    tries, have = Tries(), Counter(one.demand.place for one in placed)
+    for value in limits.tries:
+        for demand in sorted(asked, key=lambda one: (-one.priority, one.live + have[one.place] > 0, one.place)):
+            if value not in limits.left_out.get(demand.place, {}).values() or have[demand.place] >= demand.missing:
+                continue
+            narrowed, mark = limits.narrowed(demand, [value]), placer.ledger.mark()
+            found = placer.place(narrowed.shape)
+            if found is None:
+                tries.no_room.setdefault(demand.place, set()).add(value)
+            elif not within_quotas([*placed, *tries.placed, new := Placed(narrowed, found)]):
+                placer.ledger.undo(mark)
+            else:
+                tries.placed.append(new)
+                have[demand.place] += 1
+                if value in limits.alone:
+                    for values in tries.no_room.values():
+                        values.discard(value)
+                    break
+    return tries
 
 
 def find_limits(
     fleet: ResolvedFleet, inventory: Inventory, demands: Sequence[Demand], states: Mapping[str, ModelState]
 ) -> Limits:
-    """Return what the breaker leaves of the demands.
-
-    A node whose time is over takes one replica: of a model that lacks just one, or that has no other node.
-    """
+    """Return what the breaker leaves of the demands."""
     cooled = find_cooled(fleet, inventory)
     if not cooled:
         return Limits()
-    most, why, left_out = dict[int, int](), dict[int, str](), dict[int, frozenset[str]]()
-    closed = {node_id: one for node_id, one in cooled.nodes.items() if not one.over}
+    most, why = dict[int, int](), dict[int, str]()
+    left_out, because = dict[int, dict[str, str]](), dict[int, dict[str, str]]()
+    closed = {node_id: cooling_text(one, inventory) for node_id, one in cooled.nodes.items() if not one.over}
     again = {node_id: one for node_id, one in cooled.nodes.items() if one.over}
-    taken = {member.node_id or "" for state in states.values() for replica in state.live
-             if replica.state in STARTING_STATES for member in replica.members}
-    for demand in sorted(demands, key=lambda one: (-one.priority, one.place)):
+    taken, only, numbers = _starting(inventory.replicas), set[int](), dict[str, str]()
+    for demand in demands:
         key, model = demand.shape.key, fleet.models[demand.place]
-        cooling, nodes = cooled.models.get(key), {**cooled.left_out.get(key, {}), **again}
+        cooling, own = cooled.models.get(key), cooled.left_out.get(key, {})
         if cooling is not None:
             starting = any(model.has_spec(one.spec_hash) and one.state in STARTING_STATES for one in states[key].live)
             most[demand.place], why[demand.place] = int(cooling.over and not starting), cooling_text(cooling, inventory)
-        lacks = min(demand.missing, most.get(demand.place, demand.missing))
-        if not nodes or not lacks:
+        nodes: dict[str, Cooling] = {**again, **own}
+        if not nodes:
             continue
-        elsewhere = {node.id for node in usable_nodes(model, inventory.nodes)} - nodes.keys() - closed.keys()
-        tried = {node_id for node_id, one in nodes.items() if one.over and (lacks == 1 or not elsewhere)} - taken
-        taken |= tried
-        left_out[demand.place] = frozenset(nodes.keys() - tried)
-        why.setdefault(demand.place, cooling_text(next(iter(nodes.values())), inventory))
-        if tried and not elsewhere:
-            most[demand.place] = 1
-    return Limits(most, why, left_out, {node_id: cooling_text(one, inventory) for node_id, one in closed.items()})
+        mine = _starting(states[key].live)
+        left_out[demand.place] = values = {}
+        for node_id, one in nodes.items():
+            waits = not one.over or node_id in mine or (node_id in again and node_id in taken)
+            number = numbers.setdefault(node_id, str(len(numbers))) if not waits else WAITS
+            values[node_id] = number if number == WAITS or int(number) < MOST_TRIED else WAITS
+        over_first = sorted(nodes.items(), key=lambda item: not item[1].over)
+        because[demand.place] = {node_id: cooling_text(one, inventory) for node_id, one in over_first}
+        if {node.id for node in usable_nodes(model, inventory.nodes)} <= nodes.keys() | closed.keys():
+            only.add(demand.place)
+    alone = frozenset(numbers[node_id] for node_id in again if node_id in numbers)
+    return Limits(most, why, left_out, because, closed, frozenset(only), alone)
+
+
+def _starting(replicas: Iterable[Replica]) -> set[str]:
+    """Return the nodes on which some of these replicas are starting."""
+    return {member.node_id for replica in replicas if replica.state in STARTING_STATES
+            for member in replica.members if member.node_id}

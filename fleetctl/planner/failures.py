@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleetctl.documents.base import moment_at
 from fleetctl.documents.inventory import LAST_OUTPUT, Failure, Inventory
@@ -24,6 +25,15 @@ class Failed:
     last: str
     why: str
     nodes: str
+
+
+class Cools(NamedTuple):
+    """A model, or a node by its name, that cools or waits for one try; `since` = when it failed last, a `Moment`."""
+
+    name: str
+    why: str
+    since: str
+    is_node: bool
 
 
 def cooling_text(cooling: Cooling, inventory: Inventory) -> str:
@@ -50,21 +60,25 @@ def last_words(message: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
-def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[tuple[str, str]]:
-    """Yield what cools, or waits for one try, and why: models by key, and nodes by name."""
+def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
+    """Yield what cools, or waits for one try, and why: models, then nodes."""
     cooled = find_cooled(fleet, inventory)
     names = {node.id: node.name for node in inventory.nodes}
-    for key, found in cooled.models.items():
-        yield key, cooling_text(found, inventory)
+
+    def cools(name: str, one: Cooling, *, is_node: bool = False) -> Cools:
+        return Cools(name, cooling_text(one, inventory), one.failures[-1].at or inventory.observed_at, is_node)
+
+    yield from (cools(key, found) for key, found in cooled.models.items())
     for key, left_out in cooled.left_out.items():
-        for one in left_out.values() if key not in cooled.models else ():
-            yield key, cooling_text(one, inventory)
-    for node_id, one in cooled.nodes.items():
-        yield names[node_id], cooling_text(one, inventory)
+        yield from (cools(key, one) for one in left_out.values() if key not in cooled.models)
+    yield from (cools(names[node_id], one, is_node=True) for node_id, one in cooled.nodes.items())
 
 
-def failed_lately(inventory: Inventory) -> list[Failed]:
-    """Return what failed within the last day and was not followed by a replica that is ready, by model."""
+def failed_lately(inventory: Inventory, fleet: str | None = None) -> list[Failed]:
+    """Return what failed within the last day and was not followed by a replica that is ready, by model.
+
+    `fleet` = the name of the one whose replicas count; None = all.
+    """
     since = seconds(inventory.observed_at) - FORGOTTEN_S
     ready: dict[str, float] = {}
     for replica in inventory.replicas:
@@ -72,6 +86,8 @@ def failed_lately(inventory: Inventory) -> list[Failed]:
             ready[replica.model] = max(ready.get(replica.model, since), seconds(replica.ready_at))
     found: dict[str, list[Failure]] = {}
     for failure in sorted(inventory.failures, key=lambda one: (one.model, seconds(one.at), one.actor_id or "")):
+        if fleet not in (None, failure.fleet):
+            continue
         if failure.code not in NO_FAILURES and seconds(failure.at) > ready.get(failure.model, since):
             found.setdefault(failure.model, []).append(failure)
     return [Failed(model, len(row), row[-1].at or "", f"{row[-1].code}: {last_words(row[-1].message)}",

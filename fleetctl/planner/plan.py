@@ -27,7 +27,7 @@ from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
 from fleetctl.planner.complete import require_complete
-from fleetctl.planner.cooling import Limits, find_limits
+from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.expectation import expect
 from fleetctl.planner.live import LiveState, ModelState, sort_out
@@ -81,29 +81,33 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
     limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, demands, state.models)
     ledger = open_ledger(limits.labelled(inventory), fleet.policies, state, shapes, limits.closed)
-    demands = [limits.narrowed(demand) for demand in demands]
+    whole, demands = demands, [limits.narrowed(demand) for demand in demands]
     free = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].claimed_by)
     placer, before, start = Placer(ledger), ledger.copied(), ledger.mark()
     expected, quotas = expect(fleet, inventory, state, shapes), Quotas(fleet, state)
-    found = pack_within(quotas, free, lambda asked: pack(asked, placer, expected=expected, on_ledger=False),
+    again = bool(limits.tries)  # what was placed is then on the ledger in any case
+    found = pack_within(quotas, free, lambda asked: pack(asked, placer, expected=expected, on_ledger=again),
                         lambda: ledger.undo(start))
-    packing, placed = found.packing, found.packing.placed
+    packing = found.packing
+    tries = try_nodes(limits, [one for one in limits.allowed(whole) if one.place in found.no_room], packing.placed,
+                      placer, lambda placed: quotas.keeps(placed).total() == len(placed))
+    placed, most = [*packing.placed, *tries.placed], packing.most + len(limits.tries)
     occupants, repacked = Occupants((), ()), None
     if found.no_room:  # what explains a shortfall is imported only then: a third of the time of a small plan
         from fleetctl.planner.repacked import repacked_bound
 
         occupants = _occupants(fleet, inventory, state, placed, ledger)
-        repacked = repacked_bound(found.asked, placed, packing.most, occupants, before)
+        repacked = repacked_bound(found.asked, packing.placed, most, occupants, before)
     limited = sum(one.missing for one in found.asked) < sum(one.missing for one in free)
     method = packing.method or ("the quotas leave no more" if limited else limits.method)
-    certificate = certify(demands, placed, packing.most, method, repacked)
+    certificate = certify(demands, placed, most, method, repacked)
 
     def inquire() -> Inquiry:
         from fleetctl.planner.placement.reasons.remedies import Inquiry
 
         return Inquiry(placer, occupants, fleet.policies)
 
-    blocked = _blocked(fleet.models, demands, found, quotas, state, limits, cache(inquire))
+    blocked = _blocked(fleet.models, whole, found, tries, quotas, state, limits, cache(inquire))
     return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked)
 
 
@@ -120,10 +124,10 @@ def _demand(place: int, model: ResolvedModel, state: ModelState, shape: ReplicaS
 
 
 def _blocked(
-    models: Sequence[ResolvedModel], demands: Sequence[Demand], found: WithinQuotas, quotas: Quotas, state: LiveState,
-    limits: Limits, inquiry: Callable[[], Inquiry],
+    models: Sequence[ResolvedModel], demands: Sequence[Demand], found: WithinQuotas, tries: Tries, quotas: Quotas,
+    state: LiveState, limits: Limits, inquiry: Callable[[], Inquiry],
 ) -> list[Blocked]:
-    placed = found.packing.placed
+    placed = [*found.packing.placed, *tries.placed]
     created, totals = Counter(one.demand.place for one in placed), cache(lambda: quotas.after(placed))
     result: list[Blocked] = []
     for demand in demands:
@@ -134,9 +138,11 @@ def _blocked(
         if claimed_by := sorted(state.models[key].claimed_by):
             result.append(_claimed(key, short, claimed_by))
         elif demand.place in found.no_room:
-            blocked, left = inquiry().blocked(demand.shape, short, demand.priority), totals().leave(demand)
+            no_room = tries.no_room.get(demand.place, ())
+            shape, left = limits.narrowed(demand, no_room).shape, totals().leave(demand)
+            blocked = inquiry().blocked(shape, short, demand.priority)
             said = f"{blocked.message}; a quota leaves {left} of these {short}" if left < short else blocked.message
-            found_no_room = limits.explained(blocked.model_copy(update={"message": said}), demand.place)
+            found_no_room = limits.explained(blocked.model_copy(update={"message": said}), demand.place, no_room)
             result.append(needs_room(found_no_room, models[demand.place], state.models[key],
                                      created[demand.place]))
         elif demand.place in limits.most:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +18,8 @@ from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
 
 FETCH_TIMEOUT_S = 120.0
-_NEWEST, _GOOD = "refs/fleetctl/newest", "refs/fleetctl/good"
+STALE_S = 2 * FETCH_TIMEOUT_S
+"""A lock of git's that is older than this has no git any more: none of ours runs for so long."""
 
 
 class Source(Protocol):
@@ -94,7 +95,8 @@ class Branch:
     """A branch (or another ref) of a repository, fetched into a bare clone in `folder`; nothing is checked out.
 
     `signed` = only commits whose signature git can verify are used; `rewind` = also commits that do not follow the last
-    good one, which the clone remembers.
+    good one. The clone remembers that one for this watch alone: these files, these rules and this `cluster`. `clock` in
+    seconds since the epoch.
     """
 
     url: str
@@ -102,28 +104,50 @@ class Branch:
     paths: Sequence[str]
     folder: Path
     environ: Mapping[str, str]
+    clock: Callable[[], float]
     signed: bool = False
     rewind: bool = False
+    cluster: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return what tells this watch apart from others of the same clone."""
+        return sha256_hex(repr((*self.paths, self.signed, self.rewind, self.cluster)).encode())[:16]
 
     def newest(self) -> str:
         """Fetch, and return the commit."""
-        git = self._git()
         try:
-            if not (self.folder / "HEAD").is_file():
-                self.folder.mkdir(parents=True, exist_ok=True)
-                _run(git, "init", "--bare", "--quiet")
+            self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RevisionError(f"the clone in {self.folder} cannot be made: {error.strerror}") from None
         try:
-            _run(Fetching(str(self.folder), self.environ), "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
-                 "--no-auto-gc", "--no-recurse-submodules", "--", self.url, f"+{self.ref}:{_NEWEST}",
-                 timeout_s=FETCH_TIMEOUT_S)
+            self._fetch()
         except RevisionError as error:
-            raise RevisionError(error.message.replace(self.url, without_secret(self.url)), hint=error.hint) from None
-        commit = Repository(git, None).find(_NEWEST)
+            if not self._unlocked():
+                told = error.message.replace(self.url, without_secret(self.url))
+                raise RevisionError(told, hint=error.hint) from None
+            return self.newest()
+        commit = Repository(self._git(), None).find(self._ref("newest"))
         if commit is None:
             raise RevisionError(f"{self.ref} of {without_secret(self.url)} is no commit")
         return commit.id
+
+    def _fetch(self) -> None:
+        if not (self.folder / "HEAD").is_file():
+            _run(self._git(), "init", "--bare", "--quiet")
+        _run(Fetching(str(self.folder), self.environ), "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
+             "--no-auto-gc", "--no-recurse-submodules", "--", self.url, f"+{self.ref}:{self._ref('newest')}",
+             timeout_s=FETCH_TIMEOUT_S)
+
+    def _unlocked(self) -> bool:
+        """Remove the locks that a git left which was killed, at its timeout or with the watch; returns whether any."""
+        try:
+            left = [lock for lock in self.folder.rglob("*.lock") if self.clock() - lock.stat().st_mtime > STALE_S]
+            for lock in left:
+                lock.unlink()
+        except OSError:
+            return False
+        return bool(left)
 
     def load(self, revision: str) -> LoadedFleet:
         """Return the fleet of a commit, read from the clone."""
@@ -132,7 +156,7 @@ class Branch:
     def fault(self, revision: str) -> str:
         """Return that it rewinds the branch, or has no signature that git can verify."""
         git = self._git()
-        good = git.ask("rev-parse", "--verify", "--quiet", _GOOD)
+        good = git.ask("rev-parse", "--verify", "--quiet", self._ref("good"))
         if good and not self.rewind and git.run("merge-base", "--is-ancestor", good, revision).returncode:
             return f"it does not follow {good[:10]}, the last good commit: the branch was rewound (see --allow-rewind)"
         if self.signed and (done := git.run("verify-commit", revision)).returncode:
@@ -141,11 +165,14 @@ class Branch:
 
     def accept(self, revision: str) -> None:
         """Remember a commit as the last good one, also for the next watcher that uses the clone."""
-        _run(self._git(), "update-ref", _GOOD, revision)
+        _run(self._git(), "update-ref", self._ref("good"), revision)
 
     def facts(self, revision: str) -> GitFacts:
         """Return the commit and the branch."""
         return GitFacts(commit=revision, branch=None if self.ref == "HEAD" else self.ref)
+
+    def _ref(self, name: str) -> str:
+        return f"refs/fleetctl/{self.key}/{name}"
 
     def _git(self) -> Git:
         return Git(str(self.folder), self.environ)

@@ -31,6 +31,8 @@ from fleetctl.workflow.replanner import FleetReplanner
 
 SHOWN = 3
 NEWS_KEPT = 50
+LATE_S = 600.0
+"""How long a look and a plan may take, with all that they wait for: git, the dashboard, a large plan."""
 
 Run = Callable[[ApplyTask], RunSummary]
 """Submits an apply that ends when everything is created, and follows it to its end."""
@@ -54,6 +56,8 @@ class Watcher:
     """How long the last plan took."""
     looked_at: float = 0
     """When it looked last, in seconds since 1970."""
+    turns_by: float | None = None
+    """Until when the loop is to turn again, by `clock`; None = not known: it applies, or has not begun."""
     applies: Counter[str] = field(default_factory=Counter)
     """How many applies ended in which way."""
     news: tuple[tuple[str, str], ...] = ()
@@ -74,6 +78,15 @@ class Watcher:
         from fleetctl.planner.questions.world import World
 
         return placement_map(World(self.good.sound(), self.seen))
+
+    def turns_within(self, seconds: float | None) -> None:
+        """Note that the loop turns now, and again after so many seconds; None = not known."""
+        self.turns_by = None if seconds is None else self.clock() + seconds + max(LATE_S, 3 * self.state.interval_s)
+
+    @property
+    def is_late(self) -> bool:
+        """Return whether the loop has not turned although it should have."""
+        return self.turns_by is not None and self.clock() > self.turns_by
 
     def look(self) -> Looked:
         """Ask the source for its newest revision, judge it once, and read the cluster."""
@@ -149,7 +162,7 @@ class Watcher:
         except FleetctlError as error:
             return None, error.message
         self.seen = seen if seen.complete else self.seen
-        return cluster_digest(seen), "" if seen.complete else _listed(seen.warnings)
+        return cluster_digest(self.good.sound(), seen), "" if seen.complete else _listed(seen.warnings)
 
 
 def _cools_for(planned: Planned) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetctl.apply.history import read_run, runs_of
-from fleetctl.doctor import cordons, foreign_memory
+from fleetctl.doctor import cordons, failures, foreign_memory
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.events import ReplicaOutcome
@@ -30,9 +30,9 @@ def failures_of(client: DashboardClient, plan: Plan) -> list[ReplicaOutcome]:
 
 
 def diagnosed(client: DashboardClient, loaded: LoadedFleet, seen: Inventory) -> list[Diagnosed]:
-    """Return what takes capacity away, or gives it back, without a word: foreign memory, cordons that have ended.
+    """Return what changes capacity without a word: foreign memory, cordons that have ended, what cools or has failed.
 
     Raises InventoryError when the list of jobs, which has the cordons, cannot be read.
     """
     evidence = Evidence(seen.observed_at, loaded, seen=seen, vitals=Vitals(jobs=ours(client)))
-    return [*foreign_memory.check(evidence), *cordons.check(evidence)]
+    return [*foreign_memory.check(evidence), *cordons.check(evidence), *failures.check(evidence)]

@@ -16,6 +16,7 @@ from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.create import CreatedHere, NotCreated, check
 from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.grants import Grants
+from fleetctl.agent.mark import earlier_tries
 
 FREE = {"n1": {"GPU": 4.0}}
 
@@ -370,6 +371,7 @@ def test_a_replica_on_a_dirty_card_is_created_again_while_that_one_is_held(dirty
     assert dirty.run(attempt)["outcome"] == "ready"
     assert dirty.events == ["created", "replicaCreated", "cardInUse", "created", "replicaCreated"]
     assert Search.released == 1, "once the replica has its own"
+    assert earlier_tries(attempt.replica) == {"earlierTries": ["ab"]}, "so that its end counts as no failure"
     assert dirty.killed == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -49,6 +50,23 @@ def test_plan_status_endpoints_and_the_page_say_what_cools_and_why(
     assert json.loads(cli("status", "another", "--format", "json").out or '{"failures": []}')["failures"] == []
 
 
+def test_the_doctor_and_the_check_of_drift_say_since_when_and_until_when(
+    cli, key: str, fleet_file: Path, cluster: ClusterStandIn
+) -> None:
+    [found] = json.loads(cli("doctor", "-f", fleet_file, "--format", "json").out)["findings"]
+    assert (found["code"], found["subject"], found["command"]) == ("COOLING_DOWN", key, f"fleetctl logs {key}")
+    assert re.fullmatch(r"since ..:.. UTC: cooling until ..:.. UTC, .*", found["message"])
+    assert WHY in found["message"]
+    [alone] = json.loads(cli("doctor", "--format", "json").out)["findings"]
+    assert (alone["code"], alone["subject"]) == ("FAILED_LATELY", key)
+    assert "3 replicas failed within the last day, the latest at" in alone["message"]
+    assert "COOLING_DOWN" in plain(cli("ci", "drift", "-f", fleet_file).out)
+    for model in ("org/x", "org/y", "org/z"):
+        cluster.add_failure(model, cluster.nodes[1]["node_id"], "s", "ECC error")
+    codes = [one["code"] for one in json.loads(cli("doctor", "-f", fleet_file, "--format", "json").out)["findings"]]
+    assert codes.count("NODE_COOLING") == 1
+
+
 def test_status_of_another_model_leaves_it_out(cli, key: str, fleet_file: Path, cluster: ClusterStandIn) -> None:
     other = load_fleet([str(fleet_file)]).models[1].key
     cluster.add_replica(other, 0, cluster.nodes[0]["node_id"])
@@ -70,6 +88,31 @@ def test_apply_starts_nothing_of_it_and_ignoring_the_cooldown_does(
     assert cli("apply", saved, "--ignore-cooldown").code == 64
     cluster.session = "session_2"
     assert "--ignore-cooldown" in cli("apply", saved, "--yes").err
+
+
+@pytest.mark.parametrize("verb", ["deploy", "scale", "replace", "ci apply"])
+def test_each_verb_that_starts_something_waits_until_the_cooldown_is_ignored(
+    cli, key: str, fits: Path, cluster: ClusterStandIn, verb: str
+) -> None:
+    command = [*verb.split(), *([] if verb == "ci apply" else [key, "--yes"]), "-f", fits]
+    command += ["--replicas", "1"] if verb == "scale" else []
+
+    def created() -> set[str]:
+        return {action["model"] for job in cluster.jobs for action in cluster.request_of(job)["plan"]["actions"]}
+
+    waits = cli(*command)
+    assert (waits.code, key in created()) == (3, False)
+    assert "COOLING_DOWN" in waits.out
+    cli(*command, "--ignore-cooldown")
+    assert key in created()
+
+
+def test_a_job_plans_with_it_and_applies_what_was_planned(cli, key: str, fits: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "saved.fleetplan"
+    assert cli("ci", "review", "-f", fits, "--out", saved).code == 0
+    assert cli("ci", "apply", saved, "--ignore-cooldown").code == 64
+    cli("ci", "review", "-f", fits, "--out", saved, "--ignore-cooldown")
+    assert f"{key}/0 ready" in plain(cli("ci", "apply", saved, "--ignore-cooldown").out)
 
 
 def test_uncordon_says_that_the_nodes_are_good(cli, key: str, fleet_file: Path, cluster: ClusterStandIn) -> None:

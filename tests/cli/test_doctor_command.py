@@ -13,6 +13,9 @@ from cluster_stand_in import ClusterStandIn, event, summary
 from published import validator
 
 from fleetctl.cli import process
+from fleetctl.doctor import reading
+from fleetctl.doctor.evidence import Evidence
+from fleetctl.documents.inventory import Inventory
 
 GIB = 1 << 30
 ORPHAN = {"pid": 41, "began": 7, "command": "vllm serve", "model": "org/one:1", "replicaId": "3"}
@@ -131,6 +134,15 @@ def test_what_uses_a_card_is_named_with_what_it_uses(cli, cluster: ClusterStandI
     assert "nvidia-smi" not in found["advice"]
 
 
+def test_a_warning_beside_what_could_not_be_read_has_its_own_label() -> None:
+    at = "2026-03-04T12:00:00Z"
+    seen = Inventory(observed_at=at, source="t", complete=False, unread=["no actors"], warnings=["no actors", "odd"])
+    assert [(one.code, one.severity, one.message) for one in reading.check(Evidence(at, seen=seen))] == [
+        ("NOT_READ_WHOLE", "error", "no actors"), ("READING", "warning", "odd")]
+    older = seen.model_copy(update={"unread": []})
+    assert {one.code for one in reading.check(Evidence(at, seen=older))} == {"NOT_READ_WHOLE"}
+
+
 @pytest.mark.parametrize(("answer", "code"), [
     ((401, ""), "CLUSTER_REFUSED"), ((404, "no"), "NOT_READ_WHOLE")])
 def test_what_could_not_be_read_is_said_and_nothing_is_removed_on_it(
@@ -141,7 +153,7 @@ def test_what_could_not_be_read_is_said_and_nothing_is_removed_on_it(
     cluster.refusals["GET", part] = [answer] * 99
     shown = cli("doctor", "--fix", "--yes", "--format", "json")
     diagnosis = json.loads(shown.out)
-    assert (shown.code, {one["code"] for one in diagnosis["findings"]}) == (1, {code})
+    assert (shown.code, {one["code"] for one in diagnosis["findings"] if one["severity"] == "error"}) == (1, {code})
     [groups] = [check for check in diagnosis["checks"] if "placement group" in check["name"]]
     assert groups["skipped"].startswith("the cluster could not be read")
     assert cluster.writes() == []
@@ -173,7 +185,7 @@ def test_a_clock_that_is_wrong_is_said_with_its_direction(
 def test_a_healthy_cluster_is_said_to_be_so_and_asked_with_gets_alone(cli, cluster: ClusterStandIn, fits: Path) -> None:
     replica_of(cluster)
     shown = cli("doctor", "-f", fits)
-    assert (shown.code, shown.out.splitlines()[-1]) == (0, "no problems found: 15 checks")
+    assert (shown.code, shown.out.splitlines()[-1]) == (0, "no problems found: 16 checks")
     assert cluster.writes() == []
 
 

@@ -13,6 +13,7 @@ from cluster_stand_in import ClusterStandIn
 from stamped import stamped
 
 from fleetctl.cli import log_page
+from fleetctl.cli.logs import MOST_ENDED
 from fleetctl.inventory.engine_log import log_name
 
 MODEL = "org/one:1"
@@ -40,6 +41,23 @@ def test_f4_the_logs_of_a_model_are_merged_by_time_without_another_model(cli, ru
     assert shown.out == "[0] first\n[1] second\n[0] third\n[1] fourth\n"
     assert shown.err == "note: ... 5 earlier lines are not shown\n"
     assert cli("logs", MODEL, "--timestamps").out.startswith("[0] 2026-03-04T12:00:01.000Z first\n")
+
+
+def test_siblings_that_have_ended_are_named_as_ended(cli, running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleetctl.cli.process.now_text", lambda: "2026-03-04T12:01:00Z")
+    running.add_node("node-c")
+    running.add_failure(MODEL, running.nodes[2]["node_id"], "h", "CUDA out of memory")
+    running.actors[-1]["name"] = f"ModelActor:{MODEL}:7"
+    put(running, 2, 7, stamped((35, "CUDA out of memory")))
+    put(running, 0, 3, stamped((3, "evicted")))
+    assert cli("logs", MODEL).out == (
+        "[0] first\n[1] second\n[3 ended] evicted\n[0] third\n[7 ended] CUDA out of memory\n[1] fourth\n")
+    assert cli("logs", MODEL, "--since", "30s").out == "[0] third\n[7 ended] CUDA out of memory\n[1] fourth\n"
+    for number in range(10, 10 + MOST_ENDED):
+        put(running, 0, number, stamped((36, "many")))
+    shown = cli("logs", MODEL, "--since", "30s")
+    assert (shown.out.count("ended] many"), "CUDA" in shown.out) == (MOST_ENDED, False)
+    assert "2 older ones have ended" in shown.err
 
 
 def test_the_tail_is_that_of_all_and_what_it_leaves_out_is_counted(cli, running: ClusterStandIn) -> None:

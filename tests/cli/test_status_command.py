@@ -48,6 +48,17 @@ def test_every_replica_has_a_row_with_state_place_and_address(cli, busy: Cluster
     assert shown.out.splitlines()[-1] == "Replicas: 3 ready, 1 restarting, 1 starting"
 
 
+def test_wide_breaks_no_row_into_a_pipe(cli, cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    model = f"org/{'a-long-name-' * 12}"
+    cluster.add_replica(model, 0, cluster.nodes[0]["node_id"], gpus=80_000)
+    [row] = [line for line in cli("status", "--format", "wide").out.splitlines() if "main/0 rank 0" in line]
+    assert model in row
+    assert "10.0.0.7:7001" in row
+    monkeypatch.setenv("COLUMNS", "90")
+    assert max(map(len, cli("status", "--format", "wide").out.splitlines())) <= 90
+
+
 NOON_MS = 1_772_625_600_000
 ENGINE = "fleetctl: starting main/0 rank 0 at 2026-03-04T{}Z\n"
 ENDED = "fleetctl: ended at 2026-03-04T{}Z: {}\n"

@@ -86,6 +86,40 @@ def test_what_is_no_failure_of_ours(dashboard: FakeDashboard, read: Any, row: di
     assert len(found(dashboard, read, row, dead(raised("boom"), actor_id="a2"))) == 1  # the other one
 
 
+def test_a_gang_that_had_to_end_itself_by_force_says_in_its_repr_that_it_failed(
+    dashboard: FakeDashboard, read: Any
+) -> None:
+    killed = ended("The actor is dead because it was killed by `ray.kill`.", "RAY_KILL")
+    told = {"code": "MEMBER_SILENT", "message": "rank 1", **about(REPLICA, PLACE)}
+    marks = describe(REPLICA, [PLACE], "", failed=told)
+    [one] = found(dashboard, read, dead(killed, repr_name=marks, class_name="GangCoordinator"))
+    assert (one.code, one.message, one.node_ids, one.gpu_uuids) == ("MEMBER_SILENT", "rank 1", ["n1"], ["GPU-aa"])
+    assert one.at is not None
+
+
+def retried(*earlier: str) -> dict[str, Any]:
+    return {**REPLICA, "earlierTries": list(earlier)}
+
+
+def tried(actor_id: str, *earlier: str) -> dict[str, Any]:
+    """One of several tries of one create, which Ray gave a card that strangers use."""
+    return dead(raised(encode_failure("CARD_IN_USE", "card 0", about(retried(*earlier), PLACE))), actor_id=actor_id)
+
+
+def test_the_tries_of_one_create_are_one_failure_and_none_where_it_got_up(
+    dashboard: FakeDashboard, read: Any
+) -> None:
+    three = [tried("a1"), tried("a2", "a1"), tried("a3", "a1", "a2")]
+    assert [one.actor_id for one in found(dashboard, read, *three)] == ["a3"]
+    up = describe(retried("b1"), [PLACE], "2026-03-04T12:00:00Z")
+    evicted = dead(ended("killed by `ray.kill`", "RAY_KILL"), actor_id="b2", repr_name=up)
+    assert [one.actor_id for one in found(dashboard, read, tried("b1"), evicted)] == ["a3"]
+    live = dashboard.rows("actors_alive")[0]
+    live["repr_name"] = describe(retried("c1"), [PLACE], "2026-03-04T12:00:00Z")
+    assert live["name"].startswith("ModelActor:")
+    assert [one.actor_id for one in found(dashboard, read, tried("c1"))] == ["a3"]
+
+
 def cut(total: int) -> Any:
     body = {"data": {"result": {"result": [], "total": total, "num_after_truncation": 10_000}}}
     return status(200, json.dumps(body).encode())

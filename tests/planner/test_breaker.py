@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,7 +91,10 @@ def test_equal_inventories_give_equal_plans_in_whatever_order_ray_lists_what_fai
         shuffled = list(inventory.failures)
         chance.shuffle(shuffled)
         again = inventory.model_copy(update={"failures": shuffled}, deep=True)
-        assert plan_for(FLEET, inventory) == plan_for(FLEET, again)
+        plan, cooled = plan_for(FLEET, inventory), find_cooled(FLEET, inventory)
+        assert plan == plan_for(FLEET, again)
+        on_node = Counter(member.node_id for action in plan.actions for member in action.members)
+        assert all(on_node[node_id] <= one.over for node_id, one in cooled.nodes.items())
 
 
 THREE = [{"model": "m", "hash": "h", "node": node, "ago": ago} for node, ago in (("a", "4m"), ("b", "3m"), ("a", "2m"))]
@@ -157,6 +161,71 @@ def test_a_node_that_the_model_may_not_use_is_no_other_chance() -> None:
 def test_where_no_other_node_has_its_cards_one_replica_is_tried_when_the_time_is_over(others: list[Any]) -> None:
     failed = [{"model": "m", "hash": "h", "node": "a", "ago": ago} for ago in ("40m", "35m", "30m")]
     assert outcome(planned(failures=failed, nodes=["a", *others])) == (1, ["COOLING_DOWN"])
+
+
+OVER = [{"model": "m", "hash": "h", "node": "a", "ago": ago} for ago in ("40m", "35m", "30m")]
+"""m has failed on node a, and may be tried there again."""
+BAD = [{"model": model, "hash": "h", "node": "a", "ago": "40m"} for model in ("x", "y", "z")]
+"""Three specs have failed on node a, which may be tried again."""
+
+
+@pytest.mark.parametrize("failures", [OVER, BAD], ids=["one model on a node", "a node"])
+@pytest.mark.parametrize("other", [
+    {"name": "b", "gpus": 0}, {"name": "b", "cordon": {"reason": "disk"}}, {"name": "b", "used": {"GPU": 8}},
+    {"name": "b", "slots": {"value": 1, "source": "test"}},
+], ids=["no cards", "cordoned", "full", "one slot"])
+def test_where_the_other_nodes_have_no_room_one_is_tried_however_many_are_missing(failures: Any, other: Any) -> None:
+    plan = planned(failures=failures, nodes=["a", other], count=5)
+    there = Counter(member.node for action in plan.actions for member in action.members)
+    assert there["a"] == 1
+    [blocked] = plan.blocked
+    assert blocked.replicas == 5 - len(plan.actions)
+    assert "one replica is tried first: cooled until" in blocked.message
+
+
+def test_each_node_is_tried_on_its_own_and_what_fits_elsewhere_goes_there() -> None:
+    failures = [*BAD, *({**one, "node": "b", "model": f"{one['model']}b"} for one in BAD)]
+    plan = planned(failures=failures, nodes=["a", "b", {"name": "c", "gpus": 1}], count=9)
+    assert Counter(member.node for action in plan.actions for member in action.members) == {"a": 1, "b": 1, "c": 1}
+    assert outcome(planned(failures=failures, nodes=["a", "b", "c"])) == (2, [])
+
+
+def test_a_node_on_which_a_try_is_starting_takes_no_other() -> None:
+    starting = {"model": "n", "id": 0, "node": "a", "hash": "h", "state": "PENDING_CREATION"}
+    nodes = ["a", {"name": "b", "gpus": 0}]
+    assert outcome(planned(failures=BAD, nodes=nodes, replicas=[starting])) == (0, ["COOLING_DOWN"])
+    assert outcome(planned(failures=OVER, nodes=nodes, replicas=[starting])) == (1, ["COOLING_DOWN"]), "it is of n"
+    mine = {**starting, "model": "m"}
+    assert outcome(planned(failures=OVER, nodes=nodes, replicas=[mine], count=3)) == (0, ["COOLING_DOWN"])
+
+
+def test_a_try_for_which_its_node_has_no_room_is_not_called_one() -> None:
+    plan = planned(failures=OVER, nodes=[{"name": "a", "used": {"GPU": 8}}])
+    assert outcome(plan) == (0, ["INSUFFICIENT_GPU"])
+    assert "cool" not in plan.blocked[0].message
+
+
+def test_a_quota_holds_for_what_is_tried() -> None:
+    plan = planned(failures=OVER, nodes=["a", {"name": "b", "gpus": 1}], count=4,
+                   policy={"quotas": [{"selector": {}, "replicas": 1}]})
+    assert [member.node for action in plan.actions for member in action.members] == ["b"]
+
+
+def test_a_gang_is_tried_with_members_on_other_nodes() -> None:
+    nodes = ["a", {"name": "b", "gpus": 8}, {"name": "c", "gpus": 0}]
+    plan = planned(failures=BAD, nodes=nodes, gang={"gpus": 8, "workers": 1})
+    assert outcome(plan) == (1, ["GANG_NEEDS_NODES"])
+    assert plan.blocked[0].message.endswith("; one replica is tried first: cooled until 2025-12-31 23:25 UTC, 3 x "
+                                            "ENGINE_EXITED: CUDA out of memory (a)")
+
+
+@pytest.mark.parametrize("selector", [{"pool": "z"}, {"fleet.io/left-out": "yes"}])
+def test_no_message_has_the_labels_that_keep_a_model_off_a_node(selector: dict[str, str]) -> None:
+    nodes = [{"name": "a", "labels": {"pool": "x"}}, {"name": "b", "labels": {"pool": "y"}}]
+    found = planned(failures=OVER, nodes=nodes, selector=selector).model_dump_json()
+    assert "fleet.io/left-out-" not in found
+    gang = planned(failures=OVER, nodes=nodes, gang={"gpus": 1, "workers": 1}, sameLabel="fleet.io/left-ou")
+    assert "fleet.io/left-out-" not in gang.model_dump_json()
 
 
 def test_a_clock_that_is_ahead_makes_nothing_longer() -> None:

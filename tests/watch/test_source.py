@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,7 +57,8 @@ def upstream(tmp_path: Path) -> Upstream:
 
 
 def branch(upstream: Upstream, folder: str = "clone", **settings: bool) -> Branch:
-    return Branch(str(upstream.bare), "main", ("fleets",), upstream.work.parent / folder, upstream.environ, **settings)
+    return Branch(str(upstream.bare), "main", ("fleets",), upstream.work.parent / folder, upstream.environ, time.time,
+                  **settings)
 
 
 def test_a_branch_gives_its_newest_commit_and_the_fleet_in_it(upstream: Upstream) -> None:
@@ -71,7 +74,7 @@ def test_a_branch_gives_its_newest_commit_and_the_fleet_in_it(upstream: Upstream
 
 def test_the_default_branch_needs_no_name(upstream: Upstream, tmp_path: Path) -> None:
     pushed = upstream.push(FLEET % 1)
-    source = Branch(str(upstream.bare), "HEAD", ("fleets",), tmp_path / "clone", upstream.environ)
+    source = Branch(str(upstream.bare), "HEAD", ("fleets",), tmp_path / "clone", upstream.environ, time.time)
     assert source.newest() == pushed
 
 
@@ -82,7 +85,7 @@ def test_what_cannot_be_fetched_says_so_and_runs_nothing(
 ) -> None:
     upstream.push(FLEET % 1)
     url = str(tmp_path / url) if url.endswith(".git") else url
-    source = Branch(url, ref, ("fleets",), tmp_path / "clone", upstream.environ)
+    source = Branch(url, ref, ("fleets",), tmp_path / "clone", upstream.environ, time.time)
     with pytest.raises(RevisionError, match="git fetch: "):
         source.newest()
     assert not list(tmp_path.rglob("hacked"))
@@ -98,7 +101,7 @@ def test_a_clone_that_cannot_be_made_is_a_source_that_does_not_answer(upstream: 
                                  "https://ana:s3cret@127.0.0.1:1/fleets", "https://s3cret@127.0.0.1:1/fleets",
                                  "https://ana:s3/cret@127.0.0.1:1/fleets"])
 def test_a_token_in_the_address_is_not_told(upstream: Upstream, tmp_path: Path, url: str) -> None:
-    source = Branch(url, "main", ("fleets",), tmp_path / "clone", upstream.environ)
+    source = Branch(url, "main", ("fleets",), tmp_path / "clone", upstream.environ, time.time)
     with pytest.raises(RevisionError, match="git fetch: ") as caught:
         source.newest()
     assert "cret" not in caught.value.message
@@ -116,6 +119,31 @@ def test_a_rewound_branch_is_refused_also_by_the_next_watcher(upstream: Upstream
         assert watcher.newest() == rewound
         assert watcher.fault(rewound).startswith(f"it does not follow {good[:10]}")
     assert branch(upstream, rewind=True).fault(rewound) == ""
+
+
+def test_another_watch_of_the_branch_remembers_its_own_last_good_commit(upstream: Upstream) -> None:
+    source, lax = branch(upstream), branch(upstream, rewind=True)
+    first, second = upstream.push(FLEET % 1), upstream.push(FLEET % 2)
+    assert source.newest() == lax.newest() == second
+    source.accept(second)
+    lax.accept(first)
+    elsewhere = replace(source, cluster="http://another:8265")
+    elsewhere.newest()
+    assert elsewhere.fault(first) == ""
+    assert source.fault(first), "what the other one has accepted is not accepted here"
+
+
+def test_a_lock_that_a_killed_git_has_left_does_not_stop_the_watch(upstream: Upstream) -> None:
+    source = branch(upstream)
+    upstream.push(FLEET % 1)
+    source.newest()
+    pushed, left = upstream.push(FLEET % 2), source.folder / f"refs/fleetctl/{source.key}/newest.lock"
+    left.write_text("")
+    with pytest.raises(RevisionError, match="git fetch: "):
+        source.newest()
+    assert left.exists(), "another git may be at work"
+    os.utime(left, (1, 1))
+    assert source.newest() == pushed
 
 
 def test_only_signed_commits_are_used_where_that_is_asked_for(upstream: Upstream, tmp_path: Path) -> None:

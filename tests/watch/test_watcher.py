@@ -26,7 +26,7 @@ from fleetctl.documents.events import RunSummary
 from fleetctl.errors import ApplyError, RevisionError
 from fleetctl.watch.source import Files
 from fleetctl.watch.step import ApplyEnded, MakePlan, step
-from fleetctl.watch.watcher import Watcher
+from fleetctl.watch.watcher import LATE_S, Watcher
 
 
 @pytest.fixture
@@ -91,6 +91,18 @@ def test_the_dashboard_asks_for_metrics_that_there_are(watcher: Watcher) -> None
     assert named
     assert named <= there
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_a_loop_that_does_not_turn_is_not_healthy(watcher: Watcher) -> None:
+    now = 0.0
+    watcher.clock = lambda: now
+    with served(watcher, "127.0.0.1:0", None) as url:
+        watcher.turns_within(30)
+        for now, status in ((30 + 3 * 30, 200), (30 + LATE_S, 200), (31 + LATE_S, 503)):
+            assert get(f"{url}/healthz")[0] == status, now
+        assert "has not turned" in get(f"{url}/healthz")[1]
+        watcher.turns_within(None)
+        assert get(f"{url}/healthz")[0] == 200, "an apply takes its time"
 
 
 def test_promtool_accepts_the_metrics_and_the_alerts(watcher: Watcher) -> None:

@@ -31,6 +31,7 @@ class StartFlags:
     where: Where
     yes: bool
     force: bool
+    ignore_cooldown: bool
     lock_timeout_s: float
     wait_timeout_s: float | None
     output_format: ApplyFormat
@@ -40,7 +41,8 @@ def apply_scaled(invocation: Invocation, found: Scaling, replicas: int, start: S
                  dedicated: bool = False) -> int:
     """Show the plan, ask, apply; returns the exit code. `dedicated` as in `ResolvedModel`."""
     output = ApplyOutput(start.output_format)
-    options = PlanOptions((found.model,), force=start.force, files=tuple(start.files))
+    options = PlanOptions((found.model,), force=start.force, files=tuple(start.files),
+                          ignore_cooldown=start.ignore_cooldown)
     with output.ends_with_summary(), \
             proposed_by_fleet(invocation, found.to(replicas, dedicated=dedicated), options, start.where) as proposal:
         output.plan = proposal.task.plan

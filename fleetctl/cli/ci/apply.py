@@ -16,7 +16,7 @@ from fleetctl.cli.apply.command import proposed
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
 from fleetctl.cli.ci.base import fleet_name, trusted_where
-from fleetctl.cli.ci.job import ApplyFailOn, ForceOption, ForgeOption, Job, JobResult, lines_of
+from fleetctl.cli.ci.job import ApplyFailOn, ForceOption, ForgeOption, IgnoreCooldownOption, Job, JobResult, lines_of
 from fleetctl.cli.ci.publish import publish
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
@@ -58,6 +58,7 @@ def apply(
     address: flags.Address = None,
     namespace: flags.Namespace = None,
     force: ForceOption = False,
+    ignore_cooldown: IgnoreCooldownOption = False,
     lock_timeout: LockTimeoutOption = 600,
     fail_on: FailOnOption = ApplyFailOn.BLOCKED,
     forge: ForgeOption = ForgeName.AUTO,
@@ -70,7 +71,7 @@ def apply(
     refuse_review_settings(os.environ)
     job = Job(
         this_invocation(), () if plan_file else lines_of(files, "FLEETCTL_FILES"), Where(None, address, namespace),
-        force=force, forge=find_forge(os.environ, forge),
+        force=force, ignore_cooldown=ignore_cooldown, forge=find_forge(os.environ, forge),
     )
     return run_apply(job, plan_file, lock_timeout, fail_on)
 
@@ -99,9 +100,13 @@ def refuse_review_settings(environ: Mapping[str, str]) -> None:
 
 def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: ApplyOutput) -> JobResult:
     try:
-        options, where = PlanOptions(force=job.force, files=job.files), job.where if plan_file else trusted_where(job)
+        options = PlanOptions(force=job.force, files=job.files, ignore_cooldown=job.ignore_cooldown)
+        where = job.where if plan_file else trusted_where(job)
         with proposed(job.invocation, plan_file, options, where, yes=True) as proposal:
             task = proposal.task
+            if job.ignore_cooldown and not task.plan.options.ignore_cooldown:
+                raise UsageError("--ignore-cooldown: this plan is already made, and applied unchanged",
+                                 hint="give it to the review that saves the plan")
             output.plan = task.plan
             agreed_to(job.invocation, proposal, ApplyFormat.TABLE, force=job.force, yes=True)
             options_of_run = ApplyOptions(lock_timeout_s=lock_timeout_s, single_use=task.single_use)

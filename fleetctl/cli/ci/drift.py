@@ -51,8 +51,9 @@ def drift(
     """Check on a schedule that the cluster runs what the files say.
 
     It plans, and looks at the latest apply: what is missing, blocked, outdated, restarting or failed. Cards in use by
-    others and cordons that have ended are warnings beside it, and change no exit code. On a forge one issue is kept up
-    to date, open while there is drift or a warning, else closed. Nothing is changed in the cluster.
+    others, cordons that have ended, what cools and what failed lately are warnings beside it, and change no exit code.
+    On a forge one issue is kept up to date, open while there is drift or a warning, else closed. Nothing is changed in
+    the cluster.
     Files may also come from FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line.
     """
     job = Job(

@@ -26,6 +26,9 @@ from fleetctl.workflow.output_files import check_out
 ForgeOption = Annotated[ForgeName, typer.Option("--forge", envvar="FLEETCTL_FORGE", help="The forge to report to.")]
 ForceOption = Annotated[bool, typer.Option(
     "--force", envvar="FLEETCTL_FORCE", help="Lift the thresholds of spec.policy; protected models stay protected.")]
+IgnoreCooldownOption = Annotated[bool, typer.Option(
+    "--ignore-cooldown", envvar="FLEETCTL_IGNORE_COOLDOWN",
+    help="Try again now what failed several times in a row; see spec.policy.cooldown.")]
 
 
 class FailOn(str, Enum):
@@ -63,6 +66,7 @@ class Job:
     reports: tuple[str, ...] = ()
     fail_on: FailOn = FailOn.POLICY
     force: bool = False
+    ignore_cooldown: bool = False
     comment: bool = True
 
     @property

@@ -14,7 +14,7 @@ import typer
 
 from fleetctl.cli import failures, flags
 from fleetctl.cli.ci.base import add_warning, base_revision, fleet_name, read_base, trusted_address
-from fleetctl.cli.ci.job import FailOn, ForceOption, ForgeOption, Job, JobResult, lines_of
+from fleetctl.cli.ci.job import FailOn, ForceOption, ForgeOption, IgnoreCooldownOption, Job, JobResult, lines_of
 from fleetctl.cli.ci.publish import publish
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import message_console
@@ -72,6 +72,7 @@ def review(
     report: ReportOption = None,
     fail_on: FailOnOption = FailOn.POLICY,
     force: ForceOption = False,
+    ignore_cooldown: IgnoreCooldownOption = False,
     comment: CommentOption = True,
     pull_request: ChangeOption = None,
     forge: ForgeOption = ForgeName.AUTO,
@@ -84,7 +85,8 @@ def review(
     """
     return run_review(Job(
         this_invocation(), lines_of(files, "FLEETCTL_FILES"), Where(inventory, address, namespace), base=base, out=out,
-        reports=lines_of(report, "FLEETCTL_REPORTS"), fail_on=fail_on, force=force, comment=comment,
+        reports=lines_of(report, "FLEETCTL_REPORTS"), fail_on=fail_on, force=force, ignore_cooldown=ignore_cooldown,
+        comment=comment,
         forge=find_forge(os.environ, forge, number=pull_request),
     ))
 
@@ -112,7 +114,7 @@ def _reviewed(job: Job) -> JobResult:
     where = job.where
     if not where.inventory and not job.address():
         where = replace(where, address=trusted_address(fleet, base, job.forge))
-    options = PlanOptions(force=job.force, files=job.files)
+    options = PlanOptions(force=job.force, files=job.files, ignore_cooldown=job.ignore_cooldown)
     planned = plan_fleet(job.invocation, loaded, options, where, base=base)
     plan, reports = planned.plan, parse_reports(job.reports, beside=job.out)
     formats = plan_formats(planned.shown(), planned.map)

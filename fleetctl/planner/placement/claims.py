@@ -5,7 +5,7 @@ Shapes stay compact (a Worker of `count` 500 is one entry) until a replica is re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -166,9 +166,9 @@ def replica_shape(model: ResolvedModel) -> ReplicaShape:
     return ReplicaShape(model.key, groups, label, placement.ranks_per_node, _spread(placement), as_one)
 
 
-def leaving_out(shape: ReplicaShape, place: int) -> ReplicaShape:
-    """Return the shape of the model at a place in the fleet file, without the nodes with its LEFT_OUT_LABEL."""
-    without = (f"{LEFT_OUT_LABEL}{place}", "!yes")
+def leaving_out(shape: ReplicaShape, place: int, values: Iterable[str]) -> ReplicaShape:
+    """Return the shape of the model at a place in the fleet file, without nodes with such values of its label."""
+    without = (f"{LEFT_OUT_LABEL}{place}", f"!in({', '.join(sorted(values))})")
     groups = [replace(group, members=tuple(
         replace(member, selector=tuple(sorted((*member.selector, without)))) for member in group.members
     )) for group in shape.groups]

@@ -15,7 +15,7 @@ from fleetctl.documents.nearest import nearest
 from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Ints
-from fleetctl.planner.placement.claims import GroupShape, ReplicaShape, Selector
+from fleetctl.planner.placement.claims import GroupShape, ReplicaShape, Selector, without_left_out
 from fleetctl.planner.placement.ledger.domains import Domain
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.placement.reasons.check import IN_WORDS
@@ -138,11 +138,11 @@ def _explain_group(part: _Part) -> Explanation:
 
 
 def _member_message(missing: Shortfall, reasons: Sequence[Reason], counted: Counted, *, said_before: bool) -> str:
-    first, where, spread = reasons[0], "", ""
+    first, where, spread, selector = reasons[0], "", "", without_left_out(missing.selector)
     if first.code == "NODE_SELECTOR_MISMATCH" and missing.within is not None:
-        return f"needs a node with {', '.join(f'{key}={value}' for key, value in missing.selector)}; there is none"
+        return f"needs a node with {', '.join(f'{key}={value}' for key, value in selector)}; there is none"
     if first.code == "NODE_SELECTOR_MISMATCH":
-        return explain_mismatch(missing.selector, missing.table)
+        return explain_mismatch(selector, missing.table)
     if first.code == "INSUFFICIENT_GPU" and missing.claim.whole_cards > 1:
         where = f" on one {node_kind(missing.selector)} node".replace("  ", " ")
     if first.code == "INSUFFICIENT_GPU" and not said_before:  # a part placed before took some of what was counted

@@ -16,7 +16,7 @@ import numpy as np
 from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Flags, Ints
-from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector, without_left_out
+from fleetctl.planner.placement.claims import LEFT_OUT_LABEL, Claim, ReplicaShape, Selector, without_left_out
 from fleetctl.planner.placement.ledger.cards import Card, Offer, count_fits
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
@@ -145,7 +145,8 @@ class NodeTable:
     @cached_property
     def label_keys(self) -> list[str]:
         """Every label key that a node that is not dead has."""
-        return sorted({key for node in self.ledger.nodes if node.state != "DEAD" for key in node.labels})
+        keys = {key for node in self.ledger.nodes if node.state != "DEAD" for key in node.labels}
+        return sorted(key for key in keys if not key.startswith(LEFT_OUT_LABEL))
 
     def column(self, key: str) -> Column:
         """Return the values of one label."""

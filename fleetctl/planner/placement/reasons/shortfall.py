@@ -10,7 +10,7 @@ import numpy as np
 from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
-from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
+from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector, without_left_out
 from fleetctl.planner.placement.reasons.check import (
     CARD_IN_USE,
     CLOSEST_FIRST,
@@ -71,7 +71,7 @@ class Shortfall:
     def asked(self) -> Selector:
         """Return which labels its node must have."""
         inside = () if self.within is None else ((self.shape.same_label or "", self.within),)
-        return (*self.selector, *inside)
+        return (*without_left_out(self.selector), *inside)
 
     def reasons(self) -> list[Reason]:
         """Sum the nodes up by code, the codes nearest to success first."""

@@ -1,0 +1,38 @@
+"""What a log says of one replica: a name is used again, and what an older replica of it did is no news."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleetctl.documents.inventory import Replica
+from fleetctl.inventory.lives import NO_TIMES, _news
+
+LOG = """\
+fleetctl: starting main/0 rank 0 at 2026-03-04T09:00:00Z
+fleetctl: ended at 2026-03-04T10:00:00Z: of an older one
+fleetctl: starting main/0 rank 0 at 2026-03-04T11:00:00Z
+fleetctl: ended at 2026-03-04T12:00:00Z: signal 9
+"""
+OLDER_ALONE = LOG[:LOG.index("fleetctl: starting main/0 rank 0 at 2026-03-04T11")]
+UP = "2026-03-04T11:30:00Z", "2026-03-04T11:40:00Z"
+CREATED = "2026-03-04T10:59:00Z"
+ENDED = {"since": "2026-03-04T12:00:00Z", "error": "signal 9"}
+
+
+@pytest.mark.parametrize(("state", "since", "up", "log", "news"), [
+    ("RESTARTING", None, UP, LOG, ENDED),
+    ("RESTARTING", CREATED, NO_TIMES, LOG, ENDED),
+    ("RESTARTING", CREATED, NO_TIMES, OLDER_ALONE, {}),
+    ("RESTARTING", None, NO_TIMES, LOG, {}),
+    ("ALIVE", None, UP, LOG, {"error": "signal 9"}),
+    ("ALIVE", None, NO_TIMES, LOG, {}),
+    ("ALIVE", None, UP, OLDER_ALONE, {}),
+], ids=["ended", "was never up", "has not ended", "nothing is known of it", "is back", "since when is not known",
+        "the older one ended"])
+def test_only_what_ended_after_this_replica_began_is_its_end(
+    state: Any, since: str | None, up: tuple[str, str], log: str, news: dict[str, str]
+) -> None:
+    replica = Replica(model="m", replica_id=0, state=state, since=since, restarts=1)
+    assert dict(_news(replica, log, up)) == news

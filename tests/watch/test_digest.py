@@ -1,0 +1,54 @@
+"""The digest of a cluster: what changes no plan is no change, and what changes one is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.plan import Plan
+from fleetctl.watch.digest import cluster_digest
+from tests.planner.planner_worlds import before, plan_for, short_fleet, short_inventory
+
+GIB = 1 << 30
+NODES = [{"name": "a", "gpus": 2, "vram": "80Gi", "share": {0: 1, 1: 0}, "measured": {0: 70 * GIB, 1: GIB // 2}},
+         {"name": "spark", "gpus": 1, "vram": "128Gi", "unified": True, "measured": {0: 20 * GIB}}]
+RUNS = {"model": "m", "id": 0, "node": "a", "hash": "h", "cards": [0], "ready": "50m"}
+FAILED = {"model": "m", "hash": "h", "node": "a", "ago": "2m"}
+
+
+def cluster(failures: int = 0, node: Any = (), card: Any = (), host: Any = (), **replica: Any) -> Inventory:
+    """Two nodes and a replica; `card` of node a, whose first is granted, and `host` = the memory that spark has."""
+    nodes = [{**NODES[0], "measured": {**NODES[0]["measured"], **dict(card)}, **dict(node)},
+             {**NODES[1], "measured": {**NODES[1]["measured"], **dict(host)}}]
+    found = short_inventory({"nodes": nodes, "replicas": [RUNS], "failures": [FAILED] * failures})
+    return found.model_copy(update={"replicas": [found.replicas[0].model_copy(update=replica)]})
+
+
+def fleet(failures: int = 3) -> Any:
+    return short_fleet({"models": [{"key": "m", "replicas": 2, "gpus": 1, "hash": "h"}],
+                        "policy": {"cooldown": {"failures": failures}}})
+
+
+def planned(failures: int, inventory: Inventory) -> Plan:
+    return plan_for(fleet(failures), inventory)
+
+
+@pytest.mark.parametrize(("threshold", "change"), [
+    (0, {"failures": 5}), (3, {"failures": 2}), (3, {"card": {0: 75 * GIB}}), (3, {"host": {0: 23 * GIB}}),
+    (3, {"tool_version": "0.1.0"}), (3, {"ready_at": before("1m")}), (3, {"since": before("1m"), "restarts": 1}),
+], ids=["no cooldown", "too few failures", "a granted card", "memory of a host", "release", "ready", "restarted"])
+def test_what_changes_no_plan_is_no_change(threshold: int, change: dict[str, Any]) -> None:
+    now, then = cluster(**change), cluster()
+    assert now != then
+    assert planned(threshold, now).actions == planned(threshold, then).actions
+    assert cluster_digest(fleet(threshold), now) == cluster_digest(fleet(threshold), then)
+
+
+@pytest.mark.parametrize("change", [
+    {"failures": 3}, {"card": {1: 9 * GIB}}, {"node": {"cordon": {"reason": "disk"}}}, {"state": "RESTARTING"},
+], ids=["it cools", "a card in use", "cordon", "state"])
+def test_what_may_change_one_is(change: dict[str, Any]) -> None:
+    assert cluster_digest(fleet(), cluster(**change)) != cluster_digest(fleet(), cluster())
+    assert cluster_digest(fleet(), cluster().model_copy(update={"complete": False})) is None
