@@ -50,6 +50,8 @@ def _parse_of(value: object) -> object:
     raise refusal("bad_of", "{found} is not {allowed}", value, f"the number of members of the group, or {GROUP_SIZE}")
 
 
+_Path = Annotated[Text, Field(pattern="^/", json_schema_extra={"pattern": "^/"})]
+_Url = Annotated[Text, AfterValidator(_check_url), Field(json_schema_extra={"pattern": "^https?://"})]
 _Name = Annotated[Text, AfterValidator(_check_name)]
 Regex = Annotated[Text, AfterValidator(_check_regex)]
 Parts = Annotated[Any, BeforeValidator(_parse_of), WithJsonSchema(
@@ -62,8 +64,8 @@ class Origin(OneOf):
     KINDS = ("path", "http", "s3", "hf")
     ERROR = "weights_kind"
 
-    path: Annotated[Text, Field(pattern="^/", json_schema_extra={"pattern": "^/"})] | None = Field(None, description="a folder of the node")
-    http: Annotated[Text, AfterValidator(_check_url), Field(json_schema_extra={"pattern": "^https?://"})] | None = Field(
+    path: _Path | None = Field(None, description="a folder of the node")
+    http: _Url | None = Field(
         None, description="the URL of a folder; no password in it but $(NAME), of the node's environment")
     s3: _Name | None = Field(None, description="bucket/prefix; the node needs boto3")
     hf: _Name | None = Field(None, description="name@revision; the node needs huggingface_hub")

@@ -24,8 +24,9 @@ TITLES = {
     "Placement": "placement", "SameLabel": "sameLabel", "Spread": "spread", "Restart": "restart", "Update": "update",
     "WorkerGroup": "workers[]",
     "Member": "members[]", "Resources": "resources", "Weights": "weights", "Origin": "weights.from[]",
-    "View": "view", "Shard": "shard", "ShardRule": "shard.rules[]", "Engine": "engine", "FromNode": "A value of engine.env",
-    "Probe": "readiness, liveness", "HttpProbe": "http", "TcpProbe": "tcp", "ExecProbe": "exec", "Metadata": "metadata",
+    "View": "view", "Shard": "shard", "ShardRule": "shard.rules[]", "Engine": "engine",
+    "FromNode": "A value of engine.env", "Probe": "readiness, liveness", "HttpProbe": "http", "TcpProbe": "tcp",
+    "ExecProbe": "exec", "Metadata": "metadata",
 }
 
 
