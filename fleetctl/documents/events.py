@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from fleetctl.documents.base import Stored
+from fleetctl.documents.served_weights import GotWeights
 
 Level = Literal["debug", "info", "warning", "error"]
 Outcome = Literal["ready", "gone", "starting", "failed", "blocked", "skipped"]
@@ -41,6 +42,9 @@ class ReplicaOutcome(Stored):
     message: str = ""
     seconds: float | None = None
     replicas: int = Field(1, description="the number of replicas in this row; more than one only when blocked")
+    weights: list[GotWeights] = Field(
+        default_factory=list, exclude_if=lambda weights: not weights,
+        description="how its members got their weights, in their order; nothing for members without")
 
 
 class RunSummary(Event):
