@@ -18,23 +18,25 @@ def is_absent(value: object) -> bool:
 
 
 class GotWeights(Stored):
-    """How one member got its weights when it started."""
+    """How a member, or all of a replica together, got their weights when they started."""
 
-    source: str = Field(description="ram, disk, peer or origin")
+    source: str = Field(description="disk, peer or origin; of several the one that gave most")
     from_: str = Field("", alias="from", description="the replica, folder or URL")
     bytes: int = Field(0, description="that came over the network or from the origin")
     seconds: float = 0
     reused: int = Field(0, description="bytes that the node had already")
+    left: list[str] = Field(default_factory=list, description="the sources that were left for another, and why")
 
 
 class ServedWeights(Stored):
     """What one member serves to nodes that start later."""
 
     artifact: Artifact
-    view: ViewId | None = Field(None, description="the part that it serves; null = all files, and every part of them")
+    view: ViewId | None = Field(None, description="the part that its engine has; null = all files")
+    whole: bool = Field(False, description="it has all files, and makes any part of them")
     port: Annotated[int, Field(ge=1, le=65535)]
-    bytes: int | None = Field(None, ge=0, description="how much that is")
-    got: GotWeights | None = None
+    bytes: int | None = Field(None, ge=0, description="of what its engine has")
+    fetched: GotWeights | None = Field(None, description="how it came there")
 
 
 class WeightSource(Stored):
@@ -44,7 +46,8 @@ class WeightSource(Stored):
     node_id: str
     node: str
     address: str = Field(description="host and port of its weights")
-    view: ViewId | None = Field(None, description="null = it serves all files, and makes the part that is asked for")
+    view: ViewId | None = Field(None, description="the part that its engine has; null = all files")
+    whole: bool = Field(False, description="it has all files, and makes the part that is asked for")
     bytes: int | None = Field(None, description="to fetch; null = not known before the part is made")
 
 

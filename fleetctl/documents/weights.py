@@ -11,7 +11,8 @@ from fleetctl.documents.base import Authored, OneOf, Text, refusal
 
 GROUP_SIZE = "$(FLEETCTL_GROUP_SIZE)"
 _INDEX = "^[0-9a-f]{64}$"
-_URL = re.compile(r"https?://([:@]|\$\([^()]*\))*([^\s/?#@:\[\]]+|\[[0-9a-fA-F:.]+\])(:[0-9]+)?(/[^\s?#]*)?")
+_URL = re.compile(r"https?://((:|\$\([^()]*\))+@)?([^\s/?#@:\[\]]+|\[[0-9a-fA-F:.]+\])(:[0-9]+)?(/[^\s?#]*)?"
+                  r"(\?(&|([A-Za-z0-9_.-]+=)?\$\([^()]*\))+)?")
 _REFERENCE = re.compile(r"\$\([^()]*\)")
 
 
@@ -24,7 +25,8 @@ def _check_index(text: str) -> str:
 def _check_url(text: str) -> str:
     if not _URL.fullmatch(text):  # it may hold a secret, so it is not shown
         raise refusal("bad_url", "an http origin is an absolute URL without password, query and fragment", text,
-                      "https://host/folder/; what is secret is $(NAME), a variable of the node's environment")
+                      "https://host/folder/ or https://host/folder?token=$(NAME), with a variable of the node's "
+                      "environment")
     return text
 
 

@@ -37,6 +37,7 @@ class _Source(NamedTuple):
     address: str
     artifact: str
     view: str | None
+    whole: bool
     size: int | None
 
 
@@ -70,7 +71,8 @@ def add_weights(
         del plain["index"]
         plain["sources"] = [
             {"address": one.address, "bytes": one.size if one.view == fetch.view else None, "node": names[one.node_id],
-             "nodeId": one.node_id, "replica": one.replica, "view": one.view} for one in chosen[fetch]]
+             "nodeId": one.node_id, "replica": one.replica, "view": one.view, "whole": one.whole}
+            for one in chosen[fetch]]
         member["weights"] = json.loads(canonical_json(plain))  # an action's keys are in order
 
 
@@ -95,8 +97,8 @@ class _Choice:
 
     def _best(self, fetch: _Fetch, taken: Sequence[_Source]) -> _Source | None:
         possible = (one for one in self._sources
-                    if one.artifact == fetch.artifact and one.view in (None, fetch.view) and one not in taken
-                    and (one.node_id == fetch.node_id or self._planned[one.order] < MOST_FETCHES))
+                    if one.artifact == fetch.artifact and (one.whole or one.view == fetch.view)
+                    and one not in taken and (one.node_id == fetch.node_id or self._planned[one.order] < MOST_FETCHES))
         return min(possible, key=lambda one: (*self._distance(fetch, one), one.view != fetch.view,
                                               self._planned[one.order], one.order), default=None)
 
@@ -115,7 +117,8 @@ def _ready_sources(inventory: Inventory) -> Iterator[_Source]:
         if member.weights and member.address and member.node_id in known:
             yield _Source(order, f"{replica.model}/{replica.replica_id}", member.node_id,
                           host_port(member.address, member.weights.port), member.weights.artifact,
-                          member.weights.view, member.weights.bytes)
+                          member.weights.view, member.weights.whole or member.weights.view is None,
+                          member.weights.bytes)
 
 
 def _weights(model: ResolvedModel) -> dict[str, list[Weights | None]]:

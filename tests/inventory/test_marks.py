@@ -41,15 +41,16 @@ def test_unreadable_members_are_named(members: object):
     assert (marks.fleet, marks.members) == ("lab", ())
 
 
-WEIGHTS = {"artifact": "1" * 64, "view": None, "port": 7000, "bytes": 5, "got": {"source": "peer", "from": "m/0"}}
+WEIGHTS = {"artifact": "1" * 64, "view": None, "port": 7000, "bytes": 5,
+           "fetched": {"source": "peer", "from": "m/0", "left": []}}
 
 
 def test_a_member_says_which_weights_it_serves():
     [member] = read_marks(json.dumps({**REPR, "members": [{**MEMBER, "weights": {**WEIGHTS, "new": 1}}]})).members
     assert member.weights
     assert (member.weights.artifact, member.weights.port, member.weights.bytes) == ("1" * 64, 7000, 5)
-    assert member.weights.got
-    assert member.weights.got.from_ == "m/0"
+    assert member.weights.fetched
+    assert member.weights.fetched.from_ == "m/0"
 
 
 @pytest.mark.parametrize("weights", [3, [], {}, {**WEIGHTS, "port": 0}, {**WEIGHTS, "artifact": "x"},

@@ -126,6 +126,7 @@ def test_the_nearest_comes_first_by_the_label_that_holds_gangs_together() -> Non
 def test_a_rank_takes_its_own_part_from_that_rank_or_all_of_it_and_never_anothers() -> None:
     first = plan_for(*world([model("m", SHARD, gang=2)], [])).actions[0]
     assert [member.weights.sources for member in first.members if member.weights] == [[], []]
+    both = [{"model": "m", "id": 2, "node": "n5", "serves": {"artifact": ONE, "view": "a" * 16, "whole": True}}]
     parts = [view_id({"shard": {**SHARD["shard"], "of": "2"}}, rank, 2, ONE) for rank in range(2)]
     replicas = [{"model": "m", "id": rank, "node": NAMES[7 - rank], "serves": {"artifact": ONE, "view": part}}
                 for rank, part in enumerate(parts)]
@@ -134,6 +135,8 @@ def test_a_rank_takes_its_own_part_from_that_rank_or_all_of_it_and_never_another
     assert [sources(plan, rank) for rank in range(2)] == [["m/0"], ["m/1"]]
     told = [member.weights.sources[0].bytes for member in plan.actions[0].members if member.weights]
     assert told == [1 << 30, 1 << 30]
+    plan = plan_for(*world([model("m", SHARD, gang=2) | {"replicas": 4}], replicas + both))
+    assert [sorted(sources(plan, rank)) for rank in range(2)] == [["m/0", "m/2"], ["m/1", "m/2"]]
 
 
 def test_what_one_node_fetches_once_counts_once_and_what_is_over_comes_from_the_origin() -> None:

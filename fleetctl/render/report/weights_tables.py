@@ -31,10 +31,10 @@ def planned_weights(actions: Iterable[Action]) -> Table:
 
 
 def got_weights(outcomes: Sequence[ReplicaOutcome]) -> Table:
-    """Return where each member that was started had its weights from."""
-    rows = [(f"{row.model}/{row.replica_id}", " ".join(filter(None, (one.source, one.from_))), format_bytes(one.bytes),
-             format_bytes(one.reused) if one.reused else "", f"{one.seconds:.1f}s")
-            for row in outcomes for one in row.weights]
+    """Return where each replica that was started had its weights from, and which sources were left for others."""
+    rows = [(f"{row.model}/{row.replica_id}", (" ".join(filter(None, (got.source, got.from_))), *row.notes),
+             format_bytes(got.bytes), format_bytes(got.reused) if got.reused else "", f"{got.seconds:.1f}s")
+            for row in outcomes if (got := row.weights)]
     return Table("weights", "Weights", GOT, tuple(rows), folded=True, rank=4, most=LINES_SHOWN)
 
 
