@@ -17,7 +17,7 @@ from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.write_yaml import Piece, write_yaml
 
 EPILOG = epilog(
-    "fleetctl weights index /models/Qwen3-8B",
+    "fleetctl weights index models/Qwen3-8B",
     exit_codes="0 written, 1 the files cannot be read or changed meanwhile, 64 usage")
 Seen = dict[str, tuple[int, int]]
 app = command_app()

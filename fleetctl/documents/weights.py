@@ -69,7 +69,7 @@ class Origin(OneOf):
     path: _Path | None = Field(None, description="a folder of the node")
     http: _Url | None = Field(
         None, description="the URL of a folder; no password in it but $(NAME), of the node's environment")
-    s3: _Name | None = Field(None, description="bucket/prefix; the node needs boto3")
+    s3: _Name | None = Field(None, description="bucket/prefix; the node needs s3fs")
     hf: _Name | None = Field(None, description="name@revision; the node needs huggingface_hub")
 
 
