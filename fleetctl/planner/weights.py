@@ -123,8 +123,9 @@ def _ready_sources(inventory: Inventory) -> Iterator[_Source]:
 
 def _weights(model: ResolvedModel) -> dict[str, list[Weights | None]]:
     """Return the weights of a model by group and rank; empty where no member has any."""
-    found = {group.name: _by_rank(group) for group in model.workers}
-    return found if any(any(ranks) for ranks in found.values()) else {}
+    if not any(member.weights for group in model.workers for member in group.members):
+        return {}
+    return {group.name: _by_rank(group) for group in model.workers}
 
 
 def _by_rank(group: WorkerGroup) -> list[Weights | None]:
