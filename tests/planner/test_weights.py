@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from copy import deepcopy
 from typing import Any
@@ -10,13 +11,17 @@ from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for, short_fleet, short_inventory
+from published import validator
 
 from fleetctl.agent.weights.views import view_id
+from fleetctl.apply.request import ApplyOptions, apply_request
 from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.weights import MOST_FETCHES, MOST_SOURCES, add_weights
+from fleetctl.render.plan_json import saved_plan_json
 
 ONE, OTHER = "1" * 64, "2" * 64
 SHARD = {"shard": {"rules": [{"match": "proj", "dim": 0}], "of": "$(FLEETCTL_GROUP_SIZE)"}}
@@ -148,6 +153,20 @@ def test_what_one_node_fetches_once_counts_once_and_what_is_over_comes_from_the_
     assert sorted(map(len, by_node.values())) == [0, 0, 0, 1, 1, 1, 1]
     assert plan.model_dump(mode="json", by_alias=True)["actions"][0]["members"][0]["weights"]["from"] == [
         {"path": "/models/m"}]
+
+
+def test_a_saved_plan_with_weights_is_the_same_plan_and_fits_its_schema() -> None:
+    replicas = [{"model": "m", "id": 0, "node": "n7", "serves": {"artifact": ONE}}]
+    plan = plan_for(*world([model("m", SHARD, gang=2) | {"replicas": 2}], replicas))
+    saved = saved_plan_json(plan)
+    assert load_plan(saved, "saved") == plan  # its id is checked, too
+    validator("plan").validate(json.loads(saved))
+    request = apply_request(plan, "job", "ana", ApplyOptions(), may_replan=False)
+    asked = request["plan"]["actions"][0]["members"][1]["weights"]
+    assert (asked["artifact"], asked["from"], asked["view"]) == (ONE, [{"path": "/models/m"}], SHARD)
+    assert {key: asked["sources"][0][key] for key in ("replica", "nodeId", "address", "view", "whole")} == {
+        "replica": "m/0", "nodeId": "n7", "address": "10.0.0.1:7000", "view": None, "whole": True}
+    assert "weights" not in request["record"]["replicas"][0]["members"][1]
 
 
 def test_a_member_without_weights_is_in_a_plan_as_it_was() -> None:
