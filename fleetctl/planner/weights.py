@@ -6,14 +6,13 @@ a crowd.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fleetctl.agent.weights.views import view_id
-from fleetctl.documents.canonical import canonical_json
+from fleetctl.documents.canonical import in_order
 from fleetctl.documents.fleet import WorkerGroup
 from fleetctl.documents.inventory import Inventory, dead_node_ids, host_port, is_live, serves
 from fleetctl.documents.weights import Weights
@@ -73,7 +72,7 @@ def add_weights(
             {"address": one.address, "bytes": one.size if one.view == fetch.view else None, "node": names[one.node_id],
              "nodeId": one.node_id, "replica": one.replica, "view": one.view, "whole": one.whole}
             for one in chosen[fetch]]
-        member["weights"] = json.loads(canonical_json(plain))  # an action's keys are in order
+        member["weights"] = in_order(plain)
 
 
 class _Choice:
