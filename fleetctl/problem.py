@@ -1,7 +1,7 @@
 """Problems in fleet files: message, place, what is allowed, the nearest spelling.
 
 Codes are stable: an unused one stays reserved. FL001-FL019 reading the text, FL020-FL039 one value or key,
-FL040-FL059 several fields together, from FL060 on warnings.
+FL040-FL059 several fields together, FL060-FL079 warnings, from FL080 on errors in weights.
 """
 
 from __future__ import annotations
@@ -82,6 +82,9 @@ CODES: dict[str, str] = {
     "FL075": "a shape that no model uses",
     "FL076": "a quota that counts no model",
     "FL079": "a cooldown that is at first longer than at most",
+    "FL080": "an origin or a view of weights without exactly one kind",
+    "FL081": "not a regular expression",
+    "FL082": "a shard of more or fewer parts than its group has members",
 }
 
 
@@ -121,5 +124,5 @@ class Problem:
 
 
 def severity_of(code: str) -> Severity:
-    """Return the severity of a code: from FL060 on a problem is a warning."""
-    return "warning" if code >= "FL060" else "error"
+    """Return the severity of a code: FL060 to FL079 are warnings."""
+    return "warning" if "FL060" <= code < "FL080" else "error"

@@ -17,6 +17,7 @@ from fleetctl.cli.app import COMMANDS
 
 FLOORS = {
     "fleetctl": 0, "fleetctl.version": 0, "fleetctl.collector": 0, "fleetctl.problem": 0, "fleetctl.errors": 1,
+    "fleetctl.agent.weights": 0,
     "fleetctl.documents": 2, "fleetctl.fleetfile": 3,
     "fleetctl.planner.placement": 4, "fleetctl.planner": 5, "fleetctl.inventory": 6, "fleetctl.review": 7,
     "fleetctl.importers": 7, "fleetctl.forge": 7, "fleetctl.apply": 7, "fleetctl.demo": 7,
@@ -105,9 +106,11 @@ def test_the_client_imports_ray_nowhere_but_in_the_demo() -> None:
     assert not found, listed("the client needs no ray", found)
 
 
-def test_nothing_in_the_client_imports_the_agent() -> None:
-    found = imported(CLIENT, lambda _, one: one.module.startswith("fleetctl.agent"))
+def test_the_client_shares_with_the_agent_what_weights_are_called_and_nothing_else() -> None:
+    shared = {f"fleetctl.agent.weights.{name}" for name in ("index", "views")}
+    found = imported(CLIENT, lambda _, one: one.module.startswith("fleetctl.agent") and one.module not in shared)
     assert not found, listed("the client ships the agent, and never runs it", found)
+    assert "ray" not in modules_after("import fleetctl.agent.weights.index, fleetctl.agent.weights.views")
 
 
 def test_the_planner_does_no_input_or_output_and_knows_no_clock_and_no_chance() -> None:

@@ -76,7 +76,8 @@ def apply_record(plan: Plan) -> dict[str, Any]:
     shapes = {key: spec["asSet"] for key, spec in plan.specs.items() if "asSet" in spec}
     replicas = [
         RecordedReplica(model=action.model, replica_id=action.replica_id, spec_hash=action.spec_hash,
-                        members=[ReplicaMember.model_validate(member.model_dump()) for member in action.members])
+                        members=[ReplicaMember.model_validate(member.model_dump(exclude={"weights"}))
+                                 for member in action.members])
         for action in plan.actions
     ]
     record = ApplyRecord(files=plan.fleet.files, models=list(models.values()), shapes=shapes, replicas=replicas)

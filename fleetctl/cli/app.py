@@ -51,6 +51,7 @@ COMMANDS = {
     "doctor": Listed("doctor", "Find what is wrong with client, cluster or fleet, and what to do."),
     "context": Listed("context", "Name clusters, and choose the one that commands use."),
     "ci": Listed("ci.command", "Validate, review or apply a change in a CI job; check for drift."),
+    "weights": Listed("weights", "Index the files of a model, so that nodes can fetch and check them."),
     "import": Listed("import_fleet", "Write a fleet file from what already exists."),
     "completion": Listed("completion", "Print the completion script of a shell."),
     "demo": Listed("demo", "A local Ray with simulated GPUs, on this machine only."),

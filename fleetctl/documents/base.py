@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, timezone
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -52,6 +52,15 @@ def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCus
     return PydanticCustomError(kind, message, {"found": repr(found), "allowed": allowed})
 
 
+def _check_no_nul(text: str) -> str:
+    if "\0" in text:
+        raise refusal("nul_in_text", "{found} has a NUL character, which a command line cannot have", text,
+                      "text without NUL")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_check_no_nul)]
+
 TEXT, MAPPING, LIST = Tag("<text>"), Tag("<mapping>"), Tag("<list>")
 """The forms of a value that may have two; a tag is part of the location of an error, but not a key of the file."""
 
@@ -66,6 +75,32 @@ class Authored(BaseModel):
         alias_generator=to_camel, validate_by_name=False, extra="forbid", strict=True, frozen=True, allow_inf_nan=False,
         defer_build=True,
     )
+
+
+def _one_kind(schema: dict[str, Any], model: type[OneOf]) -> None:
+    schema["oneOf"] = [{"required": [kind], "properties": {kind: {"type": _type_of(schema["properties"][kind])}}}
+                       for kind in model.KINDS]
+
+
+def _type_of(field: dict[str, Any]) -> str:
+    return "string" if any(part.get("type") == "string" for part in field["anyOf"]) else "object"
+
+
+class OneOf(Authored):
+    """A mapping with exactly one of KINDS; with none or several, ERROR is the type of pydantic's error."""
+
+    KINDS: ClassVar[tuple[str, ...]]
+    ERROR: ClassVar[str]
+    model_config = ConfigDict(json_schema_extra=_one_kind)
+
+    @model_validator(mode="after")
+    def _exactly_one_kind(self) -> OneOf:
+        kinds = [kind for kind in self.KINDS if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            raise PydanticCustomError(self.ERROR, "exactly one of {allowed}; found {found}", {
+                "found": " and ".join(kinds) or "none",
+                "allowed": f"{', '.join(self.KINDS[:-1])} and {self.KINDS[-1]}"})
+        return self
 
 
 class Stored(BaseModel):

@@ -30,6 +30,13 @@ def canonical_json_of_sorted(value: object) -> bytes:
     return canonical_json(value) if _EXPONENT.search(data) else data
 
 
+def in_order(value: Any) -> Any:  # noqa: ANN401  any JSON value
+    """Return a JSON value with the keys of each mapping in the order of canonical JSON."""
+    if isinstance(value, dict):
+        return {key: in_order(value[key]) for key in sorted(value)}
+    return [in_order(item) for item in value] if isinstance(value, list) else value
+
+
 def indented_json(document: BaseModel) -> str:
     """Return a document by its published names, indented by two, with a line end: what `json.dumps` would write.
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field
 
-from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored, refusal
+from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored, OneOf, Text, refusal
 from fleetctl.documents.quantity import Seconds
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -23,14 +22,6 @@ def _check_env_name(name: str) -> str:
     return name
 
 
-def _check_no_nul(text: str) -> str:
-    if "\0" in text:
-        raise refusal("nul_in_text", "{found} has a NUL character, which a command line cannot have", text,
-                      "text without NUL")
-    return text
-
-
-Text = Annotated[str, AfterValidator(_check_no_nul)]
 EnvName = Annotated[str, AfterValidator(_check_env_name)]
 
 
@@ -59,11 +50,11 @@ class ExecProbe(Authored):
     command: Annotated[list[Text], Field(min_length=1, description="program and arguments")]
 
 
-class Probe(Authored):
+class Probe(OneOf):
     """Exactly one of http, tcp and exec, and how often to try it."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": [
-        {"required": [kind], "properties": {kind: {"type": "object"}}} for kind in ("http", "tcp", "exec")]})
+    KINDS = ("http", "tcp", "exec")
+    ERROR = "probe_kind"
 
     http: HttpProbe | None = Field(None, description="healthy when a GET answers 200 to 399")
     tcp: TcpProbe | None = Field(None, description="healthy when the port accepts a connection")
@@ -73,15 +64,6 @@ class Probe(Authored):
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = Field(
         3, description="liveness only: failures in a row before the engine counts as down"
     )
-
-    @model_validator(mode="after")
-    def _exactly_one_kind(self) -> Probe:
-        kinds = [kind for kind in ("http", "tcp", "exec") if getattr(self, kind) is not None]
-        if len(kinds) != 1:
-            found = " and ".join(kinds) if kinds else "none"
-            raise PydanticCustomError("probe_kind", "a probe has exactly one of http, tcp and exec; found {found}",
-                                      {"found": found, "allowed": "http, tcp or exec"})
-        return self
 
 
 class Engine(Authored):

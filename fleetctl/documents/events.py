@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from fleetctl.documents.base import Stored
+from fleetctl.documents.served_weights import GotWeights, is_absent
 
 Level = Literal["debug", "info", "warning", "error"]
 Outcome = Literal["ready", "gone", "starting", "failed", "blocked", "skipped"]
@@ -41,6 +42,10 @@ class ReplicaOutcome(Stored):
     message: str = ""
     seconds: float | None = None
     replicas: int = Field(1, description="the number of replicas in this row; more than one only when blocked")
+    weights: GotWeights | None = Field(
+        None, exclude_if=is_absent, description="how its members got their weights, all together")
+    notes: list[str] = Field(
+        default_factory=list, exclude_if=lambda notes: not notes, description="what went wrong, and did not matter")
 
 
 class RunSummary(Event):

@@ -15,6 +15,7 @@ from fleetctl.documents.base import LIST, MAPPING, TEXT, TEXT_OR_LIST, TEXT_OR_M
 from fleetctl.documents.engine import Engine
 from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
 from fleetctl.documents.selector import Expression, LabelKey, LabelValue, Selector
+from fleetctl.documents.weights import Weights
 
 API_VERSION = "fleetctl/v1"
 MAX_REPLICAS = 100_000
@@ -66,6 +67,7 @@ class Member(Authored):
     )
     resources: Resources = Field(default_factory=Resources, description="per member")
     node_selector: Selector = Field(default_factory=dict, description="labels the node must have")
+    weights: Weights | None = Field(None, description="the files that are there before the engine starts")
     engine: Engine = Field(description="what runs in this member")
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored, as_datetime
+from fleetctl.documents.served_weights import ServedWeights, is_absent
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
 ReplicaState = Literal["DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING", "DEAD"]
@@ -123,6 +124,7 @@ class ReplicaMember(Stored):
     gpu_uuids: list[str] = Field(default_factory=list)
     address: str | None = None
     port: int | None = None
+    weights: ServedWeights | None = Field(None, exclude_if=is_absent)
 
     @property
     def host_port(self) -> str:

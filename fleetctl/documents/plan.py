@@ -12,6 +12,7 @@ from pydantic import Field
 from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
 from fleetctl.documents.difference import PlanChange
 from fleetctl.documents.position import Position
+from fleetctl.documents.served_weights import PlannedWeights, is_absent
 
 
 class FleetSource(Stored):
@@ -110,6 +111,7 @@ class ActionMember(Stored):
     vram: int
     cpus: int
     memory: int
+    weights: PlannedWeights | None = Field(None, exclude_if=is_absent)
 
 
 class Lifecycle(Stored):

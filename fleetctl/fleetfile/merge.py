@@ -25,7 +25,8 @@ _Keys = tuple[str, ...]
 
 _MODELS: _Keys = ("spec", "models")
 _JOINED: _Keys = ("spec", "nodes")
-_ONE_OF = {"readiness": ("http", "tcp", "exec"), "liveness": ("http", "tcp", "exec"), "models": ("workers", "shape")}
+_ONE_OF = {"readiness": ("http", "tcp", "exec"), "liveness": ("http", "tcp", "exec"), "models": ("workers", "shape"),
+           "view": ("files", "tensors", "shard")}
 
 
 @dataclass(frozen=True, slots=True)

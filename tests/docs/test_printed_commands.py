@@ -86,6 +86,8 @@ def yours(folder: Path) -> None:
     for name in ("fleet.yaml", "old.yaml", "new.yaml"):
         (folder / name).write_text(PROD)
     shutil.copy(ROOT / "fleets" / "research-lab" / "lab.json", folder / "snapshot.json")
+    (folder / "models" / "Qwen3-8B").mkdir(parents=True)
+    (folder / "models" / "Qwen3-8B" / "config.json").write_text("{}")
     shutil.copytree(sources / "modelplane-gang", folder / "modelplane")
     shutil.copytree(sources / "lws-gang", folder / "deployments")
     shutil.copy(next((sources / "serve-llm").iterdir()), folder / "serve_config.yaml")

@@ -23,8 +23,10 @@ TITLES = {
     "ShapeUse": "spec.models[].shape", "Serving": "serving",
     "Placement": "placement", "SameLabel": "sameLabel", "Spread": "spread", "Restart": "restart", "Update": "update",
     "WorkerGroup": "workers[]",
-    "Member": "members[]", "Resources": "resources", "Engine": "engine", "FromNode": "A value of engine.env",
-    "Probe": "readiness, liveness", "HttpProbe": "http", "TcpProbe": "tcp", "ExecProbe": "exec", "Metadata": "metadata",
+    "Member": "members[]", "Resources": "resources", "Weights": "weights", "Origin": "weights.from[]",
+    "View": "view", "Shard": "shard", "ShardRule": "shard.rules[]", "Engine": "engine",
+    "FromNode": "A value of engine.env", "Probe": "readiness, liveness", "HttpProbe": "http", "TcpProbe": "tcp",
+    "ExecProbe": "exec", "Metadata": "metadata",
 }
 
 
@@ -54,6 +56,7 @@ KINDS = {
     "Shape": "[shapes](#specshapesname)", "ShapeUse": "[a change of one](#specmodelsshape)",
     "Quota": "[quotas](#specpolicyquotas)",  "WorkerGroup": "[groups](#workers)",
     "Member": "[members](#members)", "Probe": "[a probe](#readiness-liveness)", "FromNode": "`{fromNode: NAME}`",
+    "Origin": "[origins](#weightsfrom)", "ShardRule": "[rules](#shardrules)",
     "SameLabel": "[sameLabel](#samelabel)", "Reserve": "[reserve](#specnodesreserve)", "FleetSpec": "[spec](#spec)",
 }
 

@@ -24,10 +24,15 @@ engines = st.fixed_dictionaries(
 resources = st.fixed_dictionaries({"gpus": st.sampled_from([1, 0.5, 8])}, optional={
     "vram": st.sampled_from(["16Gi", 1 << 30]), "cpus": st.sampled_from(["500m", 2])})
 
+weights = st.fixed_dictionaries({"from": st.sampled_from([[{"path": "/m"}], [{"hf": "a/b"}, {"path": "/m"}]]),
+                                 "index": st.sampled_from(["a" * 64, "1" * 64])},
+                                optional={"view": st.sampled_from([{"files": "*-$(FLEETCTL_RANK)*"}, {"tensors": "q"},
+                                                                   {"shard": {"rules": [{"match": "q"}]}}])})
+
 
 def members(role: str) -> st.SearchStrategy[Json]:
     return st.fixed_dictionaries({"role": st.just(role), "resources": resources, "engine": engines},
-                                 optional={"nodeSelector": st.just({"zone": "in(a, b)"})})
+                                 optional={"nodeSelector": st.just({"zone": "in(a, b)"}), "weights": weights})
 
 
 groups = st.one_of(members("Standalone").map(lambda one: [one]),

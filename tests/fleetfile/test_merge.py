@@ -72,6 +72,13 @@ def test_a_gang_takes_the_place_of_a_standalone_and_is_not_mixed_with_it() -> No
     assert members_of(merged(models(*gang, replicas=1), models(member()))) == [member()]
 
 
+def test_a_view_of_another_kind_takes_the_place_of_the_first_and_origins_are_one_value() -> None:
+    weights = {"from": [{"path": "/a"}, {"hf": "org/a"}], "index": "a" * 64, "view": {"files": "a-*"}}
+    over = {"weights": {"from": [{"path": "/b"}], "view": {"tensors": "b"}}}
+    assert members_of(merged(models(member(weights=weights), replicas=1), models(over)))[0]["weights"] == {
+        "from": [{"path": "/b"}], "index": "a" * 64, "view": {"tensors": "b"}}
+
+
 def test_a_probe_of_another_kind_takes_the_place_of_the_first() -> None:
     over = models({"engine": {"readiness": {"tcp": {"port": 80}, "period": "5s"}}})
     assert members_of(merged(models(member(), replicas=1), over))[0]["engine"]["readiness"] == {

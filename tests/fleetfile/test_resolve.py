@@ -131,6 +131,19 @@ def test_the_spec_hash_covers_placement_defaults(tmp_path: Path) -> None:
     assert hash_of(tmp_path, under) == hash_of(tmp_path, own) != hash_of(tmp_path, fleet(model()))
 
 
+def test_weights_are_part_of_the_spec_and_none_are_no_change(tmp_path: Path) -> None:
+    def hash_with(weights: str) -> str:
+        member = f"{{resources: {{gpus: 1}}, engine: {{command: [a]}}{weights}}}"
+        return hash_of(tmp_path, fleet(model(workers=f"[{{name: main, members: [{member}]}}]")))
+
+    def some(index: str = "a", rule: str = "{match: q}") -> str:
+        return f", weights: {{from: [{{path: /m}}], index: {index * 64}, view: {{shard: {{rules: [{rule}]}}}}}}"
+
+    assert hash_with("") == hash_with(", weights: null") == "146ea46a644ebad1"  # that of the release before weights
+    assert hash_with(some()) == hash_with(some(rule="{match: q, dim: 0}"))
+    assert len({hash_with(one) for one in ("", some(), some("b"), some(rule="{match: q, dim: 1}"))}) == 4
+
+
 def test_the_spec_hash_of_a_release_stays(tmp_path: Path) -> None:
     # a new value here would show every running replica of every user as drifted
     assert hash_of(tmp_path, fleet(model(workers=GANG, placement="{sameLabel: rack}"))) == "af7cf7aa1156f0c0"

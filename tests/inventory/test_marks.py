@@ -41,6 +41,26 @@ def test_unreadable_members_are_named(members: object):
     assert (marks.fleet, marks.members) == ("lab", ())
 
 
+WEIGHTS = {"artifact": "1" * 64, "view": None, "port": 7000, "bytes": 5,
+           "fetched": {"source": "peer", "from": "m/0", "left": []}}
+
+
+def test_a_member_says_which_weights_it_serves():
+    [member] = read_marks(json.dumps({**REPR, "members": [{**MEMBER, "weights": {**WEIGHTS, "new": 1}}]})).members
+    assert member.weights
+    assert (member.weights.artifact, member.weights.port, member.weights.bytes) == ("1" * 64, 7000, 5)
+    assert member.weights.fetched
+    assert member.weights.fetched.from_ == "m/0"
+
+
+@pytest.mark.parametrize("weights", [3, [], {}, {**WEIGHTS, "port": 0}, {**WEIGHTS, "artifact": "x"},
+                                     {**WEIGHTS, "view": "../.."}, {**WEIGHTS, "bytes": -1}])
+def test_weights_that_cannot_be_read_are_named_and_the_member_counts(weights: object):
+    marks = read_marks(json.dumps({**REPR, "members": [{**MEMBER, "weights": weights}, MEMBER]}))
+    assert marks.problems == ("the weights in its repr cannot be read",)
+    assert [(member.gpus, member.weights) for member in marks.members] == [(5000, None), (5000, None)]
+
+
 @pytest.mark.parametrize("text", ["{", '{"v": 1', "{" * 100_000])
 def test_an_unreadable_repr_is_named(text: str):
     assert read_marks(text).problems == ("its repr is not whole JSON",)

@@ -66,6 +66,7 @@ RUN = {
 OUTCOME = {
     "ENGINE_EXITED": "an engine that ended before it was ready",
     "STARTUP_TIMEOUT": "a replica that was not ready in time",
+    "WEIGHTS_FAILED": "weights that neither a replica nor an origin gave",
     "PORT_IN_USE": "a probe port that another server uses",
     "ENV_MISSING": "a variable that the node does not have",
     "UNRESOLVED_VARIABLE": "an unknown $(FLEETCTL_...) variable",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fleetctl.documents.events import Outcome, ReplicaOutcome
 from fleetctl.render.report.model import Column, Report, Table
+from fleetctl.render.report.weights_tables import got_weights
 
 ORDER: tuple[Outcome, ...] = ("ready", "gone", "starting", "failed", "blocked", "skipped")
 REPLICA = Column("replica", "replica", name=True)
@@ -32,7 +33,7 @@ def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
     reasons = [(replica_text(row), f"{row.outcome}{f' ({row.code})' if row.code else ''}",
                 tuple(row.message.split("\n"))) for row in outcomes
                if row.message and (row.outcome != "ready" or row.code)]
-    tables = (Table("replica", "Replicas", OUTCOME_ROW, tuple(rows), beside_from=0),
+    tables = (Table("replica", "Replicas", OUTCOME_ROW, tuple(rows), beside_from=0), got_weights(outcomes),
               Table("why", "Why", REASON_ROW, tuple(reasons), line="{replica} {outcome}",
                     readers=frozenset({"terminal"})))
     return tuple(table for table in tables if table.rows)

@@ -13,6 +13,7 @@ from fleetctl.planner.failures import Failed
 from fleetctl.render.replica_text import node_text, replica_name, state_text, status_word
 from fleetctl.render.report.model import Cell, Column, Report, Table
 from fleetctl.render.report.plan_tables import drift_table
+from fleetctl.render.report.weights_tables import served_text
 
 STATES = ("ready", "starting", "restarting", "draining", "lost", "never constructed")
 MODEL_ROW = (Column("model", "model", name=True), Column("wanted", "wanted", numeric=True),
@@ -29,7 +30,7 @@ REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status
 MEMBER_ROW = (Column("member", "member", name=True), Column("node", "node", name=True),
               Column("slot", "slot", numeric=True), Column("cards", "cards"), Column("uuids", "uuids", name=True),
               Column("vram", "vram", numeric=True), Column("address", "address", name=True),
-              Column("spec", "spec", name=True))
+              Column("weights", "weights", name=True, terminal="filled"), Column("spec", "spec", name=True))
 FAILURE_ROW = (Column("model", "model", name=True), Column("failures", "failures", numeric=True),
                Column("last", "last"), Column("nodes", "nodes", name=True), Column("reason", "reason"))
 COOLING_ROW = (Column("name", "name", name=True), Column("reason", "reason"))
@@ -98,4 +99,4 @@ def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Itera
                    names.get(member.node_id or "", member.node_id or "?"),
                    "" if member.slot is None else str(member.slot), ", ".join(map(str, member.gpu_indices)),
                    tuple(member.gpu_uuids) or "", format_bytes(member.vram) if member.vram else "", member.host_port,
-                   (replica.spec_hash or "")[:12])
+                   served_text(member.weights), (replica.spec_hash or "")[:12])

@@ -63,6 +63,17 @@ def test_every_outcome_there_is_has_its_place_and_colour() -> None:
     assert set(ORDER) == set(get_args(Outcome)) <= set(TEXT_TONES)
 
 
+def test_a_replica_with_weights_has_a_row_that_says_where_they_came_from_and_what_was_left() -> None:
+    text = shown(row(replicaId=0, weights={"source": "peer", "from": "org/m:1/3", "bytes": 3 << 30, "seconds": 12.34},
+                     notes=["org/m:1/2 at 10.0.0.1:7000: another hash"]),
+                 row(replicaId=1, weights={"source": "disk", "seconds": 0.2, "reused": 3 << 30}), row(replicaId=2))
+    lines = [line.split() for line in text.splitlines()]
+    assert ["org/m:1/0", "peer", "org/m:1/3", "3Gi", "-", "12.3s"] in lines
+    assert ["org/m:1/1", "disk", "0", "3Gi", "0.2s"] in lines
+    assert "org/m:1/2 at 10.0.0.1:7000: another hash" in text
+    assert {"weights", "notes"}.isdisjoint(row(replicaId=1).model_dump())
+
+
 @pytest.mark.parametrize("width", [50, 80, 200])
 def test_no_line_is_wider_than_the_console_or_ends_in_blanks(width: int) -> None:
     long = row("failed", model="m" * 90, replicaId=1, nodes=[f"node-{n}" for n in range(30)], message="why " * 60)

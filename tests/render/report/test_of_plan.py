@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+
+from rich.console import Console
+
 from fleetctl.documents.plan import Note, PlanFleet
 from fleetctl.render.report.model import Report, Table
 from fleetctl.render.report.of_plan import plan_report
+from fleetctl.render.report.terminal import print_report
 from tests.render.render_plans import plan, row
 from tests.render.report.plan_cases import cases
-from tests.small_plans import small_plan
+from tests.small_plans import FLEET, small_plan
 
 
 def of(case: str) -> Report:
@@ -88,6 +93,20 @@ def test_facts_say_what_the_plan_was_made_of() -> None:
 def test_replicas_with_the_same_place_share_a_row() -> None:
     assert table(plan_report(small_plan("a", "b")), "place").rows[0] == ("org/one:1/0", "8 GPUs on a")
     assert table(of("create"), "place").rows[0][0] == "org/one/0-1"
+
+
+def test_a_plan_says_in_a_line_where_weights_come_from_and_never_when() -> None:
+    fleet = FLEET.replace("        engine: {command: [serve, one]", f"""\
+        weights: {{from: [{{path: /models/one}}], index: {'a' * 64}}}
+        engine: {{command: [serve, one]""")
+    served = {"artifact": "a" * 64, "port": 7000, "bytes": 3 << 29}
+    running = {"model": "org/one:1", "replicaId": 0, "fleet": "lab", "members": [
+        {"nodeId": "id-a", "gpus": 80_000, "address": "10.0.0.1", "weights": served}]}
+    assert table(plan_report(small_plan("a", "b", fleet=fleet)), "weights").rows == (
+        ("org/one:1/0-1", "path /models/one"),)
+    out = io.StringIO()
+    print_report(plan_report(small_plan("a", "b", "c", fleet=fleet, replicas=[running])), Console(file=out, width=120))
+    assert "org/one:1/1-2: weights from org/one:1/0 on a (1.50Gi)" in out.getvalue()
 
 
 def test_a_plan_without_files_still_makes_a_report() -> None:

@@ -71,6 +71,15 @@ def test_every_serving_member_has_its_address_and_wide_shows_all_members_with_th
     assert {"2, 3", "1Gi", "0123456789ab", "[fd00::7]:7002"} <= set(re.split(r"\s\s+", wide))
 
 
+def test_wide_shows_which_weights_a_member_serves_where_one_serves_some() -> None:
+    def serving(weights: dict[str, Any] | None) -> str:
+        return shown(replica(members=[{"nodeId": "a", "weights": weights}]), wide=True)
+
+    assert "WEIGHTS" not in serving(None)
+    assert " 111111111111 part abcdefabcdefabcd, 1.50Gi" in serving(
+        {"artifact": "1" * 64, "view": "abcdef" * 2 + "abcd", "port": 7000, "bytes": 3 << 29})
+
+
 def test_a_node_that_is_not_known_is_shown_by_its_id_and_none_as_a_question() -> None:
     assert " c " in shown(replica(members=[{"nodeId": "c"}]))
     assert " ? " in shown(replica(members=[{}]))

@@ -1,0 +1,71 @@
+"""`fleetctl weights index FOLDER`: write the index of a model's files, whose hash a fleet file names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleetctl.agent.weights.index import NAME, WeightsError, write_index
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say, write_document
+from fleetctl.cli.working import working
+from fleetctl.documents.quantity import count_of, format_bytes
+from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.fleetfile.write_yaml import Piece, write_yaml
+
+EPILOG = epilog(
+    "fleetctl weights index models/Qwen3-8B",
+    exit_codes="0 written, 1 the files cannot be read or changed meanwhile, 64 usage")
+Seen = dict[str, tuple[int, int]]
+app = command_app()
+
+
+@app.callback(epilog=EPILOG)
+def weights() -> None:
+    """Index the files of a model, so that nodes can fetch and check them."""
+
+
+@app.command("index", epilog=EPILOG)
+def index(folder: Annotated[Path, typer.Argument(metavar="FOLDER", show_default=False, help="The files.")]) -> int:
+    """Index FOLDER and print the lines for the fleet file.
+
+    The index, FOLDER/fleetctl-weights.json, has the SHA-256 of each file and of each 64 MiB of it. Hidden files and
+    folders are left out; a link that leaves the folder is refused.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder")
+    before = _seen(folder)
+    if not before:
+        raise UsageError(f"{folder} has no files")
+    amount = f"{count_of(len(before), 'file')}, {format_bytes(sum(size for size, _ in before.values()))}"
+    try:
+        with working(f"reading {amount}"):
+            artifact = write_index(str(folder))
+        after = _seen(folder)
+    except WeightsError as error:
+        raise FleetctlError(f"{folder}: {error}") from None
+    except OSError as error:
+        raise FleetctlError(f"cannot read {error.filename or folder}: {error.strerror}") from None
+    if changed := sorted(path for path in before | after if before.get(path) != after.get(path)):
+        (folder / NAME).unlink()
+        raise FleetctlError(f"{folder} changed while it was read: {', '.join(changed[:3])}",
+                            hint="run it again when nothing writes there")
+    say("indexed", f"{amount} in all: {folder / NAME}")
+    origin = Piece({"path": Piece(str(folder.resolve()))}, one_line=True)
+    write_document(write_yaml(Piece({"weights": Piece({"from": Piece([origin]), "index": Piece(artifact)})})))
+    return 0
+
+
+def _seen(folder: Path) -> Seen:
+    """Return size and time of change of each file that is indexed, by its path."""
+    found: Seen = {}
+    for where, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(where, name) for name in names if not name.startswith(".") and name != NAME):
+            if path.exists():
+                status = path.stat()
+                found[str(path.relative_to(folder))] = status.st_size, status.st_mtime_ns
+    return found

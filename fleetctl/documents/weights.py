@@ -1,0 +1,113 @@
+"""The weights of one member as a fleet file has them: where they come from, what they must be, which part is needed."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from fleetctl.documents.base import Authored, OneOf, Text, refusal
+
+GROUP_SIZE = "$(FLEETCTL_GROUP_SIZE)"
+_INDEX = "^[0-9a-f]{64}$"
+_URL = re.compile(r"https?://((:|\$\([^()]*\))+@)?([^\s/?#@:\[\]]+|\[[0-9a-fA-F:.]+\])(:[0-9]+)?(/[^\s?#]*)?"
+                  r"(\?(&|([A-Za-z0-9_.-]+=)?\$\([^()]*\))+)?")
+_REFERENCE = re.compile(r"\$\([^()]*\)")
+
+
+def _check_index(text: str) -> str:
+    if not re.fullmatch(_INDEX, text):
+        raise refusal("bad_index", "{found} is not {allowed}", text, "the 64 hex digits that `weights index` prints")
+    return text
+
+
+def _check_url(text: str) -> str:
+    if not _URL.fullmatch(text):  # it may hold a secret, so it is not shown
+        raise refusal("bad_url", "an http origin is an absolute URL without password, query and fragment", text,
+                      "https://host/folder/ or https://host/folder?token=$(NAME), with a variable of the node's "
+                      "environment")
+    return text
+
+
+def _check_name(text: str) -> str:
+    if "://" in text or re.search(r"\s", text) or text.startswith("/"):
+        raise refusal("bad_origin", "{found} is not {allowed}", text,
+                      "bucket/prefix of s3 or name@revision of hf, without scheme and spaces")
+    return text
+
+
+def _check_regex(text: str) -> str:
+    try:
+        re.compile(_REFERENCE.sub("0", text))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise refusal("bad_regex", "{found} is not a regular expression: " + str(error).replace("{", "{{"), text,
+                      "Python's syntax; it is searched for in the names of tensors") from None
+    return text
+
+
+def _parse_of(value: object) -> object:
+    if value == GROUP_SIZE or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    raise refusal("bad_of", "{found} is not {allowed}", value, f"the number of members of the group, or {GROUP_SIZE}")
+
+
+_Path = Annotated[Text, Field(pattern="^/", json_schema_extra={"pattern": "^/"})]
+_Url = Annotated[Text, AfterValidator(_check_url), Field(json_schema_extra={"pattern": "^https?://"})]
+_Name = Annotated[Text, AfterValidator(_check_name)]
+Regex = Annotated[Text, AfterValidator(_check_regex)]
+Parts = Annotated[Any, BeforeValidator(_parse_of), WithJsonSchema(
+    {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "const": GROUP_SIZE}]}, mode="validation")]
+
+
+class Origin(OneOf):
+    """One place with the files; exactly one of path, http, s3 and hf."""
+
+    KINDS = ("path", "http", "s3", "hf")
+    ERROR = "weights_kind"
+
+    path: _Path | None = Field(None, description="a folder of the node")
+    http: _Url | None = Field(
+        None, description="the URL of a folder; no password in it but $(NAME), of the node's environment")
+    s3: _Name | None = Field(None, description="bucket/prefix; the node needs s3fs")
+    hf: _Name | None = Field(None, description="name@revision; the node needs huggingface_hub")
+
+
+class ShardRule(Authored):
+    """Which tensors are cut, and along which dimension; of several rules the first that matches."""
+
+    match: Regex = Field(description="a regular expression for names of tensors")
+    dim: Annotated[int, Field(ge=0, le=15)] = Field(0, description="the dimension that is cut")
+
+
+class Shard(Authored):
+    """Each rank's equal part of the tensors that a rule matches, and all other tensors whole."""
+
+    rules: Annotated[list[ShardRule], Field(min_length=1, max_length=1024)] = Field(description="what is cut")
+    of: Parts = Field(GROUP_SIZE, description="how many parts: the members of the group")
+
+
+class View(OneOf):
+    """The part of the files that a member needs; exactly one of files, tensors and shard."""
+
+    KINDS = ("files", "tensors", "shard")
+    ERROR = "weights_kind"
+
+    files: Annotated[Text, Field(min_length=1)] | None = Field(
+        None, description="the weight files with such a name, and every file that holds no weights")
+    tensors: Regex | None = Field(None, description="the tensors with such a name, in one file")
+    shard: Shard | None = Field(None, description="one rank's part of each tensor, in one file")
+
+
+class Weights(Authored):
+    """What is in the folder FLEETCTL_MODEL_DIR before the engine starts; docs/weights.md."""
+
+    from_: Annotated[list[Origin], Field(min_length=1, max_length=16)] = Field(
+        alias="from", description="where the files are, tried in this order where no replica has them")
+    index: Annotated[Text, AfterValidator(_check_index), Field(json_schema_extra={"pattern": _INDEX})] = Field(
+        description="what the files must be: the hash that `fleetctl weights index` prints")
+    view: View | None = Field(None, description="the part that this member needs; default: all files")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a plan has it, without what is not set."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

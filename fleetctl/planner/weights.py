@@ -1,0 +1,161 @@
+"""Which replicas give new ones their weights: those that are ready and nearest, each for few nodes at a time.
+
+What a plan creates is no source in it: it is one for the next plan. So weights spread as a tree, and no source serves
+a crowd.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fleetctl.agent.weights.views import view_id
+from fleetctl.documents.canonical import in_order
+from fleetctl.documents.fleet import WorkerGroup
+from fleetctl.documents.inventory import Inventory, dead_node_ids, host_port, is_live, serves
+from fleetctl.documents.weights import Weights
+from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.planner.placement.claims import ReplicaShape
+
+MOST_FETCHES = 4
+"""How many nodes one source is planned for; it also serves no more at a time."""
+MOST_SOURCES = 3
+"""How many sources a member is given, where others are not needed elsewhere: one may be gone when it starts."""
+_REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
+Labels = Mapping[str, str]
+
+
+class _Source(NamedTuple):
+    """One member that serves weights; `order` makes every choice between equal ones the same."""
+
+    order: int
+    replica: str
+    node_id: str
+    address: str
+    artifact: str
+    view: str | None
+    whole: bool
+    size: int | None
+
+
+class _Fetch(NamedTuple):
+    """What one node fetches once, for all its members that need it."""
+
+    node_id: str
+    artifact: str
+    view: str | None
+    near: tuple[str, ...]
+
+
+def add_weights(
+    actions: Sequence[dict[str, Any]], models: Sequence[ResolvedModel], shapes: Mapping[str, ReplicaShape],
+    inventory: Inventory,
+) -> None:
+    """Add `weights` to each member of an action that has some, with its sources, best first."""
+    by_key = {model.key: _weights(model) for model in models}
+    near, needed = _domain_labels(shapes), list[tuple[dict[str, Any], Weights, _Fetch]]()
+    for action in actions:
+        for member in action["members"] if by_key[action["model"]] else ():
+            ranks = by_key[action["model"]][member["group"]]
+            if weights := ranks[member["rank"]]:
+                own = dict.fromkeys((*_domain_labels({"": shapes[action["model"]]}), *near))
+                view = _view_id(weights, _variables(action, member, len(ranks)))
+                needed.append((member, weights, _Fetch(member["nodeId"], weights.index, view, tuple(own))))
+    names = {node.id: node.name for node in inventory.nodes}
+    chosen = _Choice(inventory).chosen([fetch for *_, fetch in needed]) if needed else {}
+    for member, weights, fetch in needed:
+        plain = {"artifact": weights.index, "view": None, **weights.as_json()}
+        del plain["index"]
+        plain["sources"] = [
+            {"address": one.address, "bytes": one.size if one.view == fetch.view else None, "node": names[one.node_id],
+             "nodeId": one.node_id, "replica": one.replica, "view": one.view, "whole": one.whole}
+            for one in chosen[fetch]]
+        member["weights"] = in_order(plain)
+
+
+class _Choice:
+    """Chooses sources, and counts for how many nodes each is planned."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._labels = {node.id: node.labels for node in inventory.nodes}
+        self._sources = list(_ready_sources(inventory))
+        self._planned: Counter[int] = Counter()
+
+    def chosen(self, fetches: Sequence[_Fetch]) -> dict[_Fetch, list[_Source]]:
+        """Return the sources of each fetch: one for each in their order, then others as far as there are any."""
+        found: dict[_Fetch, list[_Source]] = {fetch: [] for fetch in fetches}
+        for _ in range(MOST_SOURCES):
+            for fetch, sources in found.items():
+                if (best := self._best(fetch, sources)) is not None:
+                    self._planned[best.order] += best.node_id != fetch.node_id
+                    sources.append(best)
+            self._sources = [one for one in self._sources if self._planned[one.order] < MOST_FETCHES]
+        return {fetch: sorted(sources, key=lambda one: self._distance(fetch, one)) for fetch, sources in found.items()}
+
+    def _best(self, fetch: _Fetch, taken: Sequence[_Source]) -> _Source | None:
+        possible = (one for one in self._sources
+                    if one.artifact == fetch.artifact and (one.whole or one.view == fetch.view)
+                    and one not in taken and (one.node_id == fetch.node_id or self._planned[one.order] < MOST_FETCHES))
+        return min(possible, key=lambda one: (*self._distance(fetch, one), one.view != fetch.view,
+                                              self._planned[one.order], one.order), default=None)
+
+    def _distance(self, fetch: _Fetch, source: _Source) -> tuple[bool, ...]:
+        here, there = self._labels.get(fetch.node_id, {}), self._labels.get(source.node_id, {})
+        return (source.node_id != fetch.node_id,
+                *(label not in here or here[label] != there.get(label) for label in fetch.near))
+
+
+def _ready_sources(inventory: Inventory) -> Iterator[_Source]:
+    dead, known = dead_node_ids(inventory), {node.id for node in inventory.nodes}
+    replicas = [one for one in inventory.replicas if one.replica_id is not None and is_live(one, dead) and serves(one)]
+    members = [(replica, member) for replica in sorted(replicas, key=lambda one: (one.model, one.replica_id or 0))
+               for member in sorted(replica.members, key=lambda one: (one.group or "", one.copy_index, one.rank))]
+    for order, (replica, member) in enumerate(members):
+        if member.weights and member.address and member.node_id in known:
+            yield _Source(order, f"{replica.model}/{replica.replica_id}", member.node_id,
+                          host_port(member.address, member.weights.port), member.weights.artifact,
+                          member.weights.view, member.weights.whole or member.weights.view is None,
+                          member.weights.bytes)
+
+
+def _weights(model: ResolvedModel) -> dict[str, list[Weights | None]]:
+    """Return the weights of a model by group and rank; empty where no member has any."""
+    if not any(member.weights for group in model.workers for member in group.members):
+        return {}
+    return {group.name: _by_rank(group) for group in model.workers}
+
+
+def _by_rank(group: WorkerGroup) -> list[Weights | None]:
+    members = sorted(group.members, key=lambda member: member.role == "Worker")
+    return [member.weights for member in members for _ in range(member.count or 1)]
+
+
+def _domain_labels(shapes: Mapping[str, ReplicaShape]) -> tuple[str, ...]:
+    """Return the labels by which models say what is near: those of sameLabel, then those of spread."""
+    same = [shape.same_label for shape in shapes.values()]
+    spread = [shape.spread.label for shape in shapes.values() if shape.spread]
+    return tuple(dict.fromkeys(label for label in (*same, *spread) if label))
+
+
+def _variables(action: Mapping[str, Any], member: Mapping[str, Any], size: int) -> dict[str, str]:
+    found = {"MODEL": action["model"], "REPLICA_ID": action["replicaId"], "GROUP": member["group"],
+             "COPY": member["copy"], "RANK": member["rank"], "GROUP_SIZE": size}
+    return {f"FLEETCTL_{name}": str(value) for name, value in found.items()}
+
+
+def _view_id(weights: Weights, variables: Mapping[str, str]) -> str | None:
+    view = _expanded(weights.view.model_dump(exclude_none=True), variables) if weights.view else None
+    return view_id(view, int(variables["FLEETCTL_RANK"]), int(variables["FLEETCTL_GROUP_SIZE"]), weights.index)
+
+
+def _expanded(value: Any, variables: Mapping[str, str]) -> Any:  # noqa: ANN401  any JSON value
+    """Return a view with its variables replaced, as the agent does it: `$$` is a dollar."""
+    if isinstance(value, dict):
+        return {key: _expanded(item, variables) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expanded(item, variables) for item in value]
+    if not isinstance(value, str):
+        return value
+    return _REFERENCE.sub(lambda match: "$" if match[1] is None else variables.get(match[1], match[0]), value)

@@ -1,0 +1,54 @@
+"""Where weights come from: as a plan chose it, and as it was when the replicas had started. No time is foretold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fleetctl.documents.events import ReplicaOutcome
+from fleetctl.documents.plan import Action
+from fleetctl.documents.quantity import format_bytes
+from fleetctl.documents.served_weights import PlannedWeights, ServedWeights
+from fleetctl.render.place_text import ids_text
+from fleetctl.render.report.model import Column, Table
+
+LINES_SHOWN = 20
+PLANNED = (Column("replicas", "replicas", name=True), Column("from", "weights from"))
+GOT = (Column("replica", "replica", name=True), Column("from", "weights from"), *(
+    Column(key, title, numeric=True) for key, title in (("bytes", "fetched"), ("reused", "reused"), ("took", "time"))))
+ID_SHOWN = 12
+
+
+def planned_weights(actions: Iterable[Action]) -> Table:
+    """Return the source of the weights of each planned replica; those of one model with the same share a row."""
+    alike: dict[tuple[str, str], list[int]] = {}
+    for action in actions:
+        told = [_planned(member.weights) for member in action.members if member.weights]
+        if told:
+            alike.setdefault((action.model, ", ".join(dict.fromkeys(told))), []).append(action.replica_id)
+    rows = [(f"{model}/{ids_text(ids)}", text) for (model, text), ids in alike.items()]
+    return Table("weights", "Weights", PLANNED, tuple(rows), folded=True, rank=4, most=LINES_SHOWN,
+                 line="{replicas}: weights from {from}")
+
+
+def got_weights(outcomes: Sequence[ReplicaOutcome]) -> Table:
+    """Return where each replica that was started had its weights from, and which sources were left for others."""
+    rows = [(f"{row.model}/{row.replica_id}", (" ".join(filter(None, (got.source, got.from_))), *row.notes),
+             format_bytes(got.bytes), format_bytes(got.reused) if got.reused else "", f"{got.seconds:.1f}s")
+            for row in outcomes if (got := row.weights)]
+    return Table("weights", "Weights", GOT, tuple(rows), folded=True, rank=4, most=LINES_SHOWN)
+
+
+def served_text(served: ServedWeights | None) -> str:
+    """Say what a member serves: the artifact, the part of it, how much that is."""
+    if served is None:
+        return ""
+    part = f" part {served.view}" if served.view else ""
+    size = f", {format_bytes(served.bytes)}" if served.bytes is not None else ""
+    return f"{served.artifact[:ID_SHOWN]}{part}{size}"
+
+
+def _planned(weights: PlannedWeights) -> str:
+    if not weights.sources:
+        return next((f"{kind} {name}" for kind, name in weights.from_[0].items()), "")
+    best = weights.sources[0]
+    return f"{best.replica} on {best.node}{f' ({format_bytes(best.bytes)})' if best.bytes is not None else ''}"

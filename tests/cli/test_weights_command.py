@@ -1,0 +1,83 @@
+"""`weights index`: the lines for a fleet file, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Cli
+
+from fleetctl.agent.weights import index as weights_index
+from fleetctl.cli import weights as command
+
+NAME = "fleetctl-weights.json"
+FLEET = """\
+apiVersion: fleetctl/v1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  models:
+  - key: m
+    replicas: 1
+    workers:
+    - name: main
+      members:
+      - resources: {gpus: 1}
+        engine: {command: [serve, $(FLEETCTL_MODEL_DIR)]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "m" / "sub").mkdir(parents=True)
+    (tmp_path / "m" / "config.json").write_text("{}")
+    (tmp_path / "m" / "sub" / "model.safetensors").write_bytes(b"x" * 100)
+    (tmp_path / "m" / ".cache").mkdir()
+    (tmp_path / "m" / ".cache" / "lock").write_text("")
+    return tmp_path / "m"
+
+
+def test_it_prints_lines_that_a_fleet_file_takes_and_names_the_same_files_the_same(cli: Cli, folder: Path) -> None:
+    done = cli("weights", "index", str(folder))
+    assert done.code == 0
+    assert "indexed: 2 files" in done.err
+    assert [row["path"] for row in json.loads((folder / NAME).read_text())["files"]] == [
+        "config.json", "sub/model.safetensors"]
+    lines = "".join(f"        {line}\n" for line in done.out.splitlines())
+    file = folder.parent / "fleet.yaml"
+    file.write_text(FLEET.replace("        engine", f"{lines}        engine"))
+    assert cli("validate", "-f", str(file)).code == 0
+    assert cli("weights", "index", str(folder)).out == done.out
+    (folder / "config.json").write_text("[]")
+    assert cli("weights", "index", str(folder)).out != done.out
+
+
+def test_a_link_that_leaves_the_folder_is_refused(cli: Cli, folder: Path) -> None:
+    (folder.parent / "secret").write_text("hush")
+    (folder / "tokenizer.json").symlink_to(folder.parent / "secret")
+    done = cli("weights", "index", str(folder))
+    assert done.code == 1
+    assert "tokenizer.json" in done.err
+    assert not (folder / NAME).exists()
+
+
+def test_a_folder_that_changes_meanwhile_gets_no_index(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_late(path: str) -> str:
+        artifact = weights_index.write_index(path)
+        (folder / "late.safetensors").write_bytes(b"y")
+        return artifact
+
+    monkeypatch.setattr(command, "write_index", write_late)
+    done = cli("weights", "index", str(folder))
+    assert done.code == 1
+    assert "changed while it was read: late.safetensors" in done.err
+    assert done.out == ""
+    assert not (folder / NAME).exists()
+
+
+def test_what_is_no_folder_or_has_no_files_is_a_mistake_of_the_caller(cli: Cli, tmp_path: Path) -> None:
+    assert cli("weights", "index", str(tmp_path / "none")).code == 64
+    assert cli("weights", "index", str(tmp_path)).code == 64

@@ -1,0 +1,174 @@
+"""Sources of weights: of the same artifact, ready, near, and never for a crowd."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from copy import deepcopy
+from typing import Any
+
+from how_many import cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planner_worlds import plan_for, short_fleet, short_inventory
+from published import validator
+
+from fleetctl.agent.weights.views import view_id
+from fleetctl.apply.request import ApplyOptions, apply_request
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.loading import load_plan
+from fleetctl.documents.plan import Plan
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.planner.placement.claims import replica_shape
+from fleetctl.planner.weights import MOST_FETCHES, MOST_SOURCES, add_weights
+from fleetctl.render.plan_json import saved_plan_json
+
+ONE, OTHER = "1" * 64, "2" * 64
+SHARD = {"shard": {"rules": [{"match": "proj", "dim": 0}], "of": "$(FLEETCTL_GROUP_SIZE)"}}
+FILES = {"files": "model-$(FLEETCTL_RANK)-*"}
+NAMES = [f"n{number}" for number in range(8)]
+STATES = ["ALIVE"] * 4 + ["PENDING_CREATION", "RESTARTING"]
+
+
+def model(
+    key: str, view: dict[str, Any] | None = None, index: str = ONE, *, gang: int = 1, **more: Any
+) -> dict[str, Any]:
+    weights = {"from": [{"path": "/models/m"}], "index": index, **({"view": view} if view else {})}
+    one = {"resources": {"gpus": 1}, "weights": weights}
+    members = [one] if gang == 1 else [{**one, "role": "Leader"}, {**one, "role": "Worker", "count": gang - 1}]
+    return {"key": key, "replicas": 1, "workers": [{"name": "main", "members": members}], **more}
+
+
+def world(models: list[dict[str, Any]], replicas: list[dict[str, Any]], gpus: int = 4,
+          racks: dict[str, str] | None = None) -> tuple[ResolvedFleet, Inventory]:
+    """Return a fleet, and eight nodes on which `replicas` run: model, id, node and what it serves."""
+    nodes = [{"name": name, "gpus": gpus, "labels": {"rack": racks[name]} if racks and name in racks else {}}
+             for name in NAMES]
+    inventory = short_inventory({"nodes": nodes, "replicas": [
+        {"gpus": 0, **{key: one[key] for key in one if key != "serves"}} for one in replicas]})
+    served = []
+    for replica, one in zip(inventory.replicas, replicas, strict=True):
+        serves = {"port": 7000, "bytes": 1 << 30, **one["serves"]} if "serves" in one else None
+        members = [{**member.model_dump(by_alias=True), "address": "10.0.0.1", "weights": serves}
+                   for member in replica.members]
+        served.append(type(replica).model_validate({**replica.model_dump(by_alias=True), "members": members}))
+    return short_fleet({"models": models}), inventory.model_copy(update={"replicas": served})
+
+
+def sources(plan: Plan, member: int = 0) -> list[str]:
+    weights = plan.actions[0].members[member].weights
+    assert weights
+    return [one.replica for one in weights.sources]
+
+
+@st.composite
+def placed_worlds(draw: st.DrawFn) -> tuple[ResolvedFleet, Inventory, list[dict[str, Any]]]:
+    """Return a fleet, an inventory, and replicas that were placed anywhere."""
+    index, views = st.sampled_from([ONE, OTHER]), st.sampled_from([None, FILES, SHARD])
+    sizes = [draw(st.sampled_from([1, 1, 2, 4])) for _ in range(2)]
+    models = [model(f"m{at}", draw(views), draw(index), gang=size, sameLabel="rack") for at, size in enumerate(sizes)]
+    replicas = [{"model": draw(st.sampled_from(["m0", "m1", "x"])), "id": number, "node": draw(st.sampled_from(NAMES)),
+                 "state": draw(st.sampled_from(STATES)), "constructed": draw(st.sampled_from([True, True, False])),
+                 "serves": {"artifact": draw(index), "view": draw(st.sampled_from([None, None, "a" * 16]))}}
+                for number in range(draw(st.integers(0, 6)))]
+    actions = [{"model": f"m{at}", "replicaId": number, "members": [
+        {"group": "main", "copy": 0, "rank": rank, "nodeId": draw(st.sampled_from(NAMES))} for rank in range(sizes[at])
+    ]} for number, at in enumerate(draw(st.lists(st.integers(0, 1), max_size=12)))]
+    return *world(models, replicas, racks={name: draw(st.sampled_from("ab")) for name in NAMES}), actions
+
+
+def part_of(view: dict[str, Any] | None, rank: int, action: dict[str, Any]) -> str:
+    size = len(action["members"])
+    return "" if not view or (view == SHARD and size == 1) else f"{rank} of {size}" if "shard" in view else f"{rank}"
+
+
+@settings(max_examples=cases(40), deadline=None, derandomize=True)
+@given(placed_worlds(), st.randoms(use_true_random=False))
+def test_no_source_serves_a_crowd_or_what_it_does_not_have(
+    drawn: tuple[ResolvedFleet, Inventory, list[dict[str, Any]]], random: Any
+) -> None:
+    fleet, inventory, actions = drawn
+    shapes = {one.key: replica_shape(one) for one in fleet.models}
+    again = deepcopy(actions)
+    add_weights(actions, fleet.models, shapes, inventory)
+    ready = {f"{one.model}/{one.replica_id}": one.members[0] for one in inventory.replicas
+             if one.state == "ALIVE" and one.constructed}
+    fetches: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+    for action in actions:
+        for member in action["members"]:
+            weights, own = member["weights"], member["nodeId"]
+            for source in weights["sources"]:
+                served = ready[source["replica"]].weights
+                assert served
+                assert served.artifact == weights["artifact"]
+                assert served.view is source["view"] is None  # no view here has the id of the others
+                if source["nodeId"] != own:
+                    fetches[source["replica"]].add((own, part_of(weights["view"], member["rank"], action)))
+            nodes = [source["nodeId"] for source in weights["sources"]]
+            assert nodes == sorted(nodes, key=own.__ne__)
+            assert len(set(nodes)) <= len(nodes) <= MOST_SOURCES
+            assert nodes[:1] == [own] or not [one for one in ready.values() if one.node_id == own and one.weights and (
+                one.weights.view is None and one.weights.artifact == weights["artifact"])]
+    assert all(len(nodes) <= MOST_FETCHES for nodes in fetches.values())
+    replicas = list(inventory.replicas)
+    random.shuffle(replicas)
+    add_weights(again, fleet.models, shapes, inventory.model_copy(update={"replicas": replicas}))
+    assert again == actions
+
+
+def test_the_nearest_comes_first_by_the_label_that_holds_gangs_together() -> None:
+    replicas = [{"model": "m", "id": number, "node": node, "serves": {"artifact": ONE}}
+                for number, node in enumerate(NAMES[1:5])]
+    fleet, inventory = world([model("m", replicas=5, sameLabel="rack")], replicas,
+                             racks={**dict.fromkeys(NAMES, "far"), "n0": "near", "n4": "near"})
+    for node in inventory.nodes[1:]:
+        node.resources.total.__dict__["gpu"] = 0  # so it goes to n0
+    plan = plan_for(fleet, inventory)
+    assert [member.node for member in plan.actions[0].members] == ["n0"]
+    assert sources(plan) == ["m/3", "m/0", "m/1"]
+
+
+def test_a_rank_takes_its_own_part_from_that_rank_or_all_of_it_and_never_anothers() -> None:
+    first = plan_for(*world([model("m", SHARD, gang=2)], [])).actions[0]
+    assert [member.weights.sources for member in first.members if member.weights] == [[], []]
+    both = [{"model": "m", "id": 2, "node": "n5", "serves": {"artifact": ONE, "view": "a" * 16, "whole": True}}]
+    parts = [view_id({"shard": {**SHARD["shard"], "of": "2"}}, rank, 2, ONE) for rank in range(2)]
+    replicas = [{"model": "m", "id": rank, "node": NAMES[7 - rank], "serves": {"artifact": ONE, "view": part}}
+                for rank, part in enumerate(parts)]
+    fleet, inventory = world([model("m", SHARD, gang=2) | {"replicas": 3}], replicas)
+    plan = plan_for(fleet, inventory)
+    assert [sources(plan, rank) for rank in range(2)] == [["m/0"], ["m/1"]]
+    told = [member.weights.sources[0].bytes for member in plan.actions[0].members if member.weights]
+    assert told == [1 << 30, 1 << 30]
+    plan = plan_for(*world([model("m", SHARD, gang=2) | {"replicas": 4}], replicas + both))
+    assert [sorted(sources(plan, rank)) for rank in range(2)] == [["m/0", "m/2"], ["m/1", "m/2"]]
+
+
+def test_what_one_node_fetches_once_counts_once_and_what_is_over_comes_from_the_origin() -> None:
+    replicas = [{"model": "m", "id": 0, "node": "n7", "gpus": 4, "serves": {"artifact": ONE}}]
+    plan = plan_for(*world([model("m") | {"replicas": 15}], replicas, gpus=2))
+    by_node = {action.members[0].node: [one.replica for one in action.members[0].weights.sources]
+               for action in plan.actions if action.members[0].weights}
+    assert len(plan.actions) == 14
+    assert sorted(map(len, by_node.values())) == [0, 0, 0, 1, 1, 1, 1]
+    assert plan.model_dump(mode="json", by_alias=True)["actions"][0]["members"][0]["weights"]["from"] == [
+        {"path": "/models/m"}]
+
+
+def test_a_saved_plan_with_weights_is_the_same_plan_and_fits_its_schema() -> None:
+    replicas = [{"model": "m", "id": 0, "node": "n7", "serves": {"artifact": ONE}}]
+    plan = plan_for(*world([model("m", SHARD, gang=2) | {"replicas": 2}], replicas))
+    saved = saved_plan_json(plan)
+    assert load_plan(saved, "saved") == plan  # its id is checked, too
+    validator("plan").validate(json.loads(saved))
+    request = apply_request(plan, "job", "ana", ApplyOptions(), may_replan=False)
+    asked = request["plan"]["actions"][0]["members"][1]["weights"]
+    assert (asked["artifact"], asked["from"], asked["view"]) == (ONE, [{"path": "/models/m"}], SHARD)
+    assert {key: asked["sources"][0][key] for key in ("replica", "nodeId", "address", "view", "whole")} == {
+        "replica": "m/0", "nodeId": "n7", "address": "10.0.0.1:7000", "view": None, "whole": True}
+    assert "weights" not in request["record"]["replicas"][0]["members"][1]
+
+
+def test_a_member_without_weights_is_in_a_plan_as_it_was() -> None:
+    fleet, inventory = world([{"key": "m", "replicas": 1, "gpus": 1}], [])
+    assert "weights" not in plan_for(fleet, inventory).model_dump_json()
