@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fleetctl.documents.fleet import MAX_REPLICAS, NodePolicy
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, ReplicaMember, dead_node_ids, is_lost
 from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.quantity import some
 from fleetctl.documents.selector import matches, split_commas
 from fleetctl.documents.what_if import Change
 from fleetctl.errors import UsageError
@@ -112,8 +113,7 @@ def _scale(world: World, text: str) -> tuple[World, Change]:
 
 
 def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:_EXAMPLES])
-    return shown if len(names) <= _EXAMPLES else f"{len(names)} nodes: {shown} and {len(names) - _EXAMPLES} more"
+    return (f"{len(names)} nodes: " if len(names) > _EXAMPLES else "") + some(names, _EXAMPLES)
 
 
 def without_node(inventory: Inventory, node_id: str) -> Inventory:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from fleetctl.documents.difference import Difference, FleetDiff
-from fleetctl.documents.quantity import count_of, first_few
-from fleetctl.render.answer_text import some
+from fleetctl.documents.quantity import count_of, first_few, some
 from fleetctl.render.difference_text import (
     EFFECTS,
     TAGS,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fleetctl.documents.quantity import count_of
+from fleetctl.documents.quantity import count_of, first_few, some
 from fleetctl.documents.what_if import Counts, ModelChange, NodeLoss, WhatIf
-from fleetctl.render.answer_text import asked_about, some
+from fleetctl.render.answer_text import asked_about
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.plan_tables import COUNTS, blocked_tables, place_tables
 
@@ -90,8 +90,7 @@ def _without(loss: NodeLoss) -> str:
     if not found:
         surplus = _sum(loss, "surplus")
         return f"{surplus} beyond the target" if surplus else ""
-    rest = len(found) - MODELS_SHOWN
-    return "; ".join(found[:MODELS_SHOWN]) + (f"; and {count_of(rest, 'more model')}" if rest > 0 else "")
+    return "; ".join(first_few(found, MODELS_SHOWN))
 
 
 def _loss_notes(losses: Sequence[NodeLoss]) -> Iterator[str]:

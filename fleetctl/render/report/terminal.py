@@ -13,8 +13,7 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from fleetctl.documents.quantity import count_of
-from fleetctl.render.answer_text import some
+from fleetctl.documents.quantity import count_of, some
 from fleetctl.render.place_text import replica_ranges
 from fleetctl.render.report.column_widths import column_texts, fit, least_width, widths_of
 from fleetctl.render.report.grid import GridColumn, grid_lines
