@@ -43,7 +43,7 @@ def diff_report(diff: FleetDiff) -> Report:
         identity=f"diff:{diff.fleet}",
         fleet=diff.fleet,
         title=f"Changes of fleet {diff.fleet}",
-        verdict=totals_line(diff),
+        conclusion=totals_line(diff),
         heading=(f"Fleet {diff.fleet}, from {revision_text(diff.base)} to {revision_text(diff.head)}",
                  f"Wanted: {wanted_line(diff)}"),
         facts=_facts(diff),

@@ -35,7 +35,7 @@ def what_if_report(answer: WhatIf) -> Report:
         tables=tuple(table for table in (*(tables if changes else ()), *([_losses(each)] if each else ()))
                      if table.rows),
         notes=tuple(notes[:-1]),
-        verdict=notes[-1] if notes else "",
+        conclusion=notes[-1] if notes else "",
     )
 
 

@@ -55,8 +55,8 @@ def _parts(report: Report, width: int) -> Iterator[list[RenderableType]]:
     for _, alike in groupby(shown, key=lambda table: table.key):
         tables = list(alike)
         yield list(_lines(tables[0]) if tables[0].line else _grid(tables, width))
-    verdict = [Text(visible(report.verdict), "bold")] if report.verdict else []
-    yield [*(Text(visible(note)) for note in report.notes), *verdict]
+    conclusion = [Text(visible(report.conclusion), "bold")] if report.conclusion else []
+    yield [*(Text(visible(note)) for note in report.notes), *conclusion]
 
 
 def _lines(table: Table) -> Iterator[RenderableType]:

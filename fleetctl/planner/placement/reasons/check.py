@@ -54,7 +54,7 @@ class Check(NamedTuple):
 
 FITTING = Check(FITS)
 Checks = NDArray[Any]
-"""Many verdicts as one array; `found["code"]` is the code of each."""
+"""Many checks as one array; `found["code"]` is the code of each."""
 CHECK = np.dtype([(name, np.int64) for name in Check._fields])
 
 

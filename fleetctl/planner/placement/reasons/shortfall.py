@@ -1,4 +1,4 @@
-"""A member that finds no node: every node's verdict, summed up by code."""
+"""A member that finds no node: what stops it on every node, summed up by code."""
 
 from __future__ import annotations
 
