@@ -209,7 +209,8 @@ class ModelRows:
 def add_replica_rows(rows: ModelRows, number: int, demand: DemandClass) -> None:
     """Distinguish the replicas of a class: each takes one slot on every node it touches, with however many members.
 
-    The same goes for the values of a spread's label.
+    The same goes for the values of a spread's label. Without that one of 942 fleets with caps, limits and groups has
+    fewer replicas, and two have no proof.
     """
     most = int(rows.model.highs[rows.into.replicas[number]])
     exist = [rows.model.column(1) for _ in range(most)]

@@ -23,6 +23,7 @@ FINEST = 25
 CPU_PRICES = (0, 25, 50, 75, 100, 125, 150, 200, 300, 500)
 """In percent of what a CPU costs if all CPUs together cost as much as all cards together."""
 MEMORY_PRICES = (0, 25, 50, 80)
+"""The same for memory. On the trace default four prices of CPU lose 0.11 points, and none of memory 0.31."""
 CPU_STEPS = 16
 NEVER = -(1 << 40)
 MIB = 1 << 20
