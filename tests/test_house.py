@@ -62,3 +62,17 @@ def test_what_starts_a_ray_is_in_the_folders_that_the_makefile_runs() -> None:
     marked = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")
               if "pytestmark = pytest.mark.ray" in path.read_text() or "@pytest.mark.ray" in path.read_text()}
     assert marked - {"tests"} == set(folders[1].split())
+
+
+ONE_MEANING = {
+    "world": (),  # what a question is asked of is a scenario
+    "verdict": ("render/report/plan_tables.py", "render/report/model.py"),  # of a policy; a report has a conclusion
+}
+"""Words that had several meanings, and where the one that is left may be used."""
+
+
+@pytest.mark.parametrize("word", ONE_MEANING)
+def test_a_word_has_one_meaning(word: str) -> None:
+    files = [path.relative_to(ROOT / "fleetctl").as_posix() for path in (ROOT / "fleetctl").rglob("*.py")
+             if re.search(rf"\b{word}s?\b", path.read_text(), re.IGNORECASE)]
+    assert [path for path in files if not path.startswith(ONE_MEANING[word])] == []

@@ -15,7 +15,7 @@ from fleetctl.errors import UsageError
 from fleetctl.planner.options import chosen_by
 from fleetctl.planner.questions.shape_syntax import typed_shape
 from fleetctl.render.report.of_capacity import capacity_report
-from fleetctl.workflow.cluster import read_world
+from fleetctl.workflow.cluster import read_scenario
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
@@ -66,11 +66,11 @@ def capacity(
         typed_shape(text)  # a typing error is reported before the cluster is asked
     refuse_two_readers(files or (), inventory)
     invocation = this_invocation()
-    world = read_world(invocation, files, Where(inventory, address, namespace), adopt_from)
+    scenario = read_scenario(invocation, files, Where(inventory, address, namespace), adopt_from)
     if selector:
-        named = {key: labels for key, labels in world.fleet.labels.items() if not model or key in model}
+        named = {key: labels for key, labels in scenario.fleet.labels.items() if not model or key in model}
         model = chosen_by(selector, named)
     with invocation.working("counting"):
-        answer = count(world, models=model or (), shapes=shape or (), limit=limit)
+        answer = count(scenario, models=model or (), shapes=shape or (), limit=limit)
     show_answer(answer, output_format, capacity_report)
     return 0

@@ -160,7 +160,7 @@ def _report(contexts: Contexts) -> Report:
     rows = tuple(("*" if name == contexts.current else "", name, one.address, one.namespace or "", tuple(_sent(one)))
                  for name, one in contexts.contexts.items())
     return Report(kind="answer", identity="contexts", fleet="", title="Contexts", facts=(), totals=(),
-                  tables=(Table("context", "Contexts", COLUMNS, rows),), verdict="", findings=(), subjects=())
+                  tables=(Table("context", "Contexts", COLUMNS, rows),), conclusion="", findings=(), subjects=())
 
 
 def _sent(one: Context) -> Iterator[str]:

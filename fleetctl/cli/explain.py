@@ -55,4 +55,4 @@ def _report(field: Field, inner: list[Field], others: list[Field]) -> Report:
     also = (f"Also a field: {', '.join(one.text for one in others)}",) if others else ()
     tables = (Table("field", "Fields", COLUMNS, rows),) if rows else ()
     return Report(kind="answer", identity=f"explain:{field.text}", fleet="", title="Field", facts=(), totals=(),
-                  heading=heading, tables=tables, notes=also, verdict="", findings=(), subjects=())
+                  heading=heading, tables=tables, notes=also, conclusion="", findings=(), subjects=())

@@ -20,7 +20,7 @@ from fleetctl.cli.process import now_text
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
-from fleetctl.documents.quantity import count_of
+from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, PolicyRefused
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.read import Live
@@ -75,10 +75,8 @@ def agreed_to(wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], notes:
     names = {node.id: node.name for node in seen.nodes}
     described = [(replica_name(one.model, one.replica_id), _describe(one, seen, names)) for one in chosen]
     if len(chosen) > 1 or wanted.dry_run:
-        for name, text in described[:LISTED]:
-            say(wanted.asks.lower(), f"{name} ({text})")
-        if len(described) > LISTED:
-            say(wanted.asks.lower(), f"and {len(described) - LISTED} more")
+        for line in first_few([f"{name} ({text})" for name, text in described], LISTED):
+            say(wanted.asks.lower(), line)
     for note in notes:
         say("note", note)
     if wanted.dry_run:

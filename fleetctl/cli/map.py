@@ -15,7 +15,7 @@ from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.planner.options import chosen_by
 from fleetctl.render.answer_json import render_answer_json
 from fleetctl.render.placement_map import render_placement_map
-from fleetctl.workflow.cluster import read_world
+from fleetctl.workflow.cluster import read_scenario
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
@@ -62,15 +62,15 @@ def show_map(
     refuse_two_readers(files or (), inventory)
     flags.refuse_selector_without(files, selector)
     invocation = this_invocation()
-    world = read_world(invocation, files, Where(inventory, address, namespace), adopt_from, selector)
+    scenario = read_scenario(invocation, files, Where(inventory, address, namespace), adopt_from, selector)
     with invocation.working("planning"):
-        drawn = placement_map(world)
+        drawn = placement_map(scenario)
     if selector:
-        drawn = of_models(drawn, chosen_by(selector, world.fleet.labels))
+        drawn = of_models(drawn, chosen_by(selector, scenario.fleet.labels))
     _show(drawn, output_format, None if everything else limit)
-    if not world.inventory.complete:
+    if not scenario.inventory.complete:
         say("error", "the inventory is not complete: there may be more than is drawn")
-    return 0 if world.inventory.complete else 1
+    return 0 if scenario.inventory.complete else 1
 
 
 def _show(answer: PlacementMap, output_format: MapFormat, rows: int | None) -> None:

@@ -60,7 +60,7 @@ def _in_place(looks: Iterator[Look], report_of: Callable[[Inventory], Report], i
             report = report_of(seen)
             how = f"as of {seen.observed_at}: {trouble}" if trouble else f"every {interval_s:g} s"
             # what does not fit on the screen is cut off below
-            shown = replace(report, heading=(report.verdict, f"{seen.observed_at}, {how}"), verdict="")
+            shown = replace(report, heading=(report.conclusion, f"{seen.observed_at}, {how}"), conclusion="")
             live.update(Group(*report_lines(shown, console.width)), refresh=True)
 
 

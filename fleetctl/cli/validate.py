@@ -12,7 +12,7 @@ from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, pa
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.render.problems import render_problems
 from fleetctl.render.report.formats import ReportFormat
-from fleetctl.render.report.of_problems import problems_report, problems_verdict
+from fleetctl.render.report.of_problems import problems_conclusion, problems_report
 
 EPILOG = epilog(
     "fleetctl validate -f fleets/prod.yaml",
@@ -37,7 +37,7 @@ def validate(
     loaded = inspect_fleet(files, stdin=read_stdin)
     show(problem_formats(loaded), output_format, wanted)
     if output_format is ReportFormat.TABLE:
-        say("valid" if loaded.fleet else "error", problems_verdict(loaded))
+        say("valid" if loaded.fleet else "error", problems_conclusion(loaded))
     return 1 if loaded.errors else 0
 
 

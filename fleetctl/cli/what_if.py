@@ -12,7 +12,7 @@ from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import show_answer
 from fleetctl.errors import UsageError
 from fleetctl.render.report.of_what_if import what_if_report
-from fleetctl.workflow.cluster import read_world
+from fleetctl.workflow.cluster import read_scenario
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
@@ -69,8 +69,8 @@ def what_if(
     supposed = Changes(tuple(lose_node or ()), tuple(cordon or ()), tuple(add_node or ()), tuple(scale or ()))
     refuse_two_readers(files, inventory)
     invocation = this_invocation()
-    world = read_world(invocation, files, Where(inventory, address, namespace), adopt_from)
+    scenario = read_scenario(invocation, files, Where(inventory, address, namespace), adopt_from)
     with invocation.working("planning"):
-        answer = answer_what_if(world, supposed, each_node=each_node)
+        answer = answer_what_if(scenario, supposed, each_node=each_node)
     show_answer(answer, output_format, what_if_report)
     return answer.exit_code if detailed_exitcode else 0

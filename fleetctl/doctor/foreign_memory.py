@@ -13,9 +13,9 @@ from fleetctl.planner.placement.reasons.words import users_text
 
 def check(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each card that the planner leaves out for its memory (CARD_IN_USE)."""
-    from fleetctl.planner.questions.world import NO_FLEET, World  # NumPy
+    from fleetctl.planner.questions.scenario import NO_FLEET, Scenario  # NumPy
 
-    ledger = World(evidence.fleet or NO_FLEET, evidence.inventory).opened()
+    ledger = Scenario(evidence.fleet or NO_FLEET, evidence.inventory).opened()
     nodes = {node.id: node for node in evidence.inventory.nodes}
     for place, fact in enumerate(ledger.nodes):
         cards = {card.index: card for card in nodes[fact.id].gpus}

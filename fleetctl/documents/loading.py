@@ -15,7 +15,7 @@ from fleetctl.documents.base import FORMAT_VERSION, Stored
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.plan import Action, MaskedPlan, Plan
-from fleetctl.documents.quantity import parse_bytes
+from fleetctl.documents.quantity import first_few, parse_bytes
 from fleetctl.errors import DocumentError
 from fleetctl.version import __version__
 
@@ -171,8 +171,7 @@ def _validated(raw: dict[str, Any], cls: type[Document], where: str) -> Document
     except ValidationError as error:
         problems = [f"{_path(item['loc'])}: {_bytes_meant(item) or item['msg']}"
                     for item in error.errors(include_url=False)]
-        more = f"; and {len(problems) - SHOWN_PROBLEMS} more" if len(problems) > SHOWN_PROBLEMS else ""
-        shown = f"{'; '.join(problems[:SHOWN_PROBLEMS])}{more}"
+        shown = "; ".join(first_few(problems, SHOWN_PROBLEMS))
         newer = _what_is_newer(raw, shown)
         if newer is not None:
             raise DocumentError(f"{where} needs a newer fleetctl: {newer}", hint=OTHERWISE) from None

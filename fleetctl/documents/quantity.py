@@ -133,6 +133,13 @@ def count_of(number: int, noun: str) -> str:
     return f"{number} {plural(number, noun)}"
 
 
+def some(names: Sequence[str], most: int = 5) -> str:
+    """Return the first few names, and how many more there are, which is never a single one."""
+    if len(names) <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
+
+
 def first_few(texts: Sequence[str], most: int) -> list[str]:
     """Return the first texts, and behind them `and 3 more` where there are more than `most`."""
     return [*texts[:most], *([f"and {len(texts) - most} more"] if len(texts) > most else [])]

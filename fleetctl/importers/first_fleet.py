@@ -11,7 +11,7 @@ from typing import Any
 from fleetctl.documents.fleet import API_VERSION
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.position import Path
-from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes
+from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes, some
 from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.importers.authored import authored_resources
 from fleetctl.importers.draft import filled, one_group
@@ -89,8 +89,7 @@ def _node_lines(nodes: Sequence[Node]) -> Iterator[str]:
     for node in nodes:
         alike.setdefault(_node_text(node), []).append(node.name)
     for text, names in alike.items():
-        more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-        yield f"  {count_of(len(names), 'node')} with {text}: {', '.join(names[:NAMES_SHOWN])}{more}"
+        yield f"  {count_of(len(names), 'node')} with {text}: {some(names, NAMES_SHOWN)}"
 
 
 def _node_text(node: Node) -> str:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, dead_node_ids, is_lost
+from fleetctl.documents.quantity import some
 from fleetctl.importers.draft import Loss
 
 NAMED = 5
@@ -33,9 +34,8 @@ def crowded(key: str, replicas: Sequence[Replica], inventory: Inventory) -> Iter
                       for node_id in {member.node_id for member in replica.members if member.node_id})
     several = sorted((names.get(node_id, node_id), count) for node_id, count in on_node.items() if count > 1)
     if several:
-        more = f" and {len(several) - NAMED} more nodes" if len(several) > NAMED else ""
-        shown = ", ".join(f"{count} on {name}" for name, count in several[:NAMED])
-        yield Loss(None, key, f"several replicas share a node ({shown}{more}), which needs a maxReplicasPerModel in "
+        shown = some([f"{count} on {name}" for name, count in several], NAMED)
+        yield Loss(None, key, f"several replicas share a node ({shown}), which needs a maxReplicasPerModel in "
                    "spec.nodes where no GPU is claimed; until then some show as drift", "todo", key)
 
 

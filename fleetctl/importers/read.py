@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import SourceBytes
@@ -88,6 +89,6 @@ def _inventory(sources: Sequence[Source], observed_at: str | None, draft: Draft)
 
 def _made_from(documents: Sequence[Document], sources: Sequence[Source]) -> str:
     files = list(dict.fromkeys(document.source.file for document in documents))
-    shown = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    shown = some(files, 3)
     kinds = ", ".join(dict.fromkeys(WORDS[one.kind] for one in sources))
     return f"{shown} ({kinds})" if kinds else shown

@@ -14,9 +14,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.documents.inventory import ReplicaMember
-from fleetctl.inventory.json_values import moment_of, object_of, text_of, texts_of
 from fleetctl.documents.served_weights import ServedWeights
-from fleetctl.inventory.json_values import moment_of, text_of
+from fleetctl.inventory.json_values import moment_of, object_of, text_of, texts_of
 
 _MEMBERS = TypeAdapter(list[ReplicaMember])
 _WEIGHTS = TypeAdapter(ServedWeights | None)

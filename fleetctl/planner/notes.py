@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Node
 from fleetctl.documents.plan import Note
+from fleetctl.documents.quantity import some
 from fleetctl.planner.placement.claims import NODE_ID_LABEL
 from fleetctl.planner.placement.policies import (
     SLOTS_LABEL,
@@ -43,7 +44,7 @@ def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[No
 
 def _notes(together: dict[tuple[str, str], list[str]]) -> Iterator[Note]:
     for (text, instead), names in together.items():
-        shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        shown = some(names, SHOWN)
         if instead:
             yield Note(code="SLOTS_LABEL_OVERRULED", level="notice", nodes=names[:SHOWN], node_count=len(names),
                        message=f"{shown}: the label {SLOTS_LABEL} says {text}; {instead}")

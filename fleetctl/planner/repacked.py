@@ -1,15 +1,14 @@
 """The bound if our own running replicas could be moved: what today's fragmentation costs. Nothing is ever moved.
 
-It is worked out on a copy of the ledger: those replicas are taken off their cards there, and are placed again before
+It is worked out on a copy of the ledger: those replicas are taken off their nodes there, and are placed again before
 anything new.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from fleetctl.documents.inventory import card_indices
 from fleetctl.documents.quantity import SHARE
@@ -18,25 +17,10 @@ from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact.climb import most_replicas
 from fleetctl.planner.placement.exact.linear import InfeasibleError
 from fleetctl.planner.placement.exact.relaxation import relax
-from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.problem import state_problem
 from fleetctl.planner.placement.reduce import reduce_problem
-
-
-class _Grant(NamedTuple):
-    """What one member holds on its node, and on which cards."""
-
-    cards: tuple[int, ...]
-    gpus: int
-    vram: int
-    cpus: int
-    memory: int
-
-
-Grants = Mapping[int, Sequence[_Grant]]
-"""By place of the node."""
 
 
 def repacked_bound(
@@ -48,17 +32,18 @@ def repacked_bound(
     nothing, or where it is not known. A live replica is not moved when it is not of its model's present shape, when the
     cards it holds are not known, or when a node of it takes nothing new.
     """
-    lifted, ended, grants = Counter[int](), list[tuple[str, Sequence[int]]](), dict[int, list[_Grant]]()
-    for demand, one, held in _movable(demands, occupants, before):
-        lifted[demand.place] += 1
-        ended.append((one.model, one.places))
-        for place, grant in held:
-            grants.setdefault(place, []).append(grant)
+    running = replace(occupants, replicas=[one for one in occupants.replicas if not one.planned])
+    movable = dict(_movable(demands, running, before))
+    lifted = Counter(demand.place for demand in movable.values())
     if not lifted:
         return None
     have = Counter(one.demand.place for one in placed)
+    places = {place for number in movable for place in running.replicas[number].places}
+    emptied = before.copied(
+        offers={place: running.offer_without(place, movable, sure=False)[0] for place in places},
+        ended=[(running.replicas[number].model, running.replicas[number].places) for number in movable])
     try:
-        moved = _most(demands, lifted, have, before.copied(offers=_freed_offers(before, grants), ended=ended))
+        moved = _most(demands, lifted, have, emptied)
         if moved <= most:
             return None
         return moved if moved > _most(demands, Counter(), have, before) else None
@@ -78,65 +63,20 @@ def _most(demands: Sequence[Demand], lifted: Counter[int], have: Counter[int], l
     return most_replicas(relaxation) - lifted.total()
 
 
-def _movable(
-    demands: Sequence[Demand], occupants: Occupants, ledger: Ledger
-) -> Iterator[tuple[Demand, Occupant, list[tuple[int, _Grant]]]]:
-    """Yield each live replica that could be moved, with the demand of its model and what its members hold by node."""
+def _movable(demands: Sequence[Demand], running: Occupants, ledger: Ledger) -> Iterator[tuple[int, Demand]]:
+    """Yield the number of each live replica that could be moved, with the demand of its model."""
     demand_of = {demand.shape.key: demand for demand in demands}
-    for one in occupants.replicas:
-        demand = demand_of.get(one.model) if one.counted and not one.planned else None
-        held = None if demand is None else _held(one, demand.shape, occupants, ledger)
-        if demand is not None and held is not None:
-            yield demand, one, held
+    for number, one in enumerate(running.replicas):
+        demand = demand_of.get(one.model) if one.counted else None
+        if demand is not None and _can_move(one, demand.shape, running, ledger):
+            yield number, demand
 
 
-def _held(
-    one: Occupant, shape: ReplicaShape, occupants: Occupants, ledger: Ledger
-) -> list[tuple[int, _Grant]] | None:
+def _can_move(one: Occupant, shape: ReplicaShape, running: Occupants, ledger: Ledger) -> bool:
     members = [(place, member) for place, there in one.live.items() for member in there]
     if sorted((member.gpus, member.cpus, member.memory) for _, member in members) != sorted(
             (seat.claim.gpus, seat.claim.cpus, seat.claim.memory) for seat in shape.seats):
-        return None
-    held: list[tuple[int, _Grant]] = []
-    for place, member in members:
-        cards = tuple(card_indices(member, occupants.nodes[place].gpus)) if member.gpus else ()
-        if not ledger.nodes[place].open or len(cards) != -(-member.gpus // SHARE):
-            return None
-        held.append((place, _Grant(cards, member.gpus, member.vram, member.cpus, member.memory)))
-    return held
-
-
-def _freed_offers(ledger: Ledger, grants: Grants) -> dict[int, Offer]:
-    """Return by place what nodes offer without some grants; equal nodes are worked out once."""
-    known: dict[tuple[int, int, tuple[_Grant, ...]], Offer] = {}
-    offers = {}
-    for place, held in grants.items():
-        kind = ledger.numbers[place], ledger.nodes[place].policy.reserve_vram, tuple(sorted(held))
-        if kind not in known:
-            known[kind] = _freed(ledger.offer(place), kind[2], kind[1])
-        offers[place] = known[kind]
-    return offers
-
-
-def _freed(offer: Offer, grants: Sequence[_Grant], reserve: int) -> Offer:
-    cards = {card.index: card for card in offer.cards}
-    for grant in grants:
-        for index in grant.cards:
-            if index in cards:
-                cards[index] = _freed_card(cards[index], grant, reserve)
-    return Offer(
-        tuple(cards.values()), offer.free_gpus + sum(grant.gpus for grant in grants),
-        offer.free_cpus + sum(grant.cpus for grant in grants),
-        offer.free_memory + sum(grant.memory for grant in grants), offer.empty,
-    )
-
-
-def _freed_card(card: Card, grant: _Grant, reserve: int) -> Card:
-    """Return a card without a member; a card without any holder is as good as new."""
-    held = min(SHARE, grant.gpus)
-    share = min(SHARE, card.free_share + held)
-    if card.memory is None or card.free_vram is None:
-        return replace(card, free_share=share)
-    free = card.free_vram + (grant.vram or held * card.memory // SHARE)
-    return replace(card, free_share=share, free_vram=card.memory - reserve if share == SHARE
-                   else min(card.memory - reserve, free))
+        return False
+    return all(ledger.nodes[place].open and (
+        not member.gpus or len(card_indices(member, running.nodes[place].gpus)) == -(-member.gpus // SHARE))
+        for place, member in members)

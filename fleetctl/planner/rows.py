@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from fleetctl.documents.inventory import Replica, was_restarted_recently
 from fleetctl.documents.plan import Blocked, ModelRow
+from fleetctl.documents.time_text import clock_text
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.crash_loops import restart_notes, restarted_recently
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.update import update_reason
 
@@ -18,7 +19,7 @@ def model_row(
     row = ModelRow(
         key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
         restarting=sum(replica.state == "RESTARTING" for replica in state.live),
-        restarted=len(restarted_recently(state.live, state.observed_at)),
+        restarted=len(_restarted_recently(state.live, state.observed_at)),
         current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
         outdated=state.outdated(model), create=create, blocked=blocked.replicas if blocked else 0,
         surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s, reason="-",
@@ -53,7 +54,7 @@ def _reason(
 def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]:
     if row.starting > row.restarting:
         yield f"{row.starting - row.restarting} starting"
-    yield from restart_notes(state.live, state.observed_at)
+    yield from _restart_notes(state.live, state.observed_at)
     if row.outdated and outdated:
         yield f"{row.outdated} outdated"
     if state.lost:
@@ -62,3 +63,27 @@ def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]
             yield f"{lost} lost with a dead node"
         if unbuilt:
             yield f"{unbuilt} never constructed"
+
+
+def _restarted_recently(live: Sequence[Replica], observed_at: str) -> list[Replica]:
+    """Return the replicas that are ready again, and may not stay so."""
+    return [replica for replica in live if was_restarted_recently(replica, observed_at)]
+
+
+def _restart_notes(live: Sequence[Replica], observed_at: str) -> Iterator[str]:
+    """Yield how many are restarting, and how many were a short while ago: since when, in which restart, and why."""
+    for word, at, found in (("restarting", "since", [one for one in live if one.state == "RESTARTING"]),
+                            ("restarted", "at", _restarted_recently(live, observed_at))):
+        if found:
+            times = [one.since for one in found if one.since]
+            when = f" {at} {clock_text(min(times), observed_at)}" if times else ""
+            yield f"{len(found)} {word}{when} ({_worst(found)})"
+
+
+def _worst(found: Sequence[Replica]) -> str:
+    """Say how many restarts the replica has used that has used most, and why it ended."""
+    worst = max(found, key=lambda one: one.restarts)
+    restarts = max(1, worst.restarts)
+    most = worst.restart_max
+    used = f"restart {restarts}" if most is None else f"{restarts} of {most} restart{'s' if most > 1 else ''} used"
+    return f"{'up to ' if len(found) > 1 else ''}{used}{f': {worst.error}' if worst.error else ''}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fleetctl.documents.plan import Blocked, ModelRow
+from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState, is_outdated
 
-NAMED = 5
 COOLING_DOWN = "COOLING_DOWN"
 
 
@@ -37,6 +37,4 @@ def needs_room(blocked: Blocked, model: ResolvedModel, state: ModelState, create
 
 
 def _outdated(model: ResolvedModel, state: ModelState) -> str:
-    names = [f"{model.key}/{one.replica_id}" for one in state.live if is_outdated(one, model)]
-    more = [f"and {len(names) - NAMED} more"] if len(names) > NAMED else []
-    return ", ".join(names[:NAMED]) + " ".join(["", *more])
+    return some([f"{model.key}/{one.replica_id}" for one in state.live if is_outdated(one, model)])

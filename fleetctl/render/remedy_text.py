@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.documents.plan import Addition, Blocked, InTheWay, Reason
-from fleetctl.documents.quantity import amount_of, count_of
-from fleetctl.render.answer_text import some
+from fleetctl.documents.quantity import amount_of, count_of, some
 
 
 def blocked_details(blocked: Blocked, *, for_all: bool = True) -> tuple[str, ...]:

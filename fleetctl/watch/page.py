@@ -56,12 +56,12 @@ def watch_page(watcher: Watcher) -> LivePage:
 
 def _report(watcher: Watcher) -> Report:
     fleet = watcher.good.sound().name if watcher.good else ""
-    verdict, code = _state(watcher)
+    conclusion, code = _state(watcher)
     planned = plan_report(watcher.planned.shown()) if watcher.planned else None
     about_plan = planned.tables if planned else ()
     return Report(
-        kind="watch", title=f"Fleet {fleet}" if fleet else "fleetctl watch", fleet=fleet, verdict=verdict,
-        exit_code=code, facts=tuple(_facts(watcher)), totals=planned.totals if planned else (),
+        kind="watch", title=f"Fleet {fleet}" if fleet else "fleetctl watch", fleet=fleet,
+        conclusion=conclusion, exit_code=code, facts=tuple(_facts(watcher)), totals=planned.totals if planned else (),
         tables=(*_told(watcher), *_running(watcher),
                 *(table for table in about_plan if table.key != "model"), *_news(watcher)))
 

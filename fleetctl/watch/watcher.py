@@ -75,9 +75,9 @@ class Watcher:
         if self.seen is None or self.good is None:
             return None
         from fleetctl.planner.questions.occupancy import placement_map  # NumPy
-        from fleetctl.planner.questions.world import World
+        from fleetctl.planner.questions.scenario import Scenario
 
-        return placement_map(World(self.good.sound(), self.seen))
+        return placement_map(Scenario(self.good.sound(), self.seen))
 
     def turns_within(self, seconds: float | None) -> None:
         """Note that the loop turns now, and again after so many seconds; None = not known."""

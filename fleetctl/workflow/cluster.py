@@ -22,7 +22,7 @@ from fleetctl.workflow.contexts import context_for, named_context, variables_of
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, NAMESPACE_VARIABLE, Invocation, Where
 
 if TYPE_CHECKING:
-    from fleetctl.planner.questions.world import World
+    from fleetctl.planner.questions.scenario import Scenario
 
 
 def fleet_of(invocation: Invocation, files: Sequence[str] | None) -> ResolvedFleet | None:
@@ -126,18 +126,18 @@ def read(invocation: Invocation, source: InventorySource, *, ages: bool = False)
         return read_inventory(source, ages=ages)
 
 
-def read_world(
+def read_scenario(
     invocation: Invocation, files: Sequence[str] | None, where: Where, adopt_from: str | None = None,
     selector: LabelSelector | None = None,
-) -> World:
+) -> Scenario:
     """Return the fleet and the inventory that a question is about; warnings of the inventory go to standard error.
 
     `selector` = the labels of the models to plan.
     """
-    from fleetctl.planner.questions.world import NO_FLEET, World  # NumPy
+    from fleetctl.planner.questions.scenario import NO_FLEET, Scenario  # NumPy
 
     fleet = fleet_of(invocation, files)
     seen = read_from(invocation, where, fleet)
     for warning in seen.warnings:
         invocation.say("warning", warning)
-    return World(fleet or NO_FLEET, seen, adopt_from, selector)
+    return Scenario(fleet or NO_FLEET, seen, adopt_from, selector)

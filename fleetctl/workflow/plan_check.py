@@ -41,13 +41,13 @@ class Checked:
     def map(self) -> PlacementMap | None:
         """Return the placement map with the plan drawn in; None without an inventory or where it does not fit."""
         from fleetctl.planner.questions.occupancy import placement_map  # NumPy
-        from fleetctl.planner.questions.world import World
+        from fleetctl.planner.questions.scenario import Scenario
 
         if self.inventory is None or self.moved:
             return None
-        world = World(_fleet_of(self.plan), self.inventory, self.plan.options.adopt_from)
+        scenario = Scenario(_fleet_of(self.plan), self.inventory, self.plan.options.adopt_from)
         try:
-            return placement_map(world, self.plan)
+            return placement_map(scenario, self.plan)
         except ValueError:  # it fits only by a policy of the fleet file, which is not here
             return None
 

@@ -31,6 +31,6 @@ class Planned:
     def map(self) -> PlacementMap:
         """Return the placement map with the plan drawn in."""
         from fleetctl.planner.questions.occupancy import placement_map  # NumPy
-        from fleetctl.planner.questions.world import World
+        from fleetctl.planner.questions.scenario import Scenario
 
-        return placement_map(World(self.fleet, self.inventory, self.options.adopt_from), self.plan)
+        return placement_map(Scenario(self.fleet, self.inventory, self.options.adopt_from), self.plan)

@@ -11,7 +11,7 @@ from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import GitFacts, Plan, PolicyFinding
 from fleetctl.documents.position import Position
 from fleetctl.planner.questions.occupancy import placement_map
-from fleetctl.planner.questions.world import World
+from fleetctl.planner.questions.scenario import Scenario
 from tests.planner.planner_worlds import plan_for, short_fleet, short_inventory
 
 EVIL = "[b]x[/b]\x1b[2J\u202e</title></script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&`:{3}"
@@ -28,7 +28,7 @@ class Drawn:
 
 def drawn(short: dict[str, Any], **more: Any) -> Drawn:
     """Plan a world in short form; `more` = fields of the plan that the planner does not fill."""
-    world = World(short_fleet(short["fleet"]), short_inventory(short["inventory"]))
+    world = Scenario(short_fleet(short["fleet"]), short_inventory(short["inventory"]))
     plan = plan_for(world.fleet, world.inventory)
     return Drawn(plan.model_copy(update=more), placement_map(world, plan))
 

@@ -24,7 +24,7 @@ def html() -> str:
     every = tuple(row(one, key) for one, key in (("drift", "org/a"), ("drift", "org/b"), ("drift", "org/b-2"),
                                                  ("held", "org/c")))
     return report_page(Report(
-        kind="diff", identity="diff:lab", fleet="lab", title="Changes of fleet lab", verdict="4 differences",
+        kind="diff", identity="diff:lab", fleet="lab", title="Changes of fleet lab", conclusion="4 differences",
         facts=(("from", "main"), ("to", "work")), subjects=("org/a", "org/b", "org/b-2", "org/c"), findings=(),
         totals=(Total("drift", "drift", 3), Total("held", "held", 1), Total("additive", "additive", 0)), exit_code=2,
         tables=(Table("change", "What changed in meaning", COLUMNS, once),
@@ -35,7 +35,7 @@ def test_totals_verdict_and_facts(open_page: OpenPage, html: str) -> None:
     page = open_page(html)
     assert totals(page) == {"drift": 3, "held": 1, "additive": 0}
     assert page.locator("header .state").inner_text() == "Changes"
-    assert "4 differences" in page.locator(".verdict").inner_text()
+    assert "4 differences" in page.locator(".conclusion").inner_text()
     assert shown(page, "#facts dd") == ["main", "work"]
 
 

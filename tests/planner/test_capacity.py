@@ -18,13 +18,13 @@ from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.questions.capacity import capacity
-from fleetctl.planner.questions.world import NO_FLEET, World
+from fleetctl.planner.questions.scenario import NO_FLEET, Scenario
 
 TWO_NODES = {"nodes": [{"name": "a", "gpus": 8, "vram": "80Gi"}, {"name": "b", "gpus": 4, "vram": "80Gi"}]}
 
 
 def room(shape: str, inventory: dict[str, Any] = TWO_NODES, **more: Any) -> Room:
-    answer = capacity(World(NO_FLEET, short_inventory(inventory)), shapes=[shape], **more)
+    answer = capacity(Scenario(NO_FLEET, short_inventory(inventory)), shapes=[shape], **more)
     (row,) = answer.rows
     assert row.after_plan is None
     return row.now
@@ -66,7 +66,7 @@ def test_counting_stops_at_the_limit_and_says_so() -> None:
 
 def test_the_plans_own_replicas_come_first() -> None:
     fleet = short_fleet({"models": [{"key": "m", "replicas": 3, "gpus": 2}, {"key": "n", "replicas": 1, "gpus": 4}]})
-    answer = capacity(World(fleet, short_inventory(TWO_NODES)))
+    answer = capacity(Scenario(fleet, short_inventory(TWO_NODES)))
     rows = {row.model: (row.create, row.now.fits, row.after_plan.fits if row.after_plan else None)
             for row in answer.rows}
     assert rows == {"m": (3, 6, 1), "n": (1, 3, 0)}
@@ -74,7 +74,7 @@ def test_the_plans_own_replicas_come_first() -> None:
 
 def test_the_fleets_policies_hold_for_a_typed_shape() -> None:
     fleet = short_fleet({"nodes": [{"selector": {"ray.io/node-id": "a"}, "cordon": True}]})
-    answer = capacity(World(fleet, short_inventory(TWO_NODES)), shapes=["1"])
+    answer = capacity(Scenario(fleet, short_inventory(TWO_NODES)), shapes=["1"])
     assert answer.rows[0].now.fits == 4
 
 
@@ -82,13 +82,13 @@ def test_models_of_one_shape_with_a_cap_are_counted_each_for_itself() -> None:
     fleet = short_fleet({"nodes": [{"maxReplicasPerModel": 1}], "models": [
         {"key": key, "replicas": 0, "gpus": 1} for key in "mn"]})
     inventory = short_inventory({**TWO_NODES, "replicas": [{"model": "m", "id": 0, "node": "a"}]})
-    answer = capacity(World(fleet, inventory))
+    answer = capacity(Scenario(fleet, inventory))
     assert {row.model: row.now.fits for row in answer.rows} == {"m": 1, "n": 2}
 
 
 def test_one_model_can_be_asked_for_and_an_unknown_one_is_told_the_nearest() -> None:
-    world = World(short_fleet({"models": [{"key": key, "replicas": 1, "gpus": 1} for key in ("org/one", "org/two")]}),
-                  short_inventory(TWO_NODES))
+    models = [{"key": key, "replicas": 1, "gpus": 1} for key in ("org/one", "org/two")]
+    world = Scenario(short_fleet({"models": models}), short_inventory(TWO_NODES))
     assert [row.model for row in capacity(world, models=["org/two"]).rows] == ["org/two"]
     with pytest.raises(UsageError) as caught:
         capacity(world, models=["org/tow"])
@@ -106,7 +106,7 @@ def is_single(model: ResolvedModel) -> bool:
 
 def by_key(fleet: ResolvedFleet, inventory: Inventory, *, single: bool = False) -> dict[str, CapacityRow]:
     keys = [model.key for model in fleet.models if is_single(model) or not single]
-    return {row.model or "": row for row in (capacity(World(fleet, inventory), models=keys).rows if keys else ())}
+    return {row.model or "": row for row in (capacity(Scenario(fleet, inventory), models=keys).rows if keys else ())}
 
 
 @settings(max_examples=cases(25), deadline=None)

@@ -7,7 +7,7 @@ from planner_worlds import short_fleet, short_inventory
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
-from fleetctl.planner.questions.world import World
+from fleetctl.planner.questions.scenario import Scenario
 
 WHOLE = Claim(gpus=10_000)
 
@@ -17,7 +17,7 @@ def ledger() -> Ledger:
                                            for name, zone in zip("abc", "xyx", strict=True)],
                                  "replicas": [{"model": "m", "id": 0, "nodes": ["a", "b"], "gpus": 1, "slot": 3}]})
     fleet = short_fleet({"models": [{"key": "m", "replicas": 1, "gpus": 1, "spread": "zone"}]})
-    return World(fleet, inventory).ledger()
+    return Scenario(fleet, inventory).ledger()
 
 
 def test_the_dead_node_is_closed_and_the_others_offer_what_they_are_said_to() -> None:

@@ -16,11 +16,11 @@ from fleetctl.documents.placement_map import MapNode, PlacementMap
 from fleetctl.errors import InventoryError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.questions.occupancy import placement_map
-from fleetctl.planner.questions.world import NO_FLEET, World
+from fleetctl.planner.questions.scenario import NO_FLEET, Scenario
 
 
 def drawn(inventory: dict[str, Any], fleet: dict[str, Any] | None = None) -> PlacementMap:
-    return placement_map(World(short_fleet(fleet) if fleet else NO_FLEET, short_inventory(inventory)))
+    return placement_map(Scenario(short_fleet(fleet) if fleet else NO_FLEET, short_inventory(inventory)))
 
 
 def cards(node: MapNode) -> list[list[tuple[str, str | None, int]]]:
@@ -53,11 +53,11 @@ def test_what_nobody_claims_is_unknown_and_what_is_not_ours_is_foreign() -> None
 def test_a_plan_that_is_there_already_is_the_one_that_is_drawn() -> None:
     models = [{"key": key, "replicas": 1, "gpus": 1} for key in ("m", "n")]
     inventory = {"nodes": [{"name": "a", "gpus": 2, "vram": "80Gi"}]}
-    world = World(short_fleet({"models": models}), short_inventory(inventory))
+    world = Scenario(short_fleet({"models": models}), short_inventory(inventory))
     plan = plan_for(world.fleet, world.inventory, targets=("n",))
     (node,) = placement_map(world, plan).nodes
     assert [held for card in cards(node) for held in card] == [("new", "n/0", 10_000)]
-    elsewhere = World(world.fleet, short_inventory({"nodes": [{"name": "a", "gpus": 0}]}))
+    elsewhere = Scenario(world.fleet, short_inventory({"nodes": [{"name": "a", "gpus": 0}]}))
     with pytest.raises(ValueError, match="does not fit on a any more"):
         placement_map(elsewhere, plan)
 
@@ -114,7 +114,7 @@ def test_half_a_picture_is_drawn_but_not_planned_on() -> None:
 @settings(max_examples=cases(25), deadline=None)
 @given(worlds())
 def test_pieces_and_free_share_fill_every_card(world: tuple[ResolvedFleet, Inventory]) -> None:
-    answer = placement_map(World(*world))
+    answer = placement_map(Scenario(*world))
     for card in (card for node in answer.nodes for card in node.cards):
         assert sum(piece.share for piece in card.pieces) + card.free_share == WHOLE
         assert all(piece.share > 0 for piece in card.pieces)
@@ -131,7 +131,7 @@ def test_what_is_free_is_what_a_simulated_cluster_has_left_after_the_plan(
     nodes = simulate(inventory, fleet.policies, fleet.name, None)
     for member in (member for action in plan.actions for member in action.members):
         nodes[member.node_id].take(member.gpus, member.vram, member.cpus, member.memory)
-    answer = placement_map(World(fleet, inventory))
+    answer = placement_map(Scenario(fleet, inventory))
     for node in answer.nodes:
         if node.state == "ALIVE" and nodes[node.id].exact:
             assert {card.index: card.free_share for card in node.cards} == {

@@ -15,18 +15,7 @@ from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Card, Offer, take
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import effective_policy
-from fleetctl.planner.placement.reasons.check import (
-    CARD_IN_USE,
-    CARD_UNKNOWN,
-    CPU,
-    FITS,
-    GPU,
-    MEMORY,
-    VRAM,
-    Check,
-    check_offer,
-    refusal,
-)
+from fleetctl.planner.placement.reasons.check import Check, Code, check_offer, refusal
 from fleetctl.planner.placement.reasons.node_table import OfferKinds
 
 GIB = 1 << 30
@@ -57,8 +46,8 @@ Claims = st.builds(
 @given(_offers(), Claims)
 def test_a_claim_is_refused_where_it_cannot_be_taken_and_the_amounts_show_it(offer: Offer, claim: Claim) -> None:
     found = check_offer(offer, claim)
-    assert (found.code == FITS) == (take(offer, claim) is not None)
-    assert found.code == FITS or found.have < found.need
+    assert (found.code == Code.FITS) == (take(offer, claim) is not None)
+    assert found.code == Code.FITS or found.have < found.need
 
 
 @many
@@ -66,9 +55,9 @@ def test_a_claim_is_refused_where_it_cannot_be_taken_and_the_amounts_show_it(off
 def test_cards_are_blamed_before_cpus_and_cpus_before_memory(offer: Offer, claim: Claim) -> None:
     code = check_offer(offer, claim).code
     plenty = replace(offer, free_cpus=1 << 60, free_memory=1 << 60)
-    assert (code in (CPU, MEMORY, FITS)) == (take(plenty, claim) is not None)
-    assert (code == CPU) <= (offer.free_cpus < claim.cpus)
-    assert (code == MEMORY) <= (offer.free_cpus >= claim.cpus and offer.free_memory < claim.memory)
+    assert (code in (Code.INSUFFICIENT_CPU, Code.INSUFFICIENT_MEMORY, Code.FITS)) == (take(plenty, claim) is not None)
+    assert (code == Code.INSUFFICIENT_CPU) <= (offer.free_cpus < claim.cpus)
+    assert (code == Code.INSUFFICIENT_MEMORY) <= (offer.free_cpus >= claim.cpus and offer.free_memory < claim.memory)
 
 
 @many
@@ -94,22 +83,22 @@ HALF, FULL = Card(4, 5000, 3 * GIB, 24 * GIB), Card(5, 0, 0, 24 * GIB)
 
 
 @pytest.mark.parametrize(("on", "claim", "check"), [
-    (offer(FREE, HALF), Claim(2 * SHARE), Check(GPU, 2, 1)),
-    (offer(FREE, OLD, gpus=SHARE), Claim(2 * SHARE), Check(GPU, 2, 1)),
-    (offer(FREE, DIRTY), Claim(2 * SHARE), Check(CARD_IN_USE, 2, 1)),
-    (offer(FREE, UNKNOWN), Claim(2 * SHARE, GIB), Check(CARD_UNKNOWN, GIB)),
-    (offer(FREE, OLD), Claim(2 * SHARE, 20 * GIB), Check(VRAM, 20 * GIB, 16 * GIB)),
-    (offer(FULL, OLD), Claim(SHARE, 80 * GIB), Check(VRAM, 80 * GIB, 24 * GIB)),
-    (offer(HALF, FULL), Claim(6000), Check(GPU, 6000, 5000)),
-    (offer(DIRTY), Claim(5000), Check(CARD_IN_USE, 1, 0, 2)),
-    (offer(UNKNOWN), Claim(5000, GIB), Check(CARD_UNKNOWN, GIB)),
-    (offer(FREE, HALF), Claim(4000, 4 * GIB), Check(VRAM, 4 * GIB, 3 * GIB, 4)),
-    (offer(HALF, FULL), Claim(4000, 4 * GIB), Check(VRAM, 4 * GIB, 3 * GIB)),
-    (offer(), Claim(vram=GIB), Check(GPU, SHARE, 0)),
-    (offer(UNKNOWN), Claim(vram=GIB), Check(CARD_UNKNOWN, GIB)),
-    (offer(DIRTY, UNKNOWN), Claim(vram=GIB), Check(CARD_IN_USE, 1)),
-    (offer(HALF, FULL), Claim(vram=4 * GIB), Check(VRAM, 4 * GIB, 3 * GIB)),
-    (offer(replace(HALF, free_share=1000)), Claim(vram=3 * GIB), Check(GPU, 1250, 1000)),
+    (offer(FREE, HALF), Claim(2 * SHARE), Check(Code.INSUFFICIENT_GPU, 2, 1)),
+    (offer(FREE, OLD, gpus=SHARE), Claim(2 * SHARE), Check(Code.INSUFFICIENT_GPU, 2, 1)),
+    (offer(FREE, DIRTY), Claim(2 * SHARE), Check(Code.CARD_IN_USE, 2, 1)),
+    (offer(FREE, UNKNOWN), Claim(2 * SHARE, GIB), Check(Code.CARD_MEMORY_UNKNOWN, GIB)),
+    (offer(FREE, OLD), Claim(2 * SHARE, 20 * GIB), Check(Code.INSUFFICIENT_VRAM, 20 * GIB, 16 * GIB)),
+    (offer(FULL, OLD), Claim(SHARE, 80 * GIB), Check(Code.INSUFFICIENT_VRAM, 80 * GIB, 24 * GIB)),
+    (offer(HALF, FULL), Claim(6000), Check(Code.INSUFFICIENT_GPU, 6000, 5000)),
+    (offer(DIRTY), Claim(5000), Check(Code.CARD_IN_USE, 1, 0, 2)),
+    (offer(UNKNOWN), Claim(5000, GIB), Check(Code.CARD_MEMORY_UNKNOWN, GIB)),
+    (offer(FREE, HALF), Claim(4000, 4 * GIB), Check(Code.INSUFFICIENT_VRAM, 4 * GIB, 3 * GIB, 4)),
+    (offer(HALF, FULL), Claim(4000, 4 * GIB), Check(Code.INSUFFICIENT_VRAM, 4 * GIB, 3 * GIB)),
+    (offer(), Claim(vram=GIB), Check(Code.INSUFFICIENT_GPU, SHARE, 0)),
+    (offer(UNKNOWN), Claim(vram=GIB), Check(Code.CARD_MEMORY_UNKNOWN, GIB)),
+    (offer(DIRTY, UNKNOWN), Claim(vram=GIB), Check(Code.CARD_IN_USE, 1)),
+    (offer(HALF, FULL), Claim(vram=4 * GIB), Check(Code.INSUFFICIENT_VRAM, 4 * GIB, 3 * GIB)),
+    (offer(replace(HALF, free_share=1000)), Claim(vram=3 * GIB), Check(Code.INSUFFICIENT_GPU, 1250, 1000)),
 ])
 def test_the_first_rule_that_stops_a_claim_is_named(on: Offer, claim: Claim, check: Check) -> None:
     assert check_offer(on, claim) == check

@@ -21,7 +21,7 @@ from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
 from fleetctl.planner.placement.worth.bid_prices import MICRO, Group, Wanted, bid_prices
 from fleetctl.planner.placement.worth.central_path import Programme, balanced_prices
 from fleetctl.planner.placement.worth.expected import Expected, expected_kinds
-from fleetctl.planner.placement.worth.node_worth import Members, Room, node_worth
+from fleetctl.planner.placement.worth.node_worth import FreeAmounts, Members, node_worth
 from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
 GIB = 1 << 30
@@ -201,7 +201,7 @@ def test_worth_is_the_best_filling_that_cpu_allows() -> None:
     members = Members(np.array([4 * SHARE]), np.array([0]), np.array([MICRO // 2]))
     tables = node_worth(members, [np.array([SHARE // 2])], 2, MICRO // 8, 0)
     whole, part = [SHARE, SHARE], [SHARE, SHARE // 2]
-    room = Room(np.zeros(4, np.int64), np.array([whole, part, whole, whole]),
+    room = FreeAmounts(np.zeros(4, np.int64), np.array([whole, part, whole, whole]),
                 np.array([64, 64, 8, 3]) * SHARE, np.zeros(4, np.int64))
     assert tables.of(room).tolist() == [2 * MICRO, 3 * MICRO // 2, MICRO, 0]
 

@@ -27,7 +27,7 @@ from fleetctl.planner.placement.greedy.greedy import place_some
 from fleetctl.planner.placement.greedy.spread_out import crowding, spread_out
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.questions.capacity import capacity
-from fleetctl.planner.questions.world import World
+from fleetctl.planner.questions.scenario import Scenario
 
 NODE_ID, NODE = "ray.io/node-id", "fleet.io/node"
 Counts = dict[str, int]
@@ -125,7 +125,7 @@ def test_gangs_bound_to_a_label_are_spread_over_its_values() -> None:
 ])
 def test_capacity_keeps_the_limit(spread: Any, fits: int) -> None:
     fleet = short_fleet({"models": [{"key": "m", "replicas": 0, "gpus": 1, "spread": spread}]})
-    [row] = capacity(World(fleet, short_inventory({"nodes": hosts(a=2, b=4, c=8)}))).rows
+    [row] = capacity(Scenario(fleet, short_inventory({"nodes": hosts(a=2, b=4, c=8)}))).rows
     assert (row.now.fits, row.now.at_most) == (fits, fits)
     assert (row.now.code == "SPREAD_FULL") is (fits in (0, 3) or spread == {"label": NODE_ID, "maxPerValue": 2})
 
@@ -133,7 +133,7 @@ def test_capacity_keeps_the_limit(spread: Any, fits: int) -> None:
 def test_capacity_after_the_plan_counts_what_it_places() -> None:
     limited = {"label": NODE, "maxPerValue": 1}
     fleet = short_fleet({"models": [{"key": "m", "replicas": 2, "gpus": 1, "spread": limited}]})
-    [row] = capacity(World(fleet, short_inventory({"nodes": hosts(a=2, b=4, c=8)}))).rows
+    [row] = capacity(Scenario(fleet, short_inventory({"nodes": hosts(a=2, b=4, c=8)}))).rows
     assert row.after_plan is not None
     assert (row.now.fits, row.after_plan.fits) == (3, 1)
 

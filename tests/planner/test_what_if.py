@@ -17,14 +17,14 @@ from fleetctl.documents.what_if import ModelChange, WhatIf
 from fleetctl.errors import InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.questions.changes import Changes
+from fleetctl.planner.questions.scenario import Scenario
 from fleetctl.planner.questions.what_if import what_if
-from fleetctl.planner.questions.world import World
 
 NODES = [{"name": name, "gpus": 4, "vram": "80Gi", "labels": {"pool": name[0]}} for name in ("a1", "a2", "b1")]
 
 
 def ask(fleet: dict[str, Any], inventory: dict[str, Any], *, each_node: bool = False, **supposed: Any) -> WhatIf:
-    world = World(short_fleet(fleet), short_inventory(inventory))
+    world = Scenario(short_fleet(fleet), short_inventory(inventory))
     return what_if(world, Changes(**supposed), each_node=each_node)
 
 
@@ -163,7 +163,7 @@ def test_nothing_is_supposed_about_half_a_picture() -> None:
 def test_the_answer_does_not_touch_what_it_was_asked_of() -> None:
     inventory = short_inventory({"nodes": NODES, "replicas": [live("m", 0, "a1")]})
     before = inventory.model_dump_json()
-    what_if(World(short_fleet({"models": [M]}), inventory), Changes(lose=("a1",), cordon=("a2",), add=("like:a1",)))
+    what_if(Scenario(short_fleet({"models": [M]}), inventory), Changes(lose=("a1",), cordon=("a2",), add=("like:a1",)))
     assert inventory.model_dump_json() == before
 
 
@@ -179,7 +179,7 @@ def test_a_lost_node_is_like_one_that_never_was_there(world: tuple[ResolvedFleet
     """The independent way: take the node and its replicas out of the inventory, and plan."""
     fleet, inventory = world
     for node in [node for node in inventory.nodes if node.state != "DEAD"][:2]:
-        answer = what_if(World(fleet, inventory), Changes(lose=(node.id,)))
+        answer = what_if(Scenario(fleet, inventory), Changes(lose=(node.id,)))
         bare = inventory.model_copy(update={
             "nodes": [one for one in inventory.nodes if one.id != node.id],
             "replicas": [one for one in inventory.replicas if all(m.node_id != node.id for m in one.members)]})
@@ -199,7 +199,7 @@ def test_each_node_says_what_the_loss_of_that_node_says(world: tuple[ResolvedFle
     assume(all(one.fleet in (fleet.name, None) or one.model not in keys for one in inventory.replicas))  # no claim ends
     plan = plan_for(fleet, inventory)
     assume(alone(fleet) or not plan.blocked)  # what a lost gang gives back may help one that waits
-    settled = World(fleet, apply_plan(plan, fleet, inventory))
+    settled = Scenario(fleet, apply_plan(plan, fleet, inventory))
     losses = what_if(settled, Changes(), each_node=True).each_node or []
     ids = {node.name: node.id for node in inventory.nodes}
     told = {name: {model.model: (model.lost, model.replaced, model.missing, model.surplus) for model in loss.models}

@@ -130,7 +130,8 @@ def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
     )
     report = run_report(run)
     facts = tuple(fact for fact in report.facts if fact[0] != "run")  # the plan's id is a fact of its own
-    return replace(report, identity=f"apply:{plan.fleet.name}", verdict=totals(outcomes), exit_code=code, facts=facts,
+    return replace(report, identity=f"apply:{plan.fleet.name}", conclusion=totals(outcomes), exit_code=code,
+                   facts=facts,
                    title=f"Apply of fleet {plan.fleet.name}")
 
 

@@ -115,7 +115,7 @@ class JobResult:
             "plan_id": self.plan_id,
             "has_changes": str(self.has_changes).lower(),
             "exit_code": str(self.code),
-            "summary": counts if self.report.kind == "problems" else self.report.verdict,
+            "summary": counts if self.report.kind == "problems" else self.report.conclusion,
             "plan_file": _from_root(self.plan_file, root),
             "reports": "\n".join(_from_root(file, root) for file in self.reports),
         }

@@ -16,7 +16,7 @@ from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.forge.change import ForgeName
 from fleetctl.forge.detect import find_forge
 from fleetctl.render.report.formats import ReportFormat
-from fleetctl.render.report.of_problems import problems_verdict
+from fleetctl.render.report.of_problems import problems_conclusion
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
@@ -48,7 +48,7 @@ def run_validate(job: Job) -> int:
     loaded = inspect_fleet(job.files)
     formats, reports = problem_formats(loaded), parse_reports(job.reports)
     show(formats, ReportFormat.TABLE, reports)
-    job.invocation.say("valid" if loaded.fleet else "error", problems_verdict(loaded))
+    job.invocation.say("valid" if loaded.fleet else "error", problems_conclusion(loaded))
     report = formats.report()
     name = f"validate:{loaded.fleet.name}" if loaded.fleet else "validate"
     result = JobResult(replace(report, identity=name), report.exit_code,

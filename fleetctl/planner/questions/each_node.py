@@ -21,12 +21,12 @@ from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.explain import explain
 from fleetctl.planner.questions.hardware import hardware
-from fleetctl.planner.questions.world import World
+from fleetctl.planner.questions.scenario import Scenario
 
 
-def lose_each(world: World, plan: Plan) -> list[NodeLoss]:
-    """Return what the loss of each node that is not dead would mean, the gravest first; `plan` is the world's own."""
-    losses = _opened(world, plan)
+def lose_each(scenario: Scenario, plan: Plan) -> list[NodeLoss]:
+    """Return what the loss of each node that is not dead would mean, the gravest first; `plan` is its own."""
+    losses = _opened(scenario, plan)
     alike: dict[Hashable, list[int]] = {}
     for place, node in enumerate(losses.ledger.nodes):
         if node.state != "DEAD":
@@ -41,9 +41,9 @@ def _gravest_first(loss: NodeLoss) -> tuple[int, int, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Losses:
-    """The world as planned, and what is asked of it for every node."""
+    """The scenario as planned, and what is asked of it for every node."""
 
-    world: World
+    scenario: Scenario
     ledger: Ledger
     """With the plan applied."""
     occupants: Occupants
@@ -116,7 +116,7 @@ class _Losses:
 
     def _demands(self, lost: Counter[str]) -> Iterable[Demand]:
         """Ask for what the targets need of what is lost; what is left counts whatever its spec, also in an update."""
-        for number, model in enumerate(self.world.fleet.models):
+        for number, model in enumerate(self.scenario.fleet.models):
             if lost[model.key]:
                 left = self.have[model.key] - lost[model.key]
                 missing = min(lost[model.key], max(0, model.replicas - left))
@@ -141,10 +141,10 @@ def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:
     return needed
 
 
-def _opened(world: World, plan: Plan) -> _Losses:
-    shapes, ledger = world.shapes(), world.ledger()
-    occupants = world.occupants(ledger, plan)
-    return _Losses(world, ledger, occupants, Counter(one.model for one in occupants.replicas if one.counted), shapes,
+def _opened(scenario: Scenario, plan: Plan) -> _Losses:
+    shapes, ledger = scenario.shapes(), scenario.ledger()
+    occupants = scenario.occupants(ledger, plan)
+    return _Losses(scenario, ledger, occupants, Counter(one.model for one in occupants.replicas if one.counted), shapes,
                    tuple(sorted(_labels_asked_for(shapes.values()))), tuple(map(hardware, occupants.nodes)))
 
 

@@ -21,27 +21,28 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.questions.hardware import hardware
-from fleetctl.planner.questions.world import World
+from fleetctl.planner.questions.scenario import Scenario
 
 
-def placement_map(world: World, plan: Plan | None = None) -> PlacementMap:
+def placement_map(scenario: Scenario, plan: Plan | None = None) -> PlacementMap:
     """Return who holds what; with a fleet, its plan's new replicas are drawn in. `plan` = where it is made already.
 
     Raises InventoryError for an incomplete inventory where there is a plan to make, and ValueError when `plan` does
-    not fit on this world.
+    not fit on this scenario.
     """
-    plan = world.plan() if plan is None and world.named else plan
-    ledger, state = world.opened(), world.sorted_out()
-    nodes = {node.id: node for node in world.inventory.nodes}
+    plan = scenario.plan() if plan is None and scenario.named else plan
+    ledger, state = scenario.opened(), scenario.sorted_out()
+    nodes = {node.id: node for node in scenario.inventory.nodes}
     cards = [_cards_now(nodes[fact.id], place, ledger, state) for place, fact in enumerate(ledger.nodes)]
-    found = world.occupants(ledger, plan)
+    found = scenario.occupants(ledger, plan)
     drawn = []
     for place, offered in enumerate(cards):
-        here = list(_members(world, found, place))
+        here = list(_members(scenario, found, place))
         beside = [one for one in here if not one.gpus]
         drawn.append(_node(found.nodes[place], ledger.nodes[place].policy.cordoned_by, offered, _laid(offered, here),
                            beside))
-    return PlacementMap(fleet=world.named, inventory=world.about(), nodes=drawn, legend=_legend(world, found, drawn))
+    return PlacementMap(fleet=scenario.named, inventory=scenario.about(), nodes=drawn,
+                        legend=_legend(scenario, found, drawn))
 
 
 def of_models(drawn: PlacementMap, keys: Collection[str]) -> PlacementMap:
@@ -79,23 +80,24 @@ class _Member(NamedTuple):
         return [SHARE] * whole + ([part] if part else [])
 
 
-def _members(world: World, found: Occupants, place: int) -> Iterator[_Member]:
+def _members(scenario: Scenario, found: Occupants, place: int) -> Iterator[_Member]:
     """Yield the members on a node: those there now, then the planned ones."""
     for number in found.here(place):
         one = found.replicas[number]
         for member in one.live.get(place, ()):
             known = card_indices(member, found.nodes[place].gpus)
             cards = tuple(known) if len(known) * SHARE >= member.gpus else ()
-            yield _Member(_holder(world, one), one.model, one.name, member.gpus, cards)
+            yield _Member(_holder(scenario, one), one.model, one.name, member.gpus, cards)
         for new in one.planned.get(place, ()):
             yield _Member("new", one.model, one.name, new.gpus, new.cards)
 
 
-def _holder(world: World, one: Occupant) -> Holder:
+def _holder(scenario: Scenario, one: Occupant) -> Holder:
     """Return whose a replica is; without a fleet whatever carries any fleet's mark is live, and the rest foreign."""
     if one.planned:
         return "new"
-    return "live" if one.fleet is not None and one.fleet in {world.named or one.fleet, world.adopt_from} else "foreign"
+    ours = {scenario.named or one.fleet, scenario.adopt_from}
+    return "live" if one.fleet is not None and one.fleet in ours else "foreign"
 
 
 @dataclass(slots=True)
@@ -165,7 +167,7 @@ def _card(card: Card, model: str | None, sheet: _Sheet) -> MapCard:
                    pieces=[*sheet.pieces, *unknown])
 
 
-def _legend(world: World, found: Occupants, nodes: Sequence[MapNode]) -> list[LegendEntry]:
+def _legend(scenario: Scenario, found: Occupants, nodes: Sequence[MapNode]) -> list[LegendEntry]:
     """Count replicas by model; those that hold most on cards come first."""
     held: Counter[str] = Counter()
     for piece in (piece for node in nodes for card in node.cards for piece in card.pieces):
@@ -173,6 +175,6 @@ def _legend(world: World, found: Occupants, nodes: Sequence[MapNode]) -> list[Le
             held[piece.model] += piece.share
     counts: dict[str, Counter[Holder]] = {}
     for one in found.replicas:
-        counts.setdefault(one.model, Counter())[_holder(world, one)] += 1
+        counts.setdefault(one.model, Counter())[_holder(scenario, one)] += 1
     return [LegendEntry(model=model, live=by["live"], new=by["new"], foreign=by["foreign"])
             for model, by in sorted(counts.items(), key=lambda item: (-held[item[0]], item[0]))]

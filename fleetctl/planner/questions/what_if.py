@@ -1,4 +1,4 @@
-"""What if: plan the fleet on the world as it is, and on the one that is supposed, and compare the two.
+"""What if: plan the fleet as things are, and as they are supposed to be, and compare the two.
 
 Both are plans like any other, made by `make_plan`, so what this says is what `plan` would say if it came true.
 """
@@ -12,10 +12,10 @@ from fleetctl.documents.what_if import Change, Counts, ModelChange, NewReplica, 
 from fleetctl.errors import UsageError
 from fleetctl.planner.questions.changes import CORDON_LABEL, Changes, changed
 from fleetctl.planner.questions.each_node import lose_each
-from fleetctl.planner.questions.world import World
+from fleetctl.planner.questions.scenario import Scenario
 
 
-def what_if(world: World, supposed: Changes, *, each_node: bool = False) -> WhatIf:
+def what_if(scenario: Scenario, supposed: Changes, *, each_node: bool = False) -> WhatIf:
     """Compare today's plan with the plan for what is supposed; `each_node` adds what each node's loss would mean.
 
     Raises UsageError when nothing is supposed or a name is unknown, InventoryError for an incomplete inventory.
@@ -23,17 +23,17 @@ def what_if(world: World, supposed: Changes, *, each_node: bool = False) -> What
     if not supposed and not each_node:
         raise UsageError("no change is given, so there is nothing to compare",
                          hint="give --lose-node, --cordon, --add-node, --scale or --each-node")
-    before = world.plan()
-    after_world, changes = changed(world, supposed)
-    after = after_world.plan() if supposed else before
+    before = scenario.plan()
+    after_it, changes = changed(scenario, supposed)
+    after = after_it.plan() if supposed else before
     rows = [_model(old, new) for old, new in zip(before.models, after.models, strict=True)]
-    losses = lose_each(after_world, after) if each_node else None
+    losses = lose_each(after_it, after) if each_node else None
     unplaced = losses is not None and any(model.missing for loss in losses for model in loss.models)
     return WhatIf(
-        fleet=world.fleet.name, inventory=world.about(), changes=changes, models=rows,
+        fleet=scenario.fleet.name, inventory=scenario.about(), changes=changes, models=rows,
         before=_total(row.before for row in rows), after=_total(row.after for row in rows),
-        unmanaged_lost=_unmanaged_on(world, changes), created=_created(after),
-        blocked=[_named(one, after_world) for one in after.blocked], certificate=after.certificate, each_node=losses,
+        unmanaged_lost=_unmanaged_on(scenario, changes), created=_created(after),
+        blocked=[_named(one, after_it) for one in after.blocked], certificate=after.certificate, each_node=losses,
         exit_code=3 if unplaced else after.exit_code,
     )
 
@@ -63,18 +63,18 @@ def _created(plan: Plan) -> list[NewReplica]:
             for action in plan.actions]
 
 
-def _unmanaged_on(world: World, changes: Sequence[Change]) -> list[str]:
-    """Name what would go with the nodes and is not this fleet's to plan again; `world` is the one before."""
+def _unmanaged_on(scenario: Scenario, changes: Sequence[Change]) -> list[str]:
+    """Name what would go with the nodes and is not this fleet's to plan again; `scenario` is the one before."""
     names = {name for change in changes if change.op == "loseNode" for name in change.nodes}
-    found = world.occupants(world.opened())
+    found = scenario.occupants(scenario.opened())
     lost = {place for place, node in enumerate(found.nodes) if node.name in names}
     return [one.name for one in found.replicas if not one.counted and lost.intersection(one.places)]
 
 
-def _named(blocked: Blocked, world: World) -> Blocked:
+def _named(blocked: Blocked, scenario: Scenario) -> Blocked:
     """Call the policy that --cordon stands for by the flag: it is in no file."""
-    ours = f"spec.nodes[{len(world.fleet.policies) - 1}].cordon"
-    if not any(CORDON_LABEL in policy.selector for policy in world.fleet.policies):
+    ours = f"spec.nodes[{len(scenario.fleet.policies) - 1}].cordon"
+    if not any(CORDON_LABEL in policy.selector for policy in scenario.fleet.policies):
         return blocked
     reasons = [_renamed(reason, ours) for reason in blocked.reasons]
     return blocked.model_copy(update={"message": blocked.message.replace(ours, "--cordon"), "reasons": reasons})

@@ -24,9 +24,9 @@ A history has no word: it is neither good nor bad.
 
 
 def header(report: Report) -> Markup:
-    """Return the top of a page: what it is about, a word for its state, and the verdict."""
+    """Return the top of a page: what it is about, a word for its state, and the conclusion."""
     return el("header", el("p", "fleetctl", class_="kind"), el("h1", report.title),
-              el("p", _state(report), " ", report.verdict, class_="verdict"))
+              el("p", _state(report), " ", report.conclusion, class_="conclusion"))
 
 
 def _state(report: Report) -> Markup | None:

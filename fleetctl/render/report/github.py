@@ -16,7 +16,7 @@ PER_LEVEL = 10
 
 
 def render_github(report: Report, checkout: Checkout) -> str:
-    """Return one line per annotation; the last one is a notice with the verdict and the number of the others."""
+    """Return one line per annotation; the last one is a notice with the conclusion and the number of the others."""
     lines, left_out = [], dict[Level, int]()
     for level in LEVELS:
         found = [finding for finding in report.findings if finding.level == level]
@@ -43,7 +43,7 @@ def _last(report: Report, left_out: dict[Level, int]) -> str:
     counts = [count_of(left_out[level], level) for level in LEVELS if left_out[level]]
     dropped = (f"\nnot shown, because a step may show {PER_LEVEL} of each: {', '.join(counts)}; "
                "the other formats have them all") if counts else ""
-    return _command("notice", [("title", cut_visible(report.title))], cut_visible(report.verdict) + dropped)
+    return _command("notice", [("title", cut_visible(report.title))], cut_visible(report.conclusion) + dropped)
 
 
 def _command(level: Level, properties: list[tuple[str, str]], message: str) -> str:

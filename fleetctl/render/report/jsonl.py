@@ -30,7 +30,7 @@ def _lines(report: Report) -> Iterator[dict[str, Any]]:
         if "program" in table.readers:
             yield from _rows(table)
     yield from map(_finding, report.findings)
-    yield {"type": "summary", "message": report.verdict, "totals": totals, "exitCode": report.exit_code}
+    yield {"type": "summary", "message": report.conclusion, "totals": totals, "exitCode": report.exit_code}
 
 
 def _rows(table: Table) -> Iterator[dict[str, Any]]:

@@ -27,7 +27,7 @@ def render_junit(report: Report) -> str:
         f'  <testsuite name={name} {counts} skipped="0">',
         *_properties(report),
         *(_case(subject, findings, report.fleet or report.kind) for subject, findings in by_subject.items()),
-        f"    <system-out>{_text(report.verdict)}</system-out>",
+        f"    <system-out>{_text(report.conclusion)}</system-out>",
         "  </testsuite>",
         "</testsuites>",
     ]) + "\n"

@@ -30,7 +30,7 @@ def render_markdown(report: Report, budget: int = BUDGET) -> str:
     if budget < LEAST_BUDGET:
         raise ValueError(f"a budget of {budget} characters holds no report; at least {LEAST_BUDGET}")
     head = "\n\n".join([comment(f"fleetctl:{report.identity}"), f"## {prose(report.title, TITLE_LIMIT)}",
-                        f"**{prose(report.verdict)}**", _totals_table(report)])
+                        f"**{prose(report.conclusion)}**", _totals_table(report)])
     tail = f"In all: {', '.join(f'{one.count} {prose(one.label, LABEL_LIMIT)}' for one in report.totals)}."
     parts = [*(_part(table, budget) for table in report.tables if "page" in table.readers), _facts(report, budget)]
     shown = fit(parts, budget - length(head) - length(tail) - NOTICE_ROOM)

@@ -108,14 +108,14 @@ class Table:
 class Report:
     """A whole report. `identity` names what it is about across runs, as `plan:prod`; `subjects` is every model.
 
-    `verdict` is one sentence, the last line in a terminal, below the `notes`; its first lines are the `heading`.
+    `conclusion` is one sentence, the last line in a terminal, below the `notes`; its first lines are the `heading`.
     `exit_code` is the detailed one. `file` is the fleet file that a finding without a place is about, for formats that
     must point at one; "" = none.
     """
 
     kind: Literal["plan", "diff", "apply", "history", "problems", "watch", "answer"]
     title: str
-    verdict: str
+    conclusion: str
     tables: tuple[Table, ...]
     identity: str = ""
     fleet: str = ""

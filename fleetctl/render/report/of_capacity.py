@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
-from fleetctl.documents.quantity import count_of
-from fleetctl.render.answer_text import asked_about, some
+from fleetctl.documents.quantity import count_of, some
+from fleetctl.render.answer_text import asked_about
 from fleetctl.render.report.model import Column, Report, Table
 
 PLACES_SHOWN = 6
@@ -27,7 +27,7 @@ def capacity_report(answer: Capacity) -> Report:
         heading=(f"Capacity: {asked_about(answer.fleet, answer.inventory)}",),
         tables=(_numbers(answer), *([_details(answer)] if len(rows) <= DETAILS_SHOWN else [])) if rows else (),
         notes=tuple(_notes(len(rows))),
-        verdict="",
+        conclusion="",
     )
 
 

@@ -20,7 +20,7 @@ def diagnosis_report(diagnosis: Diagnosis) -> Report:
     counts = Counter[str](one.severity for one in diagnosis.findings)
     return Report(
         kind="answer", identity="doctor", fleet=diagnosis.fleet or "", title="Doctor",
-        tables=tuple(_tables(diagnosis)), notes=tuple(_notes(diagnosis)), verdict=_sentence(diagnosis, counts),
+        tables=tuple(_tables(diagnosis)), notes=tuple(_notes(diagnosis)), conclusion=_sentence(diagnosis, counts),
         totals=(Total("errors", "errors", counts["error"]), Total("warnings", "warnings", counts["warning"])),
         findings=tuple(map(finding, diagnosis.findings)), exit_code=diagnosis.exit_code)
 

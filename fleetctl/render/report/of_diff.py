@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from fleetctl.documents.difference import Difference, FleetDiff
-from fleetctl.documents.quantity import count_of, first_few
-from fleetctl.render.answer_text import some
+from fleetctl.documents.quantity import count_of, first_few, some
 from fleetctl.render.difference_text import (
     EFFECTS,
     TAGS,
@@ -44,7 +43,7 @@ def diff_report(diff: FleetDiff) -> Report:
         identity=f"diff:{diff.fleet}",
         fleet=diff.fleet,
         title=f"Changes of fleet {diff.fleet}",
-        verdict=totals_line(diff),
+        conclusion=totals_line(diff),
         heading=(f"Fleet {diff.fleet}, from {revision_text(diff.base)} to {revision_text(diff.head)}",
                  f"Wanted: {wanted_line(diff)}"),
         facts=_facts(diff),

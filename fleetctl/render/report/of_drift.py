@@ -43,7 +43,7 @@ def drift_report(plan: Plan, failures: Sequence[ReplicaOutcome], beside: Sequenc
         totals=(*report.totals, Total("failed", "failed", len(failures))),
         findings=(*report.findings, *findings, *map(finding, beside)),
         tables=(*((table,) if rows else ()), *((warnings,) if beside else ()), *report.tables),
-        verdict=_sentence(plan, len(failures), code) + (f"; {told}" if beside else ""),
+        conclusion=_sentence(plan, len(failures), code) + (f"; {told}" if beside else ""),
         exit_code=code)
 
 

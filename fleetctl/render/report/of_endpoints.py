@@ -21,4 +21,4 @@ def endpoints_report(served: Endpoints) -> Report:
     total = sum(len(model.endpoints) for model in served.models)
     table = Table("endpoint", "Endpoints", COLUMNS, tuple(rows), beside_from=0)
     return Report(kind="answer", title="Endpoints", tables=(table,) if rows else (),
-                  verdict=f"{count_of(total, 'endpoint')} of {count_of(len(served.models), 'model')}")
+                  conclusion=f"{count_of(total, 'endpoint')} of {count_of(len(served.models), 'model')}")

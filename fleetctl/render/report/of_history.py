@@ -41,7 +41,7 @@ def history_report(history: History) -> Report:
         facts=(("cluster", history.source), ("runs remembered", str(history.total))),
         totals=tuple(Total(state, state, counts[state]) for state in STATES),
         tables=(_runs(runs),),
-        verdict=_sentence(history, counts),
+        conclusion=_sentence(history, counts),
         findings=tuple(_finding(run) for run in runs if run.state in LEVEL_OF_STATE),
         subjects=tuple(run.id for run in runs),
     )
@@ -61,7 +61,7 @@ def run_report(run: HistoryRun) -> Report:
         facts=facts,
         totals=tuple(Total(outcome, outcome, counts[outcome]) for outcome in ORDER),
         tables=(*log, *outcome_tables(run.outcomes)),
-        verdict=_run_sentence(run),
+        conclusion=_run_sentence(run),
         findings=tuple(_findings(run)),
         subjects=tuple(dict.fromkeys(row.model for row in run.outcomes)),
         exit_code=EXIT_CODES.get(run.code or "", EXIT_CODES[run.state]),

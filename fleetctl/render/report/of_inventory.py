@@ -51,7 +51,7 @@ def inventory_report(inventory: Inventory, policies: Mapping[str, EffectivePolic
                                    policies[node.id].cordoned_by or "")]
     tables = (Table("node", "Nodes", NODE_ROW, tuple(nodes)),
               Table("replica", "Replicas", REPLICA_ROW, tuple(_replica_rows(inventory)), beside_from=0))
-    return Report(kind="answer", title="Inventory", heading=tuple(heading), verdict=totals_line(inventory),
+    return Report(kind="answer", title="Inventory", heading=tuple(heading), conclusion=totals_line(inventory),
                   tables=tuple(table for table in tables if table.rows))
 
 

@@ -23,7 +23,7 @@ REASON_ROW = (REPLICA, Column("outcome", "outcome"), Column("message", "why"))
 def outcomes_report(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False, verb: str = "apply") -> Report:
     """Return what an apply, or another verb, prints when it has ended."""
     return Report(kind="apply", title=verb.capitalize(), tables=outcome_tables(outcomes),
-                  verdict=totals(outcomes, interrupted=interrupted, verb=verb))
+                  conclusion=totals(outcomes, interrupted=interrupted, verb=verb))
 
 
 def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:

@@ -38,7 +38,7 @@ def plan_report(plan: Plan) -> Report:
         totals=(*totals, Total("policy", "against policy", len(plan.policy))),
         tables=plan_tables(plan),
         notes=tuple(_notes(plan)),
-        verdict=totals_line(plan),
+        conclusion=totals_line(plan),
         findings=plan_findings(plan),
         subjects=tuple(row.key for row in plan.models),
         exit_code=plan.exit_code,

@@ -26,7 +26,7 @@ def problems_report(loaded: LoadedFleet) -> Report:
         identity="validate",
         fleet=loaded.fleet.name if loaded.fleet else "",
         title="The fleet files are valid" if loaded.fleet else "The fleet files have errors",
-        verdict=problems_verdict(loaded),
+        conclusion=problems_conclusion(loaded),
         facts=(("files", ", ".join(subjects)),),
         totals=(_total("error", errors), _total("warning", warnings)),
         tables=(Table("problem", "Problems", COLUMNS, tuple(map(_row, loaded.problems)), rank=0),)
@@ -49,7 +49,7 @@ def failure_report(error: FleetctlError, *, identity: str, fleet: str, title: st
     listed = error.moved if isinstance(error, PlanStale) else error.findings if isinstance(error, PolicyRefused) else ()
     rows = [("error", error.message), *(("", one) for one in listed), *([("hint", error.hint)] if error.hint else [])]
     return Report(
-        kind="problems", identity=identity, fleet=fleet, title=title, verdict=error.message, facts=(),
+        kind="problems", identity=identity, fleet=fleet, title=title, conclusion=error.message, facts=(),
         totals=(Total("errors", "error", 1),),
         tables=(Table("problem", "What happened", ERROR_COLUMNS, tuple(rows), rank=0),),
         findings=(Finding("error", type(error).__name__, fleet, error.message, details=tuple(listed)),),
@@ -57,7 +57,7 @@ def failure_report(error: FleetctlError, *, identity: str, fleet: str, title: st
     )
 
 
-def problems_verdict(loaded: LoadedFleet) -> str:
+def problems_conclusion(loaded: LoadedFleet) -> str:
     """Return the last line of `validate`: what the files hold, or how many problems they have."""
     warnings = len(loaded.problems) - len(loaded.errors)
     beside = f", {count_of(warnings, 'warning')}" if warnings else ""

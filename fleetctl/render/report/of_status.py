@@ -62,7 +62,7 @@ def status_report(
         Table("cooling", "Cooling", COOLING_ROW, tuple(cooling)),
         drift_table(outdated, surplus, "Outdated"))
     return Report(kind="answer", title="Status", tables=tuple(table for table in tables if table.rows),
-                  verdict=f"Replicas: {words}{f'; {len(outdated)} outdated' if outdated else ''}")
+                  conclusion=f"Replicas: {words}{f'; {len(outdated)} outdated' if outdated else ''}")
 
 
 def _model_rows(replicas: Sequence[Replica], dead: frozenset[str], wanted: Mapping[str, int], live: Counter[str],

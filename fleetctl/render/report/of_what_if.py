@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fleetctl.documents.quantity import count_of
+from fleetctl.documents.quantity import count_of, first_few, some
 from fleetctl.documents.what_if import Counts, ModelChange, NodeLoss, WhatIf
-from fleetctl.render.answer_text import asked_about, some
+from fleetctl.render.answer_text import asked_about
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.plan_tables import COUNTS, blocked_tables, place_tables
 
@@ -35,7 +35,7 @@ def what_if_report(answer: WhatIf) -> Report:
         tables=tuple(table for table in (*(tables if changes else ()), *([_losses(each)] if each else ()))
                      if table.rows),
         notes=tuple(notes[:-1]),
-        verdict=notes[-1] if notes else "",
+        conclusion=notes[-1] if notes else "",
     )
 
 
@@ -90,8 +90,7 @@ def _without(loss: NodeLoss) -> str:
     if not found:
         surplus = _sum(loss, "surplus")
         return f"{surplus} beyond the target" if surplus else ""
-    rest = len(found) - MODELS_SHOWN
-    return "; ".join(found[:MODELS_SHOWN]) + (f"; and {count_of(rest, 'more model')}" if rest > 0 else "")
+    return "; ".join(first_few(found, MODELS_SHOWN))
 
 
 def _loss_notes(losses: Sequence[NodeLoss]) -> Iterator[str]:

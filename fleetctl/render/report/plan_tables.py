@@ -12,10 +12,9 @@ from shlex import quote
 
 from fleetctl.documents.difference import Difference
 from fleetctl.documents.plan import Action, Blocked, Drift, ModelRow, Plan
-from fleetctl.documents.quantity import count_of, plural
+from fleetctl.documents.quantity import count_of, plural, some
 from fleetctl.documents.what_if import NewReplica
 from fleetctl.planner.policy import refusing
-from fleetctl.render.answer_text import some
 from fleetctl.render.difference_text import position_text, values_of
 from fleetctl.render.place_text import group_alike, ids_text
 from fleetctl.render.remedy_text import blocked_details

@@ -52,7 +52,7 @@ def _invocation(report: Report, left_out: int) -> dict[str, Any]:
     left = {"level": "warning", "message": {"text": f"{left_out} findings of lower level are left out: a run may hold "
                                                     f"{RESULT_LIMIT}; the other formats have them all"}}
     return {"executionSuccessful": True, "exitCode": report.exit_code,
-            "toolExecutionNotifications": [{"level": "note", "message": {"text": cut_visible(report.verdict)}},
+            "toolExecutionNotifications": [{"level": "note", "message": {"text": cut_visible(report.conclusion)}},
                                            *([left] if left_out else [])]}
 
 

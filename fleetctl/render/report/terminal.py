@@ -14,8 +14,7 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from fleetctl.documents.quantity import count_of
-from fleetctl.render.answer_text import some
+from fleetctl.documents.quantity import count_of, some
 from fleetctl.render.place_text import replica_ranges
 from fleetctl.render.report.column_widths import column_texts, fit, least_width, widths_of
 from fleetctl.render.report.grid import GridColumn, grid_lines
@@ -57,8 +56,8 @@ def _parts(report: Report, width: int) -> Iterator[list[RenderableType]]:
     for _, alike in groupby(shown, key=lambda table: table.key):
         tables = list(alike)
         yield list(_lines(tables[0], width) if tables[0].line else _grid(tables, width))
-    verdict = [Text(visible(report.verdict), "bold")] if report.verdict else []
-    yield [*(Text(visible(note)) for note in report.notes), *verdict]
+    conclusion = [Text(visible(report.conclusion), "bold")] if report.conclusion else []
+    yield [*(Text(visible(note)) for note in report.notes), *conclusion]
 
 
 def _lines(table: Table, width: int) -> Iterator[RenderableType]:

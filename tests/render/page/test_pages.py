@@ -18,7 +18,8 @@ ASSETS = Path(__file__).parents[3] / "fleetctl" / "render" / "page" / "assets"
 
 
 def report(*tables: Table) -> Report:
-    return Report(kind="history", identity="history:lab", fleet="lab", title="History of fleet lab", verdict="2 runs",
+    return Report(kind="history", identity="history:lab", fleet="lab", title="History of fleet lab",
+                  conclusion="2 runs",
                   facts=(("cluster", "a test"),), totals=(Total("ok", "ok", 2),), tables=tables, findings=(),
                   subjects=(), exit_code=0)
 

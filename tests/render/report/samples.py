@@ -42,7 +42,7 @@ def report(text: str = "x", **changes: Any) -> Report:
     rows = ((text, "1", text), (text, "2", (text, text)))
     return Report(**{
         "kind": "plan", "identity": f"plan:{text}", "fleet": text, "title": f"Plan for fleet {text}",
-        "verdict": f"All of {text} is well", "facts": (("commit", text),),
+        "conclusion": f"All of {text} is well", "facts": (("commit", text),),
         "totals": (Total("wanted", "wanted", 2), Total("blocked", "blocked", 1)),
         "tables": (Table("row", "Rows", columns, rows), Table("more", "Folded", columns, rows, folded=True)),
         "findings": (

@@ -10,12 +10,12 @@ import pytest
 
 from fleetctl.documents.difference import Effect
 from fleetctl.documents.plan import Drift, PolicyFinding
-from fleetctl.planner.placement.reasons.check import CLOSEST_FIRST
+from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.render.report.code_texts import PAGES, TEXTS, code_text, help_page
 
 ROOT = Path(__file__).parents[3]
 USED = {
-    *CLOSEST_FIRST, *get_args(PolicyFinding.model_fields["code"].annotation),
+    *(code.name for code in Code if code != Code.FITS), *get_args(PolicyFinding.model_fields["code"].annotation),
     *get_args(Drift.model_fields["code"].annotation), *(effect.upper() for effect in get_args(Effect)),
     *re.findall(r"^\| `([A-Z_]+)` \|", (ROOT / "docs" / "placement.md").read_text(encoding="utf-8"), re.MULTILINE),
     *re.findall(r"^\| `([A-Z_]+)` \|", (ROOT / "docs" / "apply.md").read_text(encoding="utf-8"), re.MULTILINE),

@@ -33,7 +33,7 @@ def on_pages(report: Report) -> list[Table]:
 def test_totals_verdict_and_code_are_the_documents() -> None:
     report = diff_report(diff(difference("a", 1), difference("b", 2, effect="held"), difference(None, 3)))
     assert {total.key: total.count for total in report.totals} == {"additive": 0, "none": 2, "drift": 0, "held": 1}
-    assert report.verdict.startswith("Diff: 3 differences: 0 additive, 2 no effect, 0 drift, 1 held")
+    assert report.conclusion.startswith("Diff: 3 differences: 0 additive, 2 no effect, 0 drift, 1 held")
     assert (report.kind, report.identity, report.exit_code, report.subjects) == ("diff", "diff:lab", 2, ("a", "b"))
     assert dict(report.facts)["files"] == "f.yaml, g.yaml"
 

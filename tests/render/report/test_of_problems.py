@@ -20,12 +20,12 @@ def test_every_problem_is_a_finding_at_its_line_and_a_row() -> None:
     assert report.findings[1].details[1] == "did you mean replicas?"
     assert report.tables[0].rows[1][:3] == ("<stdin>:7:5", "error", "FL020")
     assert [(one.key, one.count) for one in report.totals] == [("errors", 2), ("warnings", 0)]
-    assert (report.exit_code, report.verdict) == (1, "2 errors")
+    assert (report.exit_code, report.conclusion) == (1, "2 errors")
 
 
 def test_sound_files_are_a_report_as_well_with_a_test_case_per_file(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(FLEET)
     report = problems_report(inspect_fleet([str(path)]))
-    assert (report.exit_code, report.verdict) == (0, "fleet lab: 2 models, 4 replicas wanted")
+    assert (report.exit_code, report.conclusion) == (0, "fleet lab: 2 models, 4 replicas wanted")
     assert (report.subjects, report.tables, report.findings) == ((str(path),), (), ())

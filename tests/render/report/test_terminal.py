@@ -24,7 +24,7 @@ LINES = Table("blocked", "Blocked", (Column("model", "model"), Column("replicas"
 
 def shown(*tables: Table, width: int = 80, **console: Any) -> str:
     out = io.StringIO()
-    print_report(Report(kind="answer", title="", verdict="All is well", tables=tables),
+    print_report(Report(kind="answer", title="", conclusion="All is well", tables=tables),
                  Console(file=out, width=width, **console))
     return out.getvalue()
 

@@ -97,7 +97,7 @@ def _replicas(demand: DemandClass, tally: Tally) -> int:
 def _by_limit(limit: SpreadLimit, gangs: Sequence[Gang]) -> int:
     """Bound the replicas by the limit of their spread; where nodes share no value, a gang touches several."""
     apart = max(-(-gang.size // gang.per_node) for gang in gangs) if limit.per_node else 1
-    return sum(limit.room.values()) // apart
+    return sum(limit.left.values()) // apart
 
 
 def replicas_by_domain(demand: DemandClass, wanted: int, tally: Tally) -> dict[str | None, int]:

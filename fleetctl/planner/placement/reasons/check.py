@@ -5,6 +5,7 @@ Whether it fits is not decided here: `cards.choose`, which serves `take`, is ask
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,19 +16,28 @@ from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Card, Offer, blind_pick, choose, possible_shares
 from fleetctl.planner.placement.reasons.words import amount, need_text
 
-CLOSEST_FIRST = (
-    "INSUFFICIENT_MEMORY", "INSUFFICIENT_CPU", "INSUFFICIENT_VRAM", "CARD_MEMORY_UNKNOWN", "CARD_IN_USE",
-    "INSUFFICIENT_GPU", "SLOTS_FULL", "SPREAD_FULL", "NODE_COOLING", "CORDONED", "NODE_DRAINING",
-    "NODE_SELECTOR_MISMATCH", "NO_NODES",
-)
-"""Those nearest to success first. In arrays a code is its place in here."""
 
-(MEMORY, CPU, VRAM, CARD_UNKNOWN, CARD_IN_USE, GPU, SLOTS, SPREAD, COOLING, CORDONED, DRAINING, MISMATCH,
- NO_NODES) = range(len(CLOSEST_FIRST))
-"""From SLOTS on it does not matter what the node has: it may not be used, or not for this."""
+class Code(IntEnum):
+    """What stops a node, those nearest to success first: the codes of a plan. FITS = nothing does.
 
-FITS = -1
-"""In arrays: nothing stops this node."""
+    From SLOTS_FULL on it does not matter what the node has: it may not be used, or not for this.
+    """
+
+    FITS = -1
+    INSUFFICIENT_MEMORY = 0
+    INSUFFICIENT_CPU = 1
+    INSUFFICIENT_VRAM = 2
+    CARD_MEMORY_UNKNOWN = 3
+    CARD_IN_USE = 4
+    INSUFFICIENT_GPU = 5
+    SLOTS_FULL = 6
+    SPREAD_FULL = 7
+    NODE_COOLING = 8
+    CORDONED = 9
+    NODE_DRAINING = 10
+    NODE_SELECTOR_MISMATCH = 11
+    NO_NODES = 12
+
 
 IN_WORDS = {
     "INSUFFICIENT_MEMORY": "short of memory", "INSUFFICIENT_CPU": "short of CPUs", "INSUFFICIENT_GPU": "short of GPUs",
@@ -52,21 +62,21 @@ class Check(NamedTuple):
     card: int = NO_CARD
 
 
-FITTING = Check(FITS)
+FITTING = Check(Code.FITS)
 Checks = NDArray[Any]
-"""Many verdicts as one array; `found["code"]` is the code of each."""
+"""Many checks as one array; `found["code"]` is the code of each."""
 CHECK = np.dtype([(name, np.int64) for name in Check._fields])
 
 
 def check_offer(offer: Offer, claim: Claim) -> Check:
     """Say what stops one offer from taking `claim`: cards come before CPUs, and those before memory."""
     found = check_cards(offer, claim)
-    if found.code != FITS:
+    if found.code != Code.FITS:
         return found
     if offer.free_cpus < claim.cpus:
-        return Check(CPU, claim.cpus, offer.free_cpus)
+        return Check(Code.INSUFFICIENT_CPU, claim.cpus, offer.free_cpus)
     if offer.free_memory < claim.memory:
-        return Check(MEMORY, claim.memory, offer.free_memory)
+        return Check(Code.INSUFFICIENT_MEMORY, claim.memory, offer.free_memory)
     return found
 
 
@@ -79,7 +89,7 @@ def check_cards(offer: Offer, claim: Claim) -> Check:
         # cards that are too small even when nothing uses them: that comes before what is free of them
         sizes = sorted((card.memory or 0 for card in offer.cards), reverse=True)
         if sizes[-1] > 0 and sizes[wanted - 1] < claim.vram:
-            return Check(VRAM, claim.vram, sizes[wanted - 1])
+            return Check(Code.INSUFFICIENT_VRAM, claim.vram, sizes[wanted - 1])
     if claim.whole_cards:
         return _whole(offer, claim)
     return _vram_alone(offer, claim) or _share(offer, claim)
@@ -90,14 +100,14 @@ def _whole(offer: Offer, claim: Claim) -> Check:
     free = [card for card in offer.cards if card.fully_free]
     count = min(len(free), max(0, offer.free_gpus) // SHARE)
     if count < wanted:
-        return Check(GPU, wanted, count)
+        return Check(Code.INSUFFICIENT_GPU, wanted, count)
     clean = [card for card in free if not card.dirty]
     if len(clean) < wanted:
-        return Check(CARD_IN_USE, wanted, len(clean))
+        return Check(Code.CARD_IN_USE, wanted, len(clean))
     known = sorted((card.free_vram for card in clean if card.free_vram is not None), reverse=True)
     if len(known) < wanted:
-        return Check(CARD_UNKNOWN, claim.vram)
-    return Check(VRAM, claim.vram, known[wanted - 1])
+        return Check(Code.CARD_MEMORY_UNKNOWN, claim.vram)
+    return Check(Code.INSUFFICIENT_VRAM, claim.vram, known[wanted - 1])
 
 
 def _vram_alone(offer: Offer, claim: Claim) -> Check | None:
@@ -106,11 +116,11 @@ def _vram_alone(offer: Offer, claim: Claim) -> Check | None:
         return None
     known = [card for card in offer.cards if card.free_vram is not None]
     if not known:
-        return Check(CARD_UNKNOWN, claim.vram)
+        return Check(Code.CARD_MEMORY_UNKNOWN, claim.vram)
     clean = [card.free_vram or 0 for card in known if not card.dirty]
     if not clean:
-        return Check(CARD_IN_USE, 1)
-    return Check(VRAM, claim.vram, max(clean)) if max(clean) < claim.vram else None
+        return Check(Code.CARD_IN_USE, 1)
+    return Check(Code.INSUFFICIENT_VRAM, claim.vram, max(clean)) if max(clean) < claim.vram else None
 
 
 def _share(offer: Offer, claim: Claim) -> Check:
@@ -119,26 +129,26 @@ def _share(offer: Offer, claim: Claim) -> Check:
         if (card := blind_pick(offer, share)) is not None:
             return _picked(offer, claim, card)
     most = max((card.free_share for card in offer.cards), default=0)
-    return Check(GPU, min(shares, default=SHARE), min(most, max(0, offer.free_gpus)))
+    return Check(Code.INSUFFICIENT_GPU, min(shares, default=SHARE), min(most, max(0, offer.free_gpus)))
 
 
 def _picked(offer: Offer, claim: Claim, card: Card) -> Check:
     """Blame the card that Ray would hand out: it is in use, or its memory is too small."""
     if card.dirty:
-        return Check(CARD_IN_USE, 1, 0, card.index)
+        return Check(Code.CARD_IN_USE, 1, 0, card.index)
     if card.free_vram is None:
-        return Check(CARD_UNKNOWN, claim.vram)
+        return Check(Code.CARD_MEMORY_UNKNOWN, claim.vram)
     best = max(other.free_vram or 0 for other in offer.cards)
     if best < claim.vram:
-        return Check(VRAM, claim.vram, best)
+        return Check(Code.INSUFFICIENT_VRAM, claim.vram, best)
     # one with enough memory is of another size, on which it would be another share than the one Ray was asked for
-    return Check(VRAM, claim.vram, card.free_vram if card.free_vram < claim.vram else 0, card.index)
+    return Check(Code.INSUFFICIENT_VRAM, claim.vram, card.free_vram if card.free_vram < claim.vram else 0, card.index)
 
 
 def refusal(offer: Offer, claim: Claim) -> tuple[str, str] | None:
     """Return what one offer would need for `claim` and what it has, in words; None when the claim fits."""
     found = check_offer(offer, claim)
-    if found.code == FITS:
+    if found.code == Code.FITS:
         return None
-    code = CLOSEST_FIRST[found.code]
+    code = Code(found.code).name
     return need_text(code, found.need, claim, found.card), amount(code, found.have, claim)

@@ -13,6 +13,7 @@ import numpy as np
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.plan import Counted, Reason
+from fleetctl.documents.quantity import some
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import GroupShape, ReplicaShape, Selector, without_left_out
@@ -218,7 +219,7 @@ def _nobody(key: str, expression: str, table: NodeTable) -> str:
     if not values:
         return f"{UNKNOWN_LABEL} {key}{meant(key, table.label_keys)}"
     asked = " ".join(sorted(parse_requirement(expression).values))
-    return f"no node has {key}={expression}{meant(asked, values)}; found: {_some(values)}"
+    return f"no node has {key}={expression}{meant(asked, values)}; found: {some(values, MAX_VALUES)}"
 
 
 def meant(word: str, words: Sequence[str]) -> str:
@@ -228,11 +229,6 @@ def meant(word: str, words: Sequence[str]) -> str:
         words = words[start: start + MAX_COMPARED]
     near = nearest(word, words)
     return f" ({DID_YOU_MEAN} {near}?)" if near else ""
-
-
-def _some(values: Sequence[str]) -> str:
-    more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
-    return ", ".join(values[:MAX_VALUES]) + more
 
 
 def _explain_gang(missing: Shortfall, counted: Counted) -> Explanation:

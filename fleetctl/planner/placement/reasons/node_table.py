@@ -20,23 +20,7 @@ from fleetctl.planner.placement.claims import LEFT_OUT_LABEL, Claim, ReplicaShap
 from fleetctl.planner.placement.ledger.cards import Card, Offer, count_fits
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
-from fleetctl.planner.placement.reasons.check import (
-    CHECK,
-    COOLING,
-    CORDONED,
-    CPU,
-    DRAINING,
-    FITS,
-    MEMORY,
-    MISMATCH,
-    NO_NODES,
-    SLOTS,
-    SPREAD,
-    Check,
-    Checks,
-    check_cards,
-    check_offer,
-)
+from fleetctl.planner.placement.reasons.check import CHECK, Check, Checks, Code, check_cards, check_offer
 
 
 @dataclass
@@ -62,9 +46,9 @@ class OfferKinds:
         if cards not in self._judged:
             self._judged[cards] = np.array([check_cards(offer, cards) for offer in offers], dtype=CHECK)
         found = self._judged[cards][kinds[places]]
-        for code, need, free in ((CPU, claim.cpus, self.free_cpus[places]),
-                                 (MEMORY, claim.memory, self.free_memory[places])):
-            short = (found["code"] == FITS) & (free < need)
+        for code, need, free in ((Code.INSUFFICIENT_CPU, claim.cpus, self.free_cpus[places]),
+                                 (Code.INSUFFICIENT_MEMORY, claim.memory, self.free_memory[places])):
+            short = (found["code"] == Code.FITS) & (free < need)
             found["code"][short], found["need"][short], found["have"][short] = code, need, free[short]
         return found
 
@@ -134,7 +118,7 @@ class NodeTable:
     @cached_property
     def alive(self) -> Flags:
         """Which nodes are not dead."""
-        alive: Flags = self.closed != NO_NODES
+        alive: Flags = self.closed != Code.NO_NODES
         return alive
 
     @cached_property
@@ -198,8 +182,8 @@ class NodeTable:
     ) -> Checks:
         """Return what every node says to one more member of a shape; `touched` = nodes whose offer changed since."""
         places = self.candidates(selector)
-        found = np.full(len(self), np.array(Check(MISMATCH), dtype=CHECK))
-        found[~self.alive] = Check(NO_NODES)
+        found = np.full(len(self), np.array(Check(Code.NODE_SELECTOR_MISMATCH), dtype=CHECK))
+        found[~self.alive] = Check(Code.NO_NODES)
         found[places] = self.offers.check_offer(claim, places)
         for place in touched:
             if self.selected(selector)[place] and self.alive[place]:
@@ -207,14 +191,15 @@ class NodeTable:
         if shape.spread is not None and (most := shape.spread.most) is not None:
             crowd = self.ledger.crowd(shape.key)
             full = self.where(shape.spread.label, lambda value: value is None or crowd.get(value, 0) >= most)
-            found[places[full[places]]] = Check(SPREAD, need=1)
+            found[places[full[places]]] = Check(Code.SPREAD_FULL, need=1)
         if self.capped(wants_cards=shape.wants_cards):
-            found[places[self._slots_full(shape)[places]]] = Check(SLOTS, need=1)
+            found[places[self._slots_full(shape)[places]]] = Check(Code.SLOTS_FULL, need=1)
         closed = self.closed[places]
-        for code in (COOLING, CORDONED, DRAINING):
+        for code in (Code.NODE_COOLING, Code.CORDONED, Code.NODE_DRAINING):
             found[places[closed == code]] = Check(code)
         if (anywhere := without_left_out(selector)) != selector:
-            found[self.selected(anywhere) & ~self.selected(selector) & (self.closed == FITS)] = Check(COOLING)
+            left_out = self.selected(anywhere) & ~self.selected(selector) & (self.closed == Code.FITS)
+            found[left_out] = Check(Code.NODE_COOLING)
         return found
 
     @cached_property
@@ -227,7 +212,7 @@ class NodeTable:
 
 def _closed(node: LedgerNode) -> int:
     if node.state == "DEAD":
-        return NO_NODES
+        return Code.NO_NODES
     if node.state == "DRAINING":
-        return DRAINING
-    return FITS if node.policy.cordoned_by is None else COOLING if node.policy.cooling else CORDONED
+        return Code.NODE_DRAINING
+    return Code.FITS if node.policy.cordoned_by is None else Code.NODE_COOLING if node.policy.cooling else Code.CORDONED

@@ -23,7 +23,7 @@ from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.occupants import Occupant, Occupants
-from fleetctl.planner.placement.reasons.check import CARD_UNKNOWN, CPU, FITS, MEMORY, NO_NODES
+from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, count_placed, helpful_places
@@ -46,7 +46,7 @@ class Removable:
     def least(self, table: NodeTable, claim: Claim, places: Ints) -> Ints:
         """Return for each of `places` how many of them would have to go at least; NEVER = it would not help."""
         code = table.offers.check_offer(claim, places)["code"]
-        ok = (code == FITS) | (code == CPU) | (code == MEMORY)
+        ok = (code == Code.FITS) | (code == Code.INSUFFICIENT_CPU) | (code == Code.INSUFFICIENT_MEMORY)
         lacking = claim.whole_cards - table.offers.free_cards(places, claim.vram) if claim.whole_cards else 1
         count = np.maximum(_count(np.where(ok, 0, np.maximum(lacking, 1)), self.cards, places), 1)
         for need, free, held in ((claim.cpus, table.offers.free_cpus, self.cpus),
@@ -164,7 +164,7 @@ class RemovalSearch:
         lacking = missing.nodes_needed - len(missing.fitting)
         if missing.shape.same_label is None and lacking <= 0:
             return ""
-        if missing.codes.min(initial=NO_NODES) == CARD_UNKNOWN:
+        if missing.codes.min(initial=Code.NO_NODES) == Code.CARD_MEMORY_UNKNOWN:
             return "a node policy can state the memory of these cards: spec.nodes[].gpuMemory"
         if (too_much := self._too_much(missing, lacking)) is not None:
             return too_much
@@ -212,7 +212,7 @@ class _Seeker:
     def _least(self) -> Ints:
         least = np.full(len(self.missing.table), NEVER)
         places = self.missing.usable
-        places = places[self.missing.codes[places] != FITS]
+        places = places[self.missing.codes[places] != Code.FITS]
         least[places] = self.pool.least(self.missing.table, self.missing.claim, places)
         return least
 
@@ -316,7 +316,7 @@ class _Seeker:
         shape, table = self.missing.shape, self.missing.table
         if shape.size == 1:
             return True
-        closed = table.closed != FITS
+        closed = table.closed != Code.FITS
         stood_on = {place for number in removal.gone for place in self._occupant(number).places if not closed[place]}
         offers: dict[int, Offer] = {}
         for place in stood_on:

@@ -1,4 +1,4 @@
-"""A member that finds no node: every node's verdict, summed up by code."""
+"""A member that finds no node: what stops it on every node, summed up by code."""
 
 from __future__ import annotations
 
@@ -11,21 +11,7 @@ from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector, without_left_out
-from fleetctl.planner.placement.reasons.check import (
-    CARD_IN_USE,
-    CLOSEST_FIRST,
-    COOLING,
-    CORDONED,
-    DRAINING,
-    FITS,
-    IN_WORDS,
-    MISMATCH,
-    NO_NODES,
-    SLOTS,
-    SPREAD,
-    Check,
-    Checks,
-)
+from fleetctl.planner.placement.reasons.check import IN_WORDS, Check, Checks, Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.words import amount, in_use_text, need_text
 
@@ -55,12 +41,12 @@ class Shortfall:
     @property
     def fitting(self) -> Ints:
         """Return the nodes that could take one such member."""
-        return np.flatnonzero(self.codes == FITS)
+        return np.flatnonzero(self.codes == Code.FITS)
 
     @property
     def usable(self) -> Ints:
         """Return the nodes that may take such members at all: alive, selected, open, with a slot."""
-        return np.flatnonzero(self.codes < SLOTS)
+        return np.flatnonzero(self.codes < Code.SLOTS_FULL)
 
     @property
     def nodes_needed(self) -> int:
@@ -75,9 +61,10 @@ class Shortfall:
 
     def reasons(self) -> list[Reason]:
         """Sum the nodes up by code, the codes nearest to success first."""
-        counts = np.bincount(self.codes - FITS, minlength=NO_NODES - FITS)
-        last = MISMATCH if self.within is not None and counts[:MISMATCH - FITS].any() else NO_NODES
-        return [self._reason(code) for code in range(last) if counts[code - FITS]]
+        found, last = set(np.unique(self.codes).tolist()), Code.NO_NODES
+        if self.within is not None and min(found, default=last) < Code.NODE_SELECTOR_MISMATCH:
+            last = Code.NODE_SELECTOR_MISMATCH
+        return [self._reason(code) for code in Code if code in found and Code.FITS < code < last]
 
     def counted(self) -> Counted:
         """Count the nodes and, for claims of cards, what is free on those it may use: whole cards, or shares."""
@@ -88,7 +75,7 @@ class Shortfall:
         elif self.claim.wants_card:
             free = offers.free_share(usable)
         return Counted(
-            nodes=int(self.table.alive.sum()), selected=int((self.codes < MISMATCH).sum()),
+            nodes=int(self.table.alive.sum()), selected=int((self.codes < Code.NODE_SELECTOR_MISMATCH).sum()),
             usable=len(usable), fitting=len(self.fitting),
             free_gpus=int(free.sum()), on_nodes=int((free > 0).sum()), most_on_one=int(free.max(initial=0)),
         )
@@ -97,18 +84,18 @@ class Shortfall:
         """Return the names of the first few nodes."""
         return [self.table.ledger.nodes[int(place)].name for place in places[:MAX_EXAMPLES]]
 
-    def _reason(self, number: int) -> Reason:
+    def _reason(self, code: Code) -> Reason:
         """Let the node that misses by least speak for all of one code."""
-        found, code = self.checks, CLOSEST_FIRST[number]
-        places = np.flatnonzero(self.codes == number)
+        found = self.checks
+        places = np.flatnonzero(self.codes == code)
         place = int(places[(found["need"] - found["have"])[places].argmin()])
         _, need, have, card = found[place].item()
         name = self.table.ledger.nodes[place].name
         return Reason(
-            code=code, node_count=len(places), need=self._need(number, place, need, card),
-            best=f"{amount(code, have, self.claim)} on {name}" if need else "none",
-            short=amount(code, need - have, self.claim) if need else "", examples=self.examples(places),
-            in_use=self._in_use(place) if number == CARD_IN_USE else [],
+            code=code.name, node_count=len(places), need=self._need(code, place, need, card),
+            best=f"{amount(code.name, have, self.claim)} on {name}" if need else "none",
+            short=amount(code.name, need - have, self.claim) if need else "", examples=self.examples(places),
+            in_use=self._in_use(place) if code == Code.CARD_IN_USE else [],
         )
 
     def _in_use(self, place: int) -> list[str]:
@@ -118,22 +105,22 @@ class Shortfall:
         return [in_use_text(card.foreign, cards[card.index], node.name) for card in self.table.ledger.offer(place).cards
                 if card.dirty and card.free_share and card.index in cards][:MAX_EXAMPLES]
 
-    def _need(self, number: int, place: int, need: int, card: int) -> str:
+    def _need(self, code: Code, place: int, need: int, card: int) -> str:
         policy = self.table.ledger.nodes[place].policy
-        if number == SLOTS:
+        if code == Code.SLOTS_FULL:
             cap = policy.cap_for(self.shape.wants_cards)
             return f"1 free slot (cap {cap.limit}: {cap.source})"
-        if number == SPREAD and self.shape.spread is not None:
+        if code == Code.SPREAD_FULL and self.shape.spread is not None:
             label, most = self.shape.spread
             return f"room for 1 more on a value of {label} (at most {most} each, none without the label)"
-        if number in (COOLING, CORDONED):
+        if code in (Code.NODE_COOLING, Code.CORDONED):
             why = (policy.cordoned_by or "left out for this model").removeprefix("cooling ")
-            return f"a node that is not {IN_WORDS[CLOSEST_FIRST[number]]} ({why})"
-        if number == DRAINING:
+            return f"a node that is not {IN_WORDS[code.name]} ({why})"
+        if code == Code.NODE_DRAINING:
             return "a node that is not draining"
-        if number == MISMATCH:
+        if code == Code.NODE_SELECTOR_MISMATCH:
             return f"a node with {', '.join(f'{key}={value}' for key, value in self.asked)}"
-        return need_text(CLOSEST_FIRST[number], need, self.claim, card)
+        return need_text(code.name, need, self.claim, card)
 
 
 def hardest_member(
@@ -147,6 +134,7 @@ def hardest_member(
     for (claim, selector), count in group.classes().items():
         checks = table.checks(claim, selector, shape, touched)
         if within is not None:
-            checks[table.where(shape.same_label or "", lambda value: value != within) & table.alive] = Check(MISMATCH)
+            elsewhere = table.where(shape.same_label or "", lambda value: value != within) & table.alive
+            checks[elsewhere] = Check(Code.NODE_SELECTOR_MISMATCH)
         shortfalls.append(Shortfall(shape, group, claim, selector, count, table, checks, within))
     return min(shortfalls, key=lambda one: len(one.fitting) - one.nodes_needed)

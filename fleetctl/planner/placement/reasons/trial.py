@@ -11,7 +11,7 @@ from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.reasons.check import FITS
+from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 
 MAX_MEMBERS = 256
@@ -51,7 +51,7 @@ def helpful_places(
         inside = table.where(shape.same_label, lambda found: found == value)
     for group in shape.groups:
         for (claim, selector), count in group.classes().items():
-            fitting = np.flatnonzero(table.checks(claim, selector, shape)["code"] == FITS)
+            fitting = np.flatnonzero(table.checks(claim, selector, shape)["code"] == Code.FITS)
             first = fitting[np.argsort(~inside[fitting], kind="stable")]
             chosen.update(first[: max(64, 4 * count * group.copies)].tolist())
     return sorted(chosen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleetctl.documents.inventory import Gpu
 from fleetctl.documents.plan import Counted
-from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
+from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural, some
 from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 
@@ -93,9 +93,8 @@ def in_use_text(foreign: int, card: Gpu, node: str) -> str:
 def users_text(card: Gpu) -> str:
     """Return ` by process 4242 (ray::Trainer)` for the processes of a card, the largest first; empty = none known."""
     largest = sorted(card.processes, key=lambda one: (-(one.memory or 0), one.pid))
-    named = [f"process {one.pid}{f' ({one.command})' if one.command else ''}" for one in largest[:MOST_PROCESSES]]
-    more = f" and {len(largest) - MOST_PROCESSES} more" if len(largest) > MOST_PROCESSES else ""
-    return f" by {', '.join(named)}{more}" if named else ""
+    named = [f"process {one.pid}{f' ({one.command})' if one.command else ''}" for one in largest]
+    return f" by {some(named, MOST_PROCESSES)}" if named else ""
 
 
 def _cards(count: int, noun: str) -> str:

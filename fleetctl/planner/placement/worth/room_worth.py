@@ -19,10 +19,13 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.worth.bid_prices import MICRO, Wanted, bid_prices
 from fleetctl.planner.placement.worth.expected import Expected, expected_kinds
 from fleetctl.planner.placement.worth.groups import find_areas, find_groups
-from fleetctl.planner.placement.worth.node_worth import MIB, Members, Room, node_worth
+from fleetctl.planner.placement.worth.node_worth import MIB, FreeAmounts, Members, node_worth
 
 FULLER = 3 * MICRO // 100
-"""An empty node costs 0.03 cards more than a full one: it decides only between nearly equal nodes."""
+"""An empty node costs 0.03 cards more than a full one: it decides only between nearly equal nodes.
+
+Without it the trace default loses 0.08 points.
+"""
 
 
 class RoomWorth:
@@ -72,12 +75,11 @@ class RoomWorth:
         for row, offer in enumerate(offers):
             shares[row, :len(offer.cards)] = [self._usable(card) for card in offer.cards]
         area, rarity = np.divmod(np.array([area for _, area in new], np.int64), STEPS + 1)
-        room = Room(area, shares,
-                    np.array([max(0, offer.free_cpus) for offer in offers], np.int64),
-                    np.array([max(0, offer.free_memory) // MIB for offer in offers], np.int64))
+        amounts = FreeAmounts(area, shares, np.array([max(0, offer.free_cpus) for offer in offers], np.int64),
+                              np.array([max(0, offer.free_memory) // MIB for offer in offers], np.int64))
         size = np.array([max(1, len(offer.cards)) for offer in offers], np.int64)
         free = shares.sum(axis=1)
-        worth = self._tables.of(room) + rarity * free // SHARE
+        worth = self._tables.of(amounts) + rarity * free // SHARE
         emptiness = FULLER * free // (SHARE * size)
         self._known.update(zip(new, zip(worth.tolist(), emptiness.tolist(), strict=True), strict=True))
 

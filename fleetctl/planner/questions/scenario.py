@@ -26,7 +26,7 @@ NO_FLEET = ResolvedFleet(name="", cluster=Cluster(), policies=(), models=(), fil
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Scenario:
     """A fleet and an inventory; `adopt_from` as for a plan."""
 
     fleet: ResolvedFleet
