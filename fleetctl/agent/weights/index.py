@@ -1,0 +1,133 @@
+"""The index of an artifact: its files with the SHA-256 of each and of each of its pieces. Its own hash is its name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+NAME = "fleetctl-weights.json"
+PIECE = 64 << 20
+_HASH = re.compile(r"[0-9a-f]{64}\Z")
+
+
+class WeightsError(Exception):
+    """Weights that cannot be had or used; the message says what is wrong with which file."""
+
+
+class File(NamedTuple):
+    """One file: `chunks` are the hashes of its pieces of 64 MiB. A file of a view has no hash of its own."""
+
+    path: str
+    size: int
+    sha256: str
+    chunks: Tuple[str, ...]
+
+
+class Index(NamedTuple):
+    """The files of an artifact or of one view of it, in the order of their paths."""
+
+    files: Tuple[File, ...]
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def encoded(self) -> bytes:
+        """Return the bytes of the index: canonical JSON."""
+        files = [{"path": file.path, "size": file.size, "sha256": file.sha256, "chunks": list(file.chunks)}
+                 for file in sorted(self.files)]
+        return json.dumps({"version": 1, "files": files}, sort_keys=True, separators=(",", ":")).encode()
+
+
+def name_of(data: bytes) -> str:
+    """Return the name of the artifact whose index has these bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def write_index(folder: str) -> str:
+    """Hash all files of a folder, write the index into it, and return the artifact's name."""
+    data = Index(tuple(_hashed(folder, path) for path in sorted(_files_of(folder)))).encoded()
+    with open(os.path.join(folder, NAME), "wb") as file:
+        file.write(data)
+    return name_of(data)
+
+
+def _files_of(folder: str) -> Iterator[str]:
+    root = os.path.realpath(folder)
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            path = os.path.relpath(os.path.join(where, name), folder)
+            if path == NAME or name.startswith("."):
+                continue
+            require_safe(path)
+            real = os.path.realpath(os.path.join(where, name))
+            if os.path.commonpath([root, real]) != root or not os.path.isfile(real):
+                raise WeightsError(f"{path}: a link that leaves the folder, or no file")
+            yield path
+
+
+def _hashed(folder: str, path: str) -> File:
+    whole, chunks, size = hashlib.sha256(), [], 0
+    with open(os.path.join(folder, path), "rb") as file:
+        for piece in pieces(file):
+            whole.update(piece)
+            chunks.append(hashlib.sha256(piece).hexdigest())
+            size += len(piece)
+    return File(path, size, whole.hexdigest(), tuple(chunks))
+
+
+def pieces(file: Any) -> Iterator[bytes]:
+    """Yield a file's pieces."""
+    while True:
+        piece = file.read(PIECE)
+        if not piece:
+            return
+        yield piece
+
+
+def read_index(data: bytes, name: Optional[str] = None) -> Index:
+    """Return the index in `data`, checked whole; `name` = the artifact's. Raises WeightsError."""
+    if name is not None and name_of(data) != name:
+        raise WeightsError(f"its index has the hash {name_of(data)[:12]}, not {name[:12]}")
+    try:
+        document = json.loads(data)
+        if document["version"] != 1:
+            raise WeightsError(f"version {document['version']!r} of the index is not known")
+        files = [_file(row) for row in document["files"]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WeightsError(f"its index cannot be read ({error.__class__.__name__}: {error})") from None
+    _require_apart([file.path for file in files])
+    return Index(tuple(sorted(files)))
+
+
+def _file(row: Dict[str, Any]) -> File:
+    path, size, chunks = row["path"], row["size"], row["chunks"]
+    require_safe(path)
+    if type(size) is not int or size < 0 or len(chunks) != -(-size // PIECE):
+        raise WeightsError(f"{path}: size {size!r} and {len(chunks)} pieces contradict each other")
+    for text in (*chunks, *([row["sha256"]] if row["sha256"] else [])):
+        if not _HASH.match(text):
+            raise WeightsError(f"{path}: {text!r} is no SHA-256")
+    return File(path, size, row["sha256"], tuple(chunks))
+
+
+def require_safe(path: Any) -> None:
+    """Raise WeightsError for a path that is not plainly below its folder."""
+    parts = path.split("/") if isinstance(path, str) else [""]
+    if any(part in {"", ".", ".."} for part in parts) or not path.isprintable() or "\\" in path or path == NAME:
+        raise WeightsError(f"{path!r} is not the path of a file below the folder")
+
+
+def _require_apart(paths: List[str]) -> None:
+    taken = set(paths)
+    if len(taken) != len(paths):
+        raise WeightsError("a path is in the index twice")
+    for path in paths:
+        parts = path.split("/")
+        if {"/".join(parts[:length]) for length in range(1, len(parts))} & taken:
+            raise WeightsError(f"{path!r} is below a file of the index")
