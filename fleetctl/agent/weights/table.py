@@ -50,6 +50,8 @@ class Table:
         self._fetches: Dict[str, Key] = {}
         self._lock = threading.RLock()
         self._closed = False
+        self.most = 0
+        """The most fetches that were under way at a time."""
 
     def hold(self, key: Key, size: int) -> None:
         """Add the replica's own weights: ready, and for good."""
@@ -99,6 +101,7 @@ class Table:
                 if len(self._fetches) >= MOST_FETCHES:
                     raise Refused("busy")
             self._fetches[fetch] = key
+            self.most = max(self.most, len(self._fetches))
             entry.leases[fetch] = self._clock() + LEASE_S
             entry.used = self._clock()
 

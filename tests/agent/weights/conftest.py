@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from weights_world import PIECE, model
+from small import PIECE
+from weights_world import model
 
 from fleetctl.agent.weights import fetch, gather, index, store
 

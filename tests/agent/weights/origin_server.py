@@ -41,7 +41,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _body(self, served: Any, part: bytes) -> None:
         if self.path.endswith(".safetensors") and served.way == "truncates":
             part = part[:len(part) // 2]
-        if self.path.endswith(".safetensors") and served.way == "slow":
+        if self.path.endswith(".safetensors") and served.way == "stalls":
+            self.wfile.write(part[:served.stalls_after])
+            part = part[served.stalls_after:]
+        if self.path.endswith(".safetensors") and served.way in {"slow", "stalls"}:
             for at in range(0, len(part), 512):
                 self.wfile.write(part[at:at + 512])
                 served.sent += 512
@@ -56,9 +59,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def origin_over_http(folder: Path, way: str = "well") -> Iterator[Any]:
-    """Serve a folder; `way` = well, lies, truncates, redirects, slow or no ranges. Has `url`, `sent` and `asked`."""
+    """Serve a folder in one of the ways: well, lies, truncates, redirects, slow, stalls or no ranges."""
     server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads, server.folder, server.way, server.sent, server.asked = True, folder, way, 0, []
+    server.stalls_after = 100_000
     server.url = f"http://127.0.0.1:{server.server_address[1]}/"
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weights_world import PIECE
+from small import PIECE
 
 from fleetctl.agent.weights import write_index
 from fleetctl.agent.weights.index import NAME, WeightsError, name_of, read_index

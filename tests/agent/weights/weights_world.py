@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from small import SECRET
 
 from fleetctl.agent.weights import index
 from fleetctl.agent.weights.fetch import Fetch, Fetched, Pace, Wanted
 from fleetctl.agent.weights.serve import Source, WeightsServer
 
-SECRET = b"of this cluster"
-PIECE = 1 << 16
 DTYPES = {"F32": np.dtype("<f4"), "BF16": np.dtype("<u2"), "U8": np.dtype("u1"), "I64": np.dtype("<i8")}
 SHARD = {"shard": {"rules": [{"match": "norm|bias", "dim": 0}, {"match": "rows", "dim": 0},
                              {"match": "columns", "dim": 1}, {"match": "experts", "dim": -1}], "of": "4"}}
@@ -70,12 +69,13 @@ def model(folder: Path, seed: int = 0, rows: int = 256) -> str:
 
 
 def fetch(root: Path, artifact: str, *sources: dict[str, Any], origins: list[dict[str, str]] | None = None,
-          view: dict[str, Any] | None = None, rank: int = 0, time_s: float = 60, said: list[str] | None = None,
+          view: dict[str, Any] | None = None, rank: int = 0, time_s: float = 60,
+          said: list[str] | None = None, clock: Callable[[], float] = time.monotonic,
           pace: Pace | None = None, secret: bytes = SECRET) -> Fetched:
     """Fetch onto the node whose cache is `root`."""
     wanted = Wanted(artifact, view, rank, 4, origins or [], list(sources), secret)
     heard: list[str] = [] if said is None else said
-    return Fetch(str(root), wanted, time.monotonic() + time_s, heard.append, pace=pace).run()
+    return Fetch(str(root), wanted, clock() + time_s, heard.append, clock, pace).run()
 
 
 @contextlib.contextmanager
