@@ -74,9 +74,10 @@ class Planned:
         """What the members of a replica say of their weights."""
         url = f"{self.world.cluster.address}/logical/actors?nocache=1"
         listed = httpx.get(url, headers={"User-Agent": "tests"}).json()
-        [found] = [row["reprName"] for row in listed["data"]["actors"].values()
-                   if row["name"] == name and row["state"] == "ALIVE" and row["rayNamespace"] == self.world.fleet]
-        return list(json.loads(found)["members"])
+        marks = [json.loads(row["reprName"]) for row in listed["data"]["actors"].values()
+                 if row["name"] == name and row["state"] == "ALIVE"]
+        [found] = [mark["members"] for mark in marks if mark["namespace"] == self.world.fleet]
+        return list(found)
 
 
 @pytest.fixture
@@ -107,16 +108,16 @@ def test_an_engine_finds_its_weights_and_a_gang_on_another_node_has_its_parts_fr
 
     shutil.rmtree(origin)
     world.write(one, model("gang", 1, member("--plain", role="Leader", node="disk-b"),
-                           member("--plain", role="Worker", node="disk-b")))
+                           member("--plain", role="Worker", node="disk-a")))
     source = {"replica": "one/0", "nodeId": mark["nodeId"], "address": f"{mark['ip']}:{served['port']}", "view": None}
     [gang] = planned.apply(artifact=artifact, view=SHARD, sources=[source], **{"from": [{"path": str(origin)}]})
     assert gang["outcome"] == "ready", gang
     ranks = planned.marks("ModelActor:gang:0")
     whole = (Path(folder) / "model.safetensors").read_bytes()[-ROWS * COLUMNS:]
-    for rank in (0, 1):
+    for rank, node, source_kind in ((0, "disk-b", "peer"), (1, "disk-a", "disk")):
         [got] = [each["weights"] for each in ranks if each["rank"] == rank]
-        assert (got["whole"], got["fetched"]["source"]) == (False, "peer")
-        part = (disks["disk-b"] / artifact / "views" / got["view"] / "model.safetensors").read_bytes()
+        assert (got["whole"], got["fetched"]["source"]) == (node == "disk-a", source_kind)
+        part = (disks[node] / artifact / "views" / got["view"] / "model.safetensors").read_bytes()
         half = COLUMNS // 2
         assert part.endswith(b"".join(whole[row * COLUMNS + rank * half:][:half] for row in range(ROWS)))
     assert str(disks["disk-b"] / artifact / "views") in world.ask(gang)["FLEETCTL_MODEL_DIR"]
@@ -135,12 +136,12 @@ class Stalling(http.server.BaseHTTPRequestHandler):
         if self.path.endswith(".json"):
             self.wfile.write(data)
             return
-        self.server.asked.set()  # type: ignore[attr-defined]
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
         for byte in data:
             try:
                 self.wfile.write(bytes([byte]))
             except OSError:
-                self.server.gone.set()  # type: ignore[attr-defined]
+                self.server.gone.append(self.path)  # type: ignore[attr-defined]
                 return
             time.sleep(0.05)
 
@@ -151,6 +152,7 @@ class Stalling(http.server.BaseHTTPRequestHandler):
 def test_weights_that_nobody_gives_fail_with_the_reasons_and_an_eviction_ends_a_fetch_at_once(
     world: World, planned: Planned, disks: dict[str, Path], origin: Path
 ) -> None:
+    (origin / "config.json").write_text('{"another": "artifact"}')
     artifact = write_index(str(origin))
     world.write(model("none", 1, member("--plain", node="disk-a")))
     [failed] = planned.apply(artifact=artifact, **{"from": [{"path": "/nowhere"}, {"hf": "org/none@main"}]})
@@ -159,20 +161,22 @@ def test_weights_that_nobody_gives_fail_with_the_reasons_and_an_eviction_ends_a_
     assert "hf org/none@main: " in failed["message"]
 
     server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stalling)
-    server.folder, server.asked, server.gone = origin, threading.Event(), threading.Event()
+    server.folder, server.asked, server.gone = origin, [], []
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
-        world.write(model("slow", 1, member("--plain", node="disk-a"), member("--plain", node="disk-b")))
+        world.write(model("slow", 1, member("--plain", node="disk-a")),
+                    model("gang", 1, member("--plain", role="Leader", node="disk-b"),
+                          member("--plain", role="Worker", node="disk-a")))
         planned.weights = {"artifact": artifact, "view": None, "sources": [],
                            "from": [{"http": f"http://127.0.0.1:{server.server_address[1]}/"}]}
         started = world.run("apply", "-f", world.file, "--yes", "--no-wait")
         assert started.returncode in {0, 3}, started.stderr
-        assert server.asked.wait(60)
-        evicted = world.run("evict", "slow/0", "-f", world.file, "--yes", "--format", "json")
-        assert [row["outcome"] for row in json.loads(evicted.stdout)["outcomes"]] == ["gone"], evicted.stderr
-        assert server.gone.wait(30), "nobody reads any more"
-        eventually(lambda: "ModelActor:slow:0" not in world.actors(), "the replica is gone")
+        eventually(lambda: len(server.asked) == 2, "one fetch on each node")
+        evicted = world.run("evict", "slow/0", "gang/0", "-f", world.file, "--yes", "--format", "json")
+        assert [row["outcome"] for row in json.loads(evicted.stdout)["outcomes"]] == ["gone"] * 2, evicted.stderr
+        eventually(lambda: len(server.gone) == len(server.asked), "nobody reads any more")
+        eventually(lambda: not world.actors(), "the replicas are gone")
     finally:
         server.shutdown()
         server.server_close()
-    assert not list(disks["disk-a"].glob("*/files"))[1:], "nothing half is called complete"
+    assert not (disks["disk-a"] / artifact / "files").exists(), "nothing half is called complete"

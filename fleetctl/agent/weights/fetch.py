@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 from .gather import Canonical, layout_of, make_view
 from .index import NAME, PIECE, File, Index, WeightsError, read_index
 from .peers import Peer
-from .sources import IDLE_S, Left, Limits, Origin, SourceBusy, SourceFailed, origins_of
+from .sources import IDLE_S, Left, Limits, Origin, SourceBroke, SourceBusy, SourceFailed, origins_of
 from .store import Entry, OutOfTime, link_or_copy
 from .views import files_view, view_id
 
@@ -67,7 +67,9 @@ class Fetch(Limits):
         self._origins, self._left = origins_of(wanted.origins)
         for source in self._all():
             source.limits = self
+        self._patience = clock() + (deadline - clock()) / 2
         self._gone: List[Origin] = []
+        self._broken: List[Origin] = []
         self._given: Dict[Origin, int] = {}
         self._reused = 0
         self._whole: Optional[Canonical] = None
@@ -89,7 +91,7 @@ class Fetch(Limits):
             rate = self._window_bytes / self._window_s
             self._window_s, self._window_bytes = 0.0, 0
             if rate < self._pace.least_bytes_s and len(self._all()) - len(self._gone) > 1:
-                raise SourceFailed(f"it is slow: {rate / (1 << 20):.2f} MiB/s")
+                raise SourceBroke(f"it is slow: {rate / (1 << 20):.2f} MiB/s")
 
     def _require_time(self) -> None:
         if self._clock() >= self._deadline:
@@ -137,6 +139,8 @@ class Fetch(Limits):
                 index = read_index(data, self._wanted.artifact)
             except SourceBusy:
                 continue
+            except OutOfTime:
+                raise
             except (SourceFailed, WeightsError) as error:
                 self._leave(source, error)
                 continue
@@ -192,40 +196,58 @@ class Fetch(Limits):
         assert entry.view is not None
         offered = [peer for peer in self._peers if peer.whole or peer.view == entry.view]
         refused: List[Origin] = []
+        begun: Optional[Index] = None
         for peer in self._in_turn(offered, refused):
             assert isinstance(peer, Peer)
             try:
                 goal = peer.view_index(entry.view, asked)
+                if goal != begun:
+                    begun, ready = goal, self._begin(entry, goal)
                 peer.read_from(entry.view)
-                return self._fill(entry, goal, [peer], refused)
+                self._read(entry, peer, goal, ready)
+                return goal
             except SourceBusy:
                 continue
-            except (SourceFailed, WeightsError) as error:
-                if isinstance(error, OutOfTime):
-                    raise
+            except SourceFailed as error:
                 refused.append(peer)
                 self._say(f"weights: no view from {peer.name}: {error}")
         return None
 
-    def _fill(self, entry: Entry, goal: Index, sources: Sequence[Origin],
-              refused: Optional[List[Origin]] = None) -> Index:
-        """Read the files of `goal` that are not here yet from the first sources that give them."""
+    def _fill(self, entry: Entry, goal: Index, sources: Sequence[Origin]) -> Index:
+        """Read the files of `goal` that are not here yet from the first sources that give them.
+
+        Where all are left, those that only broke off go on, as long as that brings anything.
+        """
+        ready = self._begin(entry, goal)
+        while True:
+            before = sum(ready.values())
+            for source in self._in_turn(sources):
+                try:
+                    self._read(entry, source, goal, ready)
+                    return goal
+                except SourceBusy:
+                    pass
+                except SourceFailed as error:
+                    self._leave(source, error)
+                source.close()
+            if sum(ready.values()) == before or not self._broken:
+                raise WeightsError(f"no source gave them{self._whys()}")
+            self._gone = [source for source in self._gone if source not in self._broken]
+            self._broken.clear()
+
+    def _begin(self, entry: Entry, goal: Index) -> Dict[str, int]:
+        """Return how many pieces of each file are here; raises WeightsError where the disk has no room for the rest."""
         ready = {file.path: entry.verified_part(file) for file in goal.files}
         here = sum(min(ready[file.path] * PIECE, file.size) for file in goal.files)
         self._reused += here
         entry.require_room(goal.size - here)
-        for source in self._in_turn(sources, refused):
-            try:
-                for file in goal.files:
-                    self._read_file(entry, source, file, ready)
-                entry.complete(goal)
-                return goal
-            except SourceBusy:
-                pass
-            except SourceFailed as error:
-                self._leave(source, error)
-            source.close()
-        raise WeightsError(f"no source gave them{self._whys()}")
+        return ready
+
+    def _read(self, entry: Entry, source: Origin, goal: Index, ready: Dict[str, int]) -> None:
+        """Read all that is missing from one source, and complete the entry."""
+        for file in goal.files:
+            self._read_file(entry, source, file, ready)
+        entry.complete(goal)
 
     def _read_file(self, entry: Entry, source: Origin, file: File, ready: Dict[str, int]) -> None:
         """Read what is missing of a file, a piece at a time, and write it once it is verified."""
@@ -240,7 +262,7 @@ class Fetch(Limits):
                 while at < len(piece):
                     size = stream.readinto(piece[at:at + SLICE])
                     if not size:
-                        raise SourceFailed(f"{file.path}: it ends after {number * PIECE + at} of {file.size} bytes")
+                        raise SourceBroke(f"{file.path}: it ends after {number * PIECE + at} of {file.size} bytes")
                     at += size
                     self._given[source] = self._given.get(source, 0) + size
                 if hashlib.sha256(piece).hexdigest() != file.chunks[number]:
@@ -249,12 +271,11 @@ class Fetch(Limits):
                 ready[file.path] = number + 1
             os.fsync(out.fileno())
 
-    def _in_turn(self, sources: Sequence[Origin], refused: Optional[List[Origin]] = None) -> Iterator[Origin]:
+    def _in_turn(self, sources: Sequence[Origin], refused: Sequence[Origin] = ()) -> Iterator[Origin]:
         """Yield the sources that are left, in order; peers that are busy again and again, before any origin.
 
-        An origin costs more than waiting: for half of the time that is left, a busy peer is asked again.
+        An origin costs more than waiting: for half of the time there is, a busy peer is asked again.
         """
-        patience = self._clock() + (self._deadline - self._clock()) / 2
         while True:
             self._require_time()
             for kind in ("peer", "origin"):
@@ -262,18 +283,20 @@ class Fetch(Limits):
                     if source.kind == kind and self._usable(source, refused):
                         self._window_s, self._window_bytes = 0.0, 0
                         yield source
-                peers = [one for one in sources if one.kind == "peer" and self._usable(one, refused)]
-                if peers and kind == "peer" and self._clock() < patience:
+                busy = any(one.kind == "peer" and self._usable(one, refused) for one in sources)
+                if busy and self._clock() < self._patience:
                     break
-            if not any(self._usable(one, refused) for one in sources):
+            if not busy or (self._clock() >= self._patience and any(one not in self._gone for one in self._origins)):
                 return
             time.sleep(BUSY_S)
 
-    def _usable(self, source: Origin, refused: Optional[List[Origin]]) -> bool:
-        return source not in self._gone and source not in (refused or ())
+    def _usable(self, source: Origin, refused: Sequence[Origin]) -> bool:
+        return source not in self._gone and source not in refused
 
     def _leave(self, source: Origin, why: Exception) -> None:
         self._gone.append(source)
+        if isinstance(why, SourceBroke):
+            self._broken.append(source)
         self._left.append((source.name, str(why)))
         self._say(f"weights: {source.name} is left: {why}")
 

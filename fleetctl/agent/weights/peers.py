@@ -14,7 +14,7 @@ import urllib.parse
 from typing import Any, Iterator, Mapping, Optional
 
 from .index import Index, WeightsError, read_index
-from .sources import Origin, SourceBusy, SourceFailed, Stream, stream_of
+from .sources import Origin, SourceBroke, SourceBusy, SourceFailed, Stream, stream_of
 
 VIEW_HEADER, SIGNATURE_HEADER = "X-Fleetctl-View", "X-Fleetctl-Signature"
 
@@ -81,7 +81,7 @@ class Peer(Origin):
             answer = self._connection.getresponse()
         except (OSError, ValueError, http.client.HTTPException) as error:
             self.close()
-            raise SourceFailed(f"no answer ({str(error) or error.__class__.__name__})") from None
+            raise SourceBroke(f"no answer ({str(error) or error.__class__.__name__})") from None
         stream = stream_of(answer, self.limits)
         try:
             if answer.status in {202, 429}:

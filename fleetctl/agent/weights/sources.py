@@ -5,6 +5,7 @@ A source is never trusted: who reads verifies. It fails with SourceFailed, and t
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import time
@@ -22,6 +23,10 @@ MOST_INDEX = 256 << 20
 
 class SourceFailed(Exception):
     """A source that is left, and why."""
+
+
+class SourceBroke(SourceFailed):
+    """A source that broke off or is slow, and may go on later; one that lies or refuses does not."""
 
 
 class SourceBusy(SourceFailed):
@@ -55,7 +60,7 @@ class Stream:
         except SourceFailed:
             raise
         except Exception as error:  # a library's errors are of any kind
-            raise SourceFailed(f"it broke off ({error or error.__class__.__name__})") from None
+            raise SourceBroke(f"it broke off ({error or error.__class__.__name__})") from None
         self.left = None if self.left is None else self.left - size
         self._limits.got(size, time.monotonic() - begun)
         return size
@@ -139,15 +144,18 @@ class HttpOrigin(Origin):
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
-        super().__init__(urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")))
-        self._parts = parts
+        who, _, host = parts.netloc.rpartition("@")
+        self._parts = parts._replace(netloc=host)
+        super().__init__(self._parts._replace(query="").geturl())  # a query may be a token
+        self._given = {"Authorization": "Basic " + base64.b64encode(who.encode()).decode()} if who else {}
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     @contextlib.contextmanager
     def open(self, path: str, start: int) -> Iterator[Stream]:
         """Open a file of the folder from `start` on; an answer that is not that range is refused."""
         url = self._parts._replace(path=self._parts.path.rstrip("/") + "/" + urllib.parse.quote(path)).geturl()
-        request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
+        request = urllib.request.Request(url, headers={
+            **self._given, **({"Range": f"bytes={start}-"} if start else {})})
         try:
             answer = self._opener.open(request, timeout=self.limits.timeout())
         except urllib.error.HTTPError as error:
@@ -155,7 +163,7 @@ class HttpOrigin(Origin):
             where = f" to {error.headers.get('Location')}" if error.code in {301, 302, 303, 307, 308} else ""
             raise SourceFailed(f"{path}: it answers {error.code}{where}") from None
         except (OSError, ValueError) as error:
-            raise SourceFailed(f"{path}: {getattr(error, 'reason', None) or error}") from None
+            raise SourceBroke(f"{path}: {getattr(error, 'reason', None) or error}") from None
         with answer:
             if answer.status != (206 if start else 200):
                 raise SourceFailed(f"{path}: it gives no ranges (it answers {answer.status} to one)")

@@ -16,6 +16,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         served = self.server
+        self.path, _, query = self.path.partition("?")
+        served.seen.append((query, self.headers.get("Authorization")))
         try:
             data = Path(served.folder, self.path.lstrip("/")).read_bytes()
         except OSError:
@@ -39,8 +41,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return None
 
     def _body(self, served: Any, part: bytes) -> None:
-        if self.path.endswith(".safetensors") and served.way == "truncates":
-            part = part[:len(part) // 2]
+        if self.path.endswith(".safetensors") and served.way in {"truncates", "breaks"}:
+            part = part[:len(part) // 2 if served.way == "truncates" else 100_000]
         if self.path.endswith(".safetensors") and served.way == "stalls":
             self.wfile.write(part[:served.stalls_after])
             part = part[served.stalls_after:]
@@ -59,9 +61,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def origin_over_http(folder: Path, way: str = "well") -> Iterator[Any]:
-    """Serve a folder in one of the ways: well, lies, truncates, redirects, slow, stalls or no ranges."""
+    """Serve a folder in one of the ways: well, lies, truncates, redirects, breaks, slow, stalls or no ranges."""
     server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads, server.folder, server.way, server.sent, server.asked = True, folder, way, 0, []
+    server.seen = []
     server.stalls_after = 100_000
     server.url = f"http://127.0.0.1:{server.server_address[1]}/"
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()

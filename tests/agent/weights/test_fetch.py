@@ -17,6 +17,7 @@ from fleetctl.agent.weights import store
 from fleetctl.agent.weights.fetch import Pace
 from fleetctl.agent.weights.index import NAME, WeightsError
 from fleetctl.agent.weights.store import Entry, OutOfTime
+from fleetctl.agent.weights.table import Key
 from fleetctl.agent.weights.views import MODEL
 
 SLOW = Pace(window_s=0.2, least_bytes_s=1e6)
@@ -71,6 +72,40 @@ def test_nothing_of_a_bad_origin_is_used_where_there_is_no_other(
         with pytest.raises(WeightsError, match=bad.url):
             fetch(tmp_path / "node", artifact, origins=[{"http": bad.url}])
         assert Entry(str(tmp_path / "node"), artifact, None).index() is None
+
+
+def test_the_only_origin_may_break_off_as_often_as_it_brings_something(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    said: list[str] = []
+    with origin_over_http(origin, "breaks") as server:
+        got = fetch(tmp_path / "node", artifact, origins=[{"http": server.url}], said=said)
+    assert files_in(got.entry.folder) == files_in(origin)
+    assert len(said) >= 2
+
+
+def test_an_origin_gets_its_password_and_token_and_nobody_reads_them(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    with origin_over_http(origin) as server:
+        url = server.url.replace("//", "//me:pass@").rstrip("/") + "?key=token"
+        got = fetch(tmp_path / "node", artifact, origins=[{"http": url}])
+        assert set(server.seen) == {("key=token", "Basic bWU6cGFzcw==")}
+        assert got.name == server.url.rstrip("/")
+
+
+def test_a_peer_that_stays_busy_costs_half_of_the_time_and_then_the_origin_gives(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    now = iter(range(1000))
+    with serving(tmp_path / "a", whole) as (source, described):
+        for number in range(4):
+            source.table.begin(Key(artifact, None), f"another-{number}")
+        got = fetch(tmp_path / "b", artifact, described, origins=[{"path": str(origin)}], view=SHARD, time_s=400,
+                    clock=lambda: float(next(now)))
+        assert (got.source, source.sent) == ("origin", 0)
+        assert got.left == [], "it is busy, not bad"
 
 
 def test_a_fetch_ends_at_its_deadline_and_a_later_one_goes_on_where_it_ended(
