@@ -165,14 +165,16 @@ class Fetch(Limits):
                 whole = self._entry(None) if view is not None else None
                 if whole is not None and whole.index() is not None:
                     return self._link(whole, entry, goal)
-                return self._fill(entry, goal, [*self._offer(entry.view), *self._origins])
+                self._fill(entry, goal, [*self._offer(entry.view), *self._origins])
+                self._whole = None if entry.view else Canonical(entry, index).trust()
+                return goal
             assert view is not None
             if self._entry(None).index() is None:
                 held = self._view_of_a_peer(entry, view)
                 if held is not None:
                     return held
             self._fill_entry(self._entry(None), index)
-            self._whole = Canonical(self._entry(None), index)
+            self._whole = self._whole or Canonical(self._entry(None), index)
             layout = layout_of(self._entry(None), index, view, self._wanted.rank, self._wanted.size)
             return make_view(self._entry(None), self._whole, index, layout, entry)
 
@@ -213,7 +215,7 @@ class Fetch(Limits):
                 self._say(f"weights: no view from {peer.name}: {error}")
         return None
 
-    def _fill(self, entry: Entry, goal: Index, sources: Sequence[Origin]) -> Index:
+    def _fill(self, entry: Entry, goal: Index, sources: Sequence[Origin]) -> None:
         """Read the files of `goal` that are not here yet from the first sources that give them.
 
         Where all are left, those that only broke off go on, as long as that brings anything.
@@ -223,8 +225,7 @@ class Fetch(Limits):
             before = sum(ready.values())
             for source in self._in_turn(sources):
                 try:
-                    self._read(entry, source, goal, ready)
-                    return goal
+                    return self._read(entry, source, goal, ready)
                 except SourceBusy:
                     pass
                 except SourceFailed as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import threading
 from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from .index import PIECE, File, Index, WeightsError
@@ -38,6 +39,17 @@ class Canonical:
         self._entry = entry
         self._files = {file.path: file for file in index.files}
         self._verified: Dict[str, Tuple[Tuple[int, ...], Set[int]]] = {}
+        self._lock = threading.Lock()
+
+    def trust(self) -> "Canonical":
+        """Note that this process has just verified all pieces as it fetched them."""
+        for path, file in self._files.items():
+            self._verified[path] = (self._state(path), set(range(len(file.chunks))))
+        return self
+
+    def _state(self, path: str) -> Tuple[int, ...]:
+        seen = os.stat(self._entry.path(path))
+        return seen.st_ino, seen.st_size, seen.st_mtime_ns
 
     def map(self, path: str) -> mmap.mmap:
         """Return the bytes of a file, which must have some."""
@@ -46,9 +58,11 @@ class Canonical:
 
     def require(self, run: Run, mapped: mmap.mmap) -> None:
         """Raise WeightsError where a piece that the run reads is not what the index says."""
-        file = self._files[run.path]
-        seen = os.stat(self._entry.path(run.path))
-        state = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
+        with self._lock:  # several views are made at a time, and one of them verifies
+            self._require(run, mapped)
+
+    def _require(self, run: Run, mapped: mmap.mmap) -> None:
+        file, state = self._files[run.path], self._state(run.path)
         if self._verified.get(run.path, ((), set()))[0] != state:
             self._verified[run.path] = (state, set())
         known = self._verified[run.path][1]

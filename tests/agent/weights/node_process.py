@@ -1,7 +1,7 @@
 """A node in a process of its own: fetches what it is asked for and serves it until its end, as a member's actor does.
 
-Reads one JSON line (root, artifact, sources, origins, view, rank, budget), writes one for each thing that happens:
-left, failed, and serving with how a plan names it, who gave it what, and how long it took.
+Reads one JSON line (root, artifact, sources, origins, view, rank, budget, ip, large), writes one for each thing that
+happens: left, failed, and serving with how a plan names it, who gave it what, and what it cost.
 """
 
 from __future__ import annotations
@@ -24,22 +24,25 @@ def say(**what: Any) -> None:
 
 
 def main(order: dict[str, Any]) -> None:
-    small_pieces()
-    root = order["root"]
+    if not order.get("large"):
+        small_pieces()
+    root, ip, cpu = order["root"], order.get("ip", "127.0.0.1"), time.process_time()
     wanted = Wanted(order["artifact"], order.get("view"), order.get("rank", 0), 4, order.get("origins", []),
                     order.get("sources", []), SECRET)
     try:
-        got = Fetch(root, wanted, time.monotonic() + 120, lambda text: say(left=text)).run()
+        got = Fetch(root, wanted, time.monotonic() + 600, lambda text: say(left=text)).run()
     except WeightsError as error:
         return say(failed=str(error))
     source = Source(root, got, SECRET, budget=order.get("budget", 1 << 30))
-    with WeightsServer(source, "127.0.0.1") as server:
+    with WeightsServer(source, ip) as server:
         server.start()
-        say(serving={"replica": f"m/{Path(root).name}", "nodeId": root, "address": f"127.0.0.1:{server.port}",
+        say(serving={"replica": f"m/{Path(root).name}", "nodeId": root, "address": f"{ip}:{server.port}",
                      "view": got.entry.view, "whole": got.whole is not None},
-            source=got.source, name=got.name, size=got.size, reused=got.reused, folder=got.entry.folder)
+            source=got.source, name=got.name, size=got.size, reused=got.reused, folder=got.entry.folder,
+            seconds=got.seconds, cpu=time.process_time() - cpu)
+        cpu = time.process_time()
         sys.stdin.readline()
-    return say(sent=source.sent, made=source.made, most=source.table.most)
+    return say(sent=source.sent, made=source.made, most=source.table.most, cpu=time.process_time() - cpu)
 
 
 main(json.loads(sys.stdin.readline()))
