@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 from .gather import Canonical, layout_of, make_view
 from .index import NAME, PIECE, File, Index, WeightsError, read_index
 from .peers import Peer
-from .sources import IDLE_S, Left, Limits, Origin, SourceBroke, SourceBusy, SourceFailed, origins_of
+from .sources import IDLE_S, Left, Limits, Origin, SourceBroke, SourceBusy, SourceFailed, Stream, origins_of
 from .store import Entry, OutOfTime, link_or_copy
 from .views import files_view, view_id
 
@@ -74,6 +74,7 @@ class Fetch(Limits):
         self._reused = 0
         self._whole: Optional[Canonical] = None
         self._window_s, self._window_bytes = 0.0, 0
+        self._buffer = memoryview(bytearray(SLICE))  # one for all: fresh memory costs more than the copy
 
     def _all(self) -> List[Origin]:
         return [*self._peers, *self._origins]
@@ -255,22 +256,27 @@ class Fetch(Limits):
         if ready[file.path] == len(file.chunks):
             return
         start = ready[file.path] * PIECE
-        buffer = memoryview(bytearray(min(PIECE, file.size - start)))
         with source.open(file.path, start) as stream, open(entry.part_path(file.path), "r+b", buffering=0) as out:
-            out.seek(start)
             for number in range(ready[file.path], len(file.chunks)):
-                piece, at = buffer[:min(PIECE, file.size - number * PIECE)], 0
-                while at < len(piece):
-                    size = stream.readinto(piece[at:at + SLICE])
-                    if not size:
-                        raise SourceBroke(f"{file.path}: it ends after {number * PIECE + at} of {file.size} bytes")
-                    at += size
-                    self._given[source] = self._given.get(source, 0) + size
-                if hashlib.sha256(piece).hexdigest() != file.chunks[number]:
-                    raise SourceFailed(f"{file.path}: its piece {number} is not what the index says")
-                _write_all(out, piece)
+                out.seek(number * PIECE)
+                self._read_piece(stream, out, file, number, source)
                 ready[file.path] = number + 1
             os.fsync(out.fileno())
+
+    def _read_piece(self, stream: Stream, out: Any, file: File, number: int, source: Origin) -> None:
+        """Read one piece into the part file; what has another hash does not count, and is written over."""
+        buffer, hashed = self._buffer, hashlib.sha256()
+        at, end = number * PIECE, min((number + 1) * PIECE, file.size)
+        while at < end:
+            size = stream.readinto(buffer[:end - at])
+            if not size:
+                raise SourceBroke(f"{file.path}: it ends after {at} of {file.size} bytes")
+            hashed.update(buffer[:size])
+            _write_all(out, buffer[:size])
+            at += size
+            self._given[source] = self._given.get(source, 0) + size
+        if hashed.hexdigest() != file.chunks[number]:
+            raise SourceFailed(f"{file.path}: its piece {number} is not what the index says")
 
     def _in_turn(self, sources: Sequence[Origin], refused: Sequence[Origin] = ()) -> Iterator[Origin]:
         """Yield the sources that are left, in order; peers that are busy again and again, before any origin.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import mmap
 import os
 import threading
@@ -13,7 +14,7 @@ from .store import Entry, link_or_copy, make_folder_of
 from .tensors import Tensor, read_header
 from .views import MODEL, Layout, Run, small_files, tensor_view
 
-BLOCK = 8 << 20
+BLOCK = 1 << 20
 """How much of a strided part is gathered at once."""
 
 
@@ -129,13 +130,15 @@ def gather(data: Any, run: Run) -> Iterator[Any]:
             yield from (view[at:min(at + BLOCK, run.start + run.length)]
                         for at in range(run.start, run.start + run.length, BLOCK))
         return
-    rows = max(1, BLOCK // run.length)
+    rows = min(run.times, max(1, BLOCK // run.length))
     numpy = _numpy()
+    out: Any = numpy.empty((rows, run.length), numpy.uint8) if numpy is not None else None
     for first in range(0, run.times, rows):
         count, start = min(rows, run.times - first), run.start + first * run.step
         if numpy is not None:
             block = numpy.ndarray((count, run.length), numpy.uint8, data, start, (run.step, 1))
-            yield memoryview(numpy.ascontiguousarray(block)).cast("B")
+            numpy.copyto(out[:count], block)  # one block for all: fresh memory costs more than the copy
+            yield memoryview(out).cast("B")[:count * run.length]
         else:
             with memoryview(data) as view:
                 yield memoryview(b"".join(view[at:at + run.length]
@@ -144,7 +147,6 @@ def gather(data: Any, run: Run) -> Iterator[Any]:
 
 def _numpy() -> Optional[Any]:
     try:
-        import numpy
+        return importlib.import_module("numpy")
     except ImportError:
         return None
-    return numpy

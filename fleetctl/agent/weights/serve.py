@@ -106,7 +106,7 @@ class Source:
             except Exception as error:
                 self._failed[key] = f"the view cannot be made: {error}"
                 entry.release()
-                self.table.cancel(key)
+                self.table.forget(key)
 
         threading.Thread(target=make, name="fleetctl-view", daemon=True).start()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib
 import os
 import time
 import urllib.error
@@ -190,15 +191,11 @@ class FilesystemOrigin(Origin):
 
 
 def _hugging_face(where: str) -> Origin:
-    from huggingface_hub import HfFileSystem  # type: ignore[import-not-found,unused-ignore]
-
-    return FilesystemOrigin(f"hf {where}", HfFileSystem(), where)
+    return FilesystemOrigin(f"hf {where}", importlib.import_module("huggingface_hub").HfFileSystem(), where)
 
 
 def _s3(where: str) -> Origin:
-    import fsspec  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
-    return FilesystemOrigin(f"s3 {where}", fsspec.filesystem("s3"), where.rstrip("/"))
+    return FilesystemOrigin(f"s3 {where}", importlib.import_module("fsspec").filesystem("s3"), where.rstrip("/"))
 
 
 KINDS: Dict[str, Callable[[str], Origin]] = {"path": PathOrigin, "http": HttpOrigin, "hf": _hugging_face, "s3": _s3}

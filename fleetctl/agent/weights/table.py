@@ -79,7 +79,7 @@ class Table:
             if entry is not None and entry.state == PENDING:
                 entry.state, entry.used = READY, self._clock()
 
-    def cancel(self, key: Key) -> None:
+    def forget(self, key: Key) -> None:
         """Forget a view that could not be made."""
         with self._lock:
             entry = self._entries.get(key)

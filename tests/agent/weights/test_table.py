@@ -104,8 +104,8 @@ class Lives(RuleBasedStateMachine):
             self.held[key], self.used[key] = READY, self.now
 
     @rule(key=st.sampled_from(sorted(SIZES)))
-    def cancel(self, key: Key) -> None:
-        self.table.cancel(key)
+    def forget(self, key: Key) -> None:
+        self.table.forget(key)
         if self.held.get(key) == PENDING:
             del self.held[key]
 
