@@ -2,8 +2,8 @@
 
 Four ranks on four nodes take the strided parts (dim 1) of one matrix, then all of it, from one source. Each node is a
 network namespace with a disk folder of its own, so it needs root; bytes are those of the source's interface, processor
-seconds those of both ends. With --ray the same bytes pass through Ray's object store, from one raylet to another, and
-its raylets are counted. With --json the last line is one JSON object.
+seconds those of both ends. `one` is a single node that takes all. With --ray the same bytes pass through Ray's object
+store, from one raylet to another, and its processes are counted. With --json the last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ def bytes_out(name: str) -> int:
 
 
 def spread(names: list[str], root: Path, artifact: str, view: dict[str, Any] | None) -> dict[str, float]:
-    """Let four nodes fetch from the first at the same time."""
+    """Let all other nodes fetch from the first at the same time."""
     first = Node(names[0], 0, root, artifact, origins=[{"path": str(root / "origin")}])
     source = first.hear("serving")
     before, begun = bytes_out(names[0]), time.monotonic()
-    disks = root / ("views" if view else "whole")
+    disks = root / f"{'views' if view else 'whole'}-{len(names)}"
     others = [Node(name, number, disks, artifact, sources=[source["serving"]], view=view, rank=number - 1)
               for number, name in enumerate(names[1:], 1)]
     said = [node.hear("serving") for node in others]
@@ -180,9 +180,10 @@ def main() -> None:
         artifact = model(Path(folder, "origin"), options.mib)
         found["views"] = spread(names, Path(folder), artifact, SHARD)
         found["whole"] = spread(names, Path(folder), artifact, None)
+        found["one"] = spread(names[:2], Path(folder), artifact, None)
     if options.ray:
         found["ray"] = through_ray(options.mib)
-    for name in ("views", "whole", "ray"):
+    for name in ("views", "whole", "one", "ray"):
         print(f"{name:6} {found.get(name, '')}")
     if options.json:
         print(json.dumps(found))
