@@ -366,7 +366,7 @@ def test_nobody_else_sends_anything(folder: str) -> None:
 def test_only_the_clients_of_the_cluster_and_of_the_forge_speak_http() -> None:
     know = {path: path.read_text() for path in SOURCES
             if imported(path) & {"httpx", "requests", "urllib3", "aiohttp", "urllib.request"}}
-    assert {path.parent.name for path in know} == {"forge", "inventory"}
+    assert {path.parent.name for path in know} == {"forge", "inventory", "weights"}, "the last gets files, on a node"
     speakers = [str(path.relative_to(PACKAGE)) for path, text in know.items()
                 if re.search(r"httpx\.(?!(Response|DecodingError|create_ssl_context)\b)[a-z]|httpx\.\w*Client", text)]
     assert speakers == ["forge/http.py", "inventory/client.py"]

@@ -10,7 +10,7 @@ from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, O
 
 import ray
 
-from . import cluster
+from . import cluster, model_files
 from .clean_cards import CleanCards
 from .create import CreatedHere, NotCreated, check, create, take_back
 from .failure import decode_failure, kept_failure
@@ -262,6 +262,7 @@ class Attempt:
             self._end("ready")
         assert self.result is not None
         self.result["address"] = host_port(members[0]["ip"], members[0]["port"]) if members[0] else None
+        self.result.update(model_files.of_all(members))
         return None
 
 

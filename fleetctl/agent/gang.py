@@ -42,18 +42,33 @@ class GangMember:
         except StartFailed as failure:
             raise RuntimeError(encode_failure(failure.code, str(failure))) from None
         self._state: Dict[str, Any] = {"state": "seated"}
+        self._deadline: Optional[float] = None
         self._serving = threading.Event()
 
     def seat(self) -> Tuple[Dict[str, Any], str, int]:
         """Return the member's place, and host and port under which it would lead."""
         return self._seat.place(), self._seat.ip, self._seat.leader_port
 
+    def fetch(self, injected: Dict[str, str], lifecycle: Dict[str, Any]) -> None:
+        """Begin to fetch the weights: they count as part of the start."""
+        self._deadline = deadline_after(lifecycle)
+        self._state = {"state": "fetching"}
+        threading.Thread(target=self._fetch, args=(injected, self._deadline), daemon=True).start()
+
+    def _fetch(self, injected: Mapping[str, str], deadline: float) -> None:
+        try:
+            self._seat.fetch_weights(injected, deadline)
+            self._state = {"state": "fetched"}
+        except Exception as error:
+            failure = start_failure(error)
+            self._state = {"state": "ended", "code": failure.code, "reason": str(failure)}
+
     def start(self, injected: Dict[str, str], lifecycle: Dict[str, Any]) -> None:
         """Start the engine; runs in the actor's main thread."""
         self._engine = self._seat.start_engine(injected)
         self._state = {"state": "starting"}
-        threading.Thread(target=self._follow, args=(self._engine, lifecycle, deadline_after(lifecycle)),
-                         daemon=True).start()
+        threading.Thread(target=self._follow, daemon=True,
+                         args=(self._engine, lifecycle, self._deadline or deadline_after(lifecycle))).start()
 
     def _follow(self, engine: EngineProcess, lifecycle: Mapping[str, Any], deadline: float) -> None:
         try:
@@ -68,9 +83,13 @@ class GangMember:
         write_reason(self._seat.member, reason)
         self._state = {"state": "ended", "code": code, "reason": reason}
 
-    def serve(self) -> None:
-        """Note that the whole gang is ready: from now on liveness counts; before that, a rank may still load."""
+    def serve(self) -> Dict[str, Any]:
+        """Note that the whole gang is ready, and return what is new in the member's place.
+
+        From now on liveness counts; before that, a rank may still load.
+        """
         self._serving.set()
+        return self._seat.serve_weights()
 
     def leave(self) -> None:
         """End the engine and return when nothing of it is left."""
@@ -99,8 +118,8 @@ class GangCoordinator:
             self._give_back()
             self._seat_members(self._take_group())
             self._start_engines()
-            self._wait_ready()
-            self._ask(self._members, "serve")
+            for place, new in zip(self._places, self._ask(self._members, "serve")):
+                place.update(new)
         except Exception as error:
             self._fail(start_failure(error), restarted)
         self._ready_at = utc_now()
@@ -192,32 +211,38 @@ class GangCoordinator:
         }
 
     def _start_engines(self) -> None:
+        """Start all engines, once all have their weights, and return when every gang's leader is ready."""
         sizes: Dict[Tuple[str, int], int] = {}
         for place in self._places:
             gang = (place["group"], place["copy"])
             sizes[gang] = sizes.get(gang, 0) + 1
+        deadline = deadline_after(self._replica["lifecycle"]) + MARGIN_S
         starts = []
         for actor, member, place in zip(self._members, self._replica["members"], self._places):
             gang = (place["group"], place["copy"])
             host, port = self._leads[gang]
             injected = injected_variables(self._replica, member, sizes[gang], place["port"], host, port)
-            starts.append(actor.start.remote(injected, self._replica["lifecycle"]))
-        self._get(starts)
+            starts.append((actor, injected, self._replica["lifecycle"]))
+        fetching = [index for index, member in enumerate(self._replica["members"]) if member.get("weights")]
+        self._get([starts[index][0].fetch.remote(*starts[index][1:]) for index in fetching])
+        self._wait_for("fetched", fetching, deadline, "the weights of a member were not there")
+        self._get([actor.start.remote(injected, lifecycle) for actor, injected, lifecycle in starts])
+        leaders = [index for index, place in enumerate(self._places) if int(place["rank"]) == 0]
+        for index, state in self._wait_for("ready", leaders, deadline, "a leader was not ready").items():
+            self._places[index]["port"] = state["port"]
 
-    def _wait_ready(self) -> None:
-        """Return when every gang's leader is ready; raises StartFailed when any member ends before."""
-        deadline = deadline_after(self._replica["lifecycle"]) + MARGIN_S
-        while time.monotonic() < deadline:
+    def _wait_for(self, state: str, members: List[int], deadline: float, late: str) -> Dict[int, Dict[str, Any]]:
+        """Return the states of these members, once all have reached `state`; raises StartFailed when any one ends."""
+        while members and time.monotonic() < deadline:
             states = self._ask(self._members, "poll")
             self._raise_if_ended(states)
-            leaders = [(state, place) for state, place in zip(states, self._places) if int(place["rank"]) == 0]
-            if all(state["state"] == "ready" for state, _ in leaders):
-                for state, place in leaders:
-                    place["port"] = state["port"]
-                return
+            if all(states[index]["state"] == state for index in members):
+                return {index: states[index] for index in members}
             time.sleep(POLL_S)
+        if not members:
+            return {}
         allowed_s = self._replica["lifecycle"]["startupTimeout"]
-        raise StartFailed("STARTUP_TIMEOUT", f"a leader was not ready within its startupTimeout of {allowed_s} s")
+        raise StartFailed("STARTUP_TIMEOUT", f"{late} within its startupTimeout of {allowed_s} s")
 
     def _raise_if_ended(self, states: List[Mapping[str, Any]]) -> None:
         for state, place in zip(states, self._places):

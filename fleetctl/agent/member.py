@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, Mapping, Optional
 
 import ray
 
@@ -12,6 +12,7 @@ from .engine import EngineProcess
 from .engine_log import LAST_OUTPUT, EngineLog
 from .environment import node_environment
 from .failure import StartFailed
+from .model_files import ModelFiles
 from .ports import reserve_port
 
 
@@ -20,6 +21,7 @@ class MemberSeat:
 
     def __init__(self, member: Mapping[str, Any]) -> None:
         self.member = member
+        self._weights: Optional[ModelFiles] = None
         self.ip: str = ray.util.get_node_ip_address()
         self._reserved = [reserve_port() for _ in range(2 if int(member["rank"]) == 0 else 1)]
         self.port, self.leader_port = [*(int(port.getsockname()[1]) for port in self._reserved), 0][:2]
@@ -42,9 +44,20 @@ class MemberSeat:
             place["unchecked"] = self._seen.unchecked
         return place
 
+    def fetch_weights(self, injected: Mapping[str, str], deadline: float) -> None:
+        """Return once the member's weights are on this node, where it has some; raises StartFailed."""
+        if self.member.get("weights"):
+            log = EngineLog(node.log_path(self.member["log"]))
+            self._weights = ModelFiles(self.member, injected, deadline, log.say)
+
+    def serve_weights(self) -> Dict[str, Any]:
+        """Serve the weights to other nodes, and return what is new in the member's place."""
+        return {"weights": self._weights.serve(self.ip)} if self._weights else {}
+
     def start_engine(self, injected: Mapping[str, str]) -> EngineProcess:
         """Start the engine; must run in a thread that lives as long as it: the actor's main thread."""
-        variables = {**injected, **node.other_kinds(), **node.visible_devices(self._granted, node_environment())}
+        variables = {**injected, **node.other_kinds(), **node.visible_devices(self._granted, node_environment()),
+                     **(self._weights.variables() if self._weights else {})}
         log = EngineLog(node.log_path(self.member["log"]))
         engine = EngineProcess(self.member, variables, log, self._reserved, self.ip)
         engine.start()
@@ -52,6 +65,8 @@ class MemberSeat:
 
     def end_engine(self, engine: EngineProcess) -> None:
         """End the engine and wait until its processes are gone, and with them its memory on the cards."""
+        if self._weights:
+            self._weights.drain()
         engine.stop()
         cards.wait_for_clean_cards(self._granted, int(self.member["gpus"]), int(self.member["vram"]),
                                    node_environment(), settled=True)

@@ -75,13 +75,14 @@ class ModelActor:
         self._seat = seat = MemberSeat(self._replica["members"][0])
         self._places = [seat.place()]
         injected = injected_variables(self._replica, seat.member, 1, seat.port, seat.ip, seat.leader_port)
+        seat.fetch_weights(injected, deadline)
         engine = seat.start_engine(injected)
         try:
             engine.become_ready(deadline, float(self._replica["lifecycle"]["startupTimeout"]))
         except StartFailed:
             engine.stop()
             raise
-        self._places[0]["port"] = engine.served_port()
+        self._places[0].update(seat.serve_weights(), port=engine.served_port())
         return engine
 
     def _end_with_engine(self) -> None:

@@ -11,11 +11,14 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
 
 AGENT_PACKAGE = "fleetctl_agent"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -38,14 +41,22 @@ class Package:
 def agent_package() -> Package:
     """Return the modules of `fleetctl/agent/` as the package `fleetctl_agent`; equal modules give an equal name."""
     buffer = io.BytesIO()
-    shipped = [entry for entry in files("fleetctl.agent").iterdir() if entry.name.endswith((".py", ".sh"))]
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for module in sorted(shipped, key=lambda module: module.name):
-            entry = zipfile.ZipInfo(f"{AGENT_PACKAGE}/{module.name}", _EPOCH)
+        for path, module in sorted(_shipped(files("fleetctl.agent"), AGENT_PACKAGE)):
+            entry = zipfile.ZipInfo(path, _EPOCH)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, module.read_bytes(), zipfile.ZIP_DEFLATED)
     data = buffer.getvalue()
     return Package(f"_ray_pkg_{hashlib.sha256(data).hexdigest()[:32]}.zip", data)
+
+
+def _shipped(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
+    """Yield the modules of a folder, and of those in it, with their paths in the archive."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _shipped(entry, f"{name}/{entry.name}")
+        elif entry.name.endswith((".py", ".sh")):
+            yield f"{name}/{entry.name}", entry
 
 
 def document(name: str, content: Mapping[str, Any]) -> Package:

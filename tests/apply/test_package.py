@@ -46,8 +46,10 @@ def test_the_time_and_rights_of_the_files_here_do_not_matter() -> None:
 
 def test_only_the_agents_modules_are_in_it() -> None:
     found = contents(agent_package().data)
-    assert set(found) == {f"{AGENT_PACKAGE}/{path.name}" for path in AGENT.iterdir() if path.suffix in {".py", ".sh"}}
-    assert {f"{AGENT_PACKAGE}/start.sh", f"{AGENT_PACKAGE}/__main__.py", f"{AGENT_PACKAGE}/supervisor.py"} <= set(found)
+    assert set(found) == {
+        f"{AGENT_PACKAGE}/{path.relative_to(AGENT)}" for path in AGENT.rglob("*") if path.suffix in {".py", ".sh"}}
+    assert {f"{AGENT_PACKAGE}/start.sh", f"{AGENT_PACKAGE}/__main__.py", f"{AGENT_PACKAGE}/supervisor.py",
+            f"{AGENT_PACKAGE}/weights/serve.py"} <= set(found)
     assert found[f"{AGENT_PACKAGE}/lock.py"] == (AGENT / "lock.py").read_bytes()
 
 

@@ -1,0 +1,104 @@
+"""A member's weights: on its node before its engine starts, and served to others of the cluster once it is ready."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
+
+from .environment import engine_environment, expand_all
+from .failure import KV_NAMESPACE, StartFailed
+from .weights.fetch import Fetch, Fetched, Wanted
+from .weights.index import WeightsError
+from .weights.serve import Source, WeightsServer
+from .weights.store import OutOfTime, cache_root
+
+MODEL_DIR = "FLEETCTL_MODEL_DIR"
+SECRET = b"weights-secret"
+MOST_NOTE = 300
+
+
+def session_secret() -> bytes:
+    """Return the secret of this cluster's session: in Ray's table of keys, which no GET of the dashboard shows."""
+    _internal_kv_put(SECRET, secrets.token_hex(32).encode(), overwrite=False, namespace=KV_NAMESPACE)
+    return bytes(_internal_kv_get(SECRET, namespace=KV_NAMESPACE))
+
+
+class ModelFiles:
+    """The weights of one member on its node. The constructor returns when they are complete; raises StartFailed.
+
+    `injected` are the member's FLEETCTL_ variables, `deadline` is monotonic, `say` writes to the engine's log.
+    """
+
+    def __init__(self, member: Mapping[str, Any], injected: Mapping[str, str], deadline: float,
+                 say: Callable[[str], None]) -> None:
+        self._secret = session_secret()
+        self._root = cache_root(os.environ)
+        self._server: Optional[WeightsServer] = None
+        try:
+            self._fetched = Fetch(self._root, _wanted(member, injected, self._secret), deadline, say).run()
+        except OutOfTime as late:
+            raise StartFailed("STARTUP_TIMEOUT", str(late)) from None
+        except WeightsError as error:
+            raise StartFailed("WEIGHTS_FAILED", f"{error} (node {member['node']})") from None
+        say(_in_words(self._fetched))
+
+    def variables(self) -> Dict[str, str]:
+        """Return what the engine finds its weights by."""
+        return {MODEL_DIR: self._fetched.entry.folder}
+
+    def serve(self, ip: str) -> Dict[str, Any]:
+        """Serve them from now on, and return what the member's place says: what is served, and where it came from."""
+        source = Source(self._root, self._fetched, self._secret)
+        self._server = WeightsServer(source, ip)
+        self._server.start()
+        got = self._fetched
+        return {"artifact": source.artifact, "view": got.entry.view, "whole": got.whole is not None,
+                "port": self._server.port, "bytes": got.held.size, "fetched": {
+                    "source": got.source, "from": got.name, "bytes": got.size, "seconds": round(got.seconds, 2),
+                    "reused": got.reused, "left": [f"{name}: {why}"[:MOST_NOTE] for name, why in got.left]}}
+
+    def drain(self) -> None:
+        """Let nobody begin a fetch any more: the replica leaves."""
+        if self._server is not None:
+            self._server.source.table.drain()
+
+
+def _wanted(member: Mapping[str, Any], injected: Mapping[str, str], secret: bytes) -> Wanted:
+    """Return what the plan says of a member's weights, with the variables replaced as in its engine's arguments."""
+    weights = member["weights"]
+    env = engine_environment(member["engine"], injected)
+    origins = _expanded(weights["from"], env)
+    view = _expanded(weights.get("view"), env)
+    return Wanted(weights["artifact"], view, int(injected["FLEETCTL_RANK"]), int(injected["FLEETCTL_GROUP_SIZE"]),
+                  origins, list(weights.get("sources") or []), secret)
+
+
+def _expanded(value: Any, env: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return expand_all([value], env)[0]
+    if isinstance(value, Mapping):
+        return {key: _expanded(part, env) for key, part in value.items()}
+    return [_expanded(part, env) for part in value] if isinstance(value, list) else value
+
+
+def _in_words(got: Fetched) -> str:
+    reused = f", {got.reused} bytes were here" if got.reused else ""
+    if not got.size:
+        return f"weights: on this node already, {got.reused} bytes in {got.entry.folder}"
+    return f"weights: {got.size} bytes from {got.name} in {got.seconds:.1f} s{reused}, in {got.entry.folder}"
+
+
+def of_all(places: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+    """Return `weights` and `notes` of an outcome: the sum over the members, named after who gave most."""
+    got: List[Mapping[str, Any]] = [place["weights"]["fetched"] for place in places if place.get("weights")]
+    if not got:
+        return {}
+    most = max(got, key=lambda one: one["bytes"])
+    notes = list(dict.fromkeys(note for one in got for note in one["left"]))
+    return {"weights": {
+        "source": most["source"], "from": most["from"], "bytes": sum(one["bytes"] for one in got),
+        "seconds": max(one["seconds"] for one in got), "reused": sum(one["reused"] for one in got),
+    }, **({"notes": notes} if notes else {})}

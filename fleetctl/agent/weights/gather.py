@@ -1,0 +1,152 @@
+"""Make a view from the artifact's own files on this node: each piece that is read is verified first."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import mmap
+import os
+import threading
+from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Set, Tuple
+
+from .index import PIECE, File, Index, WeightsError
+from .store import Entry, link_or_copy, make_folder_of
+from .tensors import Tensor, read_header
+from .views import MODEL, Layout, Run, small_files, tensor_view
+
+BLOCK = 1 << 20
+"""How much of a strided part is gathered at once."""
+
+
+def layout_of(canonical: Entry, index: Index, view: Mapping[str, Any], rank: int, size: int) -> Layout:
+    """Return the layout of a view by tensors, from the headers of the artifact's files."""
+    headers: Dict[str, List[Tensor]] = {}
+    for file in index.files:
+        if file.path.endswith(".safetensors"):
+            with open(canonical.path(file.path), "rb") as opened:
+                try:
+                    headers[file.path] = read_header(opened, file.size)
+                except WeightsError as error:
+                    raise WeightsError(f"{file.path}: {error}") from None
+    if not headers:
+        raise WeightsError("the artifact has no safetensors file to take tensors from")
+    return tensor_view(headers, view, rank, size)
+
+
+class Canonical:
+    """The artifact's files, mapped; what was verified once in this process is not hashed again."""
+
+    def __init__(self, entry: Entry, index: Index) -> None:
+        self._entry = entry
+        self._files = {file.path: file for file in index.files}
+        self._verified: Dict[str, Tuple[Tuple[int, ...], Set[int]]] = {}
+        self._lock = threading.Lock()
+
+    def trust(self) -> "Canonical":
+        """Note that this process has just verified all pieces as it fetched them."""
+        for path, file in self._files.items():
+            self._verified[path] = (self._state(path), set(range(len(file.chunks))))
+        return self
+
+    def _state(self, path: str) -> Tuple[int, ...]:
+        seen = os.stat(self._entry.path(path))
+        return seen.st_ino, seen.st_size, seen.st_mtime_ns
+
+    def map(self, path: str) -> mmap.mmap:
+        """Return the bytes of a file, which must have some."""
+        with open(self._entry.path(path), "rb") as opened:
+            return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def require(self, run: Run, mapped: mmap.mmap) -> None:
+        """Raise WeightsError where a piece that the run reads is not what the index says."""
+        with self._lock:  # several views are made at a time, and one of them verifies
+            self._require(run, mapped)
+
+    def _require(self, run: Run, mapped: mmap.mmap) -> None:
+        file, state = self._files[run.path], self._state(run.path)
+        if self._verified.get(run.path, ((), set()))[0] != state:
+            self._verified[run.path] = (state, set())
+        known = self._verified[run.path][1]
+        end = run.start + (run.times - 1) * run.step + run.length
+        for number in range(run.start // PIECE, -(-end // PIECE)):
+            if number in known:
+                continue
+            with memoryview(mapped) as view:
+                if hashlib.sha256(view[number * PIECE:(number + 1) * PIECE]).hexdigest() != file.chunks[number]:
+                    raise WeightsError(f"{run.path}: its piece {number} on this node is not what the index says")
+            known.add(number)
+
+
+def make_view(canonical: Entry, files: Canonical, index: Index, layout: Layout, target: Entry) -> Index:
+    """Write a view by tensors to `target`, whose lock the caller holds, and return its index."""
+    small = small_files(index)
+    made = [file for file in small if not file.path.endswith(".safetensors.index.json")]  # it names files that are gone
+    target.require_room(layout.size)
+    path = target.part_path(MODEL)
+    make_folder_of(path)
+    with open(path, "wb", buffering=0) as out:
+        chunks = _write(out, _blocks(files, layout))
+        os.fsync(out.fileno())
+    for file in made:
+        link_or_copy(canonical.path(file.path), target.part_path(file.path))
+    whole = Index(tuple(sorted([*made, File(MODEL, layout.size, "", tuple(chunks))])))
+    target.complete(whole)
+    return whole
+
+
+def _write(out: BinaryIO, blocks: Iterator[Any]) -> List[str]:
+    """Write the blocks and return the hashes of the pieces."""
+    chunks: List[str] = []
+    piece, room = hashlib.sha256(), PIECE
+    for block in blocks:
+        at = 0
+        while at < len(block):
+            part = block[at:at + room]
+            written = out.write(part)
+            piece.update(part[:written])
+            at, room = at + written, room - written
+            if not room:
+                chunks.append(piece.hexdigest())
+                piece, room = hashlib.sha256(), PIECE
+    return [*chunks, piece.hexdigest()] if room < PIECE else chunks
+
+
+def _blocks(files: Canonical, layout: Layout) -> Iterator[Any]:
+    yield memoryview(layout.header)
+    path, mapped = "", None
+    for run in layout.runs:
+        if not run.size:
+            continue
+        if mapped is None or path != run.path:
+            path, mapped = run.path, files.map(run.path)
+        files.require(run, mapped)
+        yield from gather(mapped, run)
+
+
+def gather(data: Any, run: Run) -> Iterator[Any]:
+    """Yield the bytes of a run, in blocks; by NumPy where the node has it."""
+    if run.times == 1:
+        with memoryview(data) as view:
+            yield from (view[at:min(at + BLOCK, run.start + run.length)]
+                        for at in range(run.start, run.start + run.length, BLOCK))
+        return
+    rows = min(run.times, max(1, BLOCK // run.length))
+    numpy = _numpy()
+    out: Any = numpy.empty((rows, run.length), numpy.uint8) if numpy is not None else None
+    for first in range(0, run.times, rows):
+        count, start = min(rows, run.times - first), run.start + first * run.step
+        if numpy is not None:
+            block = numpy.ndarray((count, run.length), numpy.uint8, data, start, (run.step, 1))
+            numpy.copyto(out[:count], block)  # one block for all: fresh memory costs more than the copy
+            yield memoryview(out).cast("B")[:count * run.length]
+        else:
+            with memoryview(data) as view:
+                yield memoryview(b"".join(view[at:at + run.length]
+                                          for at in range(start, start + count * run.step, run.step)))
+
+
+def _numpy() -> Optional[Any]:
+    try:
+        return importlib.import_module("numpy")
+    except ImportError:
+        return None

@@ -1,0 +1,102 @@
+"""A running replica as a source: its server over HTTP, with a token that each path has of its own.
+
+One connection is one fetch for the source, from its first bytes to its close. `serve.py` is the other side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import http.client
+import json
+import urllib.parse
+from typing import Any, Iterator, Mapping, Optional
+
+from .index import Index, WeightsError, read_index
+from .sources import Origin, SourceBroke, SourceBusy, SourceFailed, Stream, stream_of
+
+VIEW_HEADER, SIGNATURE_HEADER = "X-Fleetctl-View", "X-Fleetctl-Signature"
+
+
+def token(secret: bytes, path: str) -> str:
+    """Return what a request for `path` must carry: the secret itself never travels."""
+    return hmac.new(secret, b"GET " + path.encode(), hashlib.sha256).hexdigest()
+
+
+def signature(secret: bytes, path: str, body: bytes) -> str:
+    """Return what proves that an index for `path` comes from a source that has the secret."""
+    return hmac.new(secret, b"INDEX " + path.encode() + b"\n" + body, hashlib.sha256).hexdigest()
+
+
+class Peer(Origin):
+    """A replica that serves an artifact: `view` = the view it has; `whole` = it has all, and makes any view."""
+
+    kind = "peer"
+
+    def __init__(self, source: Mapping[str, Any], artifact: str, secret: bytes) -> None:
+        super().__init__(f"{source['replica']} at {source['address']}")
+        self.view: Optional[str] = source.get("view")
+        self.whole = self.view is None or bool(source.get("whole"))
+        self._base = f"/v1/{artifact}"
+        self._secret = secret
+        self._address = str(source["address"])
+        self._connection: Optional[http.client.HTTPConnection] = None
+        self._signed = ""
+        self.folder = f"{self._base}/files"
+
+    def index(self) -> bytes:
+        """Return the bytes of the artifact's index."""
+        with self._get(f"{self._base}/index", {}, 0) as stream:
+            return stream.whole()
+
+    def view_index(self, view_id: str, layout: Mapping[str, Any]) -> Index:
+        """Return the index of a view; SourceBusy while the source still makes it."""
+        path = f"{self._base}/views/{view_id}/index"
+        with self._get(path, {VIEW_HEADER: json.dumps(layout)}, 0) as stream:
+            body = stream.whole()
+        if not hmac.compare_digest(self._signed, signature(self._secret, path, body)):
+            raise SourceFailed("the index of its view is not signed by this cluster")
+        try:
+            return read_index(body)
+        except WeightsError as error:
+            raise SourceFailed(str(error)) from None
+
+    def read_from(self, view_id: Optional[str]) -> None:
+        """Read the files of a view from now on, None = the artifact's own: another fetch."""
+        self.close()
+        self.folder = f"{self._base}/views/{view_id}/files" if view_id else f"{self._base}/files"
+
+    def open(self, path: str, start: int) -> Any:
+        """Open a file from `start` on."""
+        return self._get(f"{self.folder}/{urllib.parse.quote(path)}", {}, start)
+
+    @contextlib.contextmanager
+    def _get(self, path: str, headers: Mapping[str, str], start: int) -> Iterator[Stream]:
+        given = {"Authorization": f"Bearer {token(self._secret, path)}", "Range": f"bytes={start}-", **headers}
+        try:
+            if self._connection is None:
+                self._connection = http.client.HTTPConnection(self._address, timeout=self.limits.timeout())
+            self._connection.request("GET", path, headers=given)
+            answer = self._connection.getresponse()
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            self.close()
+            raise SourceBroke(f"no answer ({str(error) or error.__class__.__name__})") from None
+        stream = stream_of(answer, self.limits)
+        try:
+            if answer.status in {202, 429}:
+                raise SourceBusy("it still makes the view" if answer.status == 202 else "it serves others")
+            if answer.status not in {200, 206}:
+                raise SourceFailed(f"it answers {answer.status}: {answer.read(500).decode(errors='replace').strip()}")
+            self._signed = answer.headers.get(SIGNATURE_HEADER, "")
+            yield stream
+        finally:
+            answer.close()
+            if stream.left != 0:
+                self.close()
+
+    def close(self) -> None:
+        """End the fetch: the source has a place for another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

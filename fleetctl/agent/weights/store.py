@@ -1,0 +1,173 @@
+"""The weights on a node's disk: verified files by artifact and view, written beside and renamed when complete.
+
+`<root>/<artifact>/files` holds an artifact's files, `<root>/<artifact>/views/<id>` those of a view. Beside each lie its
+index (`.json`), which is written last, what is still being written (`.part`), and two locks: `.lock` of the one process
+that writes, `.use` shared by those that read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+from typing import Callable, Iterator, Mapping, Optional
+
+from .index import PIECE, File, Index, WeightsError, read_index
+
+HEADROOM = 1 << 30
+LOCK_POLL_S = 0.1
+
+
+class OutOfTime(WeightsError):
+    """The time in which the weights had to be there is over."""
+
+
+def cache_root(env: Mapping[str, str]) -> str:
+    """Return the folder for weights on this node: FLEETCTL_CACHE_DIR, or the user's cache."""
+    cache = env.get("XDG_CACHE_HOME") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".cache")
+    return os.path.abspath(env.get("FLEETCTL_CACHE_DIR") or os.path.join(cache, "fleetctl", "weights"))
+
+
+class Entry:
+    """One folder of verified files: all of an artifact, or those of one view. `free` = free bytes of the disk."""
+
+    def __init__(self, root: str, artifact: str, view: Optional[str],
+                 free: Optional[Callable[[str], int]] = None) -> None:
+        self.artifact, self.view = artifact, view
+        self.folder = os.path.join(root, artifact, *(["views", view] if view else ["files"]))
+        self._held: Optional[int] = None
+        self._free = free or (lambda path: shutil.disk_usage(path).free)
+
+    def path(self, path: str) -> str:
+        """Return where a verified file is."""
+        return os.path.join(self.folder, path)
+
+    def part_path(self, path: str) -> str:
+        """Return where a file is written."""
+        return os.path.join(self.folder + ".part", path)
+
+    def index(self) -> Optional[Index]:
+        """Return the index of what is here; None = it is not complete, or a file was changed since it was verified."""
+        try:
+            with open(self.folder + ".json", "rb") as record:
+                index, since = read_index(record.read()), os.fstat(record.fileno()).st_mtime_ns
+        except (OSError, WeightsError):
+            return None
+        return index if all(self._unchanged(file, since) for file in index.files) else None
+
+    def _unchanged(self, file: File, since: int) -> bool:
+        try:
+            seen = os.lstat(self.path(file.path))
+        except OSError:
+            return False
+        return seen.st_size == file.size and seen.st_mtime_ns <= since
+
+    def require_room(self, size: int) -> None:
+        """Raise WeightsError where the disk has not the room for `size` more bytes, and some to spare."""
+        os.makedirs(os.path.dirname(self.folder), exist_ok=True)
+        free, spare = self._free(os.path.dirname(self.folder)), max(size // 20, HEADROOM)
+        if size and free < size + spare:
+            raise WeightsError(f"no room below {self.folder}: needs {size} bytes and {spare} to spare, {free} are free")
+
+    @contextlib.contextmanager
+    def writing(self, deadline: float, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
+        """Be the one process of this node that writes here; raises OutOfTime at `deadline`."""
+        os.makedirs(os.path.dirname(self.folder), exist_ok=True)
+        with open(self.folder + ".lock", "ab") as lock:
+            while not _locked(lock.fileno(), fcntl.LOCK_EX):
+                if clock() >= deadline:
+                    raise OutOfTime("another process of this node still fetches them")
+                time.sleep(LOCK_POLL_S)
+            yield
+
+    def keep(self) -> None:
+        """Keep what is here from being removed, until `release` or the end of this process."""
+        if self._held is None:
+            self._held = self._open_use()
+            fcntl.flock(self._held, fcntl.LOCK_SH)
+
+    def release(self) -> None:
+        """Let others remove what is here."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    def _open_use(self) -> int:
+        os.makedirs(os.path.dirname(self.folder), exist_ok=True)
+        return os.open(self.folder + ".use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def verified_part(self, file: File) -> int:
+        """Return how many pieces of a file are here already, verified, and cut off what comes after them."""
+        path, ready = self.part_path(file.path), 0
+        make_folder_of(path)
+        if not os.path.exists(path) and os.path.exists(self.path(file.path)):
+            shutil.copyfile(self.path(file.path), path)
+        with open(path, "ab+") as part:
+            part.seek(0)
+            for chunk in file.chunks:
+                if hashlib.sha256(part.read(PIECE)).hexdigest() != chunk:
+                    break
+                ready += 1
+            part.truncate(min(ready * PIECE, file.size))
+        return ready
+
+    def complete(self, index: Index) -> None:
+        """Rename what was written, all of it verified and on disk, and write the index after it."""
+        part = self.folder + ".part"
+        for file in index.files:
+            if os.path.exists(self.part_path(file.path)):
+                os.chmod(self.part_path(file.path), 0o444)
+        if not os.path.exists(self.folder):
+            os.makedirs(part, exist_ok=True)
+            os.rename(part, self.folder)
+        else:
+            for file in index.files:
+                if os.path.exists(self.part_path(file.path)):
+                    make_folder_of(self.path(file.path))
+                    os.replace(self.part_path(file.path), self.path(file.path))
+            shutil.rmtree(part, ignore_errors=True)
+        record = self.folder + ".json"
+        with open(record + ".part", "wb") as file_:
+            file_.write(index.encoded())
+            os.fsync(file_.fileno())
+        os.replace(record + ".part", record)
+
+    def remove(self) -> bool:
+        """Remove what is here; returns whether it did, for a process of this node may use it."""
+        held = self._open_use()
+        try:
+            if not _locked(held, fcntl.LOCK_EX):
+                return False
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(self.folder + ".json")
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return True
+        finally:
+            os.close(held)
+
+
+def _locked(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def make_folder_of(path: str) -> None:
+    """Make the folder of a file."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+
+
+def link_or_copy(source: str, target: str) -> None:
+    """Put a verified file of this store at a second place of it; `target` is replaced."""
+    make_folder_of(target)
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(target)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

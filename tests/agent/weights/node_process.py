@@ -1,0 +1,48 @@
+"""A node in a process of its own: fetches what it is asked for and serves it until its end, as a member's actor does.
+
+Reads one JSON line (root, artifact, sources, origins, view, rank, budget, ip, large), writes one for each thing that
+happens: left, failed, and serving with how a plan names it, who gave it what, and what it cost.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from small import SECRET, small_pieces
+
+from fleetctl.agent.weights.fetch import Fetch, Wanted
+from fleetctl.agent.weights.index import WeightsError
+from fleetctl.agent.weights.serve import Source, WeightsServer
+
+
+def say(**what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def main(order: dict[str, Any]) -> None:
+    if not order.get("large"):
+        small_pieces()
+    root, ip, cpu = order["root"], order.get("ip", "127.0.0.1"), time.process_time()
+    wanted = Wanted(order["artifact"], order.get("view"), order.get("rank", 0), 4, order.get("origins", []),
+                    order.get("sources", []), SECRET)
+    try:
+        got = Fetch(root, wanted, time.monotonic() + 600, lambda text: say(left=text)).run()
+    except WeightsError as error:
+        return say(failed=str(error))
+    source = Source(root, got, SECRET, budget=order.get("budget", 1 << 30))
+    with WeightsServer(source, ip) as server:
+        server.start()
+        say(serving={"replica": f"m/{Path(root).name}", "nodeId": root, "address": f"{ip}:{server.port}",
+                     "view": got.entry.view, "whole": got.whole is not None},
+            source=got.source, name=got.name, size=got.size, reused=got.reused, folder=got.entry.folder,
+            seconds=got.seconds, cpu=time.process_time() - cpu)
+        cpu = time.process_time()
+        sys.stdin.readline()
+    return say(sent=source.sent, made=source.made, most=source.table.most, cpu=time.process_time() - cpu)
+
+
+main(json.loads(sys.stdin.readline()))

@@ -1,0 +1,233 @@
+"""From disk, a peer's view, a peer's files or an origin, in this order; what lies, breaks off or is slow is left."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+from origin_server import origin_over_http
+from small import PIECE
+from weights_world import SHARD, fetch, files_in, model, serving
+
+from fleetctl.agent.weights import store
+from fleetctl.agent.weights.fetch import Pace
+from fleetctl.agent.weights.index import NAME, WeightsError
+from fleetctl.agent.weights.store import Entry, OutOfTime
+from fleetctl.agent.weights.table import Key
+from fleetctl.agent.weights.views import MODEL
+
+SLOW = Pace(window_s=0.2, least_bytes_s=1e6)
+
+
+def test_all_files_come_from_an_origin_once_and_stay(tmp_path: Path, origin: Path, artifact: str) -> None:
+    with origin_over_http(origin) as server:
+        got = fetch(tmp_path / "node", artifact, origins=[{"http": server.url}])
+        assert files_in(got.entry.folder) == files_in(origin)
+        assert (got.source, got.name, got.size, got.reused) == ("origin", server.url, got.held.size, 0)
+        sent = server.sent
+        again = fetch(tmp_path / "node", artifact, origins=[{"http": server.url}])
+        assert server.sent == sent
+    assert (again.source, again.size, again.reused) == ("disk", 0, got.size)
+    modes = {path.stat().st_mode for path in Path(got.entry.folder).rglob("*") if path.is_file()}
+    assert {stat.S_IMODE(mode) for mode in modes} == {0o444}
+
+
+def test_a_folder_is_an_origin_too_and_what_leaves_it_is_not_read(tmp_path: Path, origin: Path, artifact: str) -> None:
+    got = fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}])
+    assert (got.source, files_in(got.entry.folder)) == ("origin", files_in(origin))
+    shutil.move(str(origin / "config.json"), str(tmp_path / "config.json"))
+    (origin / "config.json").symlink_to(tmp_path / "config.json")
+    with pytest.raises(WeightsError, match=r"config\.json is a link that leaves the folder"):
+        fetch(tmp_path / "other", artifact, origins=[{"path": str(origin)}])
+
+
+@pytest.mark.parametrize(("way", "says"), [
+    ("lies", "its piece 3 is not what the index says"), ("truncates", "it ends after|broke off"),
+    ("redirects", "it answers 302 to http://127.0.0.1:1/elsewhere"), ("slow", "it is slow: 0"),
+])
+def test_a_bad_origin_is_named_and_left_and_the_next_one_goes_on(
+    tmp_path: Path, origin: Path, artifact: str, way: str, says: str
+) -> None:
+    said: list[str] = []
+    with origin_over_http(origin, way) as bad, origin_over_http(origin) as good:
+        got = fetch(tmp_path / "node", artifact, origins=[{"http": bad.url}, {"http": good.url}], said=said, pace=SLOW)
+        assert files_in(got.entry.folder) == files_in(origin)
+        assert [name for name, _ in got.left] == [bad.url]
+    assert len(said) == 1
+    assert any(part in said[0] for part in says.split("|")), said
+    if way in {"lies", "truncates"}:
+        assert good.asked[0][1] % PIECE == 0
+        assert good.asked[0][1] > 0, "it goes on with the piece that was missing"
+
+
+@pytest.mark.parametrize("way", ["lies", "truncates", "redirects"])
+def test_nothing_of_a_bad_origin_is_used_where_there_is_no_other(
+    tmp_path: Path, origin: Path, artifact: str, way: str
+) -> None:
+    with origin_over_http(origin, way) as bad:
+        with pytest.raises(WeightsError, match=bad.url):
+            fetch(tmp_path / "node", artifact, origins=[{"http": bad.url}])
+        assert Entry(str(tmp_path / "node"), artifact, None).index() is None
+
+
+def test_the_only_origin_may_break_off_as_often_as_it_brings_something(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    said: list[str] = []
+    with origin_over_http(origin, "breaks") as server:
+        got = fetch(tmp_path / "node", artifact, origins=[{"http": server.url}], said=said)
+    assert files_in(got.entry.folder) == files_in(origin)
+    assert len(said) >= 2
+
+
+def test_an_origin_gets_its_password_and_token_and_nobody_reads_them(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    with origin_over_http(origin) as server:
+        url = server.url.replace("//", "//me:pass@").rstrip("/") + "?key=token"
+        got = fetch(tmp_path / "node", artifact, origins=[{"http": url}])
+        assert set(server.seen) == {("key=token", "Basic bWU6cGFzcw==")}
+        assert got.name == server.url.rstrip("/")
+
+
+def test_a_peer_that_stays_busy_costs_half_of_the_time_and_then_the_origin_gives(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    now = iter(range(1000))
+    with serving(tmp_path / "a", whole) as (source, described):
+        for number in range(4):
+            source.table.begin(Key(artifact, None), f"another-{number}")
+        got = fetch(tmp_path / "b", artifact, described, origins=[{"path": str(origin)}], view=SHARD, time_s=400,
+                    clock=lambda: float(next(now)))
+        assert (got.source, source.sent) == ("origin", 0)
+        assert got.left == [], "it is busy, not bad"
+
+
+def test_a_fetch_ends_at_its_deadline_and_a_later_one_goes_on_where_it_ended(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    part = tmp_path / "node" / artifact / "files.part" / "model-00001-of-00002.safetensors"
+    with origin_over_http(origin, "stalls") as server:
+        with pytest.raises(OutOfTime):
+            fetch(tmp_path / "node", artifact, origins=[{"http": server.url}], time_s=50,
+                  clock=lambda: 50 if part.exists() and part.stat().st_size > PIECE else 0)
+        server.way = "well"
+        got = fetch(tmp_path / "node", artifact, origins=[{"http": server.url}])
+    assert got.reused == (origin / "config.json").stat().st_size + PIECE
+    assert got.size == got.held.size - got.reused
+    assert files_in(got.entry.folder) == files_in(origin)
+
+
+def test_a_file_that_was_changed_on_the_node_is_fetched_again(tmp_path: Path, origin: Path, artifact: str) -> None:
+    got = fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}])
+    changed = Path(got.entry.path("config.json"))
+    changed.chmod(0o644)
+    changed.write_text('{"layers": 3}')
+    again = fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}])
+    assert (again.size, again.reused) == (changed.stat().st_size, got.held.size - changed.stat().st_size)
+    assert files_in(again.entry.folder) == files_in(origin)
+
+
+def test_what_the_disk_has_no_room_for_is_not_begun(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "HEADROOM", 1 << 60)
+    with pytest.raises(WeightsError, match="to spare"):
+        fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}])
+
+
+def test_one_process_of_a_node_fetches_and_the_other_waits_as_long_as_it_may(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    entry = Entry(str(tmp_path / "node"), artifact, None)
+    Path(entry.folder).parent.mkdir(parents=True)
+    with Path(entry.folder + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(OutOfTime, match="another process"):
+            fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}], time_s=0.3)
+
+
+def test_origins_that_this_node_cannot_read_are_named(tmp_path: Path, origin: Path, artifact: str) -> None:
+    said: list[str] = []
+    got = fetch(tmp_path / "node", artifact, said=said, origins=[
+        {"hf": "org/name@main"}, {"torrent": "x"}, {"path": str(tmp_path / "nowhere")}, {"path": str(origin)}])
+    assert [name for name, _ in got.left] == ["hf org/name@main", "torrent x", str(tmp_path / "nowhere")]
+    assert "this node's Python has no huggingface_hub" in said[0]
+
+
+def test_the_index_of_another_artifact_is_refused(tmp_path: Path, origin: Path, artifact: str) -> None:
+    other = model(tmp_path / "another", seed=1)
+    with pytest.raises(WeightsError, match="has the hash"):
+        fetch(tmp_path / "node", artifact, origins=[{"path": str(tmp_path / "another")}])
+    assert other != artifact
+    assert (origin / NAME).exists()
+
+
+def test_a_second_replica_reads_nothing_from_the_origin(tmp_path: Path, origin: Path, artifact: str) -> None:
+    with origin_over_http(origin) as server:
+        origins = [{"http": server.url}]
+        first = fetch(tmp_path / "a", artifact, origins=origins)
+        with serving(tmp_path / "a", first) as (source, described):
+            sent = server.sent
+            second = fetch(tmp_path / "b", artifact, described, origins=origins)
+            assert (server.sent, source.sent) == (sent, first.held.size)
+        assert (second.source, second.name) == ("peer", f"{described['replica']} at {described['address']}")
+        assert files_in(second.entry.folder) == files_in(origin)
+
+
+def test_four_ranks_fetch_their_shards_from_one_source_and_the_model_passes_the_wire_once(
+    tmp_path: Path, artifact: str, origin: Path
+) -> None:
+    whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    with serving(tmp_path / "a", whole) as (source, described):
+        shards = [fetch(tmp_path / f"rank-{rank}", artifact, described, view=SHARD, rank=rank) for rank in range(4)]
+        assert source.made == 4
+        weights = sum(file.size for file in whole.artifact.files if file.path.endswith(".safetensors"))
+        small = 4 * (whole.artifact.size - weights)
+        assert source.sent - small <= 1.02 * weights
+    for rank, shard in enumerate(shards):
+        mine = fetch(tmp_path / "a", artifact, view=SHARD, rank=rank)
+        assert (mine.source, files_in(mine.entry.folder)) == ("disk", files_in(shard.entry.folder))
+        assert shard.whole is None
+    with serving(tmp_path / "rank-2", shards[2]) as (source, described):
+        assert described["view"]
+        next_one = fetch(tmp_path / "next", artifact, described, view=SHARD, rank=2)
+        assert (source.made, next_one.source) == (0, "peer")
+        with pytest.raises(WeightsError):
+            fetch(tmp_path / "other-rank", artifact, described, view=SHARD, rank=1)
+
+
+def test_where_a_source_makes_no_view_its_files_come_and_the_view_is_made_here(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    said: list[str] = []
+    with serving(tmp_path / "a", whole, budget=0) as (source, described):
+        got = fetch(tmp_path / "b", artifact, described, view=SHARD, rank=1, said=said)
+        assert (source.made, source.sent) == (0, whole.held.size)
+    assert (got.source, got.size) == ("peer", whole.held.size)
+    assert got.whole is not None
+    assert "noRoom" in said[0]
+    assert (Path(got.entry.folder) / MODEL).stat().st_size < whole.held.size / 2
+
+
+def test_what_was_changed_at_the_source_is_no_view_and_no_file(tmp_path: Path, origin: Path, artifact: str) -> None:
+    whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    name = "model-00001-of-00002.safetensors"
+    Path(whole.entry.path(name)).chmod(0o644)
+    with Path(whole.entry.path(name)).open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\xff" if (origin / name).read_bytes()[-1] != 0xFF else b"\0")
+    said: list[str] = []
+    with serving(tmp_path / "a", whole) as (_, described):
+        got = fetch(tmp_path / "b", artifact, described, view=SHARD, said=said, origins=[{"path": str(origin)}])
+    assert "is not what the index says" in said[0]
+    assert "is not what the index says" in said[1]
+    assert got.left[0][0].startswith(described["replica"])
+    good = fetch(tmp_path / "c", artifact, view=SHARD, origins=[{"path": str(origin)}])
+    assert files_in(got.entry.folder) == files_in(good.entry.folder)

@@ -1,0 +1,293 @@
+"""A source serves those who have the secret, a few at a time, makes a view once, and may end at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from origin_server import origin_over_http
+from small import PIECE, SECRET
+from weights_world import SHARD, fetch, files_in, model, serving, tensors_in
+
+from fleetctl.agent.weights import gather, serve, view_id
+from fleetctl.agent.weights.index import WeightsError, name_of
+from fleetctl.agent.weights.peers import VIEW_HEADER, token
+from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES
+from fleetctl.agent.weights.views import MODEL
+
+FILE = "model-00001-of-00002.safetensors"
+
+
+def get(described: dict[str, Any], path: str, **headers: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(described["address"], timeout=30)
+    try:
+        given = {"Authorization": f"Bearer {token(SECRET, path)}", **headers}
+        connection.request("GET", path, headers={name: value for name, value in given.items() if value})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def eventually(check: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not check():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_range_of_a_file_is_served_to_those_who_have_the_secret_alone(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    path = f"/v1/{artifact}/files/{FILE}"
+    with serving(tmp_path / "a", got) as (_, described):
+        data = (origin / FILE).read_bytes()
+        assert get(described, path) == (200, data)
+        assert get(described, path, Range="bytes=70000-") == (206, data[70000:])
+        status, index = get(described, f"/v1/{artifact}/index")
+        assert (status, name_of(index)) == (200, artifact)
+        assert get(described, path, Authorization="")[0] == 401
+        assert get(described, path, Authorization=f"Bearer {SECRET.decode()}")[0] == 401
+        assert get(described, path, Authorization=f"Bearer {token(b'another', path)}")[0] == 401
+        for absent in (f"/v1/{'0' * 64}/index", f"/v1/{artifact}/files/..%2F..%2Fetc%2Fpasswd", "/", f"/v1/{artifact}",
+                       f"/v1/{artifact}/files/nothing", f"/v1/{artifact}/views/{'0' * 16}/files/{MODEL}"):
+            assert get(described, absent)[0] == 404, absent
+        asked = json.dumps({"view": SHARD, "rank": 0, "size": 4})
+        assert get(described, f"/v1/{artifact}/views/{'0' * 16}/index", **{VIEW_HEADER: asked})[0] == 404
+        assert get(described, path, Range="bytes=5-9")[0] == 416
+
+
+def test_a_source_with_another_secret_is_left(tmp_path: Path, origin: Path, artifact: str) -> None:
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    with serving(tmp_path / "a", got) as (_, described):
+        other = fetch(tmp_path / "b", artifact, described, origins=[{"path": str(origin)}], secret=b"another")
+    assert other.source == "origin"
+    assert "401" in other.left[0][1]
+
+
+def test_no_more_than_four_fetch_at_a_time_and_who_stays_away_loses_its_place(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    now = [0.0]
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    source = serve.Source(str(tmp_path / "a"), got, SECRET, clock=lambda: now[0])
+    path = f"/v1/{artifact}/files/{FILE}"
+    with serve.WeightsServer(source, "127.0.0.1") as server, contextlib.ExitStack() as opened:
+        server.start()
+        described = {"replica": "m/0", "address": f"127.0.0.1:{server.port}", "view": None}
+        for _ in range(MOST_FETCHES):
+            one = http.client.HTTPConnection(described["address"], timeout=30)
+            opened.callback(one.close)
+            one.request("GET", path, headers={"Authorization": f"Bearer {token(SECRET, path)}"})
+            assert one.getresponse().status == 200
+        assert get(described, path)[0] == 429
+        said: list[str] = []
+        with pytest.raises(WeightsError):
+            fetch(tmp_path / "b", artifact, described, time_s=0.3, said=said)
+        assert said == [], "a busy source is asked again, not left"
+        now[0] += LEASE_S
+        assert get(described, path)[0] == 200, "their time is over"
+        server.shutdown()
+
+
+def test_of_many_first_requests_for_a_view_one_makes_it(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, begun = gather.make_view, threading.Event()
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+
+    def slowly(*arguments: Any) -> Any:
+        assert begun.wait(30)
+        return made(*arguments)
+
+    monkeypatch.setattr(serve, "make_view", slowly)
+    with serving(tmp_path / "a", got) as (source, described), ThreadPoolExecutor(12) as pool:
+        fetches = [pool.submit(fetch, tmp_path / f"n{number}", artifact, described, view=SHARD, rank=3)
+                   for number in range(12)]
+        eventually(lambda: source.table.state(serve.Key(artifact, view_id(SHARD, 3, 4, artifact))) == "pending")
+        begun.set()
+        folders = [one.result(60).entry.folder for one in fetches]
+        assert source.made == 1
+        assert source.table.most <= MOST_FETCHES
+    assert len({json.dumps({path: len(data) for path, data in files_in(folder).items()}) for folder in folders}) == 1
+    assert len({(Path(folder) / MODEL).read_bytes() for folder in folders}) == 1
+
+
+def test_idle_views_make_room_for_others_and_one_that_is_used_on_the_node_stays(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    views = tmp_path / "a" / artifact / "views"
+    names = [str(view_id(SHARD, rank, 4, artifact)) for rank in range(3)]
+    one = fetch(tmp_path / "x", artifact, origins=[{"path": str(origin)}], view=SHARD, rank=0).held.size
+    with serving(tmp_path / "a", got, budget=2 * one) as (source, described):
+        fetch(tmp_path / "r0", artifact, described, view=SHARD, rank=0)
+        engine = fetch(tmp_path / "a", artifact, view=SHARD, rank=0)
+        fetch(tmp_path / "r1", artifact, described, view=SHARD, rank=1)
+        eventually(lambda: not source.table.fetches())
+        said: list[str] = []
+        fetch(tmp_path / "r2", artifact, described, view=SHARD, rank=2, said=said)
+        assert (views / names[0] / MODEL).exists(), "an engine of this node reads it"
+        if not said:
+            assert not (views / names[1]).exists()
+            assert (views / names[2]).exists()
+        assert engine.source == "disk"
+
+
+class Node:
+    """A node in a process of its own."""
+
+    def __init__(self, root: Path, artifact: str, **order: Any) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("node_process.py"))], text=True, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        self.left: list[str] = []
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"root": str(root), "artifact": artifact, **order}) + "\n")
+        self.process.stdin.flush()
+
+    def hear(self, *kinds: str) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            said: dict[str, Any] = json.loads(line)
+            if set(kinds) & set(said):
+                return said
+            self.left.append(said.get("left", ""))
+        raise AssertionError(f"the node ended without {kinds}: {self.left}")
+
+    def stop(self) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.hear("sent")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.stdout.close()
+
+
+Nodes = Callable[..., Node]
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    """Start nodes; all are gone afterwards."""
+    with contextlib.ExitStack() as opened:
+        def start(*arguments: Any, **order: Any) -> Node:
+            node = Node(*arguments, **order)
+            opened.callback(node.end)
+            return node
+
+        yield start
+
+
+@pytest.mark.slow
+def test_a_source_that_is_killed_while_it_serves_is_left_and_the_next_one_goes_on(
+    tmp_path: Path, nodes: Nodes
+) -> None:
+    artifact = model(tmp_path / "big", rows=1 << 14)
+    origins = [{"path": str(tmp_path / "big")}]
+    first = nodes(tmp_path / "a", artifact, origins=origins)
+    second = nodes(tmp_path / "b", artifact, origins=origins)
+    sources = [first.hear("serving")["serving"], second.hear("serving")["serving"]]
+    part = tmp_path / "c" / artifact / "files.part" / FILE
+    third = nodes(tmp_path / "c", artifact, sources=sources)
+    eventually(lambda: (part.exists() and part.stat().st_size > PIECE) or third.process.poll() is not None)
+    first.end()
+    got = third.hear("serving", "failed")
+    assert files_in(got["folder"]) == files_in(tmp_path / "big")
+    if third.left:
+        assert sources[0]["address"] in third.left[0]
+        assert got["name"] in {f"{one['replica']} at {one['address']}" for one in sources}
+
+
+@pytest.mark.slow
+def test_a_source_that_is_killed_while_it_makes_a_view_leaves_a_lock_that_is_free(
+    tmp_path: Path, nodes: Nodes
+) -> None:
+    artifact = model(tmp_path / "big", rows=1 << 14)
+    origins = [{"path": str(tmp_path / "big")}]
+    first = nodes(tmp_path / "a", artifact, origins=origins)
+    described = first.hear("serving")["serving"]
+    name = view_id(SHARD, 1, 4, artifact)
+    asked = json.dumps({"view": SHARD, "rank": 1, "size": 4})
+    assert get(described, f"/v1/{artifact}/views/{name}/index", **{VIEW_HEADER: asked})[0] in {200, 202}
+    first.end()
+    again = nodes(tmp_path / "a", artifact)
+    described = again.hear("serving")["serving"]
+    second = nodes(tmp_path / "b", artifact, sources=[described], view=SHARD, rank=1)
+    got = second.hear("serving", "failed")
+    assert got["source"] == "peer"
+    whole = tensors_in(tmp_path / "big" / FILE)["a.columns.weight"]
+    assert tensors_in(Path(got["folder"]) / MODEL)["a.columns.weight"].tobytes() == whole[:, 32:64].tobytes()
+
+
+@pytest.mark.slow
+def test_a_fetcher_that_is_killed_frees_its_place_and_a_later_one_goes_on_where_it_was(
+    tmp_path: Path, nodes: Nodes
+) -> None:
+    artifact = model(tmp_path / "big", rows=1 << 14)
+    with origin_over_http(tmp_path / "big", "slow") as server:
+        killed = nodes(tmp_path / "a", artifact, origins=[{"http": server.url}])
+        part = tmp_path / "a" / artifact / "files.part" / FILE
+        eventually(lambda: part.exists() and part.stat().st_size > PIECE)
+        killed.end()
+        server.way = "well"
+        later = nodes(tmp_path / "a", artifact, origins=[{"http": server.url}])
+        got = later.hear("serving", "failed")
+    assert got["reused"] > 0
+    assert files_in(got["folder"]) == files_in(tmp_path / "big")
+
+
+@pytest.mark.slow
+def test_sixteen_receivers_of_one_source_take_each_byte_once_as_each_serves_on(
+    tmp_path: Path, origin: Path, artifact: str, nodes: Nodes
+) -> None:
+    """In waves, as the planner plans them: whoever is ready is a source of the next wave."""
+    with origin_over_http(origin) as server:
+        ready = [nodes(tmp_path / "first", artifact, origins=[{"http": server.url}])]
+        described = [ready[0].hear("serving")["serving"]]
+        sent, waiting, wave = server.sent, 16, 0
+        while waiting:
+            wave += 1
+            starting = [nodes(tmp_path / f"n{wave}-{number}", artifact, sources=[described[number // MOST_FETCHES]],
+                              origins=[{"http": server.url}])
+                        for number in range(min(waiting, MOST_FETCHES * len(described)))]
+            said = [node.hear("serving", "failed") for node in starting]
+            assert all(one["source"] == "peer" for one in said)
+            described += [one["serving"] for one in said]
+            ready += starting
+            waiting -= len(starting)
+        assert wave == 2
+        assert server.sent == sent, "the origin gave nothing more"
+    ends = [node.stop() for node in ready]
+    assert sum(end["sent"] for end in ends) == 16 * sum(len(data) for data in files_in(origin).values())
+    assert max(end["most"] for end in ends) <= MOST_FETCHES
+
+
+def test_sixteen_that_know_one_source_alone_all_get_it_four_at_a_time(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    with serving(tmp_path / "a", got) as (source, described), ThreadPoolExecutor(16) as pool:
+        fetches = [pool.submit(fetch, tmp_path / f"n{number}", artifact, described) for number in range(16)]
+        assert {one.result(60).source for one in fetches} == {"peer"}
+        assert source.table.most <= MOST_FETCHES
+        assert source.sent == 16 * got.held.size

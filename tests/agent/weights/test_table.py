@@ -1,0 +1,224 @@
+"""The life of a view at its source, under any order of events, with a clock of the test's own."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, precondition, rule
+
+from fleetctl.agent.weights.table import DRAINING, IDLE_S, LEASE_S, MOST_FETCHES, PENDING, READY, Key, Refused, Table
+
+BUDGET = 24
+SIZES = {Key(artifact, f"v{number}"): 8 + number for artifact in ("new", "old") for number in range(2)}
+OWN = Key("new", None)
+
+
+class Lives(RuleBasedStateMachine):
+    """A model beside the table: what is held, who fetches until when, what another process of the node uses."""
+
+    fetches = Bundle("fetches")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.used_elsewhere: set[Key] = set()
+        self.dropped: list[Key] = []
+        self.table = Table(lambda: self.now, BUDGET, self.drop)
+        self.table.hold(OWN, 10**9)
+        self.held: dict[Key, str] = {}
+        self.used: dict[Key, float] = {}
+        self.leases: dict[str, tuple[Key, float]] = {}
+        self.names = 0
+        self.closed = False
+
+    def drop(self, key: Key) -> bool:
+        assert key not in [held for held, _ in self.live().values()], "nothing is removed under a fetch"
+        assert self.held[key] != PENDING, "nothing is removed while it is made"
+        if key in self.used_elsewhere:
+            return False
+        self.dropped.append(key)
+        return True
+
+    def live(self) -> dict[str, tuple[Key, float]]:
+        return {name: lease for name, lease in self.leases.items() if lease[1] > self.now}
+
+    def settle(self) -> None:
+        """Let the model follow what time and pressure have done: what was dropped is gone."""
+        self.leases = self.live()
+        for key in self.dropped:
+            assert self.held.pop(key) in {READY, DRAINING}
+        self.dropped.clear()
+        for key, state in self.held.items():
+            if state == DRAINING and key not in [held for held, _ in self.leases.values()]:
+                assert key in self.used_elsewhere
+                self.held[key], self.used[key] = READY, self.now
+            elif state == READY and self.table.state(key) == DRAINING:
+                assert key in [held for held, _ in self.leases.values()], "idle views do not stay draining"
+                self.held[key] = DRAINING
+
+    @rule(key=st.sampled_from(sorted(SIZES)))
+    def reserve(self, key: Key) -> None:
+        self.table.sweep()
+        self.settle()
+        before, idle, used = dict(self.held), self.idle(), dict(self.used)
+        try:
+            answer = self.table.reserve(key, SIZES[key])
+        except Refused as refused:
+            code = refused.code
+        else:
+            code = ""
+        if code:
+            assert code == ("draining" if self.closed or before.get(key) == DRAINING else "noRoom")
+            if code == "noRoom":
+                stuck = sum(SIZES[other] for other in before if other not in idle or other in self.used_elsewhere)
+                assert stuck + SIZES[key] > BUDGET, "there was room"
+            self.settle()
+            return
+        assert answer == before.get(key, "make")
+        self.used[key] = self.now
+        victims = list(self.dropped)
+        in_order = sorted(idle, key=lambda one: (one.artifact == key.artifact, used[one], one))
+        assert victims == [one for one in in_order if one not in self.used_elsewhere][:len(victims)], (
+            "other artifacts first, then by last use")
+        if answer == "make":
+            self.held[key] = PENDING
+        self.settle()
+
+    def idle(self) -> list[Key]:
+        busy = [key for key, _ in self.leases.values()]
+        return [key for key, state in self.held.items() if state == READY and key not in busy]
+
+    @rule(key=st.sampled_from(sorted(SIZES)))
+    def make(self, key: Key) -> None:
+        """Reserve and commit, as it mostly goes: what comes after is where the states differ."""
+        self.reserve(key)
+        self.commit(key)
+
+    @rule(key=st.sampled_from(sorted(SIZES)))
+    def commit(self, key: Key) -> None:
+        self.table.commit(key)
+        if self.held.get(key) == PENDING:
+            self.held[key], self.used[key] = READY, self.now
+
+    @rule(key=st.sampled_from(sorted(SIZES)))
+    def forget(self, key: Key) -> None:
+        self.table.forget(key)
+        if self.held.get(key) == PENDING:
+            del self.held[key]
+
+    @rule(target=fetches, key=st.sampled_from([OWN, *sorted(SIZES)]))
+    def begin(self, key: Key) -> Any:
+        self.table.sweep()
+        self.settle()
+        self.names += 1
+        name = f"fetch-{self.names}"
+        state = READY if key == OWN else self.held.get(key)
+        wanted = ("absent" if state is None else DRAINING if self.closed else state if state != READY
+                  else "busy" if len(self.leases) >= MOST_FETCHES else None)
+        try:
+            self.table.begin(key, name)
+        except Refused as refused:
+            code = refused.code
+        else:
+            code = None
+        assert code == wanted
+        if code:
+            return multiple()
+        self.leases[name], self.used[key] = (key, self.now + LEASE_S), self.now
+        return name
+
+    @rule(target=fetches, key=st.sampled_from(sorted(SIZES)), more=st.integers(0, 4))
+    def make_and_begin(self, key: Key, more: int) -> Any:
+        """Make a view, and begin on it and on everything else, up to the limit and over it."""
+        self.make(key)
+        begun = [self.begin(one) for one in [key, *[OWN, *sorted(SIZES)][:more]]]
+        return multiple(*(name for name in begun if isinstance(name, str)))
+
+    @rule(name=fetches, key=st.sampled_from([OWN, *sorted(SIZES)]))
+    def begin_again(self, name: str, key: Key) -> None:
+        live = self.live()
+        if name in live and live[name][0] != key:
+            with pytest.raises(Refused, match="anotherEntry"):
+                self.table.begin(key, name)
+        elif name in live:
+            self.table.begin(key, name)
+            self.leases[name], self.used[key] = (key, self.now + LEASE_S), self.now
+        self.settle()
+
+    @rule(name=fetches)
+    def send(self, name: str) -> None:
+        alive = name in self.live()
+        assert self.table.sent(name) == alive, "a lease that is over is not revived"
+        if alive:
+            self.leases[name] = self.leases[name][0], self.now + LEASE_S
+        self.settle()
+
+    @rule(name=fetches)
+    def end(self, name: str) -> None:
+        self.leases.pop(name, None)
+        self.table.end(name)
+        self.table.end(name)
+        self.settle()
+
+    @rule(key=st.sampled_from(sorted(SIZES)))
+    def drain(self, key: Key) -> None:
+        self.table.sweep()
+        self.settle()
+        if self.held.get(key) == READY:
+            self.held[key] = DRAINING
+        self.table.drain(key)
+        self.settle()
+
+    @precondition(lambda self: self.names > 15)
+    @rule()
+    def drain_all(self) -> None:
+        self.table.drain()
+        self.closed = True
+
+    @rule(seconds=st.sampled_from([1.0, LEASE_S / 3, LEASE_S / 2, LEASE_S, IDLE_S / 2, IDLE_S]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.table.sweep()
+        self.settle()
+        for key in self.idle():
+            if key in self.used_elsewhere and self.now - self.used[key] >= IDLE_S:
+                self.used[key] = self.now
+            assert self.now - self.used[key] < IDLE_S, "an idle view goes by its time"
+
+    @rule(key=st.sampled_from(sorted(SIZES)))
+    def use_elsewhere(self, key: Key) -> None:
+        self.used_elsewhere ^= {key}
+
+    @invariant()
+    def what_is_held_is_what_the_table_says(self) -> None:
+        live = self.live()
+        if live != self.leases:
+            return
+        for key in SIZES:
+            assert self.table.state(key) == self.held.get(key)
+        assert self.table.state(OWN) == READY
+        assert self.table.fetches() == len(live) <= MOST_FETCHES
+        assert sum(SIZES[key] for key in self.held) <= BUDGET
+
+
+TestLives = Lives.TestCase
+
+
+def test_of_any_number_of_first_requests_one_makes_the_view() -> None:
+    table = Table(lambda: 0.0, BUDGET, lambda key: True)
+    key, start = next(iter(SIZES)), threading.Barrier(16)
+    answers: list[str] = []
+
+    def ask() -> None:
+        start.wait()
+        answers.append(table.reserve(key, 4))
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == ["make", *["pending"] * 15]

@@ -1,0 +1,120 @@
+"""A view's bytes are those that NumPy would cut, and two views share a name only if they are the same."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from weights_world import SHARD, fetch, files_in, safetensors, tensors_in
+
+from fleetctl.agent.weights import gather, view_id
+from fleetctl.agent.weights.index import Index, WeightsError
+from fleetctl.agent.weights.tensors import read_header
+from fleetctl.agent.weights.views import MODEL, files_view, tensor_view
+
+
+@pytest.mark.parametrize("library", [True, False], ids=["with NumPy", "without NumPy"])
+def test_the_shards_of_four_ranks_are_what_numpy_cuts(
+    tmp_path: Path, origin: Path, artifact: str, library: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not library:
+        monkeypatch.setattr(gather, "_numpy", lambda: None)
+    whole = {**tensors_in(origin / "model-00001-of-00002.safetensors"),
+             **tensors_in(origin / "model-00002-of-00002.safetensors")}
+    dims = {"a.rows.weight": 0, "a.columns.weight": 1, "a.bias": 0, "b.experts.weight": 2, "b.norm": 0,
+            "b.columns.weight": 1}
+    for rank in range(4):
+        got = fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}], view=SHARD, rank=rank)
+        there = tensors_in(Path(got.entry.folder) / MODEL)
+        assert set(there) == set(whole)
+        for name, array in whole.items():
+            wanted = np.split(array, 4, axis=dims[name])[rank] if name in dims else array
+            assert there[name].shape == wanted.shape
+            assert there[name].tobytes() == wanted.tobytes(), name
+        assert set(files_in(got.entry.folder)) == {MODEL, "config.json", "tokenizer/vocab.txt"}
+
+
+def test_a_view_by_tensors_takes_those_that_match_and_one_by_files_takes_whole_files(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    stage = fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}], view={"tensors": r"^b\."})
+    assert set(tensors_in(Path(stage.entry.folder) / MODEL)) == {
+        "b.experts.weight", "b.norm", "b.scale", "b.columns.weight"}
+    files = fetch(tmp_path / "other", artifact, origins=[{"path": str(origin)}], view={"files": "*-00002-*"})
+    assert files_in(files.entry.folder) == {
+        path: data for path, data in files_in(origin).items() if path != "model-00001-of-00002.safetensors"}
+    assert not (tmp_path / "other" / artifact / "files").exists(), "no more than the view is fetched"
+
+
+def test_every_tensor_of_a_view_begins_at_a_multiple_of_its_element() -> None:
+    data = safetensors({"odd": ("U8", np.arange(3, dtype="u1")), "wide": ("I64", np.arange(2)),
+                        "half": ("BF16", np.arange(5, dtype="u2"))})
+    layout = tensor_view({"x": read_header(io.BytesIO(data), len(data))}, {"tensors": "."}, 0, 1)
+    entries = json.loads(layout.header[8:])
+    assert {name: entry["data_offsets"][0] for name, entry in entries.items()} == {"wide": 0, "half": 16, "odd": 26}
+    assert len(layout.header) % 8 == 0
+
+
+@pytest.mark.parametrize(("view", "says"), [
+    ({"files": "*.gguf"}, "no weight file"),
+    ({"tensors": "nothing"}, "no tensor"),
+    ({"tensors": "("}, "not a regular expression"),
+    ({"shard": {"rules": [{"match": "a.other", "dim": 0}], "of": "2"}}, "7 rows, which 2 does not divide"),
+    ({"shard": {"rules": [{"match": "bias", "dim": 1}], "of": "4"}}, "no dim 1"),
+    ({"shard": {"rules": [{"match": "bias", "dim": 0}], "of": "four"}}, "not a number"),
+])
+def test_a_view_that_cannot_be_made_says_why(
+    tmp_path: Path, origin: Path, artifact: str, view: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(WeightsError, match=says):
+        fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}], view=view)
+
+
+GOOD = {"t": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}
+
+
+@pytest.mark.parametrize(("entries", "says"), [
+    ({"t": {**GOOD["t"], "dtype": "F99"}}, "dtype"),
+    ({"t": {**GOOD["t"], "shape": [5]}}, "does not take"),
+    ({"t": {**GOOD["t"], "shape": [-4]}}, "whole numbers"),
+    ({"t": {**GOOD["t"], "data_offsets": [0, 8], "shape": [8]}}, "end at byte"),
+    ({"t": {**GOOD["t"], "data_offsets": [1, 5]}}, "begins at byte"),
+    ({**GOOD, "u": GOOD["t"]}, "begins at byte"),
+    ({"t": {"shape": [4]}}, "cannot be read"),
+    ([], "cannot be read"),
+])
+def test_a_header_that_contradicts_itself_is_refused(entries: Any, says: str) -> None:
+    header = json.dumps(entries).encode()
+    data = len(header).to_bytes(8, "little") + header + b"four"
+    with pytest.raises(WeightsError, match=says):
+        read_header(io.BytesIO(data), len(data))
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_reading_a_header_fail_in_another_way(data: bytes) -> None:
+    try:
+        read_header(io.BytesIO(data), len(data))
+    except WeightsError:
+        return
+
+
+def test_a_view_has_one_name_and_another_view_or_artifact_has_another() -> None:
+    views: list[dict[str, Any]] = [{"files": "a*"}, {"tensors": "a"}, SHARD, {"shard": {**SHARD["shard"], "of": "2"}}]
+    names = [view_id(view, rank, 4, artifact) for view in views for rank in (0, 1) for artifact in ("x", "y")]
+    assert None not in names
+    assert len(set(names)) == 12, "files and tensors are the same for every rank, shards and artifacts are not"
+    everything: list[dict[str, Any] | None] = [
+        None, {}, {"files": "*"}, {"tensors": ".*"}, {"shard": {**SHARD["shard"], "of": "1"}},
+        {"shard": {"rules": [], "of": "4"}}]
+    assert [view_id(view, 0, 4, "x") for view in everything] == [None] * 6
+
+
+def test_small_files_alone_are_no_view() -> None:
+    with pytest.raises(WeightsError, match="no weight file"):
+        files_view(Index(()), "*")

@@ -1,0 +1,98 @@
+"""Models, nodes and sources of the tests: safetensors files written by hand, real HTTP between them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from small import SECRET
+
+from fleetctl.agent.weights import index
+from fleetctl.agent.weights.fetch import Fetch, Fetched, Pace, Wanted
+from fleetctl.agent.weights.serve import Source, WeightsServer
+
+DTYPES = {"F32": np.dtype("<f4"), "BF16": np.dtype("<u2"), "U8": np.dtype("u1"), "I64": np.dtype("<i8")}
+SHARD = {"shard": {"rules": [{"match": "norm|bias", "dim": 0}, {"match": "rows", "dim": 0},
+                             {"match": "columns", "dim": 1}, {"match": "experts", "dim": -1}], "of": "4"}}
+
+
+
+
+def safetensors(tensors: dict[str, tuple[str, np.ndarray]]) -> bytes:
+    """A safetensors file, as its documentation says."""
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    data = b""
+    for name, (dtype, array) in tensors.items():
+        end = len(data) + array.nbytes
+        entries[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [len(data), end]}
+        data += array.tobytes()
+    header = json.dumps(entries).encode()
+    return len(header).to_bytes(8, "little") + header + data
+
+
+def tensors_in(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of a safetensors file."""
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    entries = json.loads(raw[8:8 + length])
+    entries.pop("__metadata__", None)
+    return {name: np.frombuffer(raw, DTYPES[entry["dtype"]], int(np.prod(entry["shape"])),
+                                8 + length + entry["data_offsets"][0]).reshape(entry["shape"])
+            for name, entry in entries.items()}
+
+
+def model(folder: Path, seed: int = 0, rows: int = 256) -> str:
+    """Write a model of two weight files and three small ones, and return its artifact."""
+    chance = np.random.default_rng(seed)
+
+    def some(dtype: str, *shape: int) -> tuple[str, np.ndarray]:
+        kind = DTYPES[dtype]
+        return dtype, np.frombuffer(chance.bytes(int(np.prod(shape)) * kind.itemsize), kind).reshape(shape)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model-00001-of-00002.safetensors").write_bytes(safetensors({
+        "a.rows.weight": some("F32", rows, 64), "a.columns.weight": some("F32", rows, 128), "a.bias": some("U8", 64),
+        "a.other": some("U8", 7)}))
+    (folder / "model-00002-of-00002.safetensors").write_bytes(safetensors({
+        "b.experts.weight": some("BF16", 3, 16, rows), "b.norm": some("BF16", 64), "b.scale": some("I64", 3),
+        "b.columns.weight": some("BF16", rows, 64, 3)}))
+    (folder / "config.json").write_text('{"layers": 2}')
+    (folder / "tokenizer").mkdir(exist_ok=True)
+    (folder / "tokenizer" / "vocab.txt").write_text("one two")
+    (folder / "model.safetensors.index.json").write_text("{}")
+    return index.write_index(str(folder))
+
+
+def fetch(root: Path, artifact: str, *sources: dict[str, Any], origins: list[dict[str, str]] | None = None,
+          view: dict[str, Any] | None = None, rank: int = 0, time_s: float = 60,
+          said: list[str] | None = None, clock: Callable[[], float] = time.monotonic,
+          pace: Pace | None = None, secret: bytes = SECRET) -> Fetched:
+    """Fetch onto the node whose cache is `root`."""
+    wanted = Wanted(artifact, view, rank, 4, origins or [], list(sources), secret)
+    heard: list[str] = [] if said is None else said
+    return Fetch(str(root), wanted, clock() + time_s, heard.append, clock, pace).run()
+
+
+@contextlib.contextmanager
+def serving(root: Path, fetched: Fetched, budget: int | None = None) -> Iterator[tuple[Source, dict[str, Any]]]:
+    """Serve what a node has; yields the source, and how a plan names it."""
+    source = Source(str(root), fetched, SECRET, budget=budget)
+    with WeightsServer(source, "127.0.0.1") as server:
+        server.start()
+        try:
+            yield source, {"replica": f"m/{root.name}", "nodeId": root.name, "address": f"127.0.0.1:{server.port}",
+                           "view": fetched.entry.view, "whole": fetched.whole is not None}
+        finally:
+            server.shutdown()
+
+
+def files_in(folder: str | Path) -> dict[str, bytes]:
+    """All files below a folder, but for an index."""
+    found = Path(folder)
+    return {str(path.relative_to(found)): path.read_bytes() for path in sorted(found.rglob("*"))
+            if path.is_file() and path.name != index.NAME}

@@ -1,0 +1,193 @@
+"""What weights cost from a running replica: `python -m tests.benchmarks.weights --mib 256 --mbit 800 --ray --json`.
+
+Four ranks on four nodes take the strided parts (dim 1) of one matrix, then all of it, from one source. Each node is a
+network namespace with a disk folder of its own, so it needs root; bytes are those of the source's interface, processor
+seconds those of both ends. `one` is a single node that takes all. With --ray the same bytes pass through Ray's object
+store, from one raylet to another, and its processes are counted. With --json the last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fleetctl.agent.weights.index import write_index
+
+NODE = Path(__file__).parents[1] / "agent" / "weights" / "node_process.py"
+NET = "10.231.7"
+RANKS = 4
+SHARD = {"shard": {"rules": [{"match": "w", "dim": 1}], "of": str(RANKS)}}
+COLUMNS = 32768
+
+
+def model(folder: Path, mib: int) -> str:
+    """Write one matrix of BF16; each rank's part of a row has 16 KiB."""
+    rows = (mib << 20) // (2 * COLUMNS)
+    entries = {"w": {"dtype": "BF16", "shape": [rows, COLUMNS], "data_offsets": [0, mib << 20]}}
+    header = json.dumps(entries).encode()
+    folder.mkdir()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for _ in range(mib):
+            file.write(os.urandom(1 << 20))
+    return write_index(str(folder))
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
+
+
+@contextlib.contextmanager
+def namespaces(count: int, mbit: int) -> Iterator[list[str]]:
+    """Make namespaces on one bridge, each with a link of that speed; yields their names."""
+    bridge, made = f"fw{os.getpid() % 100000}", list[str]()
+    ip("link", "add", bridge, "type", "bridge")
+    try:
+        ip("link", "set", bridge, "up")
+        for number in range(count):
+            name, inner = f"{bridge}n{number}", f"{bridge}i{number}"
+            ip("netns", "add", name)
+            made.append(name)
+            ip("link", "add", name, "type", "veth", "peer", "name", inner)
+            ip("link", "set", inner, "netns", name)
+            ip("link", "set", name, "master", bridge, "up")
+            ip("-n", name, "addr", "add", f"{NET}.{number + 1}/24", "dev", inner)
+            ip("-n", name, "link", "set", inner, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+            subprocess.run(["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", inner, "root", "tbf", "rate",
+                            f"{mbit}mbit", "burst", "1mb", "latency", "100ms"], check=True)
+        yield made
+    finally:
+        for name in made:
+            ip("netns", "del", name)
+        ip("link", "del", bridge)
+
+
+class Node:
+    """A node process in a namespace."""
+
+    def __init__(self, name: str, number: int, root: Path, artifact: str, **order: Any) -> None:
+        path = os.pathsep.join([*sys.path, str(NODE.parent)])
+        self.process = subprocess.Popen(
+            ["ip", "netns", "exec", name, sys.executable, str(NODE)], text=True, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path})
+        self.write({"root": str(root / f"disk-{number}"), "artifact": artifact, "ip": f"{NET}.{number + 1}",
+                    "large": True, "budget": 1 << 40, **order})
+
+    def write(self, what: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+
+    def hear(self, kind: str) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            said: dict[str, Any] = json.loads(line)
+            if kind in said:
+                return said
+            print(said, file=sys.stderr)
+        raise SystemExit("a node ended early")
+
+
+def bytes_out(name: str) -> int:
+    """The bytes that a node has sent: received at the bridge's end."""
+    return int(Path(f"/sys/class/net/{name}/statistics/rx_bytes").read_text())
+
+
+def spread(names: list[str], root: Path, artifact: str, view: dict[str, Any] | None) -> dict[str, float]:
+    """Let all other nodes fetch from the first at the same time."""
+    first = Node(names[0], 0, root, artifact, origins=[{"path": str(root / "origin")}])
+    source = first.hear("serving")
+    before, begun = bytes_out(names[0]), time.monotonic()
+    disks = root / f"{'views' if view else 'whole'}-{len(names)}"
+    others = [Node(name, number, disks, artifact, sources=[source["serving"]], view=view, rank=number - 1)
+              for number, name in enumerate(names[1:], 1)]
+    said = [node.hear("serving") for node in others]
+    took, sent = time.monotonic() - begun, bytes_out(names[0]) - before
+    first.write("end")
+    cpu = first.hear("sent")["cpu"] + sum(one["cpu"] for one in said)
+    for node in others:
+        node.write("end")
+        node.hear("sent")
+    return {"wire_mib": round(sent / (1 << 20), 1), "seconds": round(took, 2),
+            "cpu_s_per_gib": round(cpu / (sum(one["size"] for one in said) / (1 << 30)), 2)}
+
+
+def used_below(root: int) -> float:
+    """The processor seconds of all processes below one."""
+    parents, seconds = dict[int, int](), dict[int, float]()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            parents[int(stat.parent.name)] = int(fields[1])
+            seconds[int(stat.parent.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    below, todo = set[int](), [root]
+    while todo:
+        parent = todo.pop()
+        found = {pid for pid, above in parents.items() if above == parent} - below
+        below |= found
+        todo += found
+    return sum(seconds[pid] for pid in below)
+
+
+def through_ray(mib: int) -> dict[str, float]:
+    """Get an array of that size on another raylet than the one that has it; all processes of Ray count."""
+    import numpy as np
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": (mib * 3) << 20,
+                                                            "include_dashboard": False})
+    cluster.add_node(num_cpus=1, resources={"other": 1}, object_store_memory=(mib * 3) << 20)
+    ray.init(address=cluster.address, logging_level="ERROR")
+
+    @ray.remote(num_cpus=0)
+    class Reader:
+        def read(self, refs: list[Any]) -> int:
+            return sum(int(ray.get(ref).nbytes) for ref in refs)
+
+    reader: Callable[..., Any] = Reader.options(resources={"other": 1}).remote().read.remote  # type: ignore[attr-defined]
+    try:
+        ray.get(reader([ray.put(np.zeros(mib << 20, np.uint8))]))  # the first bytes touch cold pages
+        ref = ray.put(np.frombuffer(os.urandom(mib << 20), np.uint8))
+        before, begun = used_below(os.getpid()), time.monotonic()
+        size = ray.get(reader([ref]))
+        took, cpu = time.monotonic() - begun, used_below(os.getpid()) - before
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    return {"seconds": round(took, 2), "cpu_s_per_gib": round(cpu / (size / (1 << 30)), 2)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--mbit", type=int, default=800)
+    parser.add_argument("--ray", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    found: dict[str, Any] = {"mib": options.mib, "mbit": options.mbit, "ranks": RANKS}
+    with tempfile.TemporaryDirectory() as folder, namespaces(RANKS + 1, options.mbit) as names:
+        artifact = model(Path(folder, "origin"), options.mib)
+        found["views"] = spread(names, Path(folder), artifact, SHARD)
+        found["whole"] = spread(names, Path(folder), artifact, None)
+        found["one"] = spread(names[:2], Path(folder), artifact, None)
+    if options.ray:
+        found["ray"] = through_ray(options.mib)
+    for name in ("views", "whole", "one", "ray"):
+        print(f"{name:6} {found.get(name, '')}")
+    if options.json:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
