@@ -11,6 +11,9 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 from typing import Protocol
 
 from fleetctl.planner.placement.claims import Claim, Selector
@@ -144,6 +147,14 @@ class FleetCandidates:
                  if allowed(node)]
         return [node for _, _, node in sorted(found)]
 
+    def in_order(self) -> Iterator[tuple[FitKey, int]]:
+        """Yield the fitting nodes in their present state with how well each fits, best first, then in ledger order."""
+        self._follow()
+        for key, equal in groupby(list(self._order), key=itemgetter(0)):
+            nodes = [self.buckets.nodes(bucket) for _, bucket in equal if self.buckets.count(bucket)]
+            for node in nodes[0] if len(nodes) == 1 else merge(*nodes):
+                yield key, node
+
     def _follow(self) -> None:
         buckets = self.buckets
         buckets.follow()
@@ -205,6 +216,10 @@ class DomainCandidates:
     def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
         """Return all nodes that `allowed` accepts, best first."""
         return [node for _, _, node in sorted(self._ranked(allowed, spread))]
+
+    def in_order(self) -> Iterator[tuple[FitKey, int]]:
+        """Yield the fitting nodes in their present state with how well each fits, best first, then in ledger order."""
+        return iter(sorted((key, node) for key, _, node in self._ranked(None, lambda _: 0)))
 
     def _ranked(self, allowed: Allowed | None, spread: Spread) -> Iterator[tuple[FitKey, int, int]]:
         for node in self.places:

@@ -17,7 +17,7 @@ from fleetctl.planner.placement.ledger.candidates import Candidates, DomainCandi
 from fleetctl.planner.placement.ledger.crowds import Value
 from fleetctl.planner.placement.ledger.domains import Domain, Domains
 from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger
-from fleetctl.planner.placement.ledger.spreading import Crowding, least_crowded
+from fleetctl.planner.placement.ledger.spreading import Crowding, Spreading
 from fleetctl.planner.placement.policies import NO_CAP
 
 SEARCH_STEPS = 300
@@ -60,7 +60,7 @@ class _Gang:
             return candidates.best(self.accepts, self.count)
         full = self.crowding.apart and self.ranks_per_node == 1  # no other rank can join one on its value
         mine = self.crowding.mine | {self.crowding.value_of(node) for node in (() if full else self.nodes)}
-        return least_crowded(candidates, self.accepts, self.count, replace(self.crowding, mine=mine))
+        return Spreading(candidates, self.accepts, self.count, replace(self.crowding, mine=mine)).best()
 
     def assigned(self, node: int) -> None:
         self.nodes.append(node)
@@ -129,16 +129,18 @@ class Placer:
 
     def place_singles(self, shape: ReplicaShape, count: int) -> Iterator[tuple[Assigned, ...]]:
         """Take up to `count` replicas of a shape with one member, one after the other, each at its best node."""
+        if self.spread_first and shape.spread is not None:
+            yield from self._spread_singles(shape, shape.spread, count)
+            return
         seat, ledger = shape.seats[0], self.ledger
         candidates = self.candidates(_kind(seat))
         allowed = self.allowed(shape)
-        crowded, crowding = self.crowded(shape), self._crowding_first(shape)
+        crowded = self.crowded(shape)
         left = count
         while left:
-            node = (candidates.best(allowed, crowded) if crowding is None
-                    else least_crowded(candidates, allowed, crowded, crowding))
+            node = candidates.best(allowed, crowded)
             while node is not None and left:
-                fit = None if allowed or crowding else candidates.fits.on(node)
+                fit = None if allowed else candidates.fits.on(node)
                 taken = ledger.take(node, seat.claim)
                 if taken is None:
                     return
@@ -149,6 +151,19 @@ class Placer:
                     break  # another node may be as good now
             if node is None:
                 return
+
+    def _spread_singles(self, shape: ReplicaShape, spread: Spread, count: int) -> Iterator[tuple[Assigned, ...]]:
+        seat, ledger = shape.seats[0], self.ledger
+        nodes = Spreading(self.candidates(_kind(seat)), self.allowed(shape), self.crowded(shape),
+                          self._crowding(shape, spread))
+        for _ in range(count):
+            node = nodes.best()
+            taken = None if node is None else ledger.take(node, seat.claim)
+            if node is None or taken is None:
+                return
+            assigned = Assigned(seat, node, taken.gpus, ledger.take_slots(shape.key, (node,))[node])
+            nodes.took(node)
+            yield (assigned,)
 
     def retake(self, shape: ReplicaShape, assignments: Sequence[Assigned]) -> tuple[Assigned, ...] | None:
         """Take a replica again where it was placed before an undo; None, and no change, when it does not fit now."""
@@ -171,8 +186,9 @@ class Placer:
 
     def _crowding(self, shape: ReplicaShape, spread: Spread) -> Crowding:
         domains = self.domains(spread.label)
-        return Crowding(self.ledger.crowd(shape.key), self._value_of(spread.label),
-                        apart=len(domains.by_value) + domains.some_without == len(self.ledger.nodes))
+        values = len(domains.by_value) + domains.some_without
+        return Crowding(self.ledger.crowd(shape.key), self._value_of(spread.label), values,
+                        apart=values == len(self.ledger.nodes))
 
     def allowed(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Callable[[int], bool] | None:
         """Return which nodes a replica may touch, by slots and its spread's limit; None where any will do.

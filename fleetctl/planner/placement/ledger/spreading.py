@@ -1,15 +1,22 @@
 """Where a member of a spread model goes: to the least crowded value of its label, and there to the best fit.
 
-Only where Ray's choice of cards is certain comes before that.
+Only where Ray's choice of cards is certain comes before that. Nodes are looked at one after the other, best fit first,
+and kept by value, so that placing many replicas of one model looks at each node about once, and at most of them never.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
-from fleetctl.planner.placement.ledger.candidates import Allowed, Candidates
+from fleetctl.planner.placement.ledger.candidates import Allowed, Candidates, FitKey
 from fleetctl.planner.placement.ledger.crowds import Crowd, Value
+
+Count = Callable[[int], int]
+"""How many replicas of the model touch a node."""
+Waiting = tuple[FitKey, int, int]
+"""A node that fits: how well, how many replicas of the model touch it, its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,33 +25,112 @@ class Crowding:
 
     crowd: Crowd
     value_of: Callable[[int], Value]
+    values: int
+    """How many values there are."""
     apart: bool
     """Every node has a value of its own."""
     mine: Set[Value] = frozenset()
 
-    def at(self, node: int) -> int:
-        """Return how crowded the value of a node is; 0 = this replica touches it already."""
-        value = self.value_of(node)
+    def of(self, value: Value) -> int:
+        """Return how crowded a value is; 0 = this replica touches it already."""
         return 0 if value in self.mine else 1 + self.crowd.get(value, 0)
 
-    def levels(self) -> list[int]:
-        """Return how crowded a value can be, the least first."""
-        return sorted({1, *([0] if self.mine else ()), *(1 + count for count in self.crowd.values())})
+    def at(self, node: int) -> int:
+        """Return how crowded the value of a node is."""
+        return self.of(self.value_of(node))
 
-    def only(self, level: int, allowed: Allowed | None) -> Allowed:
-        """Return which nodes are allowed and just so crowded."""
-        return lambda node: self.at(node) == level and (allowed is None or allowed(node))
+    @property
+    def least(self) -> int:
+        """A number below which no value can be."""
+        if self.mine:
+            return 0
+        return 1 if len(self.crowd) < self.values else 1 + min(self.crowd.values(), default=0)
 
 
-def least_crowded(
-    candidates: Candidates, allowed: Allowed | None, count: Callable[[int], int], crowding: Crowding
-) -> int | None:
-    """Return the best of the nodes that are `allowed`; among equal ones the one that fewest of the model touch."""
-    risky = None
-    for level in crowding.levels():
-        node = candidates.best(crowding.only(level, allowed), count)
-        fit = None if node is None else candidates.fits.on(node)
-        if fit is not None and not fit[0]:
-            return node
-        risky = node if risky is None else risky
-    return risky
+@dataclass(slots=True)
+class Spreading:
+    """The fitting nodes of one kind of member, as far as they had to be looked at.
+
+    Between two questions nothing may change but what `took` reports.
+    """
+
+    candidates: Candidates
+    allowed: Allowed | None
+    count: Count
+    crowding: Crowding
+    _unseen: Iterator[tuple[FitKey, int]] = field(init=False)
+    _next: tuple[FitKey, int] | None = field(init=False)
+    _waiting: dict[Value, list[Waiting]] = field(default_factory=dict)
+    """By value: a heap of the nodes seen."""
+    _first: list[tuple[int, int, FitKey, int, int]] = field(default_factory=list)
+    """A heap of the best node of each value: risk, crowd, fit, count, node; some are out of date."""
+    _least: int = 0
+
+    def __post_init__(self) -> None:
+        self._unseen = self.candidates.in_order()
+        self._next = next(self._unseen, None)
+        self._least = self.crowding.least
+
+    def best(self) -> int | None:
+        """Return the best node; None when none fits."""
+        fresh = False
+        while True:
+            top = self._top()
+            if top is None and self._next is None:
+                return None
+            if top is not None and top[1] > self._least and not fresh:
+                self._least, fresh = self.crowding.least, True
+            if top is not None and self._comes_first(top):
+                return top[4]
+            self._see()
+
+    def took(self, node: int) -> None:
+        """Note that a replica was placed on the node that was the best."""
+        value = self.crowding.value_of(node)
+        heappop(self._waiting[value])
+        fit = self.candidates.fits.on(node)
+        if fit is not None:
+            heappush(self._waiting[value], (fit, self.count(node), node))
+        self._enter(value)
+
+    def _comes_first(self, top: tuple[int, int, FitKey, int, int]) -> bool:
+        """Return whether nothing that was not seen yet can be better."""
+        if self._next is None:
+            return True
+        risk, crowd, fit, count, _ = top
+        unseen = self._next[0]
+        return risk < unseen[0] or (crowd <= self._least and (fit < unseen or (fit == unseen and not count)))
+
+    def _see(self) -> None:
+        if self._next is None:
+            return
+        fit, node = self._next
+        self._next = next(self._unseen, None)
+        if self.allowed is None or self.allowed(node):
+            value = self.crowding.value_of(node)
+            heap = self._waiting.setdefault(value, [])
+            heappush(heap, (fit, self.count(node), node))
+            if heap[0][2] == node:
+                self._enter(value)
+
+    def _enter(self, value: Value) -> None:
+        heap = self._waiting[value]
+        if heap:
+            fit, count, node = heap[0]
+            heappush(self._first, (fit[0], self.crowding.of(value), fit, count, node))
+
+    def _top(self) -> tuple[int, int, FitKey, int, int] | None:
+        """Return the best of what was seen, and drop what is out of date or may not be used any more."""
+        while self._first:
+            _, crowd, fit, count, node = top = self._first[0]
+            value = self.crowding.value_of(node)
+            heap = self._waiting[value]
+            if not heap or heap[0] != (fit, count, node) or self.crowding.of(value) != crowd:
+                heappop(self._first)
+            elif self.allowed is not None and not self.allowed(node):
+                heappop(self._first)
+                heappop(heap)
+                self._enter(value)
+            else:
+                return top
+        return None
