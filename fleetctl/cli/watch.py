@@ -112,7 +112,7 @@ def watch(
     cluster = f"{given_address(invocation, address) or ''} {namespace or ''}"
     source = _source(invocation, repo, ref, path, files, clone, cluster, signed=require_signature, rewind=allow_rewind)
     watcher = Watcher(invocation, source, Where(None, address, namespace), time.monotonic, _run,
-                      State(interval, report_only))
+                      State(interval, report_only), keeps_history=listen is not None)
     webhook = Webhook(webhook_file.read_text().strip(), partial(say, "warning")) if webhook_file else None
     with serving(watcher, listen, _token(token_file)) as served:
         if served:

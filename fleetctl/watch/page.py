@@ -18,6 +18,7 @@ from fleetctl.render.page.map_section import map_part
 from fleetctl.render.page.report_page import report_content
 from fleetctl.render.page.shell import whole_page
 from fleetctl.render.report.model import Column, Report, Table
+from fleetctl.render.report.of_history import history_report
 from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.report.of_status import status_report
 from fleetctl.render.report.plan_tables import OUTDATED
@@ -63,7 +64,7 @@ def _report(watcher: Watcher) -> Report:
         kind="watch", title=f"Fleet {fleet}" if fleet else "fleetctl watch", fleet=fleet,
         conclusion=conclusion, exit_code=code, facts=tuple(_facts(watcher)), totals=planned.totals if planned else (),
         tables=(*_told(watcher), *_running(watcher),
-                *(table for table in about_plan if table.key != "model"), *_news(watcher)))
+                *(table for table in about_plan if table.key != "model"), *_news(watcher), *_history(watcher)))
 
 
 def _state(watcher: Watcher) -> tuple[str, int]:
@@ -118,3 +119,9 @@ def _running(watcher: Watcher) -> Iterator[Table]:
 def _news(watcher: Watcher) -> Iterator[Table]:
     if watcher.news:
         yield Table("news", "News", NEWS, tuple(reversed(watcher.news)), folded=True)
+
+
+def _history(watcher: Watcher) -> Iterator[Table]:
+    if watcher.history and watcher.history.runs:
+        for table in history_report(watcher.history).tables:
+            yield replace(table, folded=True)

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from fleetctl.apply.history import read_history
 from fleetctl.apply.outcome import final_exit_code, raise_if_refused
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.documents.events import RunSummary
+from fleetctl.documents.history import History
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import Plan
@@ -31,6 +33,7 @@ from fleetctl.workflow.replanner import FleetReplanner
 
 SHOWN = 3
 NEWS_KEPT = 50
+RUNS_SHOWN = 20
 LATE_S = 600.0
 """How long a look and a plan may take, with all that they wait for: git, the dashboard, a large plan."""
 
@@ -60,6 +63,9 @@ class Watcher:
     """Until when the loop is to turn again, by `clock`; None = not known: it applies, or has not begun."""
     applies: Counter[str] = field(default_factory=Counter)
     """How many applies ended in which way."""
+    keeps_history: bool = False
+    """The history of the fleet is read with each plan, for the status page."""
+    history: History | None = None
     news: tuple[tuple[str, str], ...] = ()
     """What was said last, each with its time; the newest is last."""
     _judged: tuple[str, str] | None = None
@@ -110,8 +116,17 @@ class Watcher:
         except FleetctlError as error:
             return ApplyEnded(self.clock(), "error", error.message)
         plan, self.plan_s = self.planned.plan, self.clock() - begun
+        if self.keeps_history:
+            self._read_history(self.planned)
         return PlanMade(self.clock(), len(plan.actions), _blocked(plan),
                         "; ".join(finding.message for finding in refusing(plan.policy)), _cools_for(self.planned))
+
+    def _read_history(self, planned: Planned) -> None:
+        try:
+            with open_dashboard(self.invocation, self.where.address, planned.fleet.cluster.address) as client:
+                self.history = read_history(client, planned.fleet.name, RUNS_SHOWN)
+        except FleetctlError:
+            return  # the next plan reads it again; nothing is decided by it
 
     def apply(self) -> ApplyEnded:
         """Apply the plan that was made last."""

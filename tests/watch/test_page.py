@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cluster_stand_in import ClusterStandIn, serve
+from cluster_stand_in import ClusterStandIn, serve, summary
+from cluster_stand_in import event as event_line
 from watched import FLEET, advance, watcher_of
 
 from fleetctl.cli.watch_server import MOST_LISTENERS, Served, serving
@@ -61,9 +62,13 @@ def event(stream: http.client.HTTPResponse) -> list[str]:
 def test_the_page_says_what_runs_what_is_missing_and_why(watcher: Watcher, cluster: ClusterStandIn) -> None:
     cluster.add_replica("org/m", 0, cluster.nodes[0]["node_id"])
     assert "There is no revision yet that can be used." in words(watch_page(watcher).html)
+    log = event_line(0, "version", "fleetctl agent", version="1.0") + summary(1)
+    cluster.add_job("fleetctl-apply-8dd5457ba23d", ("SUCCEEDED", log), verb="apply", fleet="lab", create="0").step()
+    watcher.keeps_history = True
     advance(watcher)
     shown = words(watch_page(watcher).html)
     for text in ("Fleet lab", "Not all runs", "2 blocked", "INSUFFICIENT_GPU", "org/m/0", "node-a", "Placement map",
+                 "Runs", "8dd5457ba23d",
                  "good: ", "last good revision", "last look"):
         assert text in shown, shown
     assert SECRET not in watch_page(watcher).html
