@@ -43,4 +43,6 @@ def prefetch(
         raise
     except ValidationError:
         raise ApplyError("the agent answered something that this fleetctl cannot read") from None
-    return rows
+    answered = {row.node_id for row in rows}
+    return rows + [FetchedWeights(node_id=node_id, artifact=member["weights"]["artifact"], trouble="no answer")
+                   for node_id, members in orders.items() if node_id not in answered for member in members]

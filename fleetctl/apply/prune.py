@@ -29,6 +29,8 @@ def prune(asker: Asker, job: str, artifacts: Mapping[str, Sequence[str]]) -> lis
 def _ask(asker: Asker, verb: str, job: str, about: Mapping[str, Sequence[str]]) -> list[NodeCache]:
     events = asker.run(verb, job, {"nodes": about})
     try:
-        return [NodeCache.model_validate(one.model_extra) for one in events if one.type == "weightsCached"]
+        answers = [NodeCache.model_validate(one.model_extra) for one in events if one.type == "weightsCached"]
     except ValidationError:
         raise ApplyError("the agent answered something that this fleetctl cannot read") from None
+    found = {one.node_id: one for one in answers}
+    return [found.get(node_id) or NodeCache(node_id=node_id, trouble="no answer") for node_id in about]

@@ -66,7 +66,7 @@ def prune(
                 say("note", "nothing was removed")
                 return 1
             done = {node.node_id: node for node in carry_out(asker, new_job_id(PRUNE), removable)}
-            found = [_after(node, done.get(node.node_id)) if node.node_id in removable else node for node in found]
+            found = [_after(node, done[node.node_id]) if node.node_id in removable else node for node in found]
     answer = Pruned(dry_run=dry_run, nodes=sorted(
         (node.model_copy(update={"node": names[node.node_id]}) for node in found), key=lambda node: node.node))
     show_answer(answer, output_format, pruned_report)
@@ -81,10 +81,10 @@ def _agreed(found: list[NodeCache], names: dict[str, str], *, yes: bool) -> bool
     return confirm(f"Remove {whole} from {count_of(len({node.node_id for node, _ in going}), 'node')}?", yes=yes)
 
 
-def _after(before: NodeCache, after: NodeCache | None) -> NodeCache:
+def _after(before: NodeCache, after: NodeCache) -> NodeCache:
     """Return the cache of a node as the removal has left it; what it does not mention is gone already."""
-    if after is None or after.trouble:
-        return before.model_copy(update={"trouble": after.trouble if after else "no answer"})
+    if after.trouble:
+        return before.model_copy(update={"trouble": after.trouble})
     now = {one.artifact: one for one in after.artifacts}
     return before.model_copy(update={"artifacts": [
         one if one.used else now.get(one.artifact, one.model_copy(update={"removed": True}))

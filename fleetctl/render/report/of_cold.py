@@ -41,8 +41,9 @@ def pruned_report(answer: Pruned) -> Report:
     return Report(
         kind="answer", identity="prune", title="Prune",
         tables=(Table("cached", "Weights that no file names", CACHED, tuple(rows)),) if rows else (),
-        conclusion=f"{format_bytes(sum(one.bytes for one in gone))} {'could be' if answer.dry_run else 'were'} removed"
-                   f" from {nodes}" if found else f"nothing to remove on {nodes}",
+        conclusion=f"{format_bytes(sum(one.bytes for one in gone)) if gone else 'nothing'} "
+                   f"{'can be' if answer.dry_run else 'was'} removed from {nodes}"
+                   if found else f"nothing to remove on {nodes}",
         exit_code=answer.exit_code)
 
 
