@@ -27,7 +27,7 @@ from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl prune -f fleets/prod.yaml --dry-run",
-    "fleetctl prune -f fleets/prod.yaml --nodes fleet.io/pool=a100",
+    "fleetctl prune -f fleets/prod.yaml --nodes fleet.io/pool=h100",
     exit_codes="0 removed, or there is nothing to remove, 1 error, or no to the question, 3 a node did not answer, or "
                "something could not be removed, 64 usage")
 app = command_app()
