@@ -92,7 +92,7 @@ bench-placement: setup ## placement on traces and synthetic fleets, a JSON line 
 	done
 
 schemas: setup ## write schemas/*.json anew from the models
-	@for name in fleet fleet-part inventory plan event diff capacity what-if placement-map rendered-fleet endpoints diagnosis history history-run; do \
+	@for name in fleet fleet-part inventory plan event diff capacity what-if placement-map rendered-fleet endpoints diagnosis prefetched pruned history history-run; do \
 		$(BIN)/fleetctl schema $$name > schemas/$$name.schema.json.new && \
 		mv schemas/$$name.schema.json.new schemas/$$name.schema.json || exit 1; \
 	done

@@ -93,6 +93,9 @@ ALLOWED = {
     "apply/explicit.py": {
         "run_explicit": "stops an eviction or restart that was interrupted before it ended anything",
     },
+    "apply/prefetch.py": {
+        "prefetch": "stops the job of a prefetch that was interrupted; it only fetches",
+    },
     "apply/jobs.py": {
         "stop": "stops a job of the agent, never a replica",
     },
@@ -283,11 +286,13 @@ def modules_reached(start: str) -> set[str]:
 def test_the_way_of_an_apply_never_meets_an_explicit_verb(start: str) -> None:
     reached = modules_reached(start)
     assert len(reached) > 5
-    assert [module for module in reached if re.search(r"evict|restart|repair|explicit|drain|replace", module)] == []
+    verbs = re.compile("evict|restart|repair|explicit|drain|replace|prune")
+    assert [module for module in reached if verbs.search(module)] == []
 
 
 def test_the_reach_is_really_followed() -> None:
     assert "fleetctl.agent.evict" in modules_reached("fleetctl.agent.__main__")
+    assert "fleetctl.agent.prune" in modules_reached("fleetctl.agent.__main__")
     for verb in ("evict", "drain", "replace"):
         assert "fleetctl.apply.explicit" in modules_reached(f"fleetctl.cli.{verb}")
     assert "fleetctl.workflow.replace" in modules_reached("fleetctl.cli.replace")

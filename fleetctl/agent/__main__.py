@@ -16,6 +16,8 @@ from .events import EventStream
 from .evict import run_evict
 from .examine import run_examine
 from .mailbox import wait_for
+from .prefetch import run_prefetch
+from .prune import run_caches, run_prune
 from .repair import run_repair
 from .restart import run_restart
 
@@ -23,7 +25,8 @@ JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 REQUEST_S = 60.0
 OLDEST_RAY = (2, 49)
 VERBS: Mapping[str, Callable[..., int]] = {
-    "apply": run_apply, "evict": run_evict, "restart": run_restart, "examine": run_examine, "repair": run_repair}
+    "apply": run_apply, "evict": run_evict, "restart": run_restart, "examine": run_examine, "repair": run_repair,
+    "prefetch": run_prefetch, "caches": run_caches, "prune": run_prune}
 
 
 def hide_package_from_actors() -> None:

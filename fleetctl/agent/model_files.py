@@ -38,7 +38,7 @@ class ModelFiles:
         self._root = cache_root(os.environ)
         self._server: Optional[WeightsServer] = None
         try:
-            self._fetched = Fetch(self._root, _wanted(member, injected, self._secret), deadline, say).run()
+            self._fetched = Fetch(self._root, wanted_by(member, injected, self._secret), deadline, say).run()
         except OutOfTime as late:
             raise StartFailed("STARTUP_TIMEOUT", str(late)) from None
         except WeightsError as error:
@@ -56,9 +56,7 @@ class ModelFiles:
         self._server.start()
         got = self._fetched
         return {"artifact": source.artifact, "view": got.entry.view, "whole": got.whole is not None,
-                "port": self._server.port, "bytes": got.held.size, "fetched": {
-                    "source": got.source, "from": got.name, "bytes": got.size, "seconds": round(got.seconds, 2),
-                    "reused": got.reused, "left": [f"{name}: {why}"[:MOST_NOTE] for name, why in got.left]}}
+                "port": self._server.port, "bytes": got.held.size, "fetched": as_document(got)}
 
     def drain(self) -> None:
         """Let nobody begin a fetch any more: the replica leaves."""
@@ -66,7 +64,7 @@ class ModelFiles:
             self._server.source.table.drain()
 
 
-def _wanted(member: Mapping[str, Any], injected: Mapping[str, str], secret: bytes) -> Wanted:
+def wanted_by(member: Mapping[str, Any], injected: Mapping[str, str], secret: bytes) -> Wanted:
     """Return what the plan says of a member's weights, with the variables replaced as in its engine's arguments."""
     weights = member["weights"]
     env = engine_environment(member["engine"], injected)
@@ -82,6 +80,12 @@ def _expanded(value: Any, env: Mapping[str, str]) -> Any:
     if isinstance(value, Mapping):
         return {key: _expanded(part, env) for key, part in value.items()}
     return [_expanded(part, env) for part in value] if isinstance(value, list) else value
+
+
+def as_document(got: Fetched) -> Dict[str, Any]:
+    """Return how the weights came here, as documents have it."""
+    return {"source": got.source, "from": got.name, "bytes": got.size, "seconds": round(got.seconds, 2),
+            "reused": got.reused, "left": [f"{name}: {why}"[:MOST_NOTE] for name, why in got.left]}
 
 
 def _in_words(got: Fetched) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,27 +22,32 @@ from fleetctl.version import __version__
 NODE_S, MARGIN_S = 60.0, 60.0
 """How long the nodes may take together, and how much longer the job."""
 
+DOCTOR = Wording("job of the doctor", *["`fleetctl doctor` shows what is left"] * 2)
 _LOCKS = TypeAdapter(list[LeftLock])
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The cluster, the namespace of our replicas there, and in whose name a job is submitted."""
+    """The cluster, the namespace of our replicas there, in whose name a job is submitted, and what people call it."""
 
     client: DashboardClient
     namespace: str
     starter: Starter
+    wording: Wording = DOCTOR
 
-    def run(self, verb: str, job: str, request: Mapping[str, Any]) -> list[Event]:
-        """Submit the agent with a request and return its events; raises ApplyError and WaitTimeout."""
-        again = "`fleetctl doctor` shows what is left"
+    def run(self, verb: str, job: str, request: Mapping[str, Any], wait_s: float = NODE_S + MARGIN_S,
+            heard: Callable[[Event], None] = lambda _: None) -> list[Event]:
+        """Submit the agent with a request and return its events, each of which is `heard` as it comes.
+
+        Raises ApplyError and WaitTimeout.
+        """
         metadata = doctor_metadata(self.namespace, self.starter)
-        jobs.submit(self.client, jobs.Submission(job, verb, self.namespace, metadata, again),
-                    {**request, "timeout": NODE_S, "job": job, "toolVersion": __version__})
+        jobs.submit(self.client, jobs.Submission(job, verb, self.namespace, metadata, self.wording.afterwards),
+                    {"timeout": NODE_S, **request, "job": job, "toolVersion": __version__})
         events: list[Event] = []
-        for event in Follower(self.client, job, Wording("job of the doctor", again, again),
-                              wait_timeout_s=NODE_S + MARGIN_S).events():
+        for event in Follower(self.client, job, self.wording, wait_timeout_s=wait_s).events():
             events.append(event)
+            heard(event)
             if isinstance(event, RunSummary):
                 raise_if_refused(event)
         return events

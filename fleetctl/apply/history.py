@@ -19,7 +19,7 @@ from fleetctl.documents.history import History, HistoryEntry, HistoryRun
 from fleetctl.documents.plan import FleetSource
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import EXAMINE, Job, log_of, named_replicas, ours
+from fleetctl.inventory.jobs import LOOKS, Job, log_of, named_replicas, ours
 from fleetctl.inventory.json_values import moment_of_ms
 
 READERS = 8
@@ -30,7 +30,7 @@ _FILES = TypeAdapter(list[FleetSource])
 def runs_of(client: DashboardClient, fleet: str | None) -> list[Job]:
     """Return the runs of one fleet, or of all, the newest first, but for those that only looked at nodes."""
     return [job for job in reversed(ours(client)) if fleet in (None, job.metadata.get("fleet"))
-            and job.metadata.get("verb") != EXAMINE]
+            and job.metadata.get("verb") not in LOOKS]
 
 
 def read_history(client: DashboardClient, fleet: str | None, limit: int) -> History:

@@ -48,6 +48,8 @@ COMMANDS = {
     "uncordon": Listed("uncordon", "Let new replicas start on a node again."),
     "slots": Listed("slots", "Set how many replicas of one model a node may hold."),
     "drain": Listed("drain", "Replace what runs on a node elsewhere, then name or end it."),
+    "prefetch": Listed("prefetch", "Fetch a model's weights onto nodes before a replica needs them."),
+    "prune": Listed("prune", "Remove weights from nodes' disks that no fleet file names."),
     "doctor": Listed("doctor", "Find what is wrong with client, cluster or fleet, and what to do."),
     "context": Listed("context", "Name clusters, and choose the one that commands use."),
     "ci": Listed("ci.command", "Validate, review or apply a change in a CI job; check for drift."),

@@ -34,6 +34,8 @@ class SchemaName(str, Enum):
     HISTORY = "history"
     ENDPOINTS = "endpoints"
     DIAGNOSIS = "diagnosis"
+    PREFETCHED = "prefetched"
+    PRUNED = "pruned"
     HISTORY_RUN = "history-run"
 
 

@@ -8,7 +8,7 @@ from fleetctl.apply.run_state import NEVER_STARTED, read_log, summary_of
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.diagnosis import Diagnosed
-from fleetctl.inventory.jobs import EXAMINE, Job
+from fleetctl.inventory.jobs import LOOKS, Job
 from fleetctl.inventory.notes import NOTES
 
 STARTS_WITHIN_S, ENDS_WITHIN_S = 300, 2 * 3600
@@ -41,7 +41,7 @@ def check_end(evidence: Evidence) -> Iterator[Diagnosed]:
     for job in evidence.vitals.jobs:
         passed_s = int((now_ms - job.start_time_ms) / 1000) if job.start_time_ms else 0
         limit_s = STARTS_WITHIN_S if job.status == "PENDING" else ENDS_WITHIN_S
-        if not job.ended and job.metadata.get("verb") not in {*NOTES, EXAMINE} and passed_s > limit_s:
+        if not job.ended and job.metadata.get("verb") not in {*NOTES, *LOOKS} and passed_s > limit_s:
             yield _lasting(job, passed_s // 60)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from fleetctl.documents.capacity import Capacity
+from fleetctl.documents.cold import Prefetched, Pruned
 from fleetctl.documents.diagnosis import Diagnosis
 from fleetctl.documents.difference import FleetDiff
 from fleetctl.documents.endpoints import Endpoints
@@ -129,6 +130,8 @@ _GENERATORS: dict[str, Callable[[], JsonSchema]] = {
     "placement-map": lambda: _of(PlacementMap, "fleetctl map", "serialization"),
     "rendered-fleet": lambda: _of(RenderedFleet, "fleetctl render", "serialization"),
     "diagnosis": lambda: _of(Diagnosis, "fleetctl doctor", "serialization"),
+    "prefetched": lambda: _of(Prefetched, "fleetctl prefetch", "serialization"),
+    "pruned": lambda: _of(Pruned, "fleetctl prune", "serialization"),
     "endpoints": lambda: _of(Endpoints, "fleetctl endpoints", "serialization"),
     "history": lambda: _of(History, "fleetctl history", "serialization"),
     "history-run": lambda: _of(HistoryRun, "fleetctl history show", "serialization"),

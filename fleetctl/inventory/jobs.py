@@ -23,7 +23,9 @@ REPLICAS = "replicas"
 """The key of a job's metadata under which an explicit verb names its replicas, as a JSON list of `<model>/<id>`."""
 
 EXAMINE = "examine"
-"""The verb of a job that only looks at nodes, for the doctor."""
+CACHES = "caches"
+LOOKS = frozenset({EXAMINE, CACHES})
+"""The verbs of jobs that only look at nodes: for the doctor, and for `prune`."""
 
 LOG_QUOTED, MESSAGE_SHOWN = ", last available logs", 200
 FINAL_STATUSES = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})

@@ -15,7 +15,7 @@ from fleetctl.documents.examined_node import Disk
 from fleetctl.errors import ClusterUnreachable, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import SUMMARY_PARAMS, SUMMARY_PATH
-from fleetctl.inventory.jobs import EXAMINE, Job, log_of, ours
+from fleetctl.inventory.jobs import LOOKS, Job, log_of, ours
 from fleetctl.inventory.json_values import object_of, text_of, whole_of
 from fleetctl.inventory.notes import NOTES
 from fleetctl.inventory.used import PlacementGroup, list_placement_groups
@@ -79,7 +79,7 @@ def _disks(client: DashboardClient) -> dict[str, list[Disk]]:
 
 
 def _failed(client: DashboardClient, jobs: Sequence[Job]) -> tuple[Job, str] | None:
-    runs = (job for job in reversed(jobs) if job.ended and job.metadata.get("verb") not in {*NOTES, EXAMINE})
+    runs = (job for job in reversed(jobs) if job.ended and job.metadata.get("verb") not in {*NOTES, *LOOKS})
     latest = next(runs, None)
     if latest is None or latest.status != "FAILED":
         return None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fleetctl.agent.weights.views import view_id
 from fleetctl.documents.canonical import in_order
-from fleetctl.documents.fleet import WorkerGroup
+from fleetctl.documents.fleet import Member, WorkerGroup
 from fleetctl.documents.inventory import Inventory, dead_node_ids, host_port, is_live, serves
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
@@ -40,8 +40,8 @@ class _Source(NamedTuple):
     size: int | None
 
 
-class _Fetch(NamedTuple):
-    """What one node fetches once, for all its members that need it."""
+class Fetch(NamedTuple):
+    """What one node fetches once, for all its members that need it; `near` = the labels that say what is near it."""
 
     node_id: str
     artifact: str
@@ -55,24 +55,33 @@ def add_weights(
 ) -> None:
     """Add `weights` to each member of an action that has some, with its sources, best first."""
     by_key = {model.key: _weights(model) for model in models}
-    near, needed = _domain_labels(shapes), list[tuple[dict[str, Any], Weights, _Fetch]]()
+    near, needed = domain_labels(shapes), list[tuple[dict[str, Any], Weights, Fetch]]()
     for action in actions:
         for member in action["members"] if by_key[action["model"]] else ():
             ranks = by_key[action["model"]][member["group"]]
             if weights := ranks[member["rank"]]:
-                own = dict.fromkeys((*_domain_labels({"": shapes[action["model"]]}), *near))
-                view = _view_id(weights, _variables(action, member, len(ranks)))
-                needed.append((member, weights, _Fetch(member["nodeId"], weights.index, view, tuple(own))))
-    names = {node.id: node.name for node in inventory.nodes}
-    chosen = _Choice(inventory).chosen([fetch for *_, fetch in needed]) if needed else {}
+                own = dict.fromkeys((*domain_labels({"": shapes[action["model"]]}), *near))
+                view = view_of(weights, variables_of(action, member, len(ranks)))
+                needed.append((member, weights, Fetch(member["nodeId"], weights.index, view, tuple(own))))
+    chosen = sources_for([fetch for *_, fetch in needed], inventory) if needed else {}
     for member, weights, fetch in needed:
-        plain = {"artifact": weights.index, "view": None, **weights.as_json()}
-        del plain["index"]
-        plain["sources"] = [
-            {"address": one.address, "bytes": one.size if one.view == fetch.view else None, "node": names[one.node_id],
-             "nodeId": one.node_id, "replica": one.replica, "view": one.view, "whole": one.whole}
-            for one in chosen[fetch]]
-        member["weights"] = in_order(plain)
+        member["weights"] = in_order(with_sources(weights, chosen[fetch]))
+
+
+def sources_for(fetches: Sequence[Fetch], inventory: Inventory) -> dict[Fetch, list[dict[str, Any]]]:
+    """Return the sources of each fetch, best first; no source is in more than MOST_FETCHES of them."""
+    names = {node.id: node.name for node in inventory.nodes}
+    return {fetch: [
+        {"address": one.address, "bytes": one.size if one.view == fetch.view else None, "node": names[one.node_id],
+         "nodeId": one.node_id, "replica": one.replica, "view": one.view, "whole": one.whole} for one in sources]
+        for fetch, sources in _Choice(inventory).chosen(fetches).items()}
+
+
+def with_sources(weights: Weights, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the weights of a member as a plan has them."""
+    plain = {"artifact": weights.index, "view": None, **weights.as_json(), "sources": list(sources)}
+    del plain["index"]
+    return plain
 
 
 class _Choice:
@@ -83,9 +92,9 @@ class _Choice:
         self._sources = list(_ready_sources(inventory))
         self._planned: Counter[int] = Counter()
 
-    def chosen(self, fetches: Sequence[_Fetch]) -> dict[_Fetch, list[_Source]]:
+    def chosen(self, fetches: Sequence[Fetch]) -> dict[Fetch, list[_Source]]:
         """Return the sources of each fetch: one for each in their order, then others as far as there are any."""
-        found: dict[_Fetch, list[_Source]] = {fetch: [] for fetch in fetches}
+        found: dict[Fetch, list[_Source]] = {fetch: [] for fetch in fetches}
         for _ in range(MOST_SOURCES):
             for fetch, sources in found.items():
                 if (best := self._best(fetch, sources)) is not None:
@@ -94,14 +103,14 @@ class _Choice:
             self._sources = [one for one in self._sources if self._planned[one.order] < MOST_FETCHES]
         return {fetch: sorted(sources, key=lambda one: self._distance(fetch, one)) for fetch, sources in found.items()}
 
-    def _best(self, fetch: _Fetch, taken: Sequence[_Source]) -> _Source | None:
+    def _best(self, fetch: Fetch, taken: Sequence[_Source]) -> _Source | None:
         possible = (one for one in self._sources
                     if one.artifact == fetch.artifact and (one.whole or one.view == fetch.view)
                     and one not in taken and (one.node_id == fetch.node_id or self._planned[one.order] < MOST_FETCHES))
         return min(possible, key=lambda one: (*self._distance(fetch, one), one.view != fetch.view,
                                               self._planned[one.order], one.order), default=None)
 
-    def _distance(self, fetch: _Fetch, source: _Source) -> tuple[bool, ...]:
+    def _distance(self, fetch: Fetch, source: _Source) -> tuple[bool, ...]:
         here, there = self._labels.get(fetch.node_id, {}), self._labels.get(source.node_id, {})
         return (source.node_id != fetch.node_id,
                 *(label not in here or here[label] != there.get(label) for label in fetch.near))
@@ -124,28 +133,31 @@ def _weights(model: ResolvedModel) -> dict[str, list[Weights | None]]:
     """Return the weights of a model by group and rank; empty where no member has any."""
     if not any(member.weights for group in model.workers for member in group.members):
         return {}
-    return {group.name: _by_rank(group) for group in model.workers}
+    return {group.name: [member.weights for member in by_rank(group)] for group in model.workers}
 
 
-def _by_rank(group: WorkerGroup) -> list[Weights | None]:
+def by_rank(group: WorkerGroup) -> list[Member]:
+    """Return the member of each rank of a group."""
     members = sorted(group.members, key=lambda member: member.role == "Worker")
-    return [member.weights for member in members for _ in range(member.count or 1)]
+    return [member for member in members for _ in range(member.count or 1)]
 
 
-def _domain_labels(shapes: Mapping[str, ReplicaShape]) -> tuple[str, ...]:
+def domain_labels(shapes: Mapping[str, ReplicaShape]) -> tuple[str, ...]:
     """Return the labels by which models say what is near: those of sameLabel, then those of spread."""
     same = [shape.same_label for shape in shapes.values()]
     spread = [shape.spread.label for shape in shapes.values() if shape.spread]
     return tuple(dict.fromkeys(label for label in (*same, *spread) if label))
 
 
-def _variables(action: Mapping[str, Any], member: Mapping[str, Any], size: int) -> dict[str, str]:
+def variables_of(action: Mapping[str, Any], member: Mapping[str, Any], size: int) -> dict[str, str]:
+    """Return the variables of a member that are known before anything runs."""
     found = {"MODEL": action["model"], "REPLICA_ID": action["replicaId"], "GROUP": member["group"],
              "COPY": member["copy"], "RANK": member["rank"], "GROUP_SIZE": size}
     return {f"FLEETCTL_{name}": str(value) for name, value in found.items()}
 
 
-def _view_id(weights: Weights, variables: Mapping[str, str]) -> str | None:
+def view_of(weights: Weights, variables: Mapping[str, str]) -> str | None:
+    """Return the name of the view that a member with these variables needs; None = all files."""
     view = _expanded(weights.view.model_dump(exclude_none=True), variables) if weights.view else None
     return view_id(view, int(variables["FLEETCTL_RANK"]), int(variables["FLEETCTL_GROUP_SIZE"]), weights.index)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.live import sort_out
 from fleetctl.workflow.cluster import read_from
@@ -31,15 +32,21 @@ class Scaling:
         return replace(self.loaded, fleet=replace(fleet, models=models))
 
 
+def model_of(fleet: ResolvedFleet, key: str) -> ResolvedModel:
+    """Return a model of the fleet file; raises UsageError when the file has no such model."""
+    found = next((one for one in fleet.models if one.key == key), None)
+    if found is None:
+        raise UsageError(f"the fleet file has no model {key}",
+                         hint=did_you_mean(key, [one.key for one in fleet.models])
+                         or "its shape comes from the file: add it there first")
+    return found
+
+
 def look_up(invocation: Invocation, files: Sequence[str], model: str, where: Where) -> Scaling:
     """Return the model of the fleet file and its live count; raises UsageError when the file has no such model."""
     loaded = inspect_fleet(files, stdin=invocation.stdin)
     fleet = loaded.sound()
-    found = next((one for one in fleet.models if one.key == model), None)
-    if found is None:
-        raise UsageError(f"the fleet file has no model {model}",
-                         hint=did_you_mean(model, [one.key for one in fleet.models])
-                         or "its shape comes from the file: add it there first")
+    found = model_of(fleet, model)
     seen = read_from(invocation, where, fleet)
     require_complete(seen)
     live = len(sort_out(seen, fleet.name, [model]).models[model].live)

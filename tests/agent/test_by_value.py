@@ -18,9 +18,12 @@ import fleetctl.agent
 from fleetctl.agent.examine import look_around
 from fleetctl.agent.gang import GangCoordinator, GangMember
 from fleetctl.agent.orphans import end_orphans
+from fleetctl.agent.prefetch import fetch_here
+from fleetctl.agent.prune import list_here, remove_here
 from fleetctl.agent.replica import ModelActor
 cloudpickle.register_pickle_by_value(sys.modules["fleetctl.agent"])
-sys.stdout.buffer.write(cloudpickle.dumps((ModelActor, GangCoordinator, GangMember, look_around, end_orphans)))
+sys.stdout.buffer.write(cloudpickle.dumps((
+    ModelActor, GangCoordinator, GangMember, look_around, end_orphans, fetch_here, list_here, remove_here)))
 """
 RECEIVE = """\
 import sys
@@ -43,4 +46,4 @@ def test_what_runs_in_an_actor_needs_no_file_of_ours_on_its_node() -> None:
     sent = subprocess.run([sys.executable, "-c", SEND], capture_output=True, check=True, timeout=120).stdout
     there = subprocess.run([sys.executable, "-c", RECEIVE], input=sent, capture_output=True, timeout=120, check=False)
     assert (there.stdout.decode(), there.stderr.decode()) == (
-        "ModelActor GangCoordinator GangMember look_around end_orphans\n", "")
+        "ModelActor GangCoordinator GangMember look_around end_orphans fetch_here list_here remove_here\n", "")

@@ -15,7 +15,7 @@ PAGES = {"apply": "apply.md", "status": "status-logs.md", "logs": "status-logs.m
          "replace": "update.md",
          "cordon": "nodes.md", "uncordon": "nodes.md", "slots": "nodes.md", "drain": "nodes.md",
          "endpoints": "endpoints.md", "capacity": "capacity.md", "what-if": "what-if.md", "map": "placement-map.md",
-         "doctor": "doctor.md"}
+         "doctor": "doctor.md", "prefetch": "weights.md", "prune": "weights.md"}
 
 
 def page(name: str) -> str:
@@ -71,7 +71,8 @@ def test_every_event_of_the_agent_is_explained() -> None:
     kinds = set(re.findall(r'emit\(\s*"(\w+)"', agent_source())) - {"replica"}
     assert {"version", "runSummary", "lockWaiting"} <= kinds
     outcomes = {f"replica{kind.capitalize()}" for kind in ("ready", "starting", "failed", "blocked", "skipped")}
-    assert [kind for kind in sorted(kinds | outcomes) if f"`{kind}`" not in page("apply.md") + page("doctor.md")] == []
+    pages = page("apply.md") + page("doctor.md") + page("weights.md")
+    assert [kind for kind in sorted(kinds | outcomes) if f"`{kind}`" not in pages] == []
 
 
 PLACES = re.findall(r"`([\w/]+\.(?:py|sh))(?::([\w.]+))?`", page("walk.md"))

@@ -32,7 +32,7 @@ PROD = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: prod}\nspec:\n  m
     f"  - key: {key}\n    labels: {{team: nlp}}\n    replicas: 1\n"
     f"    workers: [{{name: main, members: [{{resources: {{gpus: 1}}, {ENGINE}}}]}}]\n"
     for key in MODELS)
-AGREED = {"apply", "deploy", "doctor", "drain", "evict", "replace", "restart", "scale", "stop"}
+AGREED = {"apply", "deploy", "doctor", "drain", "evict", "prune", "replace", "restart", "scale", "stop"}
 RUN = "fleetctl-apply-8dd5457ba23d"
 
 
@@ -57,11 +57,16 @@ def cluster() -> Iterator[ClusterStandIn]:
 
 
 def ended(request: dict[str, Any]) -> list[tuple[str, str]]:
-    """Play the agent: all that is planned becomes ready, what is to be evicted is gone."""
+    """Play the agent: all that is planned becomes ready, what is to be evicted is gone, every node has its weights."""
     if "plan" in request:
         return all_ready(request)[-1:]
     if "nodes" in request or "groups" in request:
-        return [("SUCCEEDED", event(0, "version", "fleetctl agent", version="1.0") + summary(1))]
+        said = event(0, "version", "fleetctl agent", version="1.0")
+        for node_id, members in request.get("nodes", {}).items():
+            artifacts = [one["weights"]["artifact"] for one in members if "atOnce" in request]
+            said += "".join(event(1, "weightsFetched", nodeId=node_id, artifact=artifact, fetched={"source": "disk"})
+                            for artifact in artifacts) or event(1, "weightsCached", nodeId=node_id)
+        return [("SUCCEEDED", said + summary(1))]
     rows = [{"model": one["model"], "replicaId": one["replicaId"], "outcome": "gone"} for one in request["replicas"]]
     return [("SUCCEEDED", event(0, "version", "fleetctl agent", version="1.0") + summary(1, *rows))]
 

@@ -20,6 +20,7 @@ from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.placement.claims import replica_shape
+from fleetctl.planner.prefetch import orders_for, parts_of
 from fleetctl.planner.weights import MOST_FETCHES, MOST_SOURCES, add_weights
 from fleetctl.render.plan_json import saved_plan_json
 
@@ -172,3 +173,16 @@ def test_a_saved_plan_with_weights_is_the_same_plan_and_fits_its_schema() -> Non
 def test_a_member_without_weights_is_in_a_plan_as_it_was() -> None:
     fleet, inventory = world([{"key": "m", "replicas": 1, "gpus": 1}], [])
     assert "weights" not in plan_for(fleet, inventory).model_dump_json()
+
+
+def test_a_prefetch_gives_every_node_the_source_for_few_fetch_at_a_time() -> None:
+    fleet, inventory = world([model("m", SHARD, gang=2)], [
+        {"model": "m", "id": 0, "node": "n0", "serves": {"artifact": ONE, "whole": True}}])
+    [one] = fleet.models
+    [part] = parts_of(one)
+    assert (part.view, part.weights.view) == (None, None)  # the ranks need different parts
+    orders = orders_for(one, {node.id: [part] for node in inventory.nodes}, inventory)
+    assert [node.id for node in inventory.nodes] == [*orders]
+    assert len(orders) > MOST_FETCHES + 1
+    assert [[source["replica"] for source in member["weights"]["sources"]]
+            for members in orders.values() for member in members] == [["m/0"]] * len(orders)

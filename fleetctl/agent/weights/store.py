@@ -137,16 +137,26 @@ class Entry:
 
     def remove(self) -> bool:
         """Remove what is here; returns whether it did, for a process of this node may use it."""
+        with self.unused() as unused:
+            if unused:
+                self.wipe()
+            return unused
+
+    @contextlib.contextmanager
+    def unused(self) -> Iterator[bool]:
+        """Yield whether no process of this node uses what is here; where that is so, none begins to meanwhile."""
         held = self._open_use()
         try:
-            if not _locked(held, fcntl.LOCK_EX):
-                return False
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(self.folder + ".json")
-            shutil.rmtree(self.folder, ignore_errors=True)
-            return True
+            yield _locked(held, fcntl.LOCK_EX)
         finally:
             os.close(held)
+
+    def wipe(self) -> None:
+        """Remove what is here, also what an earlier fetch has left; the caller holds it `unused`."""
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self.folder + ".json")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.folder + ".part", ignore_errors=True)
 
 
 def _locked(descriptor: int, kind: int) -> bool:

@@ -1,0 +1,53 @@
+"""Prune: the explicit verb that removes files of weights from the disks of nodes, and only what a person agreed to.
+
+It ends nothing: what a process of the node uses stays. Apply never imports this.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, List, Mapping
+
+import ray
+
+from .events import EventStream
+from .on_nodes import ask_nodes
+from .weights.cache import Cached, cached, remove
+from .weights.store import cache_root
+
+
+def run_caches(request: Mapping[str, Any], events: EventStream) -> int:
+    """Say which weights each node has on its disk, but for those to keep."""
+    return _ask(list_here, request, events)
+
+
+def run_prune(request: Mapping[str, Any], events: EventStream) -> int:
+    """Remove the weights that the request names for each node, as far as nothing uses them."""
+    return _ask(remove_here, request, events)
+
+
+def _ask(question: Callable[[Any], Any], request: Mapping[str, Any], events: EventStream) -> int:
+    events.begin(ray.__version__, request)
+    silent = 0
+    for answer in ask_nodes(question, request["nodes"], float(request["timeout"])):
+        silent += bool(answer.trouble)
+        events.emit("weightsCached", answer.trouble or "answered", level="warning" if answer.trouble else "info",
+                    nodeId=answer.node_id, trouble=answer.trouble, **(answer.content or {}))
+    return events.end(3 if silent else 0, f"{len(request['nodes']) - silent} of {len(request['nodes'])} nodes answered")
+
+
+def list_here(keep: List[str]) -> Dict[str, Any]:
+    """Return what is in the cache of this node, but for the artifacts to keep; runs there."""
+    root = cache_root(os.environ)
+    return {"root": root, "artifacts": [_row(one) for one in cached(root) if one.artifact not in keep]}
+
+
+def remove_here(artifacts: List[str]) -> Dict[str, Any]:
+    """Remove artifacts from the cache of this node; runs there."""
+    root = cache_root(os.environ)
+    return {"root": root, "artifacts": [
+        {**_row(one), "removed": remove(root, one.artifact)} for one in cached(root) if one.artifact in artifacts]}
+
+
+def _row(one: Cached) -> Dict[str, Any]:
+    return {"artifact": one.artifact, "bytes": one.size, "used": one.used}

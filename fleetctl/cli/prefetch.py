@@ -1,0 +1,99 @@
+"""`fleetctl prefetch MODEL`: its weights onto the disks of nodes, before a replica needs them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import Annotated, Any
+
+from fleetctl.apply.examine import Asker
+from fleetctl.apply.prefetch import PREFETCH, WORDING
+from fleetctl.apply.prefetch import prefetch as carry_out
+from fleetctl.cli import flags
+from fleetctl.cli.apply.scaled import ModelArgument
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say
+from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.node_note import node_of
+from fleetctl.cli.process import this_invocation
+from fleetctl.cli.reporting import show_answer
+from fleetctl.documents.cold import FetchedWeights, Prefetched
+from fleetctl.documents.inventory import Inventory, Node
+from fleetctl.documents.quantity import count_of, format_bytes
+from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.fleetfile.load import load_fleet
+from fleetctl.planner.complete import require_complete
+from fleetctl.planner.prefetch import orders_for
+from fleetctl.render.report.of_cold import prefetched_report
+from fleetctl.workflow.cluster import live_source, read
+from fleetctl.workflow.cold import nodes_for, selected
+from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.scaling import model_of
+
+EPILOG = epilog(
+    "fleetctl prefetch Qwen/Qwen3-8B -f fleets/shared-weights",
+    "fleetctl prefetch Qwen/Qwen3-8B -f fleets/shared-weights --node node-b --timeout 20m",
+    "fleetctl prefetch Qwen/Qwen3-8B -f fleets/shared-weights --nodes fleet.io/pool=h100",
+    exit_codes="0 all nodes have them, 1 none has, or an error, 3 some have, 64 usage, 130 interrupted")
+NodeLabels = Annotated[Any, flags.option(
+    "--nodes", metavar="LABELS", parser=flags.label_selector,
+    help="Only nodes with these labels, such as pool=a100 or 'zone in (a, b),!spot'.")]
+DEFAULT_S = 1800.0
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def prefetch(
+    model: ModelArgument,
+    files: flags.Files,
+    nodes: NodeLabels = None,
+    node: Annotated[list[str] | None, flags.option(
+        "--node", metavar="NODE", help="This node, by name or id; repeatable. [default: where it may run]")] = None,
+    timeout: Annotated[float, flags.option(
+        "--timeout", metavar="DURATION", parser=flags.expiry_duration,
+        help="How long each node may take; what it has by then it keeps. [default: 30m]")] = DEFAULT_S,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
+) -> int:
+    """Fetch a model's weights onto nodes before a replica needs them.
+
+    From the sources that a starting replica has: the node's own disk, replicas that run, the origins of the file. Four
+    nodes at a time; nothing is claimed, and no replica is started. By default the nodes are those that may run the
+    model, and are alive and not cordoned.
+    """
+    if nodes and node:
+        raise UsageError("give either --nodes LABELS or --node NODE")
+    invocation = this_invocation()
+    fleet = load_fleet(files, stdin=invocation.stdin)
+    wanted = model_of(fleet, model)
+    with closing(live_source(invocation, Where(None, address, namespace), fleet.cluster, or_inventory=False)) as source:
+        seen = read(invocation, source)
+        require_complete(seen)
+        chosen = _named(seen, node) if node else selected(seen, nodes) if nodes else None
+        places = nodes_for(fleet, wanted, seen, chosen)
+        if not places:
+            raise FleetctlError("there is no such node that is alive" if nodes else f"no node may run {model} now",
+                                hint="`fleetctl inventory` lists the nodes")
+        names = {one.id: one.name for one in seen.nodes}
+        say("note", f"{model}: fetching onto {count_of(len(places), 'node')}")
+        with invocation.working("fetching"):
+            rows = carry_out(Asker(source.client, source.namespace, starter(os.environ), WORDING), new_job_id(PREFETCH),
+                             orders_for(wanted, places, seen), timeout, lambda row: _tell(row, names))
+    rows = [row.model_copy(update={"node": names[row.node_id]}) for row in rows]
+    answer = Prefetched(fleet=fleet.name, model=model, rows=sorted(rows, key=lambda row: (row.node, row.artifact)))
+    show_answer(answer, output_format, prefetched_report)
+    return answer.exit_code
+
+
+def _named(seen: Inventory, names: list[str]) -> list[Node]:
+    found = {node.id: node for node in (node_of(seen, name) for name in names)}
+    if gone := [node.name for node in found.values() if node.state != "ALIVE"]:
+        raise FleetctlError(f"{', '.join(gone)}: not alive")
+    return list(found.values())
+
+
+def _tell(row: FetchedWeights, names: dict[str, str]) -> None:
+    got = row.fetched
+    said = f"{format_bytes(got.bytes)} in {got.seconds:.1f}s" if got else row.trouble
+    say("fetched" if got else "warning", f"{names[row.node_id]}: {said}")

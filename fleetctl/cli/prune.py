@@ -1,0 +1,91 @@
+"""`fleetctl prune`: the explicit verb that removes weights which no fleet file names from the disks of nodes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+
+from fleetctl.apply.examine import Asker
+from fleetctl.apply.prune import PRUNE, WORDING, list_caches
+from fleetctl.apply.prune import prune as carry_out
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import confirm, say
+from fleetctl.cli.explicit import DryRun
+from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.prefetch import NodeLabels
+from fleetctl.cli.process import this_invocation
+from fleetctl.cli.reporting import show_answer
+from fleetctl.documents.cold import NodeCache, Pruned
+from fleetctl.documents.quantity import count_of, format_bytes
+from fleetctl.inventory.jobs import CACHES
+from fleetctl.planner.complete import require_complete
+from fleetctl.render.report.of_cold import ID_SHOWN, pruned_report
+from fleetctl.workflow.cluster import live_source, read
+from fleetctl.workflow.cold import fleets_in, named_weights, selected
+from fleetctl.workflow.invocation import Where
+
+EPILOG = epilog(
+    "fleetctl prune -f fleets/prod.yaml --dry-run",
+    "fleetctl prune -f fleets/prod.yaml --nodes fleet.io/pool=h100",
+    exit_codes="0 removed, or there is nothing to remove, 1 error, or no to the question, 3 a node did not answer, or "
+               "something could not be removed, 64 usage")
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def prune(
+    files: flags.Files,
+    nodes: NodeLabels = None,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    dry_run: DryRun = False,
+    yes: flags.Yes = False,
+    output_format: flags.Format = flags.OutputFormat.TABLE,
+) -> int:
+    """Remove weights from nodes' disks that no fleet file names.
+
+    Give the files of every fleet of the cluster. It looks at the folders that fleetctl fetches weights into, and at
+    nothing else. What a process of the node uses stays, and so does what a replica serves. No replica is touched.
+    """
+    invocation = this_invocation()
+    fleets = fleets_in(invocation, files)
+    with closing(live_source(invocation, Where(None, address, namespace), fleets[0].cluster,
+                             or_inventory=False)) as source:
+        seen = read(invocation, source)
+        require_complete(seen)
+        names = {node.id: node.name for node in seen.nodes}
+        asker = Asker(source.client, source.namespace, starter(os.environ), WORDING)
+        with invocation.working("asking the nodes"):
+            found = list_caches(asker, new_job_id(CACHES), [node.id for node in selected(seen, nodes)],
+                                named_weights(fleets, seen))
+        removable = {node.node_id: [one.artifact for one in node.artifacts if not one.used] for node in found}
+        removable = {node_id: artifacts for node_id, artifacts in removable.items() if artifacts}
+        if removable and not dry_run:
+            if not _agreed(found, names, yes=yes):
+                say("note", "nothing was removed")
+                return 1
+            done = {node.node_id: node for node in carry_out(asker, new_job_id(PRUNE), removable)}
+            found = [_after(node, done[node.node_id]) if node.node_id in removable else node for node in found]
+    answer = Pruned(dry_run=dry_run, nodes=sorted(
+        (node.model_copy(update={"node": names[node.node_id]}) for node in found), key=lambda node: node.node))
+    show_answer(answer, output_format, pruned_report)
+    return answer.exit_code
+
+
+def _agreed(found: list[NodeCache], names: dict[str, str], *, yes: bool) -> bool:
+    going = [(node, one) for node in found for one in node.artifacts if not one.used]
+    for node, one in going:
+        say("remove", f"{format_bytes(one.bytes)} of {names[node.node_id]}: {node.root}/{one.artifact[:ID_SHOWN]}...")
+    whole = format_bytes(sum(one.bytes for _, one in going))
+    return confirm(f"Remove {whole} from {count_of(len({node.node_id for node, _ in going}), 'node')}?", yes=yes)
+
+
+def _after(before: NodeCache, after: NodeCache) -> NodeCache:
+    """Return the cache of a node as the removal has left it; what it does not mention is gone already."""
+    if after.trouble:
+        return before.model_copy(update={"trouble": after.trouble})
+    now = {one.artifact: one for one in after.artifacts}
+    return before.model_copy(update={"artifacts": [
+        one if one.used else now.get(one.artifact, one.model_copy(update={"removed": True}))
+        for one in before.artifacts]})

@@ -1,0 +1,72 @@
+"""Weights on the disks of nodes before a replica needs them, or after none does: what `prefetch` and `prune` did."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, computed_field
+
+from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.served_weights import Artifact, GotWeights
+
+
+class FetchedWeights(Stored):
+    """One artifact on one node; `fetched` null = it is not there, and `trouble` says why."""
+
+    node_id: str
+    node: str = ""
+    artifact: Artifact
+    fetched: GotWeights | None = None
+    trouble: str = ""
+
+
+class Prefetched(Stored):
+    """What `prefetch` did: a row per node and artifact."""
+
+    format_version: str = FORMAT_VERSION
+    kind: Literal["Prefetched"] = "Prefetched"
+    fleet: str
+    model: str
+    rows: list[FetchedWeights]
+
+    @computed_field(description="0 all are there, 3 some are, 1 none is")  # type: ignore[prop-decorator]
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code of `prefetch`."""
+        there = sum(row.fetched is not None for row in self.rows)
+        return 0 if there == len(self.rows) else 3 if there else 1
+
+
+class CachedArtifact(Stored):
+    """One artifact in the cache of a node, with its views."""
+
+    artifact: Artifact
+    bytes: int
+    used: bool = Field(False, description="a process of the node uses it, so it stays")
+    removed: bool = False
+
+
+class NodeCache(Stored):
+    """What the cache of one node has that no file names."""
+
+    node_id: str
+    node: str = ""
+    root: str = Field("", description="the folder")
+    artifacts: list[CachedArtifact] = Field(default_factory=list)
+    trouble: str = Field("", description="why the node did not answer")
+
+
+class Pruned(Stored):
+    """What `prune` found, and what it removed."""
+
+    format_version: str = FORMAT_VERSION
+    kind: Literal["Pruned"] = "Pruned"
+    dry_run: bool = False
+    nodes: list[NodeCache]
+
+    @computed_field(description="3 where a node did not answer, or something was not removed, else 0")  # type: ignore[prop-decorator]
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code of `prune`; what is in use is to stay."""
+        left = any(not (one.removed or one.used or self.dry_run) for node in self.nodes for one in node.artifacts)
+        return 3 if left or any(node.trouble for node in self.nodes) else 0

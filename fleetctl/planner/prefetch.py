@@ -1,0 +1,77 @@
+"""What nodes are to fetch of a model's weights before a replica of it starts there, and from which sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+from fleetctl.documents.fleet import Member
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.weights import Weights
+from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.planner.placement.claims import replica_shape
+from fleetctl.planner.weights import (
+    MOST_FETCHES,
+    Fetch,
+    by_rank,
+    domain_labels,
+    sources_for,
+    variables_of,
+    view_of,
+    with_sources,
+)
+
+
+class Part(NamedTuple):
+    """One artifact of a model: what to fetch of it, and a member that needs it, with the variables it would have."""
+
+    weights: Weights
+    view: str | None
+    member: Member
+    variables: Mapping[str, str]
+
+
+def parts_of(model: ResolvedModel) -> list[Part]:
+    """Return each artifact of a model once. What two members or two replicas need two views of is fetched whole."""
+    found: dict[str, Part] = {}
+    for part in _all_parts(model):
+        first = found.setdefault(part.weights.index, part)
+        if first.view != part.view:
+            whole = first.weights.model_copy(update={"view": None})
+            found[part.weights.index] = first._replace(weights=whole, view=None)
+    return list(found.values())
+
+
+def _all_parts(model: ResolvedModel) -> Iterator[Part]:
+    for group in model.workers:
+        ranks = by_rank(group)
+        for rank, member in enumerate(ranks):
+            if not member.weights:
+                continue
+            for copy, replica in product(range(min(group.copies, 2)), range(2)):
+                variables = variables_of({"model": model.key, "replicaId": replica},
+                                         {"group": group.name, "copy": copy, "rank": rank}, len(ranks))
+                yield Part(member.weights, view_of(member.weights, variables), member, variables)
+
+
+def orders_for(
+    model: ResolvedModel, nodes: Mapping[str, Sequence[Part]], inventory: Inventory
+) -> dict[str, list[dict[str, Any]]]:
+    """Return what the agent is asked for each node, by its id.
+
+    As many nodes fetch at a time as one source may serve, so each such number of them may have all sources.
+    """
+    orders, todo = dict[str, list[dict[str, Any]]](), list(nodes.items())
+    near = domain_labels({"": replica_shape(model)})
+    for begin in range(0, len(todo), MOST_FETCHES):
+        some = todo[begin:begin + MOST_FETCHES]
+        fetches = {(node_id, part.weights.index): Fetch(node_id, part.weights.index, part.view, near)
+                   for node_id, parts in some for part in parts}
+        chosen = sources_for(list(fetches.values()), inventory)
+        for node_id, parts in some:
+            orders[node_id] = [{
+                "weights": with_sources(part.weights, chosen[fetches[node_id, part.weights.index]]),
+                "engine": {"env": part.member.engine.as_json()["env"]}, "variables": dict(part.variables),
+            } for part in parts]
+    return orders

@@ -1,0 +1,62 @@
+"""What `prefetch` and `prune` did, as reports: a row per node and artifact."""
+
+from __future__ import annotations
+
+from fleetctl.documents.cold import CachedArtifact, FetchedWeights, NodeCache, Prefetched, Pruned
+from fleetctl.documents.quantity import count_of, format_bytes
+from fleetctl.render.report.model import Column, Report, Table
+
+ID_SHOWN = 12
+FETCHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("from", "from"), *(
+    Column(key, title, numeric=True) for key, title in (("bytes", "fetched"), ("reused", "reused"), ("took", "time"))))
+CACHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("bytes", "size", numeric=True),
+          Column("state", "state"))
+
+
+def prefetched_report(answer: Prefetched) -> Report:
+    """Return what each node has now."""
+    there = sum(row.fetched is not None for row in answer.rows)
+    return Report(
+        kind="answer", identity="prefetch", fleet=answer.fleet, title="Prefetch",
+        tables=(Table("fetched", f"Weights of {answer.model}", FETCHED, tuple(map(_fetched, answer.rows))),),
+        conclusion=f"the weights of {answer.model} are on {there} of {count_of(len(answer.rows), 'node')}"
+        if len({row.artifact for row in answer.rows}) == 1 else f"{there} of {len(answer.rows)} are there",
+        exit_code=answer.exit_code)
+
+
+def _fetched(row: FetchedWeights) -> tuple[str | tuple[str, ...], ...]:
+    got = row.fetched
+    if got is None:
+        return row.node, row.artifact[:ID_SHOWN], f"failed: {row.trouble}", "", "", ""
+    return (row.node, row.artifact[:ID_SHOWN], (" ".join(filter(None, (got.source, got.from_))), *got.left),
+            format_bytes(got.bytes), format_bytes(got.reused) if got.reused else "", f"{got.seconds:.1f}s")
+
+
+def pruned_report(answer: Pruned) -> Report:
+    """Return what was removed, or would be."""
+    rows = [row for node in answer.nodes for row in _cached(node, dry_run=answer.dry_run)]
+    found = [one for node in answer.nodes for one in node.artifacts]
+    gone = [one for one in found if (not one.used if answer.dry_run else one.removed)]
+    nodes = count_of(len(answer.nodes), "node")
+    return Report(
+        kind="answer", identity="prune", title="Prune",
+        tables=(Table("cached", "Weights that no file names", CACHED, tuple(rows)),) if rows else (),
+        conclusion=f"{format_bytes(sum(one.bytes for one in gone)) if gone else 'nothing'} "
+                   f"{'can be' if answer.dry_run else 'was'} removed from {nodes}"
+                   if found else f"nothing to remove on {nodes}",
+        exit_code=answer.exit_code)
+
+
+def _cached(node: NodeCache, *, dry_run: bool) -> list[tuple[str, str, str, str]]:
+    if node.trouble:
+        return [(node.node, "", "", f"it did not answer: {node.trouble}")]
+    return [(node.node, one.artifact[:ID_SHOWN], format_bytes(one.bytes), _state(one, dry_run=dry_run))
+            for one in node.artifacts]
+
+
+def _state(one: CachedArtifact, *, dry_run: bool) -> str:
+    if one.removed:
+        return "removed"
+    if one.used:
+        return "in use, stays"
+    return "would be removed" if dry_run else "not removed"

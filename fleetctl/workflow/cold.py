@@ -1,0 +1,62 @@
+"""Which nodes `prefetch` and `prune` are about, and which weights fleet files name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fleetctl.doctor.needs import candidates
+from fleetctl.documents.inventory import Inventory, Node
+from fleetctl.documents.label_selector import LabelSelector
+from fleetctl.errors import FleetctlError, FleetFileError
+from fleetctl.fleetfile.load import load_fleet
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.planner.placement.claims import NODE_ID_LABEL
+from fleetctl.planner.prefetch import Part, parts_of
+from fleetctl.workflow.invocation import Invocation
+
+
+def nodes_for(
+    fleet: ResolvedFleet, model: ResolvedModel, seen: Inventory, chosen: Sequence[Node] | None
+) -> Mapping[str, Sequence[Part]]:
+    """Return what each node is to have of a model's weights, by its id.
+
+    All of it on the nodes that were `chosen`, else what the members need that may run there.
+    """
+    parts = parts_of(model)
+    if not parts:
+        raise FleetctlError(f"{model.key} has no weights in the fleet file, so nothing can be fetched for it",
+                            hint="see `fleetctl explain spec.models.workers.members.weights`")
+    if chosen is not None:
+        return {node.id: parts for node in chosen}
+    found: dict[str, list[Part]] = {}
+    for part in parts:
+        members = [member for group in model.workers for member in group.members
+                   if member.weights and member.weights.index == part.weights.index]
+        for node in {node.id: node for member in members for node in candidates(fleet, member, seen.nodes)}.values():
+            found.setdefault(node.id, []).append(part)
+    return {node.id: found[node.id] for node in seen.nodes if node.id in found}
+
+
+def selected(seen: Inventory, selector: LabelSelector | None) -> list[Node]:
+    """Return the nodes that are alive and have these labels."""
+    return [node for node in seen.nodes if node.state == "ALIVE" and (
+        selector is None or selector.matches({NODE_ID_LABEL: node.id, **node.labels}))]
+
+
+def fleets_in(invocation: Invocation, files: Sequence[str]) -> list[ResolvedFleet]:
+    """Return the fleet that all files are together, or else the fleet of each; raises FleetFileError."""
+    try:
+        return [load_fleet(files, stdin=invocation.stdin)]
+    except FleetFileError as together:
+        try:
+            return [load_fleet([file], stdin=invocation.stdin) for file in files]
+        except FleetFileError:
+            raise together from None
+
+
+def named_weights(fleets: Sequence[ResolvedFleet], seen: Inventory) -> list[str]:
+    """Return every artifact that a model of the fleets names, or that a replica of the cluster serves."""
+    files = [member.weights.index for fleet in fleets for model in fleet.models for group in model.workers
+             for member in group.members if member.weights]
+    served = [member.weights.artifact for one in seen.replicas for member in one.members if member.weights]
+    return list(dict.fromkeys((*files, *served)))

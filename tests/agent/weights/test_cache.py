@@ -1,0 +1,102 @@
+"""What a node has in its cache, and what can be removed of it: nothing that a process uses, nothing elsewhere."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from weights_world import SHARD, files_in
+
+from fleetctl.agent import prune
+from fleetctl.agent.weights.cache import Cached, cached, remove
+
+HERE = Path(__file__).parent
+
+
+@contextmanager
+def using(root: Path, artifact: str, origin: Path, view: dict | None = None) -> Iterator[None]:
+    """A process of the node that has fetched the artifact, and serves it."""
+    node = subprocess.Popen([sys.executable, str(HERE / "node_process.py")], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True)
+    assert node.stdin
+    assert node.stdout
+    order = {"root": str(root), "artifact": artifact, "origins": [{"path": str(origin)}], "view": view}
+    node.stdin.write(json.dumps(order) + "\n")
+    node.stdin.flush()
+    assert "serving" in json.loads(node.stdout.readline())
+    try:
+        yield
+    finally:
+        node.communicate("\n")
+
+
+@pytest.mark.parametrize("view", [None, SHARD])
+def test_what_a_process_uses_stays_and_goes_once_it_has_ended(
+    tmp_path: Path, origin: Path, artifact: str, view: dict | None
+) -> None:
+    root = tmp_path / "node"
+    with using(root, artifact, origin, view):
+        [found] = cached(str(root))
+        before = files_in(root)
+        assert (found.artifact, found.used, remove(str(root), artifact)) == (artifact, True, False)
+        assert files_in(root) == before
+    assert [one.used for one in cached(str(root))] == [False]
+    assert remove(str(root), artifact)
+    assert list(cached(str(root))) == []
+    assert sum(path.stat().st_size for path in root.rglob("*.safetensors")) == 0
+    with using(root, artifact, origin, view):  # and it can come again
+        assert [one.used for one in cached(str(root))] == [True]
+
+
+def test_the_size_counts_a_file_once_and_what_a_fetch_has_left(tmp_path: Path, origin: Path, artifact: str) -> None:
+    root = tmp_path / "node"
+    whole = sum(len(data) for data in files_in(origin).values())
+    part = root / artifact / "files.part"
+    part.mkdir(parents=True)
+    (part / "half").write_bytes(b"x" * 1000)
+    assert list(cached(str(root))) == [Cached(artifact, 1000, used=False)]
+    assert remove(str(root), artifact)
+    assert not part.exists()
+    with using(root, artifact, origin), using(root, artifact, origin, {"files": "model-00001-*"}):
+        assert [one.size for one in cached(str(root))] == [whole]  # the view has the same files
+
+
+def test_nothing_but_artifacts_of_this_folder_is_listed_or_removed(tmp_path: Path, artifact: str, origin: Path) -> None:
+    root, other = tmp_path / "node", tmp_path / "other"
+    with using(other, artifact, origin):
+        pass
+    root.mkdir()
+    (root / "notes").mkdir()
+    (root / "notes" / "mine.txt").write_text("mine")
+    (root / ("a" * 64)).symlink_to(other / artifact)
+    (root / ("b" * 64)).mkdir()
+    (root / ("b" * 64) / "files").symlink_to(other / artifact / "files")
+    (root / ("b" * 64) / "views").symlink_to(other / artifact)
+    before = files_in(tmp_path)
+    assert list(cached(str(root))) == []
+    for name in ("a" * 64, "b" * 64):
+        remove(str(root), name)
+    after = files_in(tmp_path)
+    assert {path: after.get(path) for path in before} == before
+    assert list(cached(str(tmp_path / "nowhere"))) == []
+
+
+def test_a_node_keeps_what_it_is_asked_to_keep_and_removes_only_what_is_named(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "node"
+    monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(root))
+    with using(root, artifact, origin):
+        pass
+    assert prune.list_here([artifact])["artifacts"] == []
+    [listed] = prune.list_here(["a" * 64])["artifacts"]
+    assert (listed["artifact"], listed["used"], listed["bytes"] > 0) == (artifact, False, True)
+    assert prune.remove_here(["a" * 64])["artifacts"] == []
+    assert [row["removed"] for row in prune.remove_here([artifact])["artifacts"]] == [True]
+    assert (root / artifact).exists()
+    assert prune.list_here([])["artifacts"] == []

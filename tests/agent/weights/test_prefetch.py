@@ -1,0 +1,56 @@
+"""What a node does for `prefetch`: it fetches as a starting member does, so that the member finds all on its disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small import SECRET
+from weights_world import SHARD, fetch, files_in, model, serving
+
+from fleetctl.agent import prefetch
+
+NONE: dict[str, str] = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "4", "FLEETCTL_MODEL": "m"}
+
+
+def wanted(artifact: str, origin: str | Path, *sources: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A member as an order has it; the origin's folder is in a variable of its engine."""
+    return {"weights": {"artifact": artifact, "from": [{"path": "$(MODELS)"}], "sources": list(sources), **more},
+            "engine": {"env": {"MODELS": str(origin)}}, "variables": NONE}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "here"))
+    monkeypatch.setattr(prefetch, "session_secret", lambda: SECRET)
+
+
+def test_a_node_fetches_from_a_replica_and_a_member_there_fetches_nothing(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    there = fetch(tmp_path / "there", artifact, origins=[{"path": str(origin)}])
+    with serving(tmp_path / "there", there) as (_, source):
+        [row] = prefetch.fetch_here({"members": [wanted(artifact, tmp_path / "gone", source)], "timeout": 60})
+    got = row["fetched"]
+    assert (got["source"], got["from"].split()[0], got["bytes"]) == ("peer", source["replica"], there.size)
+    for view in (None, SHARD):
+        member = fetch(tmp_path / "here", artifact, view=view, rank=3)
+        assert (member.source, member.size) == ("disk", 0)
+    [again] = prefetch.fetch_here({"members": [wanted(artifact, tmp_path / "gone")], "timeout": 60})
+    assert (again["fetched"]["source"], again["fetched"]["bytes"]) == ("disk", 0)
+
+
+def test_each_artifact_has_its_own_end(tmp_path: Path, origin: Path, artifact: str) -> None:
+    other = model(tmp_path / "other", seed=1)
+    members = [wanted(other, origin), wanted(artifact, origin), wanted(other, tmp_path / "other")]
+    rows = prefetch.fetch_here({"members": members, "timeout": 60})
+    assert [row["artifact"] for row in rows] == [other, artifact, other]
+    assert "has another hash" in rows[0]["trouble"] or "no source has its index" in rows[0]["trouble"]
+    assert [row["fetched"]["source"] for row in rows[1:3]] == ["origin", "origin"]
+    assert files_in(tmp_path / "here" / artifact / "files") == files_in(origin)
+
+
+def test_what_is_not_there_in_time_is_said(artifact: str, origin: Path) -> None:
+    [row] = prefetch.fetch_here({"members": [wanted(artifact, origin)], "timeout": 0})
+    assert "in time" in row["trouble"]

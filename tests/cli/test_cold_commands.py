@@ -1,0 +1,225 @@
+"""`prefetch` and `prune`: which nodes are asked for what, the question before anything is removed, and the result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster_stand_in import ClusterStandIn, Steps, event, summary
+from conftest import Cli
+from published import validator
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.workflow.cold import named_weights
+
+ONE, TWO, OLD, USED = ("1" * 64, "2" * 64, "a" * 64, "b" * 64)
+RANKS = {"files": "rank-$(FLEETCTL_RANK)-*"}
+Answer = Callable[[str, Any], list[dict[str, Any]]]
+
+
+def member(index: str | None = ONE, view: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    weights = {"from": [{"path": "/models/m"}], "index": index, **({"view": view} if view else {})}
+    return {"resources": {"gpus": 1}, "engine": {"command": ["serve"], "env": {"TOKEN": {"fromNode": "HF"}}},
+            **({"weights": weights} if index else {}), **more}
+
+
+def write(path: Path, *members: dict[str, Any], fleet: str = "lab", **more: Any) -> Path:
+    models = [{"key": "m", "replicas": 1, "workers": [{"name": "main", "members": list(members)}], **more}]
+    path.write_text(yaml.safe_dump({"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": fleet},
+                                    "spec": {"models": models}}))
+    return path
+
+
+def playing(cluster: ClusterStandIn, answer: Answer) -> list[tuple[str, dict[str, Any]]]:
+    """Let the agent answer with events of one kind; returns the verb and request of each job, as they come."""
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    def play(request: dict[str, Any]) -> Steps:
+        job = cluster.jobs[request["job"]]
+        asked.append((job.body["metadata"]["verb"], request))
+        kind = "weightsFetched" if asked[-1][0] == "prefetch" else "weightsCached"
+        lines = [event(1, kind, "", nodeId=node_id, **row) for node_id, about in request["nodes"].items()
+                 for row in answer(node_id, about)]
+        return [("SUCCEEDED", event(0, "version", "agent", version="1.0") + "".join(lines) + summary(9))]
+
+    cluster.on_submit = play
+    return asked
+
+
+def fetched(failing: tuple[str, ...] = ()) -> Answer:
+    def answer(node_id: str, members: Any) -> list[dict[str, Any]]:
+        got = {"source": "peer", "from": "m/0", "bytes": 5 << 30, "seconds": 2.5, "reused": 0, "left": []}
+        return [{"artifact": one["weights"]["artifact"],
+                 **({"trouble": "no source gave them"} if node_id in failing else {"fetched": got})} for one in members]
+
+    return answer
+
+
+def ids(cluster: ClusterStandIn) -> dict[str, str]:
+    return {node["node_name"]: node["node_id"] for node in cluster.nodes}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write(tmp_path / "lab.yaml", member())
+
+
+@pytest.mark.parametrize(("failing", "code"), [((), 0), (("node-b",), 3), (("node-a", "node-b"), 1)])
+def test_every_node_that_may_run_it_fetches_and_a_row_says_how(
+    cli: Cli, cluster: ClusterStandIn, file: Path, failing: tuple[str, ...], code: int
+) -> None:
+    cluster.add_node("small", gpus=0)
+    cluster.add_node("dead", state="DEAD")
+    cluster.add_node("closed")
+    cluster.add_job("n", ("SUCCEEDED", ""), verb="cordon", nodeName="closed", node=ids(cluster)["closed"]).step()
+    asked = playing(cluster, fetched(tuple(ids(cluster)[name] for name in failing)))
+    shown = cli("prefetch", "m", "-f", file, "--format", "json")
+    assert shown.code == code, shown.err
+    answer = json.loads(shown.out)
+    validator("prefetched").validate(answer)
+    assert answer["exitCode"] == code
+    assert [(row["node"], bool(row["fetched"]), row["trouble"]) for row in answer["rows"]] == [
+        (name, name not in failing, "no source gave them" if name in failing else "") for name in ("node-a", "node-b")]
+    [(verb, request)] = asked
+    assert (verb, request["timeout"], request["atOnce"]) == ("prefetch", 1800, 4)
+    [order] = request["nodes"][ids(cluster)["node-a"]]
+    assert order["weights"] == {"artifact": ONE, "from": [{"path": "/models/m"}], "view": None, "sources": []}
+    assert order["engine"]["env"] == {"TOKEN": {"fromNode": "HF"}}
+    table = cli("prefetch", "m", "-f", file)
+    assert ("5Gi" in table.out) == (code != 1)
+    assert ("no source gave them" in table.out) == bool(failing)
+
+
+@pytest.mark.parametrize("flags", [("--node", "node-b"), ("--nodes", "zone=b"), ("--nodes", "zone notin (a)")])
+def test_the_nodes_that_are_named_and_no_other(
+    cli: Cli, cluster: ClusterStandIn, file: Path, flags: tuple[str, str]
+) -> None:
+    cluster.nodes[0]["labels"]["zone"], cluster.nodes[1]["labels"]["zone"] = "a", "b"
+    asked = playing(cluster, fetched())
+    assert cli("prefetch", "m", "-f", file, *flags, "--timeout", "90s").code == 0
+    [(_, request)] = asked
+    assert ([*request["nodes"]], request["timeout"]) == ([ids(cluster)["node-b"]], 90)
+
+
+def test_each_artifact_once_and_whole_where_ranks_need_different_parts(
+    cli: Cli, cluster: ClusterStandIn, tmp_path: Path
+) -> None:
+    same = {"tensors": "a"}
+    file = write(tmp_path / "lab.yaml", member(ONE, RANKS, role="Leader"), member(ONE, RANKS, role="Worker", count=3),
+                 member(TWO, same, role="Worker", count=2, nodeSelector={"zone": "b"}))
+    cluster.nodes[1]["labels"]["zone"] = "b"
+    asked = playing(cluster, fetched())
+    assert cli("prefetch", "m", "-f", file).code == 0
+    [(_, request)] = asked
+    parts = {name: [(one["weights"]["artifact"], one["weights"]["view"]) for one in request["nodes"][node_id]]
+             for name, node_id in ids(cluster).items()}
+    assert parts == {"node-a": [(ONE, None)], "node-b": [(ONE, None), (TWO, same)]}
+
+
+@pytest.mark.parametrize(("words", "code", "says"), [
+    (["plain"], 64, "the fleet file has no model plain"), (["m", "--node", "node-x"], 1, "there is no node node-x"),
+    (["m", "--nodes", "zone=none"], 1, "there is no such node"),
+    (["m", "--nodes", "zone=a", "--node", "node-a"], 64, "either"),
+])
+def test_what_cannot_be_is_said_before_a_job_starts(
+    cli: Cli, cluster: ClusterStandIn, file: Path, words: list[str], code: int, says: str
+) -> None:
+    shown = cli("prefetch", *words, "-f", file)
+    assert (shown.code, says in shown.err, cluster.writes()) == (code, True, []), shown.err
+
+
+def test_a_model_without_weights_cannot_be_fetched(cli: Cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
+    shown = cli("prefetch", "m", "-f", write(tmp_path / "lab.yaml", member(None)))
+    assert (shown.code, cluster.writes()) == (1, [])
+    assert "m has no weights in the fleet file" in shown.err
+
+
+def test_an_interrupt_stops_the_job(cli: Cli, cluster: ClusterStandIn, file: Path,
+                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    playing(cluster, fetched())
+    monkeypatch.setattr("fleetctl.cli.prefetch._tell", interrupted)
+    assert cli("prefetch", "m", "-f", file).code == 130
+    assert [job.stopped for job in cluster.jobs.values()] == [True]
+
+
+def caches(**states: Any) -> Answer:
+    """Every node has an artifact that nothing uses and one that a process uses; `states` = what the removal finds."""
+    def answer(_: str, about: Any) -> list[dict[str, Any]]:
+        rows = [{"artifact": OLD, "bytes": 3 << 30, "used": False}, {"artifact": USED, "bytes": 1 << 30, "used": True}]
+        if OLD in about:  # the second job: remove it
+            rows = [{**rows[0], **states, "removed": not states}]
+        return [{"root": "/cache", "trouble": "", "artifacts": rows}]
+
+    return answer
+
+
+def test_only_what_was_listed_and_agreed_to_is_removed(cli: Cli, cluster: ClusterStandIn, file: Path) -> None:
+    asked = playing(cluster, caches())
+    assert cli("prune", "-f", file, typed="n\n").code == 1
+    assert [verb for verb, _ in asked] == ["caches"]
+    asked.clear()
+    shown = cli("prune", "-f", file, "--format", "json", typed="y\n")
+    assert shown.code == 0, shown.err
+    assert "Remove 6Gi from 2 nodes?" in shown.err
+    both = ids(cluster).values()
+    assert [(verb, request["nodes"]) for verb, request in asked] == [
+        ("caches", {node_id: [ONE] for node_id in both}), ("prune", {node_id: [OLD] for node_id in both})]
+    answer = json.loads(shown.out)
+    validator("pruned").validate(answer)
+    assert [[(one["artifact"], one["removed"]) for one in node["artifacts"]] for node in answer["nodes"]] == [
+        [(OLD, True), (USED, False)]] * 2
+
+
+def test_a_dry_run_and_no_terminal_remove_nothing(cli: Cli, cluster: ClusterStandIn, file: Path) -> None:
+    asked = playing(cluster, caches())
+    shown = cli("prune", "-f", file, "--dry-run")
+    assert shown.code == 0
+    assert "would be removed" in shown.out
+    assert "in use, stays" in shown.out
+    assert cli("prune", "-f", file).code == 64
+    assert {verb for verb, _ in asked} == {"caches"}
+
+
+def test_what_is_used_meanwhile_stays_and_a_silent_node_is_partial(
+    cli: Cli, cluster: ClusterStandIn, file: Path
+) -> None:
+    playing(cluster, caches(used=True))
+    shown = cli("prune", "-f", file, "--yes")
+    assert shown.code == 0
+    assert "nothing was removed from 2 nodes" in shown.out
+    playing(cluster, lambda *_: [{"trouble": "no worker answered"}])
+    shown = cli("prune", "-f", file, "--yes")
+    assert (shown.code, "no worker answered" in shown.out) == (3, True)
+
+
+def test_what_files_of_several_fleets_name_is_kept(
+    cli: Cli, cluster: ClusterStandIn, file: Path, tmp_path: Path
+) -> None:
+    asked = playing(cluster, lambda *_: [])
+    other = write(tmp_path / "other.yaml", member(TWO), fleet="other")
+    shown = cli("prune", "-f", file, "-f", other, "--yes")
+    assert (shown.code, "no answer" in shown.out) == (3, True)
+    assert {tuple(keep) for _, request in asked for keep in request["nodes"].values()} == {(ONE, TWO)}
+
+
+def test_what_a_replica_serves_is_kept_while_it_starts_again() -> None:
+    served = {"model": "m", "state": "RESTARTING", "members": [{"weights": {"artifact": USED, "port": 7}}]}
+    seen = Inventory.model_validate({"observedAt": "2026-03-04T12:00:00Z", "source": "x", "replicas": [served]})
+    assert named_weights([], seen) == [USED]
+
+
+def test_history_has_what_changed_something_and_not_what_only_looked(
+    cli: Cli, cluster: ClusterStandIn, file: Path
+) -> None:
+    playing(cluster, caches())
+    assert cli("prune", "-f", file, "--yes").code == 0
+    runs = json.loads(cli("history", "--format", "json").out)["runs"]
+    assert [run["verb"] for run in runs] == ["prune"]
+    assert cli("history").code == 0
