@@ -156,6 +156,12 @@ class WithinQuotas:
     asked: Sequence[Demand]
     no_room: frozenset[int]
 
+    def short(self) -> list[Demand]:
+        """Return what found no room, and would be allowed by the quotas."""
+        placed = Counter(one.demand.place for one in self.packing.placed)
+        return [replace(one, missing=one.missing - placed[one.place])
+                for one in self.asked if one.place in self.no_room]
+
 
 def pack_within(
     quotas: Quotas, demands: Sequence[Demand], packed: Callable[[Sequence[Demand]], Packing], undo: Callable[[], None]

@@ -98,7 +98,8 @@ class Watcher:
             return ApplyEnded(self.clock(), "error", error.message)
         plan, self.plan_s = self.planned.plan, self.clock() - begun
         return PlanMade(self.clock(), len(plan.actions), _blocked(plan),
-                        "; ".join(finding.message for finding in refusing(plan.policy)), _cools_for(self.planned))
+                        "; ".join(finding.message for finding in refusing(plan.policy)), _cools_for(self.planned),
+                        "".join(one.model_dump_json() for one in plan.growth))
 
     def apply(self) -> ApplyEnded:
         """Apply the plan that was made last."""

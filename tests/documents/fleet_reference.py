@@ -16,7 +16,9 @@ from fleetctl.problem import CODES, severity_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "fleet-file.md"
 TITLES = {
-    "FleetDocument": "A document", "FleetSpec": "spec", "Cluster": "spec.cluster", "ModelDefaults": "spec.defaults",
+    "FleetDocument": "A document", "FleetSpec": "spec", "Cluster": "spec.cluster",
+    "GrowType": "spec.cluster.grow[]", "GrowNode": "spec.cluster.grow[].node",
+    "ModelDefaults": "spec.defaults",
     "Policy": "spec.policy", "NodePolicy": "spec.nodes[]", "Quota": "spec.policy.quotas[]",
     "Cooldown": "spec.policy.cooldown",
     "Reserve": "spec.nodes[].reserve", "Shape": "spec.shapes.NAME", "Model": "spec.models[]",
