@@ -28,25 +28,31 @@ Part = List[Mapping[str, Any]]
 
 def ask_for_nodes(plan: Mapping[str, Any], events: EventStream) -> None:
     """Ask for the nodes that the plan's fleet needs, beside those of the others; an apply never fails for it."""
-    growth: Part = plan.get("growth") or []
-    key = PREFIX + plan["fleet"]["name"].encode()
-    before = _read(key)
-    after = growth if _is_whole(plan) else _with_what_was(growth, before)
-    if not any(row["keeps"] or row["nodes"] for row in (*before, *after)):
-        return
-    new = [row for row in growth if row["nodes"]]
+    new = [row for row in plan.get("growth") or [] if row["nodes"]]
     try:
-        trouble = _refused()
-        if trouble is None:
-            _write(key, after)
-            _request()
+        trouble = _ask(plan)
     except Exception as error:
         trouble = f"{type(error).__name__}: {error}"
+    if trouble is not None and new:
+        events.emit("nodesNotRequested", f"Ray's autoscaler was not asked for nodes: {trouble}", level="warning")
     for row in new if trouble is None else ():
         events.emit("nodesRequested", f"asked Ray's autoscaler for {row['nodes']} more {row['name']} "
                     f"(at most {row['max']} in all)", name=row["name"], nodes=row["nodes"], max=row["max"])
-    if trouble is not None:
-        events.emit("nodesNotRequested", f"Ray's autoscaler was not asked for nodes: {trouble}", level="warning")
+
+
+def _ask(plan: Mapping[str, Any]) -> Optional[str]:
+    """Write down what the fleet needs, and ask for everything; returns why that cannot be."""
+    key = PREFIX + plan["fleet"]["name"].encode()
+    before, after = _read(key), list(plan.get("growth") or [])
+    if not _is_whole(plan):
+        after = _with_what_was(after, before)
+    if not any(row["keeps"] or row["nodes"] for row in (*before, *after)):
+        return None
+    trouble = _refused()
+    if trouble is None:
+        _write(key, after)
+        _request()
+    return trouble
 
 
 def _is_whole(plan: Mapping[str, Any]) -> bool:

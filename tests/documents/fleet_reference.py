@@ -57,6 +57,7 @@ KINDS = {
     "Quota": "[quotas](#specpolicyquotas)",  "WorkerGroup": "[groups](#workers)",
     "Member": "[members](#members)", "Probe": "[a probe](#readiness-liveness)", "FromNode": "`{fromNode: NAME}`",
     "SameLabel": "[sameLabel](#samelabel)", "Reserve": "[reserve](#specnodesreserve)", "FleetSpec": "[spec](#spec)",
+    "GrowType": "[node types](#specclustergrow)", "GrowNode": "[a node](#specclustergrownode)",
 }
 
 PARTS: dict[str, Callable[[], str]] = {"fields": fields, "injected": injected, "codes": codes}

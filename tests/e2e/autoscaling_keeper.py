@@ -9,11 +9,14 @@ from unittest.mock import patch
 
 import ray
 from cluster import end, tree_of
-from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID
+from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID, FAKE_HEAD_NODE_TYPE
 from ray_keeper import OBJECT_STORE_BYTES, Keeper, free_port, main
 
 AUTOSCALER = {"RAY_enable_autoscaler_v2": "1", "RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
 HEAD = {"RAY_CLOUD_INSTANCE_ID": FAKE_HEAD_NODE_ID, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": FAKE_HEAD_NODE_ID}
+NOTHING_TO_RUN = (
+    "initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands",
+    "head_start_ray_commands", "worker_start_ray_commands", "cluster_synced_files", "rsync_exclude", "rsync_filter")
 
 
 class AutoscalingKeeper(Keeper):
@@ -22,14 +25,15 @@ class AutoscalingKeeper(Keeper):
     def __init__(self) -> None:
         port, config = free_port(), Path(os.environ["RAY_TMPDIR"]) / "autoscaler.json"
         config.write_text(json.dumps({
-            "cluster_name": "tests", "max_workers": 3, "idle_timeout_minutes": 0.1, "head_node_type": "head",
+            **{key: [] for key in NOTHING_TO_RUN}, "auth": {}, "file_mounts": {}, "cluster_name": "tests",
+            "max_workers": 3, "idle_timeout_minutes": 0.1, "head_node_type": FAKE_HEAD_NODE_TYPE,
             "provider": {
                 "type": "external", "disable_node_updaters": True, "disable_launch_config_check": True,
                 "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
                 "launch_multiple": True, "head_node_id": FAKE_HEAD_NODE_ID,
                 "gcs_address": f"{ray._private.services.get_node_ip_address()}:{port}"},
             "available_node_types": {
-                "head": {"resources": {"CPU": 2}, "node_config": {}, "max_workers": 0},
+                FAKE_HEAD_NODE_TYPE: {"resources": {"CPU": 2}, "node_config": {}, "max_workers": 0},
                 "big": {"resources": {"CPU": 1, "GPU": 2, "object_store_memory": OBJECT_STORE_BYTES},
                         "labels": {"fleet.io/pool": "big"}, "node_config": {}, "max_workers": 3}},
         }))

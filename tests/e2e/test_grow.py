@@ -38,7 +38,7 @@ def test_nodes_come_for_what_fits_nowhere_and_stay_as_long_as_it_runs(growing: R
     assert [(row["code"], row["replicas"]) for row in plan["blocked"]] == [("WAITS_FOR_NODES", 3)]
     assert growing.big_nodes() == [], "a plan asks for nothing"
 
-    done = world.apply("--wait-for-nodes", "2m", "--format", "jsonl")
+    done = world.apply("--wait-for-nodes", "90s", "--format", "jsonl")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 3, done.stderr
     assert [event["seq"] for event in events] == sorted({event["seq"] for event in events})
