@@ -116,7 +116,7 @@ class Growing:
     ) -> Blocked:
         """Say of what is blocked on which new nodes it would run, or that there may be no more of those it needs."""
         mine = [one for one in on_new if one.model == row.model]
-        limits = "; ".join(self._limits(demand, rows)) if len(mine) < row.replicas else ""
+        limits = "; ".join(self._limits(demand, rows)) if len(mine) < demand.missing else ""
         if not mine:
             return row.model_copy(update={"code": AT_MAX, "message": f"{limits}; {row.message}"}) if limits else row
         nodes = ", ".join(self._words(rows[at], at) for at in sorted({at for one in mine for at in one.types}))
