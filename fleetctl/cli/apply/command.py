@@ -12,7 +12,7 @@ from fleetctl.apply.request import ApplyOptions
 from fleetctl.cli import flags
 from fleetctl.cli.apply.agreement import agreed_to, new_plan_offer
 from fleetctl.cli.apply.follow import attach_to, carry_out
-from fleetctl.cli.apply.new_nodes import apply_on_new_nodes
+from fleetctl.cli.apply.new_nodes import Looks, apply_on_new_nodes
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput, FormatOption
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
@@ -87,9 +87,10 @@ def apply(
             options_of_run = ApplyOptions(parallelism, lock_timeout, task.single_use, wait=not no_wait)
             output.goes_on = wait_for_nodes is not None and task.plan.waits_for_nodes
             code = carry_out(task, options_of_run, output, wait_timeout)
-        if not output.goes_on:
+        if not output.goes_on or proposal.loaded is None:
             return code
-        return apply_on_new_nodes(invocation, options, where, output, wait_for_nodes or 0,
+        looks = Looks(invocation, proposal.loaded, options, where)
+        return apply_on_new_nodes(looks, output, wait_for_nodes or 0,
                                   lambda task: carry_out(task, options_of_run, output, wait_timeout))
 
 
