@@ -30,7 +30,7 @@ from fleetctl.planner.placement.reasons.node_shapes import NodeShape
 from fleetctl.planner.placement.reasons.trial import Fresh
 
 AT_MAX = "MAX_NODES"
-ADVICE = "`fleetctl apply` asks Ray's autoscaler for them, and with --wait-for-nodes waits until they are there"
+ADVICE = "an apply asks Ray's autoscaler for them, and with --wait-for-nodes waits until they are there"
 
 
 class _OnNew(NamedTuple):

@@ -83,5 +83,5 @@ def test_without_waiting_it_says_what_was_asked_for(cli, cluster: ClusterStandIn
     cluster.on_submit = lambda request: blocked(request, "nodesRequested")
     shown = cli("apply", "-f", growing, "--yes")
     assert shown.code == 3
-    assert "Needs 2 new big nodes (at most 4), for 2 of org/big" in shown.out
+    assert "big: 2 nodes, at most 4; for 2 of org/big" in shown.out
     assert "would run on 2 new big nodes (2 of 4)" in " ".join(shown.out.split())

@@ -85,11 +85,6 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield _compared(plan.change)
     if plan.certificate.wanted:
         yield certificate_sentence(plan.certificate)
-    for one in plan.growth:
-        if one.nodes:
-            models = ", ".join(f"{row.count} of {row.model}" for row in one.replicas)
-            yield (f"Needs {count_of(one.nodes, f'new {one.name} node')} (at most {one.max}), for {models}; "
-                   "an apply asks Ray's autoscaler for them.")
 
 
 def _compared(change: PlanChange) -> str:
