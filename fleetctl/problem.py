@@ -69,6 +69,7 @@ CODES: dict[str, str] = {
     "FL055": "files that extend each other in a circle, too deeply, or too many",
     "FL056": "a base that would count twice",
     "FL057": "spec.policy twice in one fleet",
+    "FL058": "a node type twice in spec.cluster.grow",
     "FL059": "serving.groups names a group that the model does not have",
     "FL060": "a probe that is never used",
     "FL061": "a placement setting without effect",

@@ -323,7 +323,14 @@ def test_a_plan_knows_no_operation_but_create() -> None:
     schema = json.loads((ROOT / "schemas" / "plan.schema.json").read_text())
     assert schema["$defs"]["Action"]["properties"]["op"]["const"] == "create"
     lists = {name for name, field in Plan.model_fields.items() if "list[" in str(field.annotation)}
-    assert lists == {"models", "actions", "holds", "blocked", "drift", "unmanaged", "lost", "policy", "notes"}
+    assert lists == {"models", "actions", "holds", "blocked", "drift", "unmanaged", "lost", "policy", "notes",
+                     "growth"}
+
+
+def test_the_autoscaler_hears_of_floors_alone() -> None:
+    """Ray adds what is missing of the one request there is, and of what is beyond it takes only nodes that are idle."""
+    asking = {(path.name, function) for path in SOURCES for function, _ in calls(path, "request_resources")}
+    assert asking == {("floor.py", "_request")}
 
 
 def requests(folder: str) -> set[tuple[str, str]]:

@@ -22,6 +22,7 @@ from . import cluster
 from .attempt import Attempt, Context, EarlierAttempt, Outcome, outcome
 from .create import replica_of
 from .events import EventStream
+from .floor import ask_for_nodes
 from .grants import CardTurns, Grants
 from .lock import KV_NAMESPACE, HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
@@ -245,6 +246,7 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
     draining = cluster.draining_nodes()
     if draining:
         note_draining(job, draining)
+    ask_for_nodes(run.plan, events)
     _work(run, lock)
     return 0
 

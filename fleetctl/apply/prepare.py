@@ -33,7 +33,12 @@ class ApplyTask:
     @property
     def has_work(self) -> bool:
         """Whether there is anything to create or to wait for."""
-        return bool(self.plan.actions or awaited(self.plan))
+        return bool(self.creates or awaited(self.plan))
+
+    @property
+    def creates(self) -> bool:
+        """Whether there is anything to create, or to tell the autoscaler: a fleet may need fewer nodes than before."""
+        return bool(self.plan.actions or self.plan.growth)
 
 
 def awaited(plan: Plan) -> Sequence[ModelRow]:

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from fleetctl.documents.base import LIST, MAPPING, TEXT, TEXT_OR_LIST, TEXT_OR_MAPPING, Authored, refusal
 from fleetctl.documents.engine import Engine
+from fleetctl.documents.grow import GrowType
 from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
 from fleetctl.documents.selector import Expression, LabelKey, LabelValue, Selector
 from fleetctl.documents.weights import Weights
@@ -240,6 +241,10 @@ class Cluster(Authored):
         None, description="http(s)://host:8265 = Ray dashboard; auto or host:port = a local Ray"
     )
     namespace: Annotated[str, Field(min_length=1)] = Field("fleet", description="Ray namespace of the replicas")
+    grow: Annotated[list[GrowType], Field(max_length=64)] = Field(
+        default_factory=list, description="the nodes that Ray's autoscaler may add for what fits nowhere else; "
+                                          "docs/kubernetes.md"
+    )
 
 
 def _a_limit(schema: dict[str, Any]) -> None:

@@ -12,7 +12,11 @@ from pydantic import Field
 from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
 from fleetctl.documents.difference import PlanChange
 from fleetctl.documents.position import Position
+from fleetctl.documents.quantity import count_of
 from fleetctl.documents.served_weights import PlannedWeights, is_absent
+
+WAITS_FOR_NODES = "WAITS_FOR_NODES"
+"""The code of what is blocked and would run on nodes that the autoscaler may add."""
 
 
 class FleetSource(Stored):
@@ -224,6 +228,27 @@ class Blocked(Stored):
     no_remedy: str = Field("", description="why makeRoom or wouldFit is empty, where that can be said")
 
 
+class GrowingModel(Stored):
+    """Replicas of one model that would run on new nodes of a type."""
+
+    model: str
+    count: int
+
+
+class Growth(Stored):
+    """One type of `spec.cluster.grow`: the nodes of it that are needed. What would run on new ones is in no action."""
+
+    name: str
+    labels: dict[str, str]
+    gpus: int = Field(description="cards of one node")
+    cpus: int = Field(description="1/10000 CPU of one node")
+    keeps: list[str] = Field(description="ids of nodes of this type that are needed: where this fleet runs, or would; "
+                                         "if new ones are to come, all that are alive")
+    nodes: int = Field(0, description="new nodes")
+    max: int = Field(description="the most nodes of this type, as the file says")
+    replicas: list[GrowingModel] = Field(default_factory=list, description="what would run on the new nodes")
+
+
 class Drift(Stored):
     """A replica that runs, but not as the file says; reported, never acted on."""
 
@@ -319,6 +344,7 @@ class Plan(Stored):
     actions: list[Action] = Field(default_factory=list)
     holds: list[Hold] = Field(default_factory=list)
     blocked: list[Blocked] = Field(default_factory=list)
+    growth: list[Growth] = Field(default_factory=list, description="the node types that the autoscaler may add")
     drift: list[Drift] = Field(default_factory=list)
     unmanaged: list[Unmanaged] = Field(default_factory=list)
     lost: list[Lost] = Field(default_factory=list)
@@ -330,6 +356,16 @@ class Plan(Stored):
         default_factory=dict, description="per planned model: live count and highest id, to detect a stale plan"
     )
     exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 partial, 4 policy")
+
+    @property
+    def waits_for_nodes(self) -> bool:
+        """Whether something blocked would run on nodes that are to come."""
+        return any(one.code == WAITS_FOR_NODES for one in self.blocked)
+
+    @property
+    def new_nodes(self) -> str:
+        """The new nodes that it waits for, in words; empty = they are there, and their cards are not known yet."""
+        return ", ".join(count_of(one.nodes, f"new {one.name} node") for one in self.growth if one.nodes)
 
 
 class MaskedPlan(Plan):

@@ -265,6 +265,7 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "bad_label_key": _own("FL028"),
     "bad_label_value": _own("FL035"),
     "bad_shape_name": _own("FL029", guess.dns_label_meant),
+    "empty_node": lambda finding: finding.problem("FL021", "a node of spec.cluster.grow needs gpus, cpus or both"),
     "quota_without_limit": lambda finding: finding.problem("FL021", "a quota needs gpus, replicas or both"),
     "bad_model_key": _own("FL030"),
     "bad_env_name": _own("FL033"),

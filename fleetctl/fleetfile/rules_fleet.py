@@ -24,6 +24,10 @@ def check_fleet(documents: Sequence[Document]) -> Iterator[Problem]:
     yield from _names(views)
     for key, code in _ONCE.items():
         yield from _once([view.child("spec") for view in views], key, code)
+    for cluster in (view.child("spec").child("cluster") for view in views):
+        for first, kind in repeated(cluster.items("grow"), "name"):
+            name = kind.text("name")
+            yield kind.problem("FL058", f'the node type "{name}" is already at {first.at("name")}', key="name")
     for first, model in repeated((model for document in documents for model in models(document)), "key"):
         yield model.problem("FL040", f'the model "{model.text("key")}" is already at {first.at("key")}', key="key")
 

@@ -14,6 +14,7 @@ from fleetctl.documents.plan import (
     Blocked,
     Certificate,
     Drift,
+    Growth,
     Hold,
     ModelRow,
     Plan,
@@ -61,6 +62,7 @@ class _Decided:
     placed: Sequence[Placed]
     certificate: Certificate
     blocked: Sequence[Blocked]
+    growth: Sequence[Growth]
 
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -109,7 +111,13 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
         return Inquiry(placer, occupants, fleet.policies)
 
     blocked = _blocked(fleet.models, whole, found, tries, quotas, state, limits, cache(inquire))
-    return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked)
+    growth: list[Growth] = []
+    if fleet.cluster.grow:
+        from fleetctl.planner.growth import Growing
+
+        growing = Growing(fleet.cluster.grow, fleet.policies, inventory, ledger)
+        growth, blocked = growing.find(found.short(placed), state, placed, blocked)
+    return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked, growth)
 
 
 def _occupants(
@@ -187,6 +195,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         actions=read_actions(actions),
         holds=holds,
         blocked=list(decided.blocked),
+        growth=list(decided.growth),
         drift=drift,
         unmanaged=state.unmanaged,
         lost=state.lost,

@@ -156,6 +156,12 @@ class WithinQuotas:
     asked: Sequence[Demand]
     no_room: frozenset[int]
 
+    def short(self, placed: Sequence[Placed]) -> list[Demand]:
+        """Return what found no room and is not `placed` since, and would be allowed by the quotas."""
+        counts = Counter(one.demand.place for one in placed)
+        return [replace(one, missing=one.missing - counts[one.place])
+                for one in self.asked if one.place in self.no_room]
+
 
 def pack_within(
     quotas: Quotas, demands: Sequence[Demand], packed: Callable[[Sequence[Demand]], Packing], undo: Callable[[], None]

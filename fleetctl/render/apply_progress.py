@@ -82,7 +82,7 @@ class LiveProgress:
             self._states[key] = (state, ", ".join(map(str, extra.get("nodes") or ())))
         elif event.type in ("lockWaiting", "lockAcquired"):
             self._note = event.message
-        elif event.type in ("replanWanted", "replanned", "notReplanned"):
+        elif event.type in ("replanWanted", "replanned", "notReplanned", "nodesRequested", "nodesNotRequested"):
             self.say("note", event.message)
 
     def say(self, label: str, message: str) -> None:

@@ -35,13 +35,16 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class PlanMade:
-    """The plan of the last good revision. `refused` = why a person has to decide; `again_s` = when to plan again."""
+    """The plan of the last good revision. `refused` = why a person has to decide; `again_s` = when to plan again;
+    `nodes` = which nodes the autoscaler is to provide, as one word; empty = none may be added.
+    """
 
     at: float
     create: int = 0
     blocked: str = ""
     refused: str = ""
     again_s: float | None = None
+    nodes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,8 @@ class State:
     """What a watcher remembers. `seen`, `good`, `applied` = the newest, the newest sound and the last applied revision.
 
     `planned_for` = the revision and the cluster of the last plan, made again at `again_at` at the latest; `away` and
-    `failures` = how often in a row the cluster was away, or an apply failed; `told` = what was said last on each thing.
+    `failures` = how often in a row the cluster was away, or an apply failed; `nodes` = what the autoscaler is to
+    provide, `asked` = what it was asked for last; `told` = what was said last on each thing.
     """
 
     interval_s: float
@@ -103,6 +107,8 @@ class State:
     again_at: float = 0.0
     away: int = 0
     failures: int = 0
+    nodes: str = ""
+    asked: str = ""
     told: dict[str, str] = field(default_factory=dict)
 
     def pause(self, failures: int) -> float:
@@ -146,7 +152,8 @@ def _planned(state: State, plan: PlanMade) -> tuple[State, list[Do]]:
     refused = f"{_short(state.good)}: {plan.refused}" if plan.refused else ""
     wanted = str(plan.create) if plan.create and state.report_only else ""
     state, said = _tell(state, ("blocked", plan.blocked), ("policy", refused), ("wanted", wanted))
-    if plan.create and not refused and not state.report_only:
+    state = replace(state, nodes=plan.nodes)
+    if (plan.create or plan.nodes != state.asked) and not refused and not state.report_only:
         return state, [*said, Apply()]
     state, over = _tell(state, ("locked", ""), ("error", ""))
     said = [*said, *over]
@@ -163,7 +170,7 @@ def _applied(state: State, end: ApplyEnded) -> tuple[State, list[Do]]:
         state, said = _tell(state, ("locked", ""), ("error", end.message))
     else:
         state, said = _tell(state, ("locked", ""), ("error", ""))
-        state = replace(state, applied=state.good)
+        state = replace(state, applied=state.good, asked=state.nodes)
         said = [*said, Tell("applied", f"{_short(state.good)}: {end.message}")]
     failures = 0 if end.outcome == "fine" else state.failures + 1
     # a cluster that has changed by then is planned at once; on this one the same plan would fail again

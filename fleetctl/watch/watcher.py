@@ -119,7 +119,8 @@ class Watcher:
         if self.keeps_history:
             self._read_history(self.planned)
         return PlanMade(self.clock(), len(plan.actions), _blocked(plan),
-                        "; ".join(finding.message for finding in refusing(plan.policy)), _cools_for(self.planned))
+                        "; ".join(finding.message for finding in refusing(plan.policy)), _cools_for(self.planned),
+                        "".join(one.model_dump_json() for one in plan.growth))
 
     def _read_history(self, planned: Planned) -> None:
         try:

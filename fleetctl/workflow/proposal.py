@@ -27,11 +27,15 @@ OfferNewPlan = Callable[[PlanStale, Plan], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What is to be applied; `shown` = its plan for the eye, `agreed` = a person has seen this plan and said yes."""
+    """What is to be applied; `shown` = its plan for the eye, `agreed` = a person has seen this plan and said yes.
+
+    `loaded` = the fleet it was planned from; None = it was saved.
+    """
 
     task: ApplyTask
     shown: Plan
     agreed: bool = False
+    loaded: LoadedFleet | None = None
 
 
 @contextmanager
@@ -49,7 +53,7 @@ def proposed_by_fleet(
     with open_dashboard(invocation, where.address, loaded.sound().cluster.address) as client:
         planned = plan_fleet(invocation, loaded, options, where, as_if=as_if)
         replanner = FleetReplanner(invocation, planned, where)
-        yield Proposal(ApplyTask(client, planned.plan, replanner=replanner), planned.shown())
+        yield Proposal(ApplyTask(client, planned.plan, replanner=replanner), planned.shown(), loaded=loaded)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from cluster_stand_in import ClusterStandIn
     ["PLAN", "--target", "org/one"],
     ["PLAN", "--exclude", "org/one"],
     ["PLAN", "--adopt-from", "old"],
+    ["PLAN", "--wait-for-nodes", "1m"],
     ["PLAN", "--namespace", "other"],
     ["--attach", "--target", "org/one"],
     ["--attach", "--exclude", "org/one"],

@@ -16,7 +16,9 @@ from fleetctl.problem import CODES, severity_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "fleet-file.md"
 TITLES = {
-    "FleetDocument": "A document", "FleetSpec": "spec", "Cluster": "spec.cluster", "ModelDefaults": "spec.defaults",
+    "FleetDocument": "A document", "FleetSpec": "spec", "Cluster": "spec.cluster",
+    "GrowType": "spec.cluster.grow[]", "GrowNode": "spec.cluster.grow[].node",
+    "ModelDefaults": "spec.defaults",
     "Policy": "spec.policy", "NodePolicy": "spec.nodes[]", "Quota": "spec.policy.quotas[]",
     "Cooldown": "spec.policy.cooldown",
     "Reserve": "spec.nodes[].reserve", "Shape": "spec.shapes.NAME", "Model": "spec.models[]",
@@ -58,6 +60,7 @@ KINDS = {
     "Member": "[members](#members)", "Probe": "[a probe](#readiness-liveness)", "FromNode": "`{fromNode: NAME}`",
     "Origin": "[origins](#weightsfrom)", "ShardRule": "[rules](#shardrules)",
     "SameLabel": "[sameLabel](#samelabel)", "Reserve": "[reserve](#specnodesreserve)", "FleetSpec": "[spec](#spec)",
+    "GrowType": "[node types](#specclustergrow)", "GrowNode": "[a node](#specclustergrownode)",
 }
 
 PARTS: dict[str, Callable[[], str]] = {"fields": fields, "injected": injected, "codes": codes}

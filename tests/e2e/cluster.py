@@ -54,8 +54,8 @@ class RayCluster:
 
 
 @contextmanager
-def running_cluster(tmp: Path) -> Iterator[RayCluster]:
-    """Start a head without GPUs; nodes are added by the test."""
+def running_cluster(tmp: Path, keeper: str = "ray_keeper.py") -> Iterator[RayCluster]:
+    """Start a head without GPUs; nodes are added by the test, or with another keeper by Ray."""
     to_keeper, from_keeper = os.pipe(), os.pipe()
     session = tempfile.mkdtemp(prefix="ray-")  # the path of a socket may have 107 characters, and pytest's are long
     env = {**os.environ, **QUIET, "RAY_TMPDIR": session, "RAY_AUTH_MODE": "disabled", "RAY_ENABLE_AUTO_CONNECT": "0",
@@ -64,7 +64,7 @@ def running_cluster(tmp: Path) -> Iterator[RayCluster]:
     with (tmp / "keeper.log").open("wb") as log:
         python = os.environ.get(OTHER_RAY) or sys.executable
         process = subprocess.Popen(
-            [python, str(HERE / "ray_keeper.py"), str(to_keeper[0]), str(from_keeper[1])],
+            [python, str(HERE / keeper), str(to_keeper[0]), str(from_keeper[1])],
             pass_fds=(to_keeper[0], from_keeper[1]), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env,
             start_new_session=True)
     os.close(to_keeper[0])

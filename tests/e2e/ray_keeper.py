@@ -42,12 +42,13 @@ def sleep_long() -> None:
 
 
 class Keeper:
-    def __init__(self) -> None:
+    def __init__(self, **head: object) -> None:
         self.cluster = Cluster(initialize_head=True, head_node_args={
             "num_cpus": 2, "num_gpus": 0, "object_store_memory": OBJECT_STORE_BYTES, "node_name": "head",
             "labels": {"fleet.io/node": "head"}, "include_dashboard": True, "dashboard_host": "127.0.0.1",
             "dashboard_port": free_port(), "dashboard_agent_listen_port": free_port(),
             "include_log_monitor": False,  # it reads every log over and over, for drivers that want them: here is none
+            **head,
         })
         ray.init(address=self.cluster.address, namespace="keeper", log_to_driver=False, logging_level="ERROR")
         self.nodes = {"head": self.cluster.head_node}
@@ -245,10 +246,15 @@ class Keeper:
         return {actor for actor, row in rows.items() if row["state"] != "DEAD"}
 
 
-def main() -> None:
+    def shut_down(self) -> None:
+        ray.shutdown()
+        self.cluster.shutdown()
+
+
+def main(kind: type[Keeper] = Keeper) -> None:
     reader, writer = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    keeper = Keeper()
+    keeper = kind()
     print(json.dumps({"ok": keeper.address()}), file=writer, flush=True)
     for line in reader:
         verb, arguments = json.loads(line)
@@ -257,8 +263,7 @@ def main() -> None:
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=writer, flush=True)
-    ray.shutdown()
-    keeper.cluster.shutdown()
+    keeper.shut_down()
 
 
 if __name__ == "__main__":

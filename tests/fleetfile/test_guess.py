@@ -57,5 +57,5 @@ def test_nearest_spelling(word: str, meant: str | None) -> None:
 
 
 def test_where_a_key_belongs() -> None:
-    assert homes()["gpus"] == ("quotas", "resources")
+    assert homes()["gpus"] == ("node", "quotas", "resources")
     assert homes()["sameLabel"] == ("placement",)

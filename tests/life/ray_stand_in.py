@@ -27,6 +27,7 @@ from fleetctl.agent import (
     events,
     evict,
     explicit,
+    floor,
     lock,
     mailbox,
     replan,
@@ -358,7 +359,7 @@ class RayStandIn:
             remote=lambda replica: self.remote(replica, options["name"]))))
         for module in (attempt, restart):
             patch.setattr(module, "kept_failure", lambda _: None)
-        Keys().install(patch, lock, apply)
+        Keys().install(patch, lock, apply, floor)
         packages = self.stand_in.packages
         patch.setattr(mailbox, "_internal_kv_get", lambda key: packages.get(key.decode().removeprefix("gcs://")))
         patch.setattr(mailbox, "_internal_kv_del", lambda key: packages.pop(key.decode().removeprefix("gcs://"), None))

@@ -135,7 +135,7 @@ def _short_member(short: dict[str, Any], role: str) -> dict[str, Any]:
 def short_fleet(short: dict[str, Any]) -> ResolvedFleet:
     """Return a fleet from its short form."""
     return ResolvedFleet(
-        name=short.get("name", FLEET), cluster=Cluster(), files=(),
+        name=short.get("name", FLEET), cluster=Cluster.model_validate({"grow": short.get("grow", [])}), files=(),
         policies=tuple(NodePolicy.model_validate(policy) for policy in short.get("nodes", [])),
         models=tuple(short_model(model, line) for line, model in enumerate(short.get("models", []), start=1)),
         policy=Policy.model_validate(short.get("policy", {})),

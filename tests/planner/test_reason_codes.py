@@ -19,4 +19,5 @@ def test_the_docs_explain_exactly_the_codes_there_are() -> None:
 
 def test_every_code_of_a_node_has_its_place_in_the_order() -> None:
     assert {code.name for code in Code} - {"FITS"} == CODES - {
-        "GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET", "QUOTA", "UPDATE_NEEDS_ROOM", "COOLING_DOWN"}
+        "GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET", "QUOTA", "UPDATE_NEEDS_ROOM", "COOLING_DOWN",
+        "WAITS_FOR_NODES", "MAX_NODES"}

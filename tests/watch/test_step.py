@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -191,3 +191,17 @@ def test_what_a_policy_refuses_is_not_taken_for_nothing_missing() -> None:
     loop.feed(looked(0))
     loop.feed(PlanMade(0, 3))
     assert loop.feed(PlanMade(30, 3, refused="too much"))[:-1] == [Tell("policy", "a: too much")]
+
+
+def test_the_autoscaler_is_asked_once_for_what_is_needed_and_again_when_that_is_another() -> None:
+    loop = Loop(State(INTERVAL_S))
+    for nodes, outcome in (("two", "error"), ("two", "fine"), ("two", None), ("one", "fine"), ("", "fine"), ("", None)):
+        loop.feed(looked(loop.at))
+        loop.state = replace(loop.state, planned_for=None)
+        [*_, last] = loop.feed(PlanMade(loop.at, nodes=nodes))
+        assert isinstance(last, Apply if outcome else Rest)
+        if outcome:
+            loop.feed(ApplyEnded(loop.at, outcome, "ended"))
+    watching_only = Loop(State(INTERVAL_S, report_only=True))
+    watching_only.feed(looked(0))
+    assert isinstance(watching_only.feed(PlanMade(0, nodes="two"))[-1], Rest)

@@ -28,20 +28,25 @@ def agreed_to(
 
     Raises PolicyRefused, and UsageError without a terminal to ask on.
     """
-    asks = bool(proposal.task.plan.actions) and not yes and not proposal.agreed
+    plan = proposal.task.plan
+    asks = bool(plan.actions or plan.new_nodes) and not yes and not proposal.agreed
     if not proposal.agreed and (output_format is ApplyFormat.TABLE or asks):
         # in a format for programs the plan is not part of the result: only the person who is asked sees it
         shown_on = result_console() if output_format is ApplyFormat.TABLE else message_console()
         show_report(plan_report(proposal.shown), shown_on)
         shown_on.print()
-    refuse_by_policy(invocation, proposal.task.plan, force=force)
+    refuse_by_policy(invocation, plan, force=force)
     return not asks or _confirmed(invocation, proposal.task)
 
 
 def _confirmed(invocation: Invocation, task: ApplyTask) -> bool:
     if task.single_use:
         say("plan", origin_of(task.plan, invocation.now()))
-    if confirm(f"Create {count_of(len(task.plan.actions), 'replica')}?", yes=False):
+    plan = task.plan
+    does = [f"create {count_of(len(plan.actions), 'replica')}"] if plan.actions or not plan.new_nodes else []
+    does += [f"ask the autoscaler for {plan.new_nodes}"] if plan.new_nodes else []
+    question = " and ".join(does)
+    if confirm(f"{question[0].upper()}{question[1:]}?", yes=False):
         return True
     say("note", "nothing was done")
     return False

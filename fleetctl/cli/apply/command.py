@@ -12,6 +12,7 @@ from fleetctl.apply.request import ApplyOptions
 from fleetctl.cli import flags
 from fleetctl.cli.apply.agreement import agreed_to, new_plan_offer
 from fleetctl.cli.apply.follow import attach_to, carry_out
+from fleetctl.cli.apply.new_nodes import Looks, apply_on_new_nodes
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput, FormatOption
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
@@ -52,6 +53,10 @@ def apply(
     parallelism: flags.Parallelism = 10,
     lock_timeout: flags.LockTimeout = 0,
     wait_timeout: flags.WaitTimeout = None,
+    wait_for_nodes: Annotated[float | None, typer.Option(
+        "--wait-for-nodes", metavar="DURATION", parser=flags.duration, show_default=False,
+        help="How long to wait for the nodes that Ray's autoscaler was asked for (spec.cluster.grow), and create on "
+             "them as they come. [default: do not wait]")] = None,
     no_wait: Annotated[bool, typer.Option(
         "--no-wait", help="End when everything is created, without waiting until it is ready; exit 0 unless blocked.",
     )] = False,
@@ -66,20 +71,27 @@ def apply(
     if plan_file is not None or attach:
         _refuse_choices({"--target": target, "--exclude": exclude, "--selector": selector, "--adopt-from": adopt_from,
                          "--namespace": namespace, "--force": force and attach,
-                         "--ignore-cooldown": ignore_cooldown})
+                         "--ignore-cooldown": ignore_cooldown, "--wait-for-nodes": wait_for_nodes})
     options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector,
                           ignore_cooldown)
     output, invocation = ApplyOutput(output_format), this_invocation()
     with output.ends_with_summary():
         if attach:
             return attach_to(invocation, plan_file, files, address, output, wait_timeout)
-        with proposed(invocation, plan_file, options, Where(None, address, namespace), yes=yes) as proposal:
+        where = Where(None, address, namespace)
+        with proposed(invocation, plan_file, options, where, yes=yes) as proposal:
             task = proposal.task
             output.plan = task.plan
             if not agreed_to(invocation, proposal, output_format, force=force, yes=yes):
                 return 1
             options_of_run = ApplyOptions(parallelism, lock_timeout, task.single_use, wait=not no_wait)
-            return carry_out(task, options_of_run, output, wait_timeout)
+            output.goes_on = wait_for_nodes is not None and task.plan.waits_for_nodes
+            code = carry_out(task, options_of_run, output, wait_timeout)
+        if not output.goes_on or proposal.loaded is None:
+            return code
+        looks = Looks(invocation, proposal.loaded, options, where)
+        return apply_on_new_nodes(looks, output, wait_for_nodes or 0,
+                                  lambda task: carry_out(task, options_of_run, output, wait_timeout))
 
 
 def _told_apart(named: list[str], files: list[str], *, attach: bool) -> tuple[str | None, list[str]]:

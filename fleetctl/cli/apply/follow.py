@@ -29,7 +29,7 @@ SECOND_THOUGHT_S = 1.0
 
 def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_timeout_s: float | None) -> int:
     """Apply the plan and return the exit code; without anything to do nothing is submitted."""
-    if not (task.plan.actions if not options.wait else task.has_work):
+    if not (task.has_work if options.wait else task.creates):
         return output.finish(None)
     job = new_job_id("apply")
     say("job", f"{job}; closing this command does not stop it, `fleetctl apply --attach {job}` follows it again")

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fleetctl.apply.outcome import INTERRUPTED, all_outcomes, final_exit_code
+from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, all_outcomes, final_exit_code
 from fleetctl.cli.console import say, show_report, write_result
 from fleetctl.cli.process import now_text
 from fleetctl.documents.base import FORMAT_VERSION
@@ -38,12 +38,17 @@ FormatOption = Annotated[
 
 
 class ApplyOutput:
-    """Standard output of one apply. `plan` is set as soon as it is known, `outcomes` when it has ended."""
+    """Standard output of one apply. `plan` is set as soon as it is known, `outcomes` when it has ended.
+
+    While it `goes_on`, the end of a run is not the end: what that run began is in the result of the last one.
+    """
 
     def __init__(self, chosen: ApplyFormat) -> None:
         self.format = chosen
         self.plan: Plan | None = None
         self.outcomes: list[ReplicaOutcome] = []
+        self.goes_on = False
+        self._before: list[ReplicaOutcome] = []
         self._last_seq = -1
         self._agents: RunSummary | None = None
 
@@ -60,16 +65,22 @@ class ApplyOutput:
 
     def relay(self, event: Event) -> None:
         """Take one event of the agent; its summary waits for `finish` or for an error."""
+        if event.type == "nodesNotRequested":
+            self.goes_on = False
         if isinstance(event, RunSummary):
             self._agents = event
-        elif self.format is ApplyFormat.JSONL:
-            self._write(event)
+        elif self.format is ApplyFormat.JSONL and not (event.type == "version" and self._last_seq >= 0):
+            self._write(event.model_copy(update={"seq": max(event.seq, self._last_seq + 1)}))
 
     def finish(self, summary: RunSummary | None) -> int:
         """Show the result in the chosen format and return its exit code; without a summary nothing was submitted."""
         self._agents = summary
-        outcomes = self.outcomes = all_outcomes(self.plan, summary)
         interrupted = summary is not None and summary.interrupted
+        outcomes = self.outcomes = [*self._before, *all_outcomes(self.plan, summary)]
+        self.goes_on = self.goes_on and not interrupted
+        if self.goes_on:
+            self._before = [row for row in outcomes if row.outcome != "blocked"]
+            return PARTIAL
         code = final_exit_code(outcomes, interrupted=interrupted, waited=summary is None or summary.waited)
         # an interrupted run may have left no report, so that there is nothing to count
         note = summary.message if summary is not None and interrupted and not outcomes else None
@@ -80,6 +91,7 @@ class ApplyOutput:
 
     def detach(self, note: str) -> int:
         """Report that the client has detached from the run, and return the exit code."""
+        self.goes_on = False
         say("note", note)
         self._write_last(note, INTERRUPTED)
         return INTERRUPTED

@@ -22,6 +22,8 @@ BLOCKED = {
     "SAME_LABEL_DOMAIN": "enough nodes fit, but not inside one value of sameLabel",
     "QUOTA": "a quota of the fleet's policy allows no more",
     "UPDATE_NEEDS_ROOM": "no room for a replica of the new spec beside the outdated ones, which go on serving",
+    "WAITS_FOR_NODES": "it would run on nodes that the autoscaler may add",
+    "MAX_NODES": "the autoscaler may add no more nodes of the type it needs",
     "COOLING_DOWN": "it has failed several times in a row, and waits",
     "CLAIMED_BY_FLEET": "the model is live under another fleet",
 }

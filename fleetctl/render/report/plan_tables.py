@@ -44,8 +44,8 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     actions = sorted(plan.actions, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
     surplus = {row.key for row in plan.models if row.surplus}
     tables = (_policy(plan), _altered_policy(plan), *change_tables(plan.change), *_models(plan), _labels(plan),
-              *place_tables(actions), planned_weights(actions), *blocked_tables(plan.blocked), _lost(plan),
-              drift_table(plan.drift, surplus), _holds(plan), _unmanaged(plan), _notes(plan))
+              *place_tables(actions), planned_weights(actions), *blocked_tables(plan.blocked), _growth(plan),
+              _lost(plan), drift_table(plan.drift, surplus), _holds(plan), _unmanaged(plan), _notes(plan))
     return tuple(table for table in tables if table.rows or table.note)
 
 
@@ -178,6 +178,15 @@ def _model(row: ModelRow, blocked: tuple[str, str] | None) -> tuple[Cell, ...]:
     """Return the row; the arithmetic of what is blocked is in its own table."""
     reason = row.reason.replace(*blocked) if blocked else row.reason
     return sign_of(row), row.key, *(str(getattr(row, column.key)) for column in COUNTS), reason
+
+
+def _growth(plan: Plan) -> Table:
+    rows = [(one.name, str(one.nodes), str(one.max), ", ".join(f"{row.count} of {row.model}" for row in one.replicas))
+            for one in plan.growth if one.nodes]
+    columns = (Column("name", "type", name=True), Column("nodes", "nodes", numeric=True), Column("max", "at most"),
+               Column("models", "for", name=True))
+    return Table("growth", "New nodes", columns, tuple(rows), rank=2, signs=("+",) * len(rows), most=LINES_SHOWN,
+                 line="{name}: {nodes}, at most {max}; for {models}")
 
 
 def _lost(plan: Plan) -> Table:

@@ -1,0 +1,141 @@
+"""What fits on no node there is, on nodes that the autoscaler may add: of which types, and how many.
+
+The plan itself is made without them and stays as it is: nothing can be created on a node that does not exist. Each type
+gets the fewest nodes with which as much fits as with all that may come; the last types of the file are lowered first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NamedTuple
+
+from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.grow import GrowType
+from fleetctl.documents.inventory import Inventory, Node
+from fleetctl.documents.plan import WAITS_FOR_NODES, Blocked, GrowingModel, Growth
+from fleetctl.documents.quantity import count_of
+from fleetctl.planner.live import LiveState
+from fleetctl.planner.node_types import living, next_node, unreported
+from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.greedy.greedy import pack_greedily
+from fleetctl.planner.placement.ledger.crowds import Crowds
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.problem import state_problem
+from fleetctl.planner.placement.reasons.node_shapes import NodeShape
+from fleetctl.planner.placement.reasons.trial import Fresh
+
+AT_MAX = "MAX_NODES"
+ADVICE = "an apply asks Ray's autoscaler for them, and with --wait-for-nodes waits until they are there"
+
+
+class _OnNew(NamedTuple):
+    """A replica with a member on a new node, and the places of the types of those nodes."""
+
+    model: str
+    types: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Growing:
+    """The nodes there are, with a plan on their `ledger`, and the types of which more may come."""
+
+    types: Sequence[GrowType]
+    policies: Sequence[NodePolicy]
+    inventory: Inventory
+    ledger: Ledger
+
+    @cached_property
+    def _living(self) -> list[list[Node]]:
+        return [living(self.inventory, one) for one in self.types]
+
+    @cached_property
+    def _shapes(self) -> list[NodeShape]:
+        return [NodeShape(next_node(one, nodes), None) for one, nodes in zip(self.types, self._living, strict=True)]
+
+    def find(
+        self, short: Sequence[Demand], state: LiveState, placed: Sequence[Placed], blocked: Sequence[Blocked]
+    ) -> tuple[list[Growth], list[Blocked]]:
+        """Return a row per type, and what is blocked in the light of it; `short` = what found no room."""
+        needed = sum(one.missing * one.shape.size for one in short)
+        wants_memory = any(seat.claim.vram for one in short for seat in one.shape.seats)
+        soon = [unreported(self.inventory, nodes) if wants_memory else 0 for nodes in self._living]
+        counts = self._fewest(short, [min(needed, max(0, one.max - len(nodes)) + unknown) for one, nodes, unknown
+                                      in zip(self.types, self._living, soon, strict=True)])
+        on_new = self._packed(short, counts)
+        used = {member.node_id for replica, ours in state.running if ours for member in replica.members}
+        used |= {self.ledger.nodes[assigned.node].id for one in placed for assigned in one.assignments}
+        rows = [self._row(at, used, max(0, counts[at] - soon[at]), on_new) for at in range(len(self.types))]
+        demands = {one.shape.key: one for one in short}
+        return rows, [self._explained(row, demands[row.model], on_new, rows) if row.model in demands else row
+                      for row in blocked]
+
+    def _fewest(self, short: Sequence[Demand], most: Sequence[int]) -> list[int]:
+        counts, fitting = list(most), Counter(one.model for one in self._packed(short, most))
+
+        def enough(at: int, many: int) -> bool:
+            return Counter(one.model for one in self._packed(short, [*counts[:at], many, *counts[at + 1:]])) == fitting
+
+        for at in reversed(range(len(counts))):
+            counts[at] = bisect_left(range(counts[at]), True, key=partial(enough, at))
+        return counts
+
+    def _packed(self, short: Sequence[Demand], counts: Sequence[int]) -> list[_OnNew]:
+        """Return what fits with so many new nodes of each type, and only with them."""
+        if not any(counts):
+            return []
+        old, type_of = len(self.ledger.nodes), [at for at, count in enumerate(counts) for _ in range(count)]
+        fresh = [one for at, count in enumerate(counts) for one in self._fresh(at, count, sum(counts[:at]))]
+        nodes = [*self.ledger.nodes, *(node for node, _ in fresh)]
+        spread = {one.shape.key: one.shape.spread.label for one in short if one.shape.spread is not None}
+        ledger = Ledger.opened(
+            nodes, [*map(self.ledger.offer, range(old)), *(offer for _, offer in fresh)], {},
+            lambda key: dict(self.ledger.slots_of(key)),
+            Crowds(nodes, spread, _known={key: dict(self.ledger.crowd(key)) for key in spread}))
+        packed = [_OnNew(one.demand.shape.key, frozenset(type_of[assigned.node - old] for assigned in one.assignments
+                                                         if assigned.node >= old))
+                  for one in pack_greedily(state_problem(short, ledger), Placer(ledger))]
+        return [one for one in packed if one.types]
+
+    def _fresh(self, at: int, count: int, start: int = 0) -> list[Fresh]:
+        return self._shapes[at].fresh(count, self.policies, start=start)
+
+    def _row(self, at: int, used: Set[str | None], count: int, on_new: Sequence[_OnNew]) -> Growth:
+        one, models = self.types[at], Counter(found.model for found in on_new if at in found.types)
+        keeps = sorted(node.id for node in self._living[at] if count or node.id in used)
+        return Growth(name=one.name, labels=one.node.labels, gpus=one.node.gpus, cpus=one.node.cpus, keeps=keeps,
+                      nodes=count, max=one.max,
+                      replicas=[GrowingModel(model=model, count=models[model]) for model in sorted(models)])
+
+    def _explained(
+        self, row: Blocked, demand: Demand, on_new: Sequence[_OnNew], rows: Sequence[Growth]
+    ) -> Blocked:
+        """Say of what is blocked on which new nodes it would run, or that there may be no more of those it needs."""
+        mine = [one for one in on_new if one.model == row.model]
+        limits = "; ".join(self._limits(demand, rows)) if len(mine) < demand.missing else ""
+        if not mine:
+            return row.model_copy(update={"code": AT_MAX, "message": f"{limits}; {row.message}"}) if limits else row
+        nodes = ", ".join(self._words(rows[at], at) for at in sorted({at for one in mine for at in one.types}))
+        said = f"would run on {nodes}"
+        if len(mine) < row.replicas:
+            said = f"{len(mine)} of {row.replicas} {said}; for the others: {limits or row.message}"
+        return row.model_copy(update={"code": WAITS_FOR_NODES, "message": said, "make_room": [], "would_fit": [],
+                                      "no_remedy": ADVICE})
+
+    def _words(self, row: Growth, at: int) -> str:
+        if not row.nodes:
+            return f"{row.name} nodes that have just joined, and do not report their cards yet"
+        return f"{count_of(row.nodes, f'new {row.name} node')} ({len(self._living[at]) + row.nodes} of {row.max})"
+
+    def _limits(self, demand: Demand, rows: Sequence[Growth]) -> Iterator[str]:
+        """Yield the types that could take the replica, if there might be more of them."""
+        for at, row in enumerate(rows):
+            fresh = self._fresh(at, demand.shape.size)
+            alone = Ledger.opened([node for node, _ in fresh], [offer for _, offer in fresh], {})
+            if Placer(alone).place(demand.shape) is not None:
+                there = len(self._living[at]) + row.nodes
+                yield f"spec.cluster.grow allows too few {row.name} nodes ({there} of {row.max})"

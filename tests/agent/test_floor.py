@@ -1,0 +1,82 @@
+"""What Ray's autoscaler is asked for: whole nodes, for all fleets together, and nothing where it cannot be asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import ray.autoscaler.sdk
+import ray.autoscaler.v2.utils
+from ray_keys import Keys
+
+from fleetctl.agent import floor
+from fleetctl.agent.floor import ask_for_nodes
+
+Asked = list[Counter[tuple[float, str]]]
+
+
+class Events(list[tuple[str, str]]):
+    def emit(self, kind: str, message: str, **_: Any) -> None:
+        self.append((kind, message))
+
+
+def plan(fleet: str, *growth: dict[str, Any], **options: Any) -> dict[str, Any]:
+    return {"fleet": {"name": fleet}, "growth": list(growth), "options": options}
+
+
+def needs(keeps: str, nodes: int, pool: str = "h100") -> dict[str, Any]:
+    return {"name": pool, "labels": {"pool": pool}, "gpus": 8, "cpus": 640_000, "keeps": keeps.split(), "nodes": nodes,
+            "max": 4, "replicas": []}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    requests: Asked = []
+
+    def request_resources(bundles: list[dict[str, float]], bundle_label_selectors: list[dict[str, str]]) -> None:
+        requests.append(Counter((bundle["GPU"], labels["pool"])
+                                for bundle, labels in zip(bundles, bundle_label_selectors, strict=True)))
+
+    Keys().install(monkeypatch, floor)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": node, "Alive": node != "dead"}
+                                               for node in ("a", "b", "c", "dead")])
+    monkeypatch.setattr(ray.autoscaler.sdk, "request_resources", request_resources)
+    monkeypatch.setattr(ray.autoscaler.v2.utils, "is_autoscaler_v2", lambda: True)
+    return requests
+
+
+def test_the_nodes_of_all_fleets_are_asked_for_and_a_shared_one_once(asked: Asked) -> None:
+    events = Events()
+    ask_for_nodes(plan("one", needs("a b dead", 1)), events)
+    ask_for_nodes(plan("two", needs("b c", 0), needs("", 2, "l4")), events)
+    ask_for_nodes(plan("one", needs("a b c", 0)), events)
+    assert asked == [{(8.0, "h100"): 3}, {(8.0, "h100"): 4, (8.0, "l4"): 2}, {(8.0, "h100"): 3, (8.0, "l4"): 2}]
+    assert [message for _, message in events] == [
+        "asked Ray's autoscaler for 1 more h100 (at most 4 in all)",
+        "asked Ray's autoscaler for 2 more l4 (at most 4 in all)"]
+
+
+def test_a_plan_for_some_models_takes_nothing_back(asked: Asked) -> None:
+    ask_for_nodes(plan("one", needs("a", 2)), Events())
+    ask_for_nodes(plan("one", needs("b", 0), targets=["m"]), Events())
+    ask_for_nodes(plan("one"), Events())
+    assert asked == [{(8.0, "h100"): 3}, {(8.0, "h100"): 4}, {}]
+
+
+def test_a_fleet_that_needs_no_node_replaces_nobodys_request(asked: Asked) -> None:
+    ask_for_nodes(plan("one", needs("", 0)), Events())
+    ask_for_nodes(plan("one"), Events())
+    assert asked == []
+
+
+def test_an_autoscaler_that_knows_no_labels_is_asked_for_nothing(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = Events()
+    monkeypatch.setattr(ray.autoscaler.v2.utils, "is_autoscaler_v2", lambda: False)
+    ask_for_nodes(plan("one", needs("a", 1)), events)
+    monkeypatch.setattr(ray.autoscaler.sdk, "request_resources", lambda num_cpus=None, bundles=None: None)
+    ask_for_nodes(plan("one", needs("a", 1)), events)
+    assert asked == []
+    assert [kind for kind, _ in events] == ["nodesNotRequested"] * 2
+    assert "version 2" in events[0][1]
+    assert "2.52 or later" in events[1][1]

@@ -1,0 +1,87 @@
+"""`apply --wait-for-nodes`: asks, waits, creates on what has come, and ends as one apply; the cluster stands in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster_stand_in import ClusterStandIn, Steps, all_ready, event, summary
+
+from fleetctl.cli.apply import new_nodes
+
+BIG = {"gpus": 8, "cpus": 16, "memory": "64Gi", "labels": {"pool": "big"}}
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(new_nodes, "LOOK_EVERY_S", 0.01)
+
+
+@pytest.fixture
+def growing(fits: Path) -> Path:
+    """One model that fits on the nodes there are, and one with two replicas on nodes that may come."""
+    document: dict[str, Any] = yaml.safe_load(fits.read_text())
+    member = {"resources": {"gpus": 8}, "nodeSelector": {"pool": "big"}, "engine": {"command": ["serve"]}}
+    document["spec"]["models"].append(
+        {"key": "org/big", "replicas": 2, "workers": [{"name": "main", "members": [member]}]})
+    document["spec"]["cluster"] = {"grow": [{"name": "big", "node": BIG, "max": 4}]}
+    fits.write_text(yaml.safe_dump(document))
+    return fits
+
+
+def blocked(request: dict[str, Any], kind: str) -> Steps:
+    """An agent that has asked for nodes, or could not, and has nothing to create."""
+    rows = [{key: row[key] for key in ("model", "code", "message", "replicas")} | {"outcome": "blocked"}
+            for row in request["plan"]["blocked"]]
+    lines = event(0, "version", "fleetctl agent", version="1.0") + event(1, kind, kind)
+    return [("SUCCEEDED", lines + summary(2, *rows, code=3))]
+
+
+def test_it_creates_on_each_node_that_comes_and_reports_everything_once(
+    cli, cluster: ClusterStandIn, growing: Path
+) -> None:
+    requests: list[dict[str, Any]] = []
+
+    def play(request: dict[str, Any]) -> Steps:
+        requests.append(request["plan"])
+        for action in request["plan"]["actions"]:
+            for member in action["members"]:
+                cluster.add_replica(action["model"], action["replicaId"], member["nodeId"], gpus=member["gpus"],
+                                    spec_hash=action["specHash"])
+        if len(requests) < 3:
+            cluster.add_node(f"new-{len(requests)}", pool="big")
+        return all_ready(request)[-1:]
+
+    cluster.on_submit = play
+    shown = cli("apply", "-f", growing, "--yes", "--wait-for-nodes", "1m", "--format", "jsonl")
+    assert shown.code == 0, shown.err
+    assert [[row["nodes"] for row in plan["growth"]] for plan in requests] == [[2], [1], [0]]
+    assert [event["seq"] for event in shown.lines] == sorted({event["seq"] for event in shown.lines})
+    assert [event["type"] for event in shown.lines].count("version") == 1
+    ended = [(row["model"], row["replicaId"]) for row in shown.lines[-1]["outcomes"]]
+    assert sorted(ended) == [("org/big", 0), ("org/big", 1), ("org/one", 0), ("org/one", 1), ("org/two", 0)]
+    assert "waiting for 1 new big node;" in shown.err
+
+
+def test_it_ends_as_partial_when_the_time_is_over_or_nobody_could_be_asked(
+    cli, cluster: ClusterStandIn, growing: Path
+) -> None:
+    growing.write_text(growing.read_text().replace("replicas: 1", "replicas: 0"))
+    cluster.on_submit = lambda request: blocked(request, "nodesRequested")
+    late = cli("apply", "-f", growing, "--yes", "--wait-for-nodes", "1ms")
+    assert late.code == 3
+    assert "the time to wait for nodes is over" in late.err
+    cluster.on_submit = lambda request: blocked(request, "nodesNotRequested")
+    refused = cli("apply", "-f", growing, "--yes", "--wait-for-nodes", "1h", "--format", "json")
+    assert refused.code == 3
+    assert {row["code"] for row in refused.summary["outcomes"]} == {"WAITS_FOR_NODES"}
+
+
+def test_without_waiting_it_says_what_was_asked_for(cli, cluster: ClusterStandIn, growing: Path) -> None:
+    cluster.on_submit = lambda request: blocked(request, "nodesRequested")
+    shown = cli("apply", "-f", growing, "--yes")
+    assert shown.code == 3
+    assert "big: 2 nodes, at most 4; for 2 of org/big" in shown.out
+    assert "would run on 2 new big nodes (2 of 4)" in " ".join(shown.out.split())

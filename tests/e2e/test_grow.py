@@ -1,0 +1,58 @@
+"""A fleet on Ray's own autoscaler: nodes that do not exist are planned, asked for, waited for and used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from cluster import RayCluster, eventually, running_cluster
+from conftest import World, member, model
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture
+def growing(tmp_path: Path) -> Iterator[RayCluster]:
+    with running_cluster(tmp_path, "autoscaling_keeper.py") as cluster:
+        yield cluster
+
+
+def write(world: World, replicas: int) -> None:
+    world.write(model("m", replicas, member(gpus=2)))
+    document = yaml.safe_load(world.file.read_text())
+    node = {"gpus": 2, "cpus": 1, "memory": "1Gi", "labels": {"fleet.io/pool": "big"}}
+    document["spec"]["cluster"] = {"grow": [{"name": "big", "node": node, "max": 2}]}
+    world.file.write_text(yaml.safe_dump(document))
+
+
+def test_nodes_come_for_what_fits_nowhere_and_stay_as_long_as_it_runs(growing: RayCluster, tmp_path: Path) -> None:
+    world = World(growing, tmp_path)
+    write(world, 3)
+    plan = world.plan()
+    assert plan["actions"] == []
+    assert [(one["name"], one["nodes"], one["replicas"]) for one in plan["growth"]] == [
+        ("big", 2, [{"model": "m", "count": 2}])]
+    assert [(row["code"], row["replicas"]) for row in plan["blocked"]] == [("WAITS_FOR_NODES", 3)]
+    assert growing.big_nodes() == [], "a plan asks for nothing"
+
+    done = world.apply("--wait-for-nodes", "90s", "--format", "jsonl")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 3, done.stderr
+    assert [event["seq"] for event in events] == sorted({event["seq"] for event in events})
+    assert sorted((row["outcome"], row["code"] if row["outcome"] == "blocked" else row["replicaId"])
+                  for row in events[-1]["outcomes"]) == [("blocked", "MAX_NODES"), ("ready", 0), ("ready", 1)]
+    before = world.actors()
+    assert sorted(row["node"] for row in before.values()) == growing.big_nodes()
+
+    write(world, 1)
+    assert world.apply().returncode == 0
+    assert world.actors() == before
+    assert world.run("evict", "m/1", "--yes").returncode == 0
+    assert world.apply().returncode == 0
+    eventually(lambda: len(growing.big_nodes()) == 1, "the node that is empty goes")
+    [kept] = world.actors().values()
+    assert [kept] == [before["ModelActor:m:0"]]
+    assert growing.big_nodes() == [kept["node"]]
