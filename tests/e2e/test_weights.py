@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
+import magika
 import pytest
 import yaml
 from cluster import RayCluster, eventually
@@ -18,6 +22,7 @@ from conftest import World, member, model
 
 pytestmark = pytest.mark.ray
 
+MAGIKA = Path(__file__).parents[2] / "fleets" / "real-model" / "magika_engine.py"
 ROWS, COLUMNS = 64, 32
 DATA = b"".join(hashlib.sha256(bytes([row])).digest() for row in range(ROWS))
 SHARD = {"shard": {"rules": [{"match": "w", "dim": 1}]}}
@@ -104,6 +109,31 @@ def test_new_replicas_have_their_weights_from_those_that_run(
     assert planned_sources(world.plan())[0][0] == ("gang/0", views[0])  # planner and node call the same part the same
     twin = outcome(world, "twin")
     assert (twin["weights"]["source"], twin["weights"]["bytes"]) == ("disk", 0)
+
+
+def test_a_real_model_from_another_replica_answers_as_the_one_from_the_origin(
+    world: World, disks: dict[str, Path], tmp_path: Path
+) -> None:
+    origin = tmp_path / "origin"
+    [packaged] = (Path(magika.__file__).parent / "models").iterdir()
+    shutil.copytree(packaged, origin)
+    weights = indexed(world, origin)
+    engine = {"command": [sys.executable, str(MAGIKA), "--port", "$(FLEETCTL_PORT)"], "env": {"OMP_NUM_THREADS": "1"},
+              "readiness": {"http": {"path": "/health"}, "period": "200ms"}}
+    anywhere = member(gpus=0, engine=engine, weights=weights, nodeSelector={"fleet.io/node": f"in({','.join(disks)})"})
+    made = []
+    for replicas, source in ((1, "origin"), (2, "peer")):
+        world.write(model("magika", replicas, anywhere))
+        made.append(outcome(world, "magika"))
+        assert made[-1]["weights"]["source"] == source
+        shutil.rmtree(origin, ignore_errors=True)
+    assert made[0]["weights"]["bytes"] == made[1]["weights"]["bytes"] > 1 << 20
+    assert {world.ask(one, "/health")["model"] for one in made} == {"files"}  # the folder, not the package's own
+    first, second = (httpx.post(f"http://{one['address']}/classify", content=MAGIKA.read_bytes(), timeout=30).json()
+                     for one in made)
+    assert first.pop("replica") != second.pop("replica")
+    assert first == second
+    assert first["label"] == "python"
 
 
 class Stalling(http.server.BaseHTTPRequestHandler):
