@@ -68,7 +68,7 @@ def recorded_in(log: str, job: str) -> Iterator[Recorded]:
     for record in read_records(log):
         try:
             hashes = {key: hash_of_shape(shape) for key, shape in record.shapes.items()}
-        except (ValueError, RecursionError):
+        except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
             continue
         for model in record.models:
             shape = record.shapes.get(model.spec_hash)

@@ -103,7 +103,8 @@ class Weights(Authored):
     """What is in the folder FLEETCTL_MODEL_DIR before the engine starts; docs/weights.md."""
 
     from_: Annotated[list[Origin], Field(min_length=1, max_length=16)] = Field(
-        alias="from", description="where the files are, tried in this order where no replica has them")
+        alias="from", description="where the files are, tried in this order where no replica has them; "
+                                  "not part of the spec hash")
     index: Annotated[Text, AfterValidator(_check_index), Field(json_schema_extra={"pattern": _INDEX})] = Field(
         description="what the files must be: the hash that `fleetctl weights index` prints")
     view: View | None = Field(None, description="the part that this member needs; default: all files")

@@ -47,7 +47,7 @@ def spec_document(model: ResolvedModel) -> dict[str, Any]:
 
 
 def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[str, Any]:
-    """Return what the user set, in one spelling: the spec hash covers this, and `import` writes it back.
+    """Return what the user set, in one spelling: the spec hash is made of this, and `import` writes it back.
 
     A value that is our default is not in it, so no default of these fields may ever change.
     """
@@ -56,8 +56,10 @@ def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[s
 
 
 def hash_of_shape(as_set: Mapping[str, Any]) -> str:
-    """Return the spec hash of a `shape_as_set`."""
-    return sha256_hex(canonical_json(as_set))[:SPEC_HASH_DIGITS]
+    """Return the spec hash of a `shape_as_set`. Origins of weights are not in it: files are what their index says."""
+    workers = [{**group, "members": [_without_origins(member) for member in group["members"]]}
+               for group in as_set["workers"]]
+    return sha256_hex(canonical_json({**as_set, "workers": workers}))[:SPEC_HASH_DIGITS]
 
 
 def former_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str:
@@ -101,6 +103,12 @@ def _as_meant(group: WorkerGroup) -> dict[str, Any]:
         if "nodeSelector" in member:
             member["nodeSelector"] = in_one_spelling(member["nodeSelector"])
     return shape
+
+
+def _without_origins(member: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not member.get("weights"):
+        return member
+    return {**member, "weights": {key: value for key, value in member["weights"].items() if key != "from"}}
 
 
 def _as_spelled(model: BaseModel) -> dict[str, Any]:

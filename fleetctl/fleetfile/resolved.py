@@ -12,7 +12,7 @@ from fleetctl.documents.position import Position
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """One model with defaults merged. `spec_hash` covers what workers and placement mean.
+    """One model with defaults merged. `spec_hash` covers what workers and placement mean, but no `weights.from`.
 
     `former_hash` = the hash that an earlier fleetctl made of them as they are spelled, which replicas may still carry.
     `dedicated` = new replicas take whole cards, whatever share the file gives them.

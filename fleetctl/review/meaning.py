@@ -21,13 +21,16 @@ Steps = tuple[str, ...]
 """A way down a `Keyed`: ("workers", "main", "members", "Leader", "engine", "args")."""
 
 SPEC_KEYS = ("placement", "workers")
-"""The keys the spec hash is made of: any difference below them is drift."""
+"""The keys the spec hash is made of: any difference below them is drift, but one of ORIGINS."""
+
+ORIGINS = ("weights", "from")
+"""The keys of a member that are in no spec hash."""
 
 ABSENT = object()
 
 
 def meaning(model: ResolvedModel) -> Keyed:
-    """Return a model as the files set it, defaults merged. Below SPEC_KEYS it holds exactly what the spec hash does."""
+    """Return a model as the files set it, defaults merged. Below SPEC_KEYS: what the hash covers, and ORIGINS."""
     return {**_lifecycle(model), **_shape(model, shape_as_set(model.workers, model.placement))}
 
 

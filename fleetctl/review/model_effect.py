@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleetctl.documents.difference import Effect
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.review.meaning import SPEC_KEYS, Steps
+from fleetctl.review.meaning import ORIGINS, SPEC_KEYS, Steps
 
 REORDERED = "the same in another order, but this changes the spec hash: running replicas are kept and reported as drift"
 HIDDEN_CHANGED = "the value is another one and is not shown; running replicas keep the old one, new ones get this"
@@ -14,6 +14,7 @@ _SELECTOR = "running replicas stay, also where this no longer allows them, and a
 _PRIORITY = "decides who is placed first when room is short; nothing that runs is touched"
 _SERVING = "changes how `fleetctl endpoints` lists it; nothing that runs is touched"
 _LABELS = "says which --selector and which quotas the model is of; nothing that runs is touched"
+_ORIGINS = "says where new replicas look for their files; nothing that runs is touched"
 _LIFECYCLE = "holds for replicas created from now on; those that run keep the old value"
 _KEEP = "outdated replicas count toward the target; nothing that runs is touched"
 _OTHERS = {"priority": _PRIORITY, "labels": _LABELS, "serving": _SERVING}
@@ -23,6 +24,8 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
     """Return the effect of a value of a model that is not what it was; `model` as the newer side has it."""
     if steps == ("replicas",) and isinstance(old, int) and isinstance(new, int):
         return _target(old, new)
+    if steps[4:] == ORIGINS:
+        return "none", _ORIGINS
     if steps[0] in SPEC_KEYS:
         return "drift", update_effect(model) or (_SELECTOR if "nodeSelector" in steps else _DRIFT)
     if steps[0] == "update":

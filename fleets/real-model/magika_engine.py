@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """An engine with a real model: Google's Magika says what a file is by its content. Its weights are in its package.
 
+With FLEETCTL_MODEL_DIR, which `weights` in a fleet file sets, they are read from there.
 GET /health is answered once the model is loaded. POST /classify takes the bytes of a file and answers with a label and
 how sure the model is, from 0 to 1.
 """
@@ -11,10 +12,12 @@ import argparse
 import json
 import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 from magika import Magika
 
-MODEL = Magika()
+FOLDER = os.environ.get("FLEETCTL_MODEL_DIR")
+MODEL = Magika(Path(FOLDER) if FOLDER else None)
 MAX_BODY_BYTES = 16 << 20
 
 

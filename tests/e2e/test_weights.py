@@ -1,4 +1,4 @@
-"""Weights on a real Ray: an engine finds its files, others have them from its replica, an eviction waits for none."""
+"""Weights from the fleet file to the engine on a real Ray: sources that are planned, parts of a gang, failures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import http.server
 import json
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,17 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import magika
 import pytest
+import yaml
 from cluster import RayCluster, eventually
 from conftest import World, member, model
 
-from fleetctl.agent.weights.index import write_index
-from fleetctl.apply import request
-
 pytestmark = pytest.mark.ray
 
+MAGIKA = Path(__file__).parents[2] / "fleets" / "real-model" / "magika_engine.py"
 ROWS, COLUMNS = 64, 32
-SHARD = {"shard": {"rules": [{"match": "w", "dim": 1}], "of": "$(FLEETCTL_GROUP_SIZE)"}}
+DATA = b"".join(hashlib.sha256(bytes([row])).digest() for row in range(ROWS))
+SHARD = {"shard": {"rules": [{"match": "w", "dim": 1}]}}
 
 
 @pytest.fixture(scope="module")
@@ -42,87 +44,134 @@ def origin(tmp_path: Path) -> Path:
     """A model of one tensor."""
     folder = tmp_path / "origin"
     folder.mkdir()
-    data = b"".join(hashlib.sha256(bytes([row])).digest() for row in range(ROWS))
-    header = json.dumps({"w": {"dtype": "U8", "shape": [ROWS, COLUMNS], "data_offsets": [0, len(data)]}}).encode()
-    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
+    header = json.dumps({"w": {"dtype": "U8", "shape": [ROWS, COLUMNS], "data_offsets": [0, len(DATA)]}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + DATA)
     (folder / "config.json").write_text("{}")
     return folder
 
 
-class Planned:
-    """Adds weights to each member of a plan, as the planner does."""
-
-    def __init__(self, world: World, patch: pytest.MonkeyPatch) -> None:
-        self.world, self.weights = world, dict[str, Any]()
-        plain = request.plan_request
-
-        def with_weights(plan: Any) -> dict[str, Any]:
-            made = plain(plan)
-            for action in made["plan"]["actions"]:
-                for one in action["members"]:
-                    one["weights"] = self.weights
-            return made
-
-        patch.setattr(request, "plan_request", with_weights)
-
-    def apply(self, **weights: Any) -> list[dict[str, Any]]:
-        self.weights = {"view": None, "sources": [], **weights}
-        outcomes: list[dict[str, Any]] = self.world.apply_result()["outcomes"]
-        return outcomes
-
-    def marks(self, name: str) -> list[dict[str, Any]]:
-        """What the members of a replica say of their weights."""
-        url = f"{self.world.cluster.address}/logical/actors?nocache=1"
-        listed = httpx.get(url, headers={"User-Agent": "tests"}).json()
-        marks = [json.loads(row["reprName"]) for row in listed["data"]["actors"].values()
-                 if row["name"] == name and row["state"] == "ALIVE"]
-        [found] = [mark["members"] for mark in marks if mark["namespace"] == self.world.fleet]
-        return list(found)
+def indexed(world: World, origin: Path) -> dict[str, Any]:
+    """The lines that the command prints for the fleet file."""
+    weights: dict[str, Any] = yaml.safe_load(world.run("weights", "index", str(origin)).stdout)["weights"]
+    return weights
 
 
-@pytest.fixture
-def planned(world: World, monkeypatch: pytest.MonkeyPatch) -> Planned:
-    """Weights in the plans of a world."""
-    return Planned(world, monkeypatch)
+def on(node: str, weights: dict[str, Any], role: str | None = None) -> dict[str, Any]:
+    return member("--plain", node=node, role=role, gpus=0, weights=weights)
 
 
-def files_in(folder: str) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+def gang(weights: dict[str, Any]) -> list[dict[str, Any]]:
+    """A leader on one node, a worker on the other."""
+    return [on("disk-b", weights, "Leader"), on("disk-a", weights, "Worker")]
 
 
-def test_an_engine_finds_its_weights_and_a_gang_on_another_node_has_its_parts_from_that_replica(
-    world: World, planned: Planned, disks: dict[str, Path], origin: Path
+def planned_sources(plan: dict[str, Any]) -> list[list[tuple[str, str | None]]]:
+    """The sources of each member of the one replica that a plan creates."""
+    [action] = plan["actions"]
+    return [[(one["replica"], one["view"]) for one in each["weights"]["sources"]] for each in action["members"]]
+
+
+def outcome(world: World, key: str) -> dict[str, Any]:
+    [found] = [row for row in world.apply_result()["outcomes"] if row["model"] == key]
+    assert found["outcome"] == "ready", found
+    return dict(found)
+
+
+def test_new_replicas_have_their_weights_from_those_that_run(
+    world: World, disks: dict[str, Path], origin: Path, tmp_path: Path
 ) -> None:
-    artifact = write_index(str(origin))
-    one = model("one", 1, member("--plain", node="disk-a"))
+    weights = indexed(world, origin)
+    one = model("one", 1, on("disk-a", weights))
     world.write(one)
-    [first] = planned.apply(artifact=artifact, **{"from": [{"path": str(origin)}]})
-    assert first["outcome"] == "ready", first
+    first = outcome(world, "one")
+    assert first["weights"]["source"] == "origin"
     folder = world.ask(first)["FLEETCTL_MODEL_DIR"]
-    assert folder == str(disks["disk-a"] / artifact / "files")
-    assert files_in(folder) == {path: data for path, data in files_in(str(origin)).items() if "weights" not in path}
-    [mark] = planned.marks("ModelActor:one:0")
-    served = mark["weights"]
-    assert (served["artifact"], served["view"], served["whole"]) == (artifact, None, True)
-    assert served["fetched"]["source"] == "origin"
+    assert folder == str(disks["disk-a"] / weights["index"] / "files")
+    assert {path.name: path.read_bytes() for path in Path(folder).iterdir()} == {
+        name: (origin / name).read_bytes() for name in ("model.safetensors", "config.json")}
 
-    shutil.rmtree(origin)
-    world.write(one, model("gang", 1, member("--plain", role="Leader", node="disk-b"),
-                           member("--plain", role="Worker", node="disk-a")))
-    source = {"replica": "one/0", "nodeId": mark["nodeId"], "address": f"{mark['ip']}:{served['port']}", "view": None}
-    [gang] = planned.apply(artifact=artifact, view=SHARD, sources=[source], **{"from": [{"path": str(origin)}]})
-    assert gang["outcome"] == "ready", gang
-    ranks = planned.marks("ModelActor:gang:0")
-    whole = (Path(folder) / "model.safetensors").read_bytes()[-ROWS * COLUMNS:]
-    for rank, node, source_kind in ((0, "disk-b", "peer"), (1, "disk-a", "disk")):
-        [got] = [each["weights"] for each in ranks if each["rank"] == rank]
-        assert (got["whole"], got["fetched"]["source"]) == (node == "disk-a", source_kind)
-        part = (disks[node] / artifact / "views" / got["view"] / "model.safetensors").read_bytes()
-        half = COLUMNS // 2
-        assert part.endswith(b"".join(whole[row * COLUMNS + rank * half:][:half] for row in range(ROWS)))
-    assert str(disks["disk-b"] / artifact / "views") in world.ask(gang)["FLEETCTL_MODEL_DIR"]
-    log = world.run("logs", "gang/0", "--rank", "0").stdout
-    assert f"bytes from one/0 at {source['address']}" in log
+    origin.rename(tmp_path / "away")
+    parts = gang({**weights, "view": SHARD})
+    world.write(one, model("gang", 1, *parts))
+    assert planned_sources(world.plan()) == [[("one/0", None)]] * 2
+    made = outcome(world, "gang")
+    assert made["weights"]["source"] == "peer"  # of the leader; the worker makes its part of what its node has
+    [running] = [replica for replica in world.replicas() if replica["model"] == "gang"]
+    views = [each["weights"]["view"] for each in running["members"]]
+    for rank, (view, node) in enumerate(zip(views, ("disk-b", "disk-a"), strict=True)):
+        part = (disks[node] / weights["index"] / "views" / view / "model.safetensors").read_bytes()
+        begin = rank * COLUMNS // 2
+        assert part.endswith(b"".join(DATA[row * COLUMNS + begin:][:COLUMNS // 2] for row in range(ROWS)))
+    assert world.ask(made)["FLEETCTL_MODEL_DIR"] == str(disks["disk-b"] / weights["index"] / "views" / views[0])
+    assert "bytes from one/0 at " in world.run("logs", "gang/0", "--rank", "0").stdout
+
+    world.write(one, model("gang", 1, *parts), model("twin", 1, *parts))
+    assert planned_sources(world.plan())[0][0] == ("gang/0", views[0])  # planner and node call the same part the same
+    twin = outcome(world, "twin")
+    assert (twin["weights"]["source"], twin["weights"]["bytes"]) == ("disk", 0)
+
+
+def test_a_real_model_from_another_replica_answers_as_the_one_from_the_origin(
+    world: World, disks: dict[str, Path], tmp_path: Path
+) -> None:
+    origin = tmp_path / "origin"
+    [packaged] = (Path(magika.__file__).parent / "models").iterdir()
+    shutil.copytree(packaged, origin)
+    weights = indexed(world, origin)
+    engine = {"command": [sys.executable, str(MAGIKA), "--port", "$(FLEETCTL_PORT)"], "env": {"OMP_NUM_THREADS": "1"},
+              "readiness": {"http": {"path": "/health"}, "period": "200ms"}}
+    anywhere = member(gpus=0, engine=engine, weights=weights, nodeSelector={"fleet.io/node": f"in({','.join(disks)})"})
+    made = []
+    for replicas, source in ((1, "origin"), (2, "peer")):
+        world.write(model("magika", replicas, anywhere))
+        made.append(outcome(world, "magika"))
+        assert made[-1]["weights"]["source"] == source
+        shutil.rmtree(origin, ignore_errors=True)
+    assert made[0]["weights"]["bytes"] == made[1]["weights"]["bytes"] > 1 << 20
+    assert {world.ask(one, "/health")["model"] for one in made} == {"files"}  # the folder, not the package's own
+    first, second = (httpx.post(f"http://{one['address']}/classify", content=MAGIKA.read_bytes(), timeout=30).json()
+                     for one in made)
+    assert first.pop("replica") != second.pop("replica")
+    assert first == second
+    assert first["label"] == "python"
+
+
+def test_weights_are_on_a_node_before_its_replica_and_go_when_no_file_names_them(
+    world: World, disks: dict[str, Path], origin: Path, tmp_path: Path
+) -> None:
+    (origin / "config.json").write_text('{"one": "more artifact"}')
+    weights = indexed(world, origin)
+    one = model("one", 1, on("disk-a", weights))
+    world.write(one)
+    outcome(world, "one")
+    origin.rename(tmp_path / "away")
+
+    fetched = world.run("prefetch", "one", "-f", world.file, "--node", "disk-b", "--format", "json")
+    assert fetched.returncode == 0, fetched.stderr
+    [row] = json.loads(fetched.stdout)["rows"]
+    assert (row["node"], row["fetched"]["source"], row["fetched"]["bytes"] > 0) == ("disk-b", "peer", True)
+    world.write(one, model("two", 1, on("disk-b", weights)))
+    two = outcome(world, "two")
+    assert (two["weights"]["source"], two["weights"]["bytes"]) == ("disk", 0)
+
+    assert world.run("evict", "two/0", "--yes").returncode == 0
+    artifact = weights["index"]
+    world.write(model("three", 0, member("--plain", gpus=0)))
+    # without the replica's own word, so that its use of the files alone protects them
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fleetctl.cli.prune.named_weights", lambda *_: [])
+        eventually(lambda: pruned(world, artifact)["disk-b"] == (False, True), "the evicted replica's processes ended")
+    assert {name: (disk / artifact / "files").exists() for name, disk in disks.items()} == {
+        "disk-a": True, "disk-b": False}
+
+
+def pruned(world: World, artifact: str) -> dict[str, tuple[bool, bool]]:
+    """Prune the nodes of these tests, and return of each whether it uses the artifact, and whether it was removed."""
+    done = world.run("prune", "-f", world.file, "--nodes", "fleet.io/node in (disk-a, disk-b)", "--yes",
+                     "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return {node["node"]: (one["used"], one["removed"]) for node in json.loads(done.stdout)["nodes"]
+            for one in node["artifacts"] if one["artifact"] == artifact}
 
 
 class Stalling(http.server.BaseHTTPRequestHandler):
@@ -150,26 +199,24 @@ class Stalling(http.server.BaseHTTPRequestHandler):
 
 
 def test_weights_that_nobody_gives_fail_with_the_reasons_and_an_eviction_ends_a_fetch_at_once(
-    world: World, planned: Planned, disks: dict[str, Path], origin: Path
+    world: World, disks: dict[str, Path], origin: Path
 ) -> None:
     (origin / "config.json").write_text('{"another": "artifact"}')
-    artifact = write_index(str(origin))
-    world.write(model("none", 1, member("--plain", node="disk-a")))
-    [failed] = planned.apply(artifact=artifact, **{"from": [{"path": "/nowhere"}, {"hf": "org/none@main"}]})
-    assert (failed["outcome"], failed["code"]) == ("failed", "WEIGHTS_FAILED")
-    assert "/nowhere: " in failed["message"]
-    assert "hf org/none@main: " in failed["message"]
-
+    weights = indexed(world, origin)
     server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stalling)
     server.folder, server.asked, server.gone = origin, [], []
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    nowhere = {**weights, "from": [{"path": "/nowhere"}, {"hf": "org/none@main"}]}
+    slow = {**weights, "from": [{"http": f"http://127.0.0.1:{server.server_address[1]}/"}]}
     try:
-        world.write(model("slow", 1, member("--plain", node="disk-a")),
-                    model("gang", 1, member("--plain", role="Leader", node="disk-b"),
-                          member("--plain", role="Worker", node="disk-a")))
-        planned.weights = {"artifact": artifact, "view": None, "sources": [],
-                           "from": [{"http": f"http://127.0.0.1:{server.server_address[1]}/"}]}
-        started = world.run("apply", "-f", world.file, "--yes", "--no-wait")
+        world.write(model("none", 1, on("disk-a", nowhere)))
+        [failed] = world.apply_result()["outcomes"]
+        assert (failed["outcome"], failed["code"]) == ("failed", "WEIGHTS_FAILED")
+        assert "/nowhere: " in failed["message"]
+        assert "hf org/none@main: " in failed["message"]
+
+        world.write(model("slow", 1, on("disk-a", slow)), model("gang", 1, *gang(slow)))
+        started = world.apply("--no-wait")
         assert started.returncode in {0, 3}, started.stderr
         eventually(lambda: len(server.asked) == 2, "one fetch on each node")
         evicted = world.run("evict", "slow/0", "gang/0", "-f", world.file, "--yes", "--format", "json")
@@ -179,4 +226,4 @@ def test_weights_that_nobody_gives_fail_with_the_reasons_and_an_eviction_ends_a_
     finally:
         server.shutdown()
         server.server_close()
-    assert not (disks["disk-a"] / artifact / "files").exists(), "nothing half is called complete"
+    assert not (disks["disk-a"] / weights["index"] / "files").exists(), "nothing half is called complete"

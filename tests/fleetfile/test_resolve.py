@@ -136,11 +136,12 @@ def test_weights_are_part_of_the_spec_and_none_are_no_change(tmp_path: Path) -> 
         member = f"{{resources: {{gpus: 1}}, engine: {{command: [a]}}{weights}}}"
         return hash_of(tmp_path, fleet(model(workers=f"[{{name: main, members: [{member}]}}]")))
 
-    def some(index: str = "a", rule: str = "{match: q}") -> str:
-        return f", weights: {{from: [{{path: /m}}], index: {index * 64}, view: {{shard: {{rules: [{rule}]}}}}}}"
+    def some(index: str = "a", rule: str = "{match: q}", origin: str = "{path: /m}") -> str:
+        return f", weights: {{from: [{origin}], index: {index * 64}, view: {{shard: {{rules: [{rule}]}}}}}}"
 
     assert hash_with("") == hash_with(", weights: null") == "146ea46a644ebad1"  # that of the release before weights
     assert hash_with(some()) == hash_with(some(rule="{match: q, dim: 0}"))
+    assert hash_with(some()) == hash_with(some(origin="{http: http://files/m}, {path: /m}"))
     assert len({hash_with(one) for one in ("", some(), some("b"), some(rule="{match: q, dim: 1}"))}) == 4
 
 

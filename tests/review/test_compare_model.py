@@ -16,9 +16,20 @@ from fleetctl.review.inputs import Side
 
 Sides = Callable[..., Side]
 
+WEIGHTS = {"from": [{"path": "/m"}], "index": "a" * 64}
 LEADER, WORKER = member("Leader"), member("Worker", count=2)
 SELECTED = {"pool": "in(a, b)"}
 IN_MAIN = "workers.main.members[0]"
+
+
+def test_other_origins_of_weights_are_told_and_touch_nothing_that_runs(side: Sides) -> None:
+    moved = {**WEIGHTS, "from": [{"http": "http://files/m"}]}
+    [difference] = found(side, of(member(weights=WEIGHTS)), of(member(weights=moved)))
+    assert (difference.path, difference.effect) == (f"{IN_MAIN}.weights.from", "none")
+    [difference] = found(side, of(member(weights=WEIGHTS)), of(member(weights={**WEIGHTS, "index": "b" * 64})))
+    assert (difference.path, difference.effect) == (f"{IN_MAIN}.weights.index", "drift")
+    [difference] = found(side, of(member()), of(member(weights=WEIGHTS)))
+    assert (difference.path, difference.effect) == (f"{IN_MAIN}.weights", "drift")
 
 
 def found(side: Sides, old: str, new: str) -> list[Difference]:

@@ -177,7 +177,9 @@ class Fetch(Limits):
             self._fill_entry(self._entry(None), index)
             self._whole = self._whole or Canonical(self._entry(None), index)
             layout = layout_of(self._entry(None), index, view, self._wanted.rank, self._wanted.size)
-            return make_view(self._entry(None), self._whole, index, layout, entry)
+            made = make_view(self._entry(None), self._whole, index, layout, entry)
+            entry.record(made)
+            return made
 
     def _link(self, whole: Entry, entry: Entry, goal: Index) -> Index:
         for file in goal.files:
@@ -261,7 +263,6 @@ class Fetch(Limits):
                 out.seek(number * PIECE)
                 self._read_piece(stream, out, file, number, source)
                 ready[file.path] = number + 1
-            os.fsync(out.fileno())
 
     def _read_piece(self, stream: Stream, out: Any, file: File, number: int, source: Origin) -> None:
         """Read one piece into the part file; what has another hash does not count, and is written over."""

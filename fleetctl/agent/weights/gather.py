@@ -16,6 +16,8 @@ from .views import MODEL, Layout, Run, small_files, tensor_view
 
 BLOCK = 1 << 20
 """How much of a strided part is gathered at once."""
+SHORT = 4096
+"""Rows below this are too many for Python alone; for longer ones NumPy is not worth its import."""
 
 
 def layout_of(canonical: Entry, index: Index, view: Mapping[str, Any], rank: int, size: int) -> Layout:
@@ -78,7 +80,7 @@ class Canonical:
 
 
 def make_view(canonical: Entry, files: Canonical, index: Index, layout: Layout, target: Entry) -> Index:
-    """Write a view by tensors to `target`, whose lock the caller holds, and return its index."""
+    """Put a view by tensors at `target`, whose lock the caller holds, and return its index, which is not recorded."""
     small = small_files(index)
     made = [file for file in small if not file.path.endswith(".safetensors.index.json")]  # it names files that are gone
     target.require_room(layout.size)
@@ -86,11 +88,10 @@ def make_view(canonical: Entry, files: Canonical, index: Index, layout: Layout, 
     make_folder_of(path)
     with open(path, "wb", buffering=0) as out:
         chunks = _write(out, _blocks(files, layout))
-        os.fsync(out.fileno())
     for file in made:
         link_or_copy(canonical.path(file.path), target.part_path(file.path))
     whole = Index(tuple(sorted([*made, File(MODEL, layout.size, "", tuple(chunks))])))
-    target.complete(whole)
+    target.rename(whole)
     return whole
 
 
@@ -124,14 +125,14 @@ def _blocks(files: Canonical, layout: Layout) -> Iterator[Any]:
 
 
 def gather(data: Any, run: Run) -> Iterator[Any]:
-    """Yield the bytes of a run, in blocks; by NumPy where the node has it."""
+    """Yield the bytes of a run, in blocks; short rows by NumPy where the node has it."""
     if run.times == 1:
         with memoryview(data) as view:
             yield from (view[at:min(at + BLOCK, run.start + run.length)]
                         for at in range(run.start, run.start + run.length, BLOCK))
         return
     rows = min(run.times, max(1, BLOCK // run.length))
-    numpy = _numpy()
+    numpy = _numpy() if run.length < SHORT else None
     out: Any = numpy.empty((rows, run.length), numpy.uint8) if numpy is not None else None
     for first in range(0, run.times, rows):
         count, start = min(rows, run.times - first), run.start + first * run.step

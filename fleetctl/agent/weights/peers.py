@@ -10,12 +10,15 @@ import hashlib
 import hmac
 import http.client
 import json
+import socket
 import urllib.parse
 from typing import Any, Iterator, Mapping, Optional
 
 from .index import Index, WeightsError, read_index
 from .sources import Origin, SourceBroke, SourceBusy, SourceFailed, Stream, stream_of
 
+AT_ONCE = 256 << 10
+"""The bytes to wait for: each wake-up costs more than what it brings. A source that is alive gives them in IDLE_S."""
 VIEW_HEADER, SIGNATURE_HEADER = "X-Fleetctl-View", "X-Fleetctl-Signature"
 
 
@@ -27,6 +30,23 @@ def token(secret: bytes, path: str) -> str:
 def signature(secret: bytes, path: str, body: bytes) -> str:
     """Return what proves that an index for `path` comes from a source that has the secret."""
     return hmac.new(secret, b"INDEX " + path.encode() + b"\n" + body, hashlib.sha256).hexdigest()
+
+
+class LargeReads(Stream):
+    """A body without encryption whose reader sleeps until much of it has come. `connection` = where it comes from."""
+
+    def __init__(self, body: Stream, connection: Optional[socket.socket]) -> None:
+        self.__dict__.update(body.__dict__)
+        self._connection, self._least = connection, 1
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill the begin of `buffer` and return how much; 0 at the end."""
+        least = AT_ONCE if (self.left or 0) >= 2 * AT_ONCE else 1  # some of it may be in Python's own buffer already
+        if least != self._least and self._connection is not None:
+            with contextlib.suppress(OSError):
+                self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+            self._least = least
+        return super().readinto(buffer)
 
 
 class Peer(Origin):
@@ -82,7 +102,7 @@ class Peer(Origin):
         except (OSError, ValueError, http.client.HTTPException) as error:
             self.close()
             raise SourceBroke(f"no answer ({str(error) or error.__class__.__name__})") from None
-        stream = stream_of(answer, self.limits)
+        stream = LargeReads(stream_of(answer, self.limits), self._connection.sock)
         try:
             if answer.status in {202, 429}:
                 raise SourceBusy("it still makes the view" if answer.status == 202 else "it serves others")

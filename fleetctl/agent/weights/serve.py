@@ -31,6 +31,8 @@ from .views import view_id
 
 SLICE = 1 << 20
 MAKE_S = 3600.0
+WAIT_S = 5.0
+"""How long a request waits for a view that is made, before it is told to ask again."""
 NICE = 10
 STATUS = {"absent": 404, "draining": 409, "pending": 202, "busy": 429, "noRoom": 507, "anotherEntry": 409}
 _PATH = re.compile(r"/v1/(?P<artifact>[0-9a-f]{64})(?:/views/(?P<view>[0-9a-f]{16}))?"
@@ -54,6 +56,7 @@ class Source:
         for view, (index, _) in self._held.items():
             self.table.hold(Key(self.artifact, view), index.size)
         self._failed: Dict[Key, str] = {}
+        self._made = threading.Condition()
         self.made = 0
         self.sent = 0
 
@@ -75,6 +78,10 @@ class Source:
         if view is None:
             return self._fetched.artifact.encoded()
         key = Key(self.artifact, view)
+        if self.table.state(key) is None:
+            self._begin_to_make(key, asked)
+        with self._made:
+            self._made.wait_for(lambda: self.table.state(key) != "pending", WAIT_S)
         if self.table.state(key) is None:
             self._begin_to_make(key, asked)
         if self.table.state(key) == "pending":
@@ -99,16 +106,26 @@ class Source:
             try:
                 entry.keep()
                 with entry.writing(time.monotonic() + MAKE_S):
-                    made = entry.index() or make_view(self._entry(None), whole, self._fetched.artifact, layout, entry)
-                self._held[key.view] = made, entry
-                self.made += 1
-                self.table.commit(key)
+                    here = entry.index()
+                    made = here or make_view(self._entry(None), whole, self._fetched.artifact, layout, entry)
+                    self._held[key.view] = made, entry
+                    self.made += 1
+                    self._settle(self.table.commit, key)
+                    if here is None:  # others need not wait for the disk
+                        with contextlib.suppress(OSError):
+                            entry.record(made)
             except Exception as error:
                 self._failed[key] = f"the view cannot be made: {error}"
                 entry.release()
-                self.table.forget(key)
+                self._settle(self.table.forget, key)
 
         threading.Thread(target=make, name="fleetctl-view", daemon=True).start()
+
+    def _settle(self, how: Callable[[Key], None], key: Key) -> None:
+        """End what is pending, and wake who waits for it."""
+        how(key)
+        with self._made:
+            self._made.notify_all()
 
     def _drop(self, key: Key) -> bool:
         """Remove a view that was made for others; not where another process of the node uses it."""

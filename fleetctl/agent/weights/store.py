@@ -115,7 +115,12 @@ class Entry:
         return ready
 
     def complete(self, index: Index) -> None:
-        """Rename what was written, all of it verified and on disk, and write the index after it."""
+        """Rename what was written, all of it verified, and write the index once it is on disk."""
+        self.rename(index)
+        self.record(index)
+
+    def rename(self, index: Index) -> None:
+        """Put what was written where it is read; it is complete once its index is recorded."""
         part = self.folder + ".part"
         for file in index.files:
             if os.path.exists(self.part_path(file.path)):
@@ -129,6 +134,12 @@ class Entry:
                     make_folder_of(self.path(file.path))
                     os.replace(self.part_path(file.path), self.path(file.path))
             shutil.rmtree(part, ignore_errors=True)
+
+    def record(self, index: Index) -> None:
+        """Wait until all files are on disk, and write their index."""
+        for file in index.files:
+            with open(self.path(file.path), "rb") as written:
+                os.fsync(written.fileno())
         record = self.folder + ".json"
         with open(record + ".part", "wb") as file_:
             file_.write(index.encoded())

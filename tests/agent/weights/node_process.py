@@ -1,7 +1,7 @@
 """A node in a process of its own: fetches what it is asked for and serves it until its end, as a member's actor does.
 
 Reads one JSON line (root, artifact, sources, origins, view, rank, budget, ip, large), writes one for each thing that
-happens: left, failed, and serving with how a plan names it, who gave it what, and what it cost.
+happens: up, left, failed, and serving with how a plan names it, who gave it what, and what it cost.
 """
 
 from __future__ import annotations
@@ -45,4 +45,5 @@ def main(order: dict[str, Any]) -> None:
     return say(sent=source.sent, made=source.made, most=source.table.most, cpu=time.process_time() - cpu)
 
 
+say(up=True)
 main(json.loads(sys.stdin.readline()))

@@ -20,9 +20,9 @@ from origin_server import origin_over_http
 from small import PIECE, SECRET
 from weights_world import SHARD, fetch, files_in, model, serving, tensors_in
 
-from fleetctl.agent.weights import gather, serve, view_id
+from fleetctl.agent.weights import gather, serve, store, view_id
 from fleetctl.agent.weights.index import WeightsError, name_of
-from fleetctl.agent.weights.peers import VIEW_HEADER, token
+from fleetctl.agent.weights.peers import AT_ONCE, VIEW_HEADER, token
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES
 from fleetctl.agent.weights.views import MODEL
 
@@ -125,6 +125,48 @@ def test_of_many_first_requests_for_a_view_one_makes_it(
     assert len({(Path(folder) / MODEL).read_bytes() for folder in folders}) == 1
 
 
+def test_a_view_is_had_by_one_request_while_it_is_made_and_before_the_disk_of_its_source_has_it(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, written, asked, record = gather.make_view, threading.Event(), list[str](), store.Entry.record
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+
+    def once_asked(*arguments: Any) -> Any:
+        eventually(lambda: asked)
+        return made(*arguments)
+
+    def index(self: serve.Source, view: str | None, how: Any) -> bytes:
+        asked.extend([view] if view else [])
+        return answer(self, view, how)
+
+    def slow_disk(self: store.Entry, held: Any) -> None:
+        assert "/a/" not in self.folder or written.wait(30)
+        record(self, held)
+
+    answer = serve.Source.index
+    monkeypatch.setattr(serve, "make_view", once_asked)
+    monkeypatch.setattr(serve.Source, "index", index)
+    monkeypatch.setattr(store.Entry, "record", slow_disk)
+    with serving(tmp_path / "a", got) as (_, described):
+        view = fetch(tmp_path / "b", artifact, described, view=SHARD, rank=1).entry.view
+        here = store.Entry(str(tmp_path / "a"), artifact, view)
+        assert here.index() is None
+        written.set()
+        eventually(here.index)
+    assert asked == [view]
+
+
+def test_large_files_come_whole_by_large_reads(tmp_path: Path) -> None:
+    artifact = model(tmp_path / "large", rows=4096)
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(tmp_path / "large")}])
+    assert any(file.size > 4 * AT_ONCE for file in got.held.files)
+    with serving(tmp_path / "a", got) as (source, described):
+        other = fetch(tmp_path / "b", artifact, described)
+        assert source.sent == got.held.size
+    assert files_in(other.entry.folder) == files_in(got.entry.folder)
+    assert other.left == []
+
+
 def test_idle_views_make_room_for_others_and_one_that_is_used_on_the_node_stays(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
@@ -164,7 +206,7 @@ class Node:
             said: dict[str, Any] = json.loads(line)
             if set(kinds) & set(said):
                 return said
-            self.left.append(said.get("left", ""))
+            self.left += [said["left"]] if "left" in said else []
         raise AssertionError(f"the node ended without {kinds}: {self.left}")
 
     def stop(self) -> dict[str, Any]:
