@@ -82,9 +82,9 @@ def from_metrics(
     for key in asked.unknown:
         say("note", f"{key} is no model of the fleet file")
     wanted = {key: min(most, math.ceil(value)) for key, value in asked.replicas.items()}
-    for key, number in wanted.items():
-        if number < now[key]:
-            say("note", f"{key}: the query asks for {number}, the file has {now[key]}; `fleetctl evict` ends replicas")
+    for key, value in asked.replicas.items():
+        if (needed := math.ceil(value)) < now[key]:
+            say("note", f"{key}: the query asks for {needed}, the file has {now[key]}; `fleetctl evict` ends replicas")
     evidence = [f"{key}: {now[key]} in the file, the query says {asked.replicas[key]:g}"
                 + (f", limited to {most}" if asked.replicas[key] > most else "")
                 for key, number in wanted.items() if number > now[key]]

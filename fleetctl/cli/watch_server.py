@@ -6,6 +6,7 @@ The page says over /events (server-sent events) when it has changed, and a brows
 from __future__ import annotations
 
 import hmac
+import socket
 import sys
 import threading
 from base64 import b64decode
@@ -107,6 +108,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], served: Served, token: str | None) -> None:
         self.served = served
         self._token = token
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
     def lets_in(self, authorization: str) -> bool:

@@ -30,7 +30,7 @@ def commit_on_branch(branch: str, files: Mapping[Path, tuple[str, str]], message
         blob = _write(git, after.encode(), "hash-object", "-w", "--stdin")
         tree = _with(git, tree, inside, blob)
     commit = _write(git, message.encode(), "commit-tree", tree, "-p", head, "-F", "-")
-    _write(git, b"", "branch", "--no-track", branch, commit)
+    _write(git, b"", "branch", "--no-track", "--", branch, commit)
     return commit
 
 

@@ -56,5 +56,5 @@ class Git:
 
 def error_line(done: subprocess.CompletedProcess[bytes]) -> str:
     """Return the first line git printed about a failure."""
-    lines = [line for line in os.fsdecode(done.stderr).splitlines() if line.strip()]
+    lines = [line for line in done.stderr.decode(errors="backslashreplace").splitlines() if line.strip()]
     return lines[0].removeprefix("fatal: ") if lines else f"git ended with {done.returncode}"

@@ -61,7 +61,8 @@ class Files:
     def load(self, revision: str) -> LoadedFleet:  # noqa: ARG002  the disk has only the newest
         """Return the fleet as it is on the disk."""
         loaded = inspect_fleet(self.paths)
-        self._composed_of = [source.path for source in loaded.fleet.files] if loaded.fleet else ()
+        self._composed_of = ([source.path for source in loaded.fleet.files] if loaded.fleet else
+                             [*{*self._composed_of, *(error.file for error in loaded.errors)}])
         return loaded
 
     def fault(self, revision: str) -> str:  # noqa: ARG002

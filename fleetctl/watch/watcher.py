@@ -92,7 +92,8 @@ class Watcher:
     @property
     def is_late(self) -> bool:
         """Return whether the loop has not turned although it should have."""
-        return self.turns_by is not None and self.clock() > self.turns_by
+        turns_by = self.turns_by  # once: the loop's thread may replace it meanwhile
+        return turns_by is not None and self.clock() > turns_by
 
     def look(self) -> Looked:
         """Ask the source for its newest revision, judge it once, and read the cluster."""
@@ -164,8 +165,8 @@ class Watcher:
         if self.good and self.good.sound().name != loaded.fleet.name:
             return (f"it renames fleet {self.good.sound().name} to {loaded.fleet.name}, which would start everything "
                     "again beside what runs; start another watch for it")
-        self.good = loaded
         self.source.accept(revision)
+        self.good = loaded
         return ""
 
     def _cluster(self) -> tuple[str | None, str]:

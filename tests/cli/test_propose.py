@@ -88,6 +88,23 @@ def test_a_branch_has_the_change_and_the_checkout_stays(desk: Path) -> None:
     assert (again.returncode, "exists already" in again.stderr) == (1, True)
 
 
+def test_a_name_that_looks_like_an_option_of_git_is_refused(desk: Path) -> None:
+    done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--branch=-m")
+    assert (done.returncode, "not a valid branch name" in done.stderr) == (1, True)
+    assert git(desk, "branch", "--format=%(refname:short)") == "main"
+
+
+def test_a_byte_order_mark_stays_and_is_no_change(desk: Path) -> None:
+    file = desk / "fleets/prod.yaml"
+    file.write_bytes(b"\xef\xbb\xbf" + FLEET.encode())
+    git(desk, "commit", "-qam", "a mark")
+    done = propose(desk, "scale", "org/a", "--replicas", "5", "-f", "fleets", "--branch", "more")
+    assert done.returncode == 0, done.stderr
+    assert git(desk, "diff", "--numstat", "main", "more") == "1\t1\tfleets/prod.yaml"
+    assert propose(desk, "scale", "org/a", "--replicas", "5", "-f", "fleets").returncode == 0
+    assert file.read_bytes() == b"\xef\xbb\xbf" + FLEET.replace("replicas: 2", "replicas: 5").encode()
+
+
 def test_a_branch_needs_what_is_committed_and_a_repository(desk: Path, tmp_path: Path) -> None:
     (desk / "fleets/prod.yaml").write_text(FLEET + "# mine\n")
     done = propose(desk, "scale", "org/a", "--replicas", "3", "-f", "fleets", "--branch", "x")
@@ -116,6 +133,10 @@ def test_a_query_raises_and_never_lowers_and_leaves_its_evidence(desk: Path, pro
                       "--max", "3", "--dry-run")
     assert "+    replicas: 3" in limited.stdout
     assert "limited to 3" in limited.stderr
+    capped = propose(desk, "from-metrics", "-f", "fleets", "--prometheus", prometheus.url, "--query", "load",
+                     "--max", "1", "--dry-run")
+    assert "evict" in capped.stderr
+    assert "org/b: the query asks for" not in capped.stderr, "it asks for more, and --max is what stops it"
 
 
 def test_an_answer_that_is_of_no_use_changes_nothing(desk: Path, prometheus: Prometheus) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,3 +87,47 @@ def test_without_waiting_it_says_what_was_asked_for(cli, cluster: ClusterStandIn
     assert shown.code == 3
     assert "big: 2 nodes, at most 4; for 2 of org/big" in shown.out
     assert "would run on 2 new big nodes (2 of 4)" in " ".join(shown.out.split())
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_ctrl_c_while_it_waits_still_tells_what_runs(
+    cli, cluster: ClusterStandIn, growing: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    cluster.on_submit = lambda request: all_ready(request)[-1:]
+    monkeypatch.setattr(new_nodes, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
+    shown = cli("apply", "-f", growing, "--yes", "--wait-for-nodes", "1h", "--format", form)
+    assert shown.code == 130
+    if form == "json":
+        assert {(row["model"], row["outcome"]) for row in shown.summary["outcomes"]} == {
+            ("org/one", "ready"), ("org/two", "ready")}
+    else:
+        assert "org/one/0" in shown.out
+
+
+def test_another_apply_at_the_same_nodes_does_not_end_the_wait(
+    cli, cluster: ClusterStandIn, growing: Path
+) -> None:
+    requests: list[dict[str, Any]] = []
+
+    def play(request: dict[str, Any]) -> Steps:
+        requests.append(request["plan"])
+        if len(requests) == 2:
+            lines = event(0, "version", "fleetctl agent", version="1.0")
+            return [("FAILED", lines + summary(1, code=5, reason="LOCK_HELD", message="another apply runs"))]
+        for action in request["plan"]["actions"]:
+            for member in action["members"]:
+                cluster.add_replica(action["model"], action["replicaId"], member["nodeId"], gpus=member["gpus"],
+                                    spec_hash=action["specHash"])
+        if len(requests) == 1:
+            cluster.add_node("new-1", pool="big")
+            cluster.add_node("new-2", pool="big")
+        return all_ready(request)[-1:]
+
+    cluster.on_submit = play
+    shown = cli("apply", "-f", growing, "--yes", "--wait-for-nodes", "1m", "--format", "json")
+    assert shown.code == 0, shown.err
+    assert len(requests) == 3
+    assert {row["outcome"] for row in shown.summary["outcomes"]} == {"ready"}

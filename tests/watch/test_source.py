@@ -179,3 +179,20 @@ def test_files_are_another_revision_when_any_of_them_changes(tmp_path: Path) -> 
     assert other != whole, "a base counts, too"
     (folder / "more.yaml").write_text("")
     assert source.newest() != other
+
+
+def test_a_base_that_was_broken_and_is_repaired_is_another_revision_each_time(tmp_path: Path) -> None:
+    base, over = tmp_path / "bases" / "base.yaml", tmp_path / "over.yaml"
+    base.parent.mkdir()
+    base.write_text(FLEET % 1)
+    over.write_text("apiVersion: fleetctl/v1\nkind: Fleet\nextends: bases/base.yaml\nmetadata: {name: lab}\n")
+    source = Files([str(over)])
+    source.load(source.newest())
+    good = source.newest()
+    base.write_text(FLEET % "many")
+    broken = source.newest()
+    assert source.load(broken).fleet is None
+    assert source.newest() == broken
+    base.write_text(FLEET % 22)
+    assert source.load(source.newest()).fleet
+    assert len({good, broken, source.newest()}) == 3

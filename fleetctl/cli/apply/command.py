@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -89,7 +90,7 @@ def apply(
             code = carry_out(task, options_of_run, output, wait_timeout)
         if not output.goes_on or proposal.loaded is None:
             return code
-        looks = Looks(invocation, proposal.loaded, options, where)
+        looks = Looks(invocation, proposal.loaded, replace(options, ignore_cooldown=False), where)
         return apply_on_new_nodes(looks, output, wait_for_nodes or 0,
                                   lambda task: carry_out(task, options_of_run, output, wait_timeout))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.cli.apply.output import ApplyOutput
 from fleetctl.cli.console import say
-from fleetctl.errors import InventoryError
+from fleetctl.errors import InventoryError, LockHeld
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.invocation import Invocation, Where
@@ -71,5 +71,10 @@ def _once(looks: Looks, output: ApplyOutput, run: Callable[[ApplyTask], int], *,
             refuse_by_policy(looks.invocation, plan, force=looks.options.force)
             output.goes_on = plan.waits_for_nodes and not late
             output.plan = plan
-            code = run(proposal.task)
+            try:
+                code = run(proposal.task)
+            except LockHeld:
+                if late:
+                    raise
+                output.goes_on = True  # another apply is at it, perhaps for the same nodes
     return code, plan.new_nodes

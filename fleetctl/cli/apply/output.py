@@ -60,7 +60,8 @@ class ApplyOutput:
         except UsageError:
             raise
         except FleetctlError as error:
-            self._write_last(_in_one_line(error), error.exit_code, level="error")
+            self._show_before()
+            self._write_last(_in_one_line(error), error.exit_code, self._before, level="error")
             raise
 
     def relay(self, event: Event) -> None:
@@ -93,8 +94,14 @@ class ApplyOutput:
         """Report that the client has detached from the run, and return the exit code."""
         self.goes_on = False
         say("note", note)
-        self._write_last(note, INTERRUPTED)
+        self._show_before()
+        self._write_last(note, INTERRUPTED, self._before)
         return INTERRUPTED
+
+    def _show_before(self) -> None:
+        """Show what earlier runs began, where there is no last one to show it."""
+        if self._before and self.format is ApplyFormat.TABLE:
+            _show(self._before, None, interrupted=False)
 
     def _write_last(
         self, message: str, code: int, outcomes: Sequence[ReplicaOutcome] = (), *, level: str | None = None

@@ -26,4 +26,9 @@ events.addEventListener("changed", () => {
   keepFolds();
   location.reload();
 });
+// An answer other than 200, such as that of a proxy while the watch restarts, ends an EventSource for good.
+events.addEventListener("error", () => {
+  if (events.readyState === EventSource.CLOSED) setTimeout(() => { keepFolds(); location.reload(); }, 30000);
+});
+addEventListener("pageshow", ({ persisted }) => { if (persisted) location.reload(); });
 addEventListener("pagehide", () => events.close());
