@@ -45,7 +45,7 @@ def _ask(plan: Mapping[str, Any]) -> Optional[str]:
     key = PREFIX + plan["fleet"]["name"].encode()
     before, after = _read(key), list(plan.get("growth") or [])
     if not _is_whole(plan):
-        after = _with_what_was(after, before)
+        after = _with_what_was(after, _settled([before], _alive())[0])
     if not any(row["keeps"] or row["nodes"] for row in (*before, *after)):
         return None
     trouble = _refused()
@@ -89,10 +89,31 @@ def _request() -> None:
         parts = [_read(key) for key in sorted(_internal_kv_list(PREFIX, namespace=KV_NAMESPACE))]
         if parts == asked:
             return
-        asked, alive = parts, {str(record["NodeID"]) for record in ray.nodes() if record["Alive"]}
-        nodes = [node for node, count in _together(parts, alive) for _ in range(count)]
+        asked, alive = parts, _alive()
+        nodes = [node for node, count in _together(_settled(parts, alive), set(alive)) for _ in range(count)]
         request_resources(bundles=[bundle for bundle, _ in nodes],
                           bundle_label_selectors=[labels for _, labels in nodes])
+
+
+def _alive() -> Dict[str, Mapping[str, str]]:
+    """Return the labels of each living node."""
+    return {str(record["NodeID"]): record.get("Labels") or {} for record in ray.nodes() if record["Alive"]}
+
+
+def _settled(parts: List[Part], alive: Mapping[str, Mapping[str, str]]) -> List[Part]:
+    """Return the parts with the nodes that have joined since among those kept; each is one that was asked for.
+
+    A part that asks for new nodes keeps all of the type that lived then, so any other has joined later.
+    """
+    taken: Set[str] = set()
+    return [[_settle(row, alive, taken) for row in part] for part in parts]
+
+
+def _settle(row: Mapping[str, Any], alive: Mapping[str, Mapping[str, str]], taken: Set[str]) -> Mapping[str, Any]:
+    joined = sorted(node for node, labels in alive.items() if node not in row["keeps"] and node not in taken
+                    and row["labels"].items() <= labels.items())[:row["nodes"]]
+    taken.update(joined)
+    return {**row, "keeps": [*row["keeps"], *joined], "nodes": row["nodes"] - len(joined)}
 
 
 def _together(parts: List[Part], alive: Set[str]) -> "List[Tuple[Tuple[Dict[str, float], Dict[str, str]], int]]":

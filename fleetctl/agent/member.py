@@ -52,7 +52,14 @@ class MemberSeat:
 
     def serve_weights(self) -> Dict[str, Any]:
         """Serve the weights to other nodes, and return what is new in the member's place."""
-        return {"weights": self._weights.serve(self.ip)} if self._weights else {}
+        if self._weights is None:
+            return {}
+        try:
+            return {"weights": self._weights.serve(self.ip)}
+        except Exception as error:  # what is ready must not end because others cannot fetch from it
+            EngineLog(node.log_path(self.member["log"])).say(
+                f"weights: not served to others: {error.__class__.__name__}: {error}")
+            return {}
 
     def start_engine(self, injected: Mapping[str, str]) -> EngineProcess:
         """Start the engine; must run in a thread that lives as long as it: the actor's main thread."""

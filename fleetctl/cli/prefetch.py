@@ -32,8 +32,7 @@ from fleetctl.workflow.scaling import model_of
 
 EPILOG = epilog(
     "fleetctl prefetch Qwen/Qwen3-8B -f fleets/shared-weights",
-    "fleetctl prefetch Qwen/Qwen3-8B -f fleets/shared-weights --node node-b --timeout 20m",
-    "fleetctl prefetch Qwen/Qwen3-8B -f fleets/shared-weights --nodes fleet.io/pool=h100",
+    "fleetctl prefetch Qwen/Qwen3-8B -f fleets/shared-weights --node node-b",
     exit_codes="0 all nodes have them, 1 none has, or an error, 3 some have, 64 usage, 130 interrupted")
 NodeLabels = Annotated[Any, flags.option(
     "--nodes", metavar="LABELS", parser=flags.label_selector,

@@ -69,7 +69,7 @@ class Growing:
         on_new = self._packed(short, counts)
         used = {member.node_id for replica, ours in state.running if ours for member in replica.members}
         used |= {self.ledger.nodes[assigned.node].id for one in placed for assigned in one.assignments}
-        rows = [self._row(at, used, max(0, counts[at] - soon[at]), on_new) for at in range(len(self.types))]
+        rows = [self._row(at, used, counts[at], max(0, counts[at] - soon[at]), on_new) for at in range(len(self.types))]
         demands = {one.shape.key: one for one in short}
         return rows, [self._explained(row, demands[row.model], on_new, rows) if row.model in demands else row
                       for row in blocked]
@@ -104,9 +104,10 @@ class Growing:
     def _fresh(self, at: int, count: int, start: int = 0) -> list[Fresh]:
         return self._shapes[at].fresh(count, self.policies, start=start)
 
-    def _row(self, at: int, used: Set[str | None], count: int, on_new: Sequence[_OnNew]) -> Growth:
+    def _row(self, at: int, used: Set[str | None], short: int, count: int, on_new: Sequence[_OnNew]) -> Growth:
+        """Return the row of a type of which `short` nodes are missing, `count` of them not even started."""
         one, models = self.types[at], Counter(found.model for found in on_new if at in found.types)
-        keeps = sorted(node.id for node in self._living[at] if count or node.id in used)
+        keeps = sorted(node.id for node in self._living[at] if short or node.id in used)
         return Growth(name=one.name, labels=one.node.labels, gpus=one.node.gpus, cpus=one.node.cpus, keeps=keeps,
                       nodes=count, max=one.max,
                       replicas=[GrowingModel(model=model, count=models[model]) for model in sorted(models)])

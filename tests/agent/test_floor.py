@@ -57,6 +57,20 @@ def test_the_nodes_of_all_fleets_are_asked_for_and_a_shared_one_once(asked: Aske
         "asked Ray's autoscaler for 2 more l4 (at most 4 in all)"]
 
 
+def test_nodes_that_have_joined_since_are_not_asked_for_again(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = ["a"]
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": node, "Alive": True, "Labels": {"pool": "h100"}}
+                                               for node in living])
+    ask_for_nodes(plan("one", needs("a", 2)), Events())
+    living += ["b", "c"]
+    ask_for_nodes(plan("two", needs("a b c", 1)), Events())
+    living += ["d"]
+    ask_for_nodes(plan("one", needs("b c", 0), targets=["m"]), Events())
+    assert asked == [{(8.0, "h100"): 3}, {(8.0, "h100"): 4}, {(8.0, "h100"): 4}]
+
+
 def test_a_plan_for_some_models_takes_nothing_back(asked: Asked) -> None:
     ask_for_nodes(plan("one", needs("a", 2)), Events())
     ask_for_nodes(plan("one", needs("b", 0), targets=["m"]), Events())

@@ -69,7 +69,10 @@ def _sizes(entries: List[Entry]) -> Iterator[int]:
         for top in (entry.folder, entry.folder + ".part"):
             for where, _, names in os.walk(top) if _is_folder(top) else []:
                 for name in names:
-                    found = os.lstat(os.path.join(where, name))
+                    try:
+                        found = os.lstat(os.path.join(where, name))
+                    except FileNotFoundError:  # a fetch has just renamed it
+                        continue
                     if (found.st_dev, found.st_ino) not in seen:
                         seen.add((found.st_dev, found.st_ino))
                         yield found.st_size

@@ -41,7 +41,8 @@ class LargeReads(Stream):
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill the begin of `buffer` and return how much; 0 at the end."""
-        least = AT_ONCE if (self.left or 0) >= 2 * AT_ONCE else 1  # some of it may be in Python's own buffer already
+        # never for a read that may be the last: the next answer on this connection may be shorter than AT_ONCE
+        least = AT_ONCE if (self.left or 0) >= len(buffer) + 2 * AT_ONCE else 1
         if least != self._least and self._connection is not None:
             with contextlib.suppress(OSError):
                 self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
@@ -107,7 +108,10 @@ class Peer(Origin):
             if answer.status in {202, 429}:
                 raise SourceBusy("it still makes the view" if answer.status == 202 else "it serves others")
             if answer.status not in {200, 206}:
-                raise SourceFailed(f"it answers {answer.status}: {answer.read(500).decode(errors='replace').strip()}")
+                text = b""
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    text = answer.read(500)
+                raise SourceFailed(f"it answers {answer.status}: {text.decode(errors='replace').strip()}")
             self._signed = answer.headers.get(SIGNATURE_HEADER, "")
             yield stream
         finally:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import http.client
 import importlib
 import os
 import time
@@ -163,6 +164,8 @@ class HttpOrigin(Origin):
             error.close()
             where = f" to {error.headers.get('Location')}" if error.code in {301, 302, 303, 307, 308} else ""
             raise SourceFailed(f"{path}: it answers {error.code}{where}") from None
+        except http.client.HTTPException as error:  # its text may hold the query, which may be a token
+            raise SourceBroke(f"{path}: no HTTP answer ({error.__class__.__name__})") from None
         except (OSError, ValueError) as error:
             raise SourceBroke(f"{path}: {getattr(error, 'reason', None) or error}") from None
         with answer:

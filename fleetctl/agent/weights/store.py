@@ -103,7 +103,15 @@ class Entry:
         """Return how many pieces of a file are here already, verified, and cut off what comes after them."""
         path, ready = self.part_path(file.path), 0
         make_folder_of(path)
+        with contextlib.suppress(FileNotFoundError):
+            if os.lstat(path).st_nlink > 1:
+                os.remove(path)  # a verified file of another place, which may be in use: never written to
+            else:
+                os.chmod(path, 0o644)
         if not os.path.exists(path) and os.path.exists(self.path(file.path)):
+            if self._intact(file):  # its index was not recorded any more; a copy may not fit on the disk
+                link_or_copy(self.path(file.path), path)
+                return len(file.chunks)
             shutil.copyfile(self.path(file.path), path)
         with open(path, "ab+") as part:
             part.seek(0)
@@ -113,6 +121,11 @@ class Entry:
                 ready += 1
             part.truncate(min(ready * PIECE, file.size))
         return ready
+
+    def _intact(self, file: File) -> bool:
+        with open(self.path(file.path), "rb") as here:
+            return os.fstat(here.fileno()).st_size == file.size and all(
+                hashlib.sha256(here.read(PIECE)).hexdigest() == chunk for chunk in file.chunks)
 
     def complete(self, index: Index) -> None:
         """Rename what was written, all of it verified, and write the index once it is on disk."""

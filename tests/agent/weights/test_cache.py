@@ -28,8 +28,8 @@ def using(root: Path, artifact: str, origin: Path, view: dict | None = None) -> 
     order = {"root": str(root), "artifact": artifact, "origins": [{"path": str(origin)}], "view": view}
     node.stdin.write(json.dumps(order) + "\n")
     node.stdin.flush()
-    assert "serving" in json.loads(node.stdout.readline())
     try:
+        assert any("serving" in json.loads(line) for line in iter(node.stdout.readline, "")), "it ended"
         yield
     finally:
         node.communicate("\n")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import socket
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,10 @@ from small import PIECE
 from weights_world import SHARD, fetch, files_in, model, serving
 
 from fleetctl.agent.weights import store
-from fleetctl.agent.weights.fetch import Pace
+from fleetctl.agent.weights.fetch import SLICE, Pace
 from fleetctl.agent.weights.index import NAME, WeightsError
+from fleetctl.agent.weights.peers import LargeReads
+from fleetctl.agent.weights.sources import Limits, Stream
 from fleetctl.agent.weights.store import Entry, OutOfTime
 from fleetctl.agent.weights.table import Key
 from fleetctl.agent.weights.views import MODEL
@@ -131,6 +135,50 @@ def test_a_file_that_was_changed_on_the_node_is_fetched_again(tmp_path: Path, or
     again = fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}])
     assert (again.size, again.reused) == (changed.stat().st_size, got.held.size - changed.stat().st_size)
     assert files_in(again.entry.folder) == files_in(origin)
+
+
+def test_files_whose_index_was_not_recorded_are_linked_and_not_copied(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    got = fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}])
+    Path(f"{got.entry.folder}.json").unlink()  # as if the process had been killed before it could
+    before = {name: Path(got.entry.path(name)).stat().st_ino for name in files_in(got.entry.folder)}
+    again = fetch(tmp_path / "node", artifact, origins=[{"path": str(tmp_path / "nowhere")}, {"path": str(origin)}])
+    assert (again.size, again.reused) == (0, got.held.size)
+    assert {name: Path(again.entry.path(name)).stat().st_ino for name in files_in(again.entry.folder)} == before
+    assert not Path(f"{again.entry.folder}.part").exists()
+    assert again.entry.index() == got.held
+
+
+def test_what_is_no_http_is_left_and_its_query_is_not_told(tmp_path: Path, origin: Path, artifact: str) -> None:
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def answer() -> None:
+            with server.accept()[0] as client:
+                client.recv(1000)
+                client.sendall(b"SSH-2.0-OpenSSH\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/?token=se-cret"
+        blank = f"http://127.0.0.1:{server.getsockname()[1]}/?token=se cret"
+        got = fetch(tmp_path / "node", artifact, said=said,
+                    origins=[{"http": url}, {"http": blank}, {"path": str(origin)}])
+    assert files_in(got.entry.folder) == files_in(origin)
+    assert len(said) == 2
+    assert "cret" not in " ".join(said)
+
+
+def test_the_last_read_of_a_file_does_not_wait_for_more_than_the_next_answer_has() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"x")
+        body = LargeReads(Stream(len, Limits(), 3 * SLICE + SLICE // 2), ours)
+        marks = []
+        while body.left:
+            body.readinto(memoryview(bytearray(SLICE)))
+            marks.append(ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
+    assert marks[0] > 1
+    assert marks[-1] == 1
 
 
 def test_what_the_disk_has_no_room_for_is_not_begun(
