@@ -13,18 +13,14 @@ from .environment import node_environment
 from .events import EventStream
 from .lock import left_locks
 from .needs import unmet_needs
-from .on_nodes import ask_nodes
+from .on_nodes import tell_answers
 from .orphans import find_orphans
 
 
 def run_examine(request: Mapping[str, Any], events: EventStream) -> int:
     """Ask every node of the request for what it has, and Ray's table for locks that were left."""
     events.begin(ray.__version__, request)
-    silent = 0
-    for answer in ask_nodes(look_around, request["nodes"], float(request["timeout"])):
-        silent += bool(answer.trouble)
-        events.emit("nodeExamined", answer.trouble or "examined", level="warning" if answer.trouble else "info",
-                    nodeId=answer.node_id, trouble=answer.trouble, **(answer.content or {}))
+    silent = tell_answers(look_around, request, events, "nodeExamined", "examined")
     events.emit("locksLeft", "locks that were left", locks=left_locks())
     return events.end(0, f"{len(request['nodes']) - silent} of {len(request['nodes'])} nodes answered")
 

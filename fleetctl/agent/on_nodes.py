@@ -8,6 +8,8 @@ from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Tuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from .events import EventStream
+
 
 class Answer(NamedTuple):
     """What one node answered, or why it did not."""
@@ -31,6 +33,18 @@ def ask_nodes(question: Callable[[Any], Any], about: Mapping[str, Any], timeout_
         yield _answer(ref, asked[ref])
     for ref in late:
         yield _late(asked[ref], timeout_s)
+
+
+def tell_answers(
+    question: Callable[[Any], Any], request: Mapping[str, Any], events: EventStream, kind: str, word: str
+) -> int:
+    """Ask the nodes of a request, write an event of `kind` for each, and return how many did not answer."""
+    silent = 0
+    for answer in ask_nodes(question, request["nodes"], float(request["timeout"])):
+        silent += bool(answer.trouble)
+        events.emit(kind, answer.trouble or word, level="warning" if answer.trouble else "info",
+                    nodeId=answer.node_id, trouble=answer.trouble, **(answer.content or {}))
+    return silent
 
 
 def ask_in_turn(

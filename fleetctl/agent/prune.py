@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Mapping
 import ray
 
 from .events import EventStream
-from .on_nodes import ask_nodes
+from .on_nodes import tell_answers
 from .weights.cache import Cached, cached, remove
 from .weights.store import cache_root
 
@@ -28,11 +28,7 @@ def run_prune(request: Mapping[str, Any], events: EventStream) -> int:
 
 def _ask(question: Callable[[Any], Any], request: Mapping[str, Any], events: EventStream) -> int:
     events.begin(ray.__version__, request)
-    silent = 0
-    for answer in ask_nodes(question, request["nodes"], float(request["timeout"])):
-        silent += bool(answer.trouble)
-        events.emit("weightsCached", answer.trouble or "answered", level="warning" if answer.trouble else "info",
-                    nodeId=answer.node_id, trouble=answer.trouble, **(answer.content or {}))
+    silent = tell_answers(question, request, events, "weightsCached", "answered")
     return events.end(3 if silent else 0, f"{len(request['nodes']) - silent} of {len(request['nodes'])} nodes answered")
 
 

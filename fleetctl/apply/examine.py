@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,16 +54,23 @@ class Asker:
         return events
 
 
+@contextmanager
+def reading_answers() -> Iterator[None]:
+    """Turn an answer that cannot be read into an ApplyError."""
+    try:
+        yield
+    except ValidationError:
+        raise ApplyError("the agent answered something that this fleetctl cannot read") from None
+
+
 def examine(
     asker: Asker, job: str, needs: Mapping[str, Sequence[Need]]
 ) -> tuple[dict[str, ExaminedNode], list[LeftLock]]:
     """Return what each node answered, by id, and the locks that were left; `needs` are the questions by node id."""
     events = asker.run(EXAMINE, job, {"nodes": {node_id: [need._asdict() for need in asked]
                                                 for node_id, asked in needs.items()}})
-    try:
+    with reading_answers():
         nodes = [ExaminedNode.model_validate(one.model_extra) for one in events if one.type == "nodeExamined"]
         locks = [lock for one in events if one.type == "locksLeft"
                  for lock in _LOCKS.validate_python((one.model_extra or {}).get("locks", []))]
-    except ValidationError:
-        raise ApplyError("the agent answered something that this fleetctl cannot read") from None
     return {node.node_id: node for node in nodes}, locks

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from fleetctl.apply import jobs
-from fleetctl.apply.examine import MARGIN_S, Asker
+from fleetctl.apply.examine import MARGIN_S, Asker, reading_answers
 from fleetctl.apply.follow import Wording
 from fleetctl.documents.cold import FetchedWeights
 from fleetctl.documents.events import Event
-from fleetctl.errors import ApplyError
 from fleetctl.planner.weights import MOST_FETCHES
 
 PREFETCH = "prefetch"
@@ -36,13 +33,12 @@ def prefetch(
 
     rounds = -(-len(orders) // MOST_FETCHES)
     try:
-        asker.run(PREFETCH, job, {"nodes": orders, "timeout": timeout_s, "atOnce": MOST_FETCHES},
-                  wait_s=rounds * (timeout_s + MARGIN_S) + MARGIN_S, heard=take)
+        with reading_answers():
+            asker.run(PREFETCH, job, {"nodes": orders, "timeout": timeout_s, "atOnce": MOST_FETCHES},
+                      wait_s=rounds * (timeout_s + MARGIN_S) + MARGIN_S, heard=take)
     except KeyboardInterrupt:
         jobs.stop(asker.client, job)
         raise
-    except ValidationError:
-        raise ApplyError("the agent answered something that this fleetctl cannot read") from None
     answered = {row.node_id for row in rows}
     return rows + [FetchedWeights(node_id=node_id, artifact=member["weights"]["artifact"], trouble="no answer")
                    for node_id, members in orders.items() if node_id not in answered for member in members]

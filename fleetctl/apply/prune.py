@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import ValidationError
-
-from fleetctl.apply.examine import Asker
+from fleetctl.apply.examine import Asker, reading_answers
 from fleetctl.apply.follow import Wording
 from fleetctl.documents.cold import NodeCache
-from fleetctl.errors import ApplyError
 from fleetctl.inventory.jobs import CACHES
 
 PRUNE = "prune"
@@ -28,9 +25,7 @@ def prune(asker: Asker, job: str, artifacts: Mapping[str, Sequence[str]]) -> lis
 
 def _ask(asker: Asker, verb: str, job: str, about: Mapping[str, Sequence[str]]) -> list[NodeCache]:
     events = asker.run(verb, job, {"nodes": about})
-    try:
+    with reading_answers():
         answers = [NodeCache.model_validate(one.model_extra) for one in events if one.type == "weightsCached"]
-    except ValidationError:
-        raise ApplyError("the agent answered something that this fleetctl cannot read") from None
     found = {one.node_id: one for one in answers}
     return [found.get(node_id) or NodeCache(node_id=node_id, trouble="no answer") for node_id in about]

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pydantic import ValidationError
-
-from fleetctl.apply.examine import Asker
+from fleetctl.apply.examine import Asker, reading_answers
 from fleetctl.documents.diagnosis import Repaired
 from fleetctl.documents.examined_node import LeftLock, OrphanProcess
-from fleetctl.errors import ApplyError
 from fleetctl.inventory.used import PlacementGroup
 
 REPAIR = "repair"
@@ -35,8 +32,6 @@ def repair(asker: Asker, job: str, dead: Dead) -> list[Repaired]:
         "orphans": {node_id: [one.model_dump(by_alias=True) for one in found] for node_id, found in
                     dead.orphans.items()},
         "locks": [one.model_dump(by_alias=True) for one in dead.locks]})
-    try:
+    with reading_answers():
         return [Repaired.model_validate({**(one.model_extra or {}), "message": one.message})
                 for one in events if one.type == "repaired"]
-    except ValidationError:
-        raise ApplyError("the agent answered something that this fleetctl cannot read") from None

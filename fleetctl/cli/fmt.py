@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say, write_document, write_result
+from fleetctl.cli.file_diff import write_file_diff
 from fleetctl.cli.process import read_stdin
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetFileError
@@ -41,7 +41,8 @@ def fmt(
     formatted, problems = format_sources(files, stdin=read_stdin)
     changed = [one for one in formatted if one.changed]
     if diff:
-        _print_diffs(changed)
+        for one in changed:
+            write_file_diff(one.file, one.before, one.after, f"{one.file} (formatted)")
     elif check:
         write_result("".join(f"{one.file}\n" for one in changed))
     else:
@@ -59,9 +60,3 @@ def _write(formatted: list[Formatted]) -> None:
             write_document(one.after)
         elif one.changed:
             write_file(Path(one.file), one.after, mode=None)
-
-
-def _print_diffs(changed: list[Formatted]) -> None:
-    for one in changed:
-        before, after = one.before.splitlines(keepends=True), one.after.splitlines(keepends=True)
-        write_result("".join(difflib.unified_diff(before, after, one.file, f"{one.file} (formatted)")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,8 @@ import typer
 
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.console import say, write_result
+from fleetctl.cli.console import say
+from fleetctl.cli.file_diff import write_file_diff
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.documents.nearest import did_you_mean
@@ -108,8 +108,7 @@ def _propose(files: Sequence[str], loaded: LoadedFleet, wanted: Mapping[str, int
         say("note", "nothing to change")
         return 0
     for one in edits:
-        before, after = one.before.splitlines(keepends=True), one.after.splitlines(keepends=True)
-        write_result("".join(difflib.unified_diff(before, after, one.file, one.file)))
+        write_file_diff(one.file, one.before, one.after)
     for line in why:
         say("note", line)
     title = message or ", ".join(f"{key}: {now[key]} to {number} replicas" for key, number in changes.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fleetctl.errors import FleetctlError
@@ -33,14 +33,13 @@ class _Splice:
     text: str
 
 
-def edit_replicas(files: Sequence[str], loaded: LoadedFleet, wanted: Mapping[str, int], *,
-                  stdin: Callable[[], bytes] | None = None) -> list[Edit]:
+def edit_replicas(files: Sequence[str], loaded: LoadedFleet, wanted: Mapping[str, int]) -> list[Edit]:
     """Return the files changed so that each model of `wanted` has so many replicas, and nothing else is different.
 
     `loaded` = the sound fleet in `files`. Raises FleetctlError, with the place, for a number that is not written as one
     there, such as an alias.
     """
-    read, _ = read_sources(files, stdin)
+    read, _ = read_sources(files, None)
     given = {source.file: source for source in read}
     splices = [_splice(model, wanted[str(model.text("key"))], given) for document in loaded.documents
                for model in models(document) if model.text("key") in wanted]

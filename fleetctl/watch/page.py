@@ -50,7 +50,7 @@ def watch_page(watcher: Watcher) -> LivePage:
     report = _report(watcher)
     picture = watcher.map()
     own, rules = (map_part(picture, whole=True), map_rules(picture)) if picture else (None, "")
-    digest = sha256_hex((report_content(report, own) + rules).encode())[:16]
+    digest = sha256_hex(repr((report, own, rules)).encode())[:16]
     dated = replace(report, facts=(*report.facts, ("last look", moment_at(watcher.looked_at))))
     return LivePage(whole_page(report.title, report_content(dated, own), rules=rules, live=digest), digest)
 

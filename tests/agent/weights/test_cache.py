@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from other_node import Node
 from weights_world import SHARD, files_in
 
 from fleetctl.agent import prune
 from fleetctl.agent.weights.cache import Cached, cached, remove
 
-HERE = Path(__file__).parent
-
 
 @contextmanager
 def using(root: Path, artifact: str, origin: Path, view: dict | None = None) -> Iterator[None]:
     """A process of the node that has fetched the artifact, and serves it."""
-    node = subprocess.Popen([sys.executable, str(HERE / "node_process.py")], stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, text=True)
-    assert node.stdin
-    assert node.stdout
-    order = {"root": str(root), "artifact": artifact, "origins": [{"path": str(origin)}], "view": view}
-    node.stdin.write(json.dumps(order) + "\n")
-    node.stdin.flush()
+    node = Node(root, artifact, origins=[{"path": str(origin)}], view=view)
     try:
-        assert any("serving" in json.loads(line) for line in iter(node.stdout.readline, "")), "it ended"
+        node.hear("serving")
         yield
+        node.stop()
     finally:
-        node.communicate("\n")
+        node.end()
 
 
 @pytest.mark.parametrize("view", [None, SHARD])

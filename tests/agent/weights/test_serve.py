@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +14,7 @@ from typing import Any
 
 import pytest
 from origin_server import origin_over_http
+from other_node import Node
 from small import PIECE, SECRET
 from weights_world import SHARD, fetch, files_in, model, serving, tensors_in
 
@@ -186,43 +184,6 @@ def test_idle_views_make_room_for_others_and_one_that_is_used_on_the_node_stays(
             assert not (views / names[1]).exists()
             assert (views / names[2]).exists()
         assert engine.source == "disk"
-
-
-class Node:
-    """A node in a process of its own."""
-
-    def __init__(self, root: Path, artifact: str, **order: Any) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("node_process.py"))], text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-        self.left: list[str] = []
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"root": str(root), "artifact": artifact, **order}) + "\n")
-        self.process.stdin.flush()
-
-    def hear(self, *kinds: str) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            said: dict[str, Any] = json.loads(line)
-            if set(kinds) & set(said):
-                return said
-            self.left += [said["left"]] if "left" in said else []
-        raise AssertionError(f"the node ended without {kinds}: {self.left}")
-
-    def stop(self) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return self.hear("sent")
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait(30)
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.process.stdout.close()
 
 
 Nodes = Callable[..., Node]
