@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,8 @@ class Snapshot:
 
 InventorySource = Live | Snapshot
 STDIN = "-"
+_SHAPE = re.compile(r"[0-9]+x[A-Za-z][\w-]*")
+"""Nodes as `--add-node` takes them, such as 8xH100, and hardly the name of a file."""
 
 
 def read_inventory(where: InventorySource, *, ages: bool = False) -> Inventory:
@@ -116,8 +119,10 @@ def _file_bytes(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         near = nearest_file(path, DISK)
-        raise DocumentError(f"{path} cannot be read: {error.strerror}",
-                            hint=f"did you mean {near}?" if near else None) from None
+        hint = f"did you mean {near}?" if near else None
+        if _SHAPE.fullmatch(path):
+            hint = f"`fleetctl inventory --add-node {path} --format json > FILE` makes an inventory of such nodes"
+        raise DocumentError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
 
 
 def _check_nodes(inventory: Inventory, where: str) -> None:

@@ -93,6 +93,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path):
         load_snapshot(str(tmp_path / "none"))
 
 
+def test_nodes_typed_where_a_file_belongs_get_the_command_that_makes_one():
+    with pytest.raises(DocumentError) as caught:
+        load_snapshot("8xH100")
+    assert "fleetctl inventory --add-node 8xH100 --format json" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize(("text", "said"), [
     ('{\n "kind": "Inventory",\n "nodes": [\n  {"id": "a"},\n ]\n}', ":4:14: not JSON: a comma before ]"),
     ('{"kind": "Inventory",}', ":1:21: not JSON: a comma before }"),

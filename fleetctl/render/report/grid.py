@@ -5,12 +5,14 @@ The library's own layout takes a millisecond a row, and a fleet has thousands.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, OverflowMethod, RenderableType
+from rich.containers import Lines
 from rich.padding import Padding
 from rich.segment import Segment, Segments
 from rich.style import Style
@@ -29,6 +31,9 @@ class GridColumn:
     unbroken: bool
     width: int | None
 
+
+_PART = re.compile(r"[^-/_.:\s]*[-/_.:\s]?")
+"""What stays together in a name that is too long for its column."""
 
 GridRow = tuple[Mapping[int, Text], Text]
 """The texts by place, and the note that goes below one of them; empty = none."""
@@ -76,6 +81,36 @@ def _broken(rows: Sequence[GridRow], columns: Sequence[GridColumn], under: int) 
         grid.add_column(justify="right" if column.right else "left", overflow="fold", no_wrap=column.unbroken,
                         width=column.width)
     for texts, note in rows:
-        grid.add_row(*(Group(texts[one.place], Padding(note, (0, 0, 0, NOTE_INDENT))) if note and one.place == under
-                       else texts[one.place] for one in columns))
+        cells = [(one, _Words.of(texts[one.place])) for one in columns]
+        grid.add_row(*(Group(cell, Padding(note, (0, 0, 0, NOTE_INDENT))) if note and one.place == under else cell
+                       for one, cell in cells))
     return grid
+
+
+class _Words(Text):
+    """A text whose words, where they are too wide for a line, break behind `/`, `-` and such if they can."""
+
+    @classmethod
+    def of(cls, text: Text) -> _Words:
+        """Return the text as one that breaks so."""
+        words = cls(style=text.style)
+        words.append_text(text)
+        return words
+
+    def wrap(self, console: Console, width: int, *, justify: JustifyMethod | None = None,
+             overflow: OverflowMethod | None = None, tab_size: int = 8, no_wrap: bool | None = None) -> Lines:
+        """Return its lines; each part of a name that fits in a line stays in one."""
+        lines: Text = self
+        if not no_wrap and any(cell_len(word) > width for word in self.plain.split()):
+            lines = Text("\n").join(self.divide(self._ends(width)))
+        return Text.wrap(lines, console, width, justify=justify, overflow=overflow, tab_size=tab_size, no_wrap=no_wrap)
+
+    def _ends(self, width: int) -> list[int]:
+        """Return where lines end."""
+        ends, used = list[int](), 0
+        for part in _PART.finditer(self.plain):
+            if used and used + cell_len(part[0].rstrip()) > width:
+                ends.append(part.start())
+                used = 0
+            used = 0 if part[0].endswith("\n") else used + cell_len(part[0])
+        return ends

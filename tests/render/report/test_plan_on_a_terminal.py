@@ -59,6 +59,18 @@ def test_no_line_is_wider_than_the_console_or_ends_in_blanks(width: int) -> None
     assert [line for line in lines if line != line.rstrip()] == []
 
 
+@pytest.mark.parametrize("width", [50, 60, 72])
+def test_a_long_name_breaks_behind_a_separator(width: int) -> None:
+    name = "mistralai/Mixtral-8x22B-Instruct-v0.1-quantized-to-four-bits-for-small-cards"
+    lines = [line.split() for line in shown(plan(models=[row(name, 2, 1, reason="1 live")]), width).splitlines()]
+    first = next(number for number, words in enumerate(lines) if words[1:2] and name.startswith(words[1]))
+    parts = [lines[first][1]]
+    while "".join(parts) != name:
+        parts.append(lines[first + len(parts)][0])
+    assert len(parts) > 1
+    assert all(part[-1] in "/-." for part in parts[:-1])
+
+
 def test_a_reason_stands_under_its_model_where_there_is_no_room_beside() -> None:
     lines = shown(plan(models=[row("org/a", 1, 1, reason="nothing to do")])).splitlines()
     at = next(number for number, line in enumerate(lines) if "org/a" in line)
