@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from planner_worlds import plan_for, short_fleet, short_inventory
 
+from fleetctl.documents.fleet import Policy
 from fleetctl.documents.plan import Plan
 
 LABELS = {"pool": "p"}
@@ -42,6 +44,21 @@ def test_a_plan_with_new_nodes_acts_as_the_one_without() -> None:
     seen = short_inventory({"nodes": [{"gpus": 2, "labels": LABELS, **node} for node in nodes]})
     grown, plain = plan_for(fleet, seen), plan_for(without, seen)
     assert grown.actions == plain.actions
-    assert grown.certificate == plain.certificate
+    assert grown.certificate.model_copy(update={"on_new_nodes": 0}) == plain.certificate
+    assert (grown.certificate.placed, grown.certificate.on_new_nodes) == (3, 3)
     assert grown.summary == plain.summary
     assert plain.growth == []
+
+
+def test_what_waits_for_new_nodes_counts_against_the_limits_of_the_policy() -> None:
+    fleet = short_fleet({"grow": [TYPE], "models": [{"key": "m", "replicas": 3, "gpus": 2}]})
+    seen = short_inventory({"nodes": [{"name": "a", "gpus": 2, "labels": LABELS}]})
+
+    def found(**policy: Any) -> list[str]:
+        plan = plan_for(replace(fleet, policy=Policy.model_validate(policy)), seen)
+        assert plan.exit_code == (4 if plan.policy else 3)
+        return [one.found for one in plan.policy]
+
+    assert found(maxNewReplicas=3, maxNewGpus=6) == []
+    assert found(maxNewReplicas=2) == ["creates 3 replicas, 2 of them on new nodes"]
+    assert found(maxNewGpus=5) == ["takes 6 GPUs with 2 replicas on new nodes"]
