@@ -73,11 +73,9 @@ class Growing:
         self, short: Sequence[Demand], state: LiveState, placed: Sequence[Placed], blocked: Sequence[Blocked]
     ) -> Found:
         """Say which new nodes are needed; `short` = what found no room."""
-        needed = sum(one.missing * one.shape.size for one in short)
         wants_memory = any(seat.claim.vram for one in short for seat in one.shape.seats)
         soon = [unreported(self.inventory, nodes) if wants_memory else 0 for nodes in self._living]
-        counts = self._fewest(short, [min(needed, max(0, one.max - len(nodes)) + unknown) for one, nodes, unknown
-                                      in zip(self.types, self._living, soon, strict=True)])
+        counts = self._fewest(short, self._at_most(short, soon))
         on_new = self._packed(short, counts)
         used = {member.node_id for replica, ours in state.running if ours for member in replica.members}
         used |= {self.ledger.nodes[assigned.node].id for one in placed for assigned in one.assignments}
@@ -86,6 +84,16 @@ class Growing:
         explained = [self._explained(row, demands[row.model], on_new, rows) if row.model in demands else row
                      for row in blocked]
         return Found(rows, explained, [one.placed for one in on_new])
+
+    def most(self, short: Sequence[Demand]) -> Counter[str]:
+        """Return how many replicas of each model would run with all nodes that may come, and only with them."""
+        return Counter(one.model for one in self._packed(short, self._at_most(short, [0] * len(self.types))))
+
+    def _at_most(self, short: Sequence[Demand], soon: Sequence[int]) -> list[int]:
+        """Return how many nodes of each type may count as new; `soon` = that have joined without their cards."""
+        needed = sum(one.missing * one.shape.size for one in short)
+        return [min(needed, max(0, one.max - len(nodes)) + unknown)
+                for one, nodes, unknown in zip(self.types, self._living, soon, strict=True)]
 
     def _fewest(self, short: Sequence[Demand], most: Sequence[int]) -> list[int]:
         counts, fitting = list(most), Counter(one.model for one in self._packed(short, most))

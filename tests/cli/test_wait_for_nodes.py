@@ -131,3 +131,20 @@ def test_another_apply_at_the_same_nodes_does_not_end_the_wait(
     assert shown.code == 0, shown.err
     assert len(requests) == 3
     assert {row["outcome"] for row in shown.summary["outcomes"]} == {"ready"}
+
+
+def test_a_fleet_that_is_not_applied_any_more_is_released_after_a_question(cli, cluster: ClusterStandIn) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def play(request: dict[str, Any]) -> Steps:
+        asked.append({key: request[key] for key in ("fleet", "dryRun")})
+        lines = event(0, "version", "fleetctl agent", version="1.0") + event(1, "nodesReleased", "big: 2 new")
+        return [("SUCCEEDED", lines + summary(2, message="nothing was ended"))]
+
+    cluster.on_submit = play
+    assert cli("release-nodes", "old").code == 64
+    assert asked == [], "there is no terminal to say yes on"
+    shown = cli("release-nodes", "old", "--dry-run")
+    assert (shown.code, shown.err) == (0, "note: big: 2 new\nnote: nothing was ended\n")
+    assert cli("release-nodes", "old", "--yes").code == 0
+    assert asked == [{"fleet": "old", "dryRun": True}, {"fleet": "old", "dryRun": False}]
