@@ -41,7 +41,7 @@ COMMANDS = {
     "deploy": Listed("deploy", "Start the first replicas of a model of the fleet file."),
     "scale": Listed("scale", "Start replicas of a model until so many run; never fewer."),
     "restart": Listed("restart", "Start engines again where they are, one replica after another."),
-    "propose": Listed("propose", "Change numbers of replicas in the fleet file, for review."),
+    "propose": Listed("propose", "Change the fleet file, for review."),
     "replace": Listed("replace", "Bring a model to the file's spec, one replica after another."),
     "evict": Listed("evict", "End the replicas that are named, and no other."),
     "cordon": Listed("cordon", "Let nothing new start on a node; what runs there stays."),

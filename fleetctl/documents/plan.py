@@ -347,6 +347,9 @@ class Plan(Stored):
     holds: list[Hold] = Field(default_factory=list)
     blocked: list[Blocked] = Field(default_factory=list)
     growth: list[Growth] = Field(default_factory=list, description="the node types that the autoscaler may add")
+    autoscaler: list[str] = Field(
+        default_factory=list, description="what Ray's autoscaler says of nodes that it was asked for; looked up for "
+                                          "plans that are shown, and never in one that can be applied")
     drift: list[Drift] = Field(default_factory=list)
     unmanaged: list[Unmanaged] = Field(default_factory=list)
     lost: list[Lost] = Field(default_factory=list)

@@ -45,8 +45,8 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     surplus = {row.key for row in plan.models if row.surplus}
     tables = (_policy(plan), _altered_policy(plan), *change_tables(plan.change), *_models(plan), _labels(plan),
               *place_tables(actions), planned_weights(actions), *blocked_tables(plan.blocked),
-              growth_table(plan.growth), _lost(plan), drift_table(plan.drift, surplus), _holds(plan), _unmanaged(plan),
-              _notes(plan))
+              growth_table(plan.growth), _autoscaler(plan), _lost(plan), drift_table(plan.drift, surplus), _holds(plan),
+              _unmanaged(plan), _notes(plan))
     return tuple(table for table in tables if table.rows or table.note)
 
 
@@ -189,6 +189,11 @@ def growth_table(growth: Sequence[Growth]) -> Table:
                Column("models", "for", name=True))
     return Table("growth", "New nodes", columns, tuple(rows), rank=2, signs=("+",) * len(rows), most=LINES_SHOWN,
                  line="{name}: {nodes}, at most {max}; for {models}")
+
+
+def _autoscaler(plan: Plan) -> Table:
+    return Table("autoscaler", "The autoscaler", (WHY,), tuple((one,) for one in plan.autoscaler), rank=2,
+                 signs=("~",) * len(plan.autoscaler), line="{message}", most=LINES_SHOWN)
 
 
 def _lost(plan: Plan) -> Table:
