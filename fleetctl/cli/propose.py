@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -21,7 +22,6 @@ from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import ForgeError, UsageError
 from fleetctl.fleetfile.edit import Edit, edit_fleet
-from fleetctl.fleetfile.guess import dns_label_meant
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.forge.change import ForgeName
@@ -55,11 +55,14 @@ ForgeOption = Annotated[ForgeName, typer.Option(
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What is to be in the files: numbers of replicas, and further models as text, by key. `why` is for the commit."""
+    """What is to be in the files: numbers of replicas, and further models as text, by key.
+
+    `name` = the end of the name of its branch; `why` = the lines below the title.
+    """
 
     files: Sequence[str]
     loaded: LoadedFleet
-    verb: str
+    name: str
     replicas: Mapping[str, int]
     why: Sequence[str] = ()
     added: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +111,7 @@ def scale(
     keys = [one.key for one in loaded.sound().models]
     if model not in keys:
         raise UsageError(f"the fleet file has no model {model}", hint=did_you_mean(model, keys))
-    return _propose(Proposal(files, loaded, f"scale-{model}", {model: replicas}),
+    return _propose(Proposal(files, loaded, f"scale-{quote(model, safe='')}", {model: replicas}),
                     Ways(branch, message, dry_run, opens, remote, into, forge))
 
 
@@ -238,7 +241,7 @@ def _open(made: Proposal, ways: Ways, edits: Sequence[Edit], title: str) -> None
         raise UsageError("--open: this is no job of a forge", hint="give --forge github or --forge gitlab, and set the "
                          "variables of docs/propose.md")
     forge.check_access()
-    branch = ways.branch or f"fleetctl/{made.fleet.name}/{dns_label_meant(made.verb) or 'change'}"
+    branch = ways.branch or f"fleetctl/{made.fleet.name}/{made.name}"
     pushed = push_to_branch(ways.remote, branch, _changes(edits), "\n\n".join(
         filter(None, (title, "\n".join(made.why)))), environ)
     say("pushed", f"{pushed.commit[:10]} to {branch}" if pushed.changed else f"nothing: {branch} has it already")

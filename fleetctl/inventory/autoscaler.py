@@ -37,8 +37,8 @@ def _refused(client: DashboardClient) -> Iterator[str]:
         said, at = (text_of(object_of(event).get(key)) or "" for key in ("message", "timestamp"))
         if said.startswith(REFUSES) and now - float(at) < FRESH_S:
             asked = said.removeprefix(REFUSES).partition(". Add suitable")[0]
-            yield ("Ray's autoscaler adds none of the nodes asked for: it has no node type with these resources and the "
-                   f"labels of spec.cluster.grow, or may add fewer of it: {asked}")
+            yield ("Ray's autoscaler adds none of the nodes asked for: it has no node type with these resources and "
+                   f"the labels of spec.cluster.grow, or may add fewer of it: {asked}")
             return
 
 

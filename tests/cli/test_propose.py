@@ -175,7 +175,7 @@ def test_a_pull_request_is_opened_once_and_then_updated_with_its_branch(desk: Pa
         assert done.returncode == 0, done.stderr
         return done.stderr
 
-    branch = "fleetctl/lab/scale-org-b"
+    branch = "fleetctl/lab/scale-org%2Fb"
     with github() as hub:
         assert "pull request: opened: https://github.example.com/lab/fleet/pull/50" in opened(3)
         first = git(server, "rev-parse", branch)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count, islice
 
-from fleetctl.documents.inventory import Amounts, NodeResources
 from fleetctl.documents.plan import Plan
 from fleetctl.planner.node_types import living, next_node
 from fleetctl.planner.placement.demand import Demand
@@ -36,9 +35,8 @@ def with_new_nodes(scenario: Scenario, counts: Mapping[str, int]) -> Scenario:
     nodes = []
     for kind in scenario.fleet.cluster.grow:
         like = next_node(kind, living(scenario.inventory, kind))
-        resources = NodeResources(total=like.resources.total, used=Amounts())
         names = (name for number in count(1) if (name := f"new-{kind.name}-{number}") not in taken)
-        nodes += [like.model_copy(update={"id": name, "name": name, "resources": resources})
+        nodes += [like.model_copy(update={"id": name, "name": name})
                   for name in islice(names, counts.get(kind.name, 0))]
     inventory = scenario.inventory.model_copy(update={"nodes": [*scenario.inventory.nodes, *nodes]})
     return replace(scenario, inventory=inventory)

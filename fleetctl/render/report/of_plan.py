@@ -52,6 +52,7 @@ def totals_line(plan: Plan) -> str:
     counts = [f"{summary.create} to create", f"{summary.blocked} blocked", f"{summary.hold} held"]
     counts += [f"{count} {word}" for word in ("starting", "restarting", "outdated")
                if (count := getattr(summary, word))]
+    counts += [f"{plan.new_nodes} to ask for"] if plan.new_nodes else []
     refused = "; refused by policy" if refusing(plan.policy) else ""
     return f"Plan: {', '.join(counts)}, 0 to remove (fleetctl never removes){refused}"
 
