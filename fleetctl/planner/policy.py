@@ -68,20 +68,18 @@ def policy_at(fleet: ResolvedFleet, key: str, value: str) -> str:
 
 def _thresholds(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> Iterator[PolicyFinding]:
     policy, create = fleet.policy, sum(doing.created.values())
-    creates = f"creates {count_of(create, 'replica')}"
-    later = f", {doing.waiting} of them on new nodes" if doing.waiting else ""
+    later = f" ({count_of(doing.waiting, 'replica')} on new nodes)" if doing.waiting else ""
+    creates = f"creates {count_of(create, 'replica')}{later}"
     if policy.max_new_replicas is not None and create > policy.max_new_replicas:
         yield _threshold(fleet, "MAX_NEW_REPLICAS", "maxNewReplicas", str(policy.max_new_replicas),
-                         creates + later, force=force)
+                         creates, force=force)
     if policy.max_new_gpus is not None and doing.new_gpus > policy.max_new_gpus:
         yield _threshold(fleet, "MAX_NEW_GPUS", "maxNewGpus", format_share(policy.max_new_gpus),
-                         f"takes {amount_of(doing.new_gpus, 'GPU')}"
-                         + (f" with {count_of(doing.waiting, 'replica')} on new nodes" if doing.waiting else ""),
-                         force=force)
+                         f"takes {amount_of(doing.new_gpus, 'GPU')}{later}", force=force)
     most = policy.max_change_percent
     if most is not None and doing.live >= MIN_LIVE_FOR_PERCENT and 100 * create > most * doing.live:
         yield _threshold(fleet, "MAX_CHANGE_PERCENT", "maxChangePercent", str(most),
-                         f"{creates} beside {doing.live} live ones{later}, "
+                         f"{creates} beside {doing.live} live ones, "
                          f"which is {_percent(create, doing.live)} %", force=force)
 
 

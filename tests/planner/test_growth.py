@@ -65,8 +65,8 @@ def test_what_waits_for_new_nodes_counts_against_the_limits_of_the_policy() -> N
         return [one.found for one in plan.policy]
 
     assert found(maxNewReplicas=3, maxNewGpus=6) == []
-    assert found(maxNewReplicas=2) == ["creates 3 replicas, 2 of them on new nodes"]
-    assert found(maxNewGpus=5) == ["takes 6 GPUs with 2 replicas on new nodes"]
+    assert found(maxNewReplicas=2) == ["creates 3 replicas (2 replicas on new nodes)"]
+    assert found(maxNewGpus=5) == ["takes 6 GPUs (2 replicas on new nodes)"]
 
 
 def world(replicas: int, *running: str) -> Scenario:
