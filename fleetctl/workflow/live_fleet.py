@@ -39,7 +39,7 @@ def draft_of(source: InventorySource, seen: Inventory, fleet: str, namespace: st
 
 def unwritten(source: InventorySource, seen: Inventory, fleet: ResolvedFleet, namespace: str) -> Unwritten:
     """Compare what runs of a fleet with its file; `seen` is complete."""
-    live = Counter(one.model for one in live_replicas(seen) if one.fleet == fleet.name)
+    live = Counter(one.model for one in live_replicas(seen) if one.fleet == fleet.name and not one.draining)
     written = {model.key: model.replicas for model in fleet.models}
     absent = [one for one in seen.replicas if one.fleet == fleet.name and one.model not in written]
     draft = draft_of(source, seen.model_copy(update={"replicas": absent}), fleet.name, namespace)
