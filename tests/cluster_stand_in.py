@@ -105,6 +105,8 @@ class ClusterStandIn:
     jobs: dict[str, StoredJob] = field(default_factory=dict)
     log_files: dict[tuple[str, str], str] = field(default_factory=dict)
     answer_of_node: dict[str, Answer] = field(default_factory=dict)
+    data_at: dict[str, Any] = field(default_factory=dict)
+    """What Ray's autoscaler has to say, by path."""
     refusals: dict[tuple[str, str], list[Answer]] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     on_submit: Callable[[dict[str, Any]], Steps] = field(default=lambda _: [])
@@ -188,6 +190,8 @@ class ClusterStandIn:
             return self._package(method, path.rpartition("/")[2], body)
         if path.startswith("/api/jobs/"):
             return self._jobs(method, path.removeprefix("/api/jobs/"), body)
+        if path in self.data_at:
+            return 200, json.dumps({"result": True, "msg": "", "data": self.data_at[path]})
         if method == "GET":
             return self._inventory(path, query)
         return 405, "405: Method Not Allowed"

@@ -22,6 +22,7 @@ LONGEST_BODY = 65_536
 ISSUE = re.compile(rf"/repos/{REPOSITORY}/issues/(\d+)/comments")
 COMMENT = re.compile(rf"/repos/{REPOSITORY}/issues/comments/(\d+)")
 ISSUES = re.compile(rf"/repos/{REPOSITORY}/issues(?:/(\d+))?")
+PULLS = re.compile(rf"/repos/{REPOSITORY}/pulls(?:/(\d+))?")
 NOT_FOUND = Answer(404, {"message": "Not Found"})
 NOT_ALLOWED = Answer(403, {"message": "Resource not accessible by integration"})
 
@@ -35,6 +36,8 @@ class GitHubStandIn:
         JOB_TOKEN: "github-actions[bot]", READ_ONLY_TOKEN: "github-actions[bot]", PERSON_TOKEN: "octo-lab"})
     pulls: dict[int, list[dict[str, Any]]] = field(default_factory=lambda: {7: []})
     issues: list[dict[str, Any]] = field(default_factory=list)
+    opened: list[dict[str, Any]] = field(default_factory=list)
+    """The pull requests that were opened through the API."""
     refusals: dict[str, list[Answer]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
     has_graphql: bool = True
@@ -77,6 +80,8 @@ class GitHubStandIn:
             return self._comment(request, int(found[1]), token)
         if found := ISSUES.fullmatch(request.path):
             return self._refused(request, token) or self._issues(request, int(found[1] or 0), token)
+        if found := PULLS.fullmatch(request.path):
+            return self._refused(request, token) or self._pulls(request, int(found[1] or 0))
         return NOT_FOUND
 
     def _issues(self, request: Request, number: int, token: str) -> Answer:
@@ -96,6 +101,24 @@ class GitHubStandIn:
         row = next((row for row in self.issues if row["number"] == number), None)
         if row is None or request.method != "PATCH":
             return NOT_FOUND
+        row.update(request.body)
+        return Answer(200, row)
+
+    def _pulls(self, request: Request, number: int) -> Answer:
+        owner = REPOSITORY.partition("/")[0]
+        if request.method == "GET":
+            return Answer(200, [row for row in self.opened if row["state"] == request.query["state"] and
+                                (row["head"], row["base"]) == (request.query["head"].removeprefix(f"{owner}:"),
+                                                               request.query["base"])])
+        if request.method == "POST":
+            if any(row["head"] == request.body["head"] and row["state"] == "open" for row in self.opened):
+                return Answer(422, {"message": "Validation Failed", "errors": [
+                    {"message": f"A pull request already exists for {owner}:{request.body['head']}."}]})
+            number = 50 + len(self.opened)
+            self.opened.append({"number": number, "state": "open", "user": {"login": "somebody"}, **request.body,
+                                "html_url": f"https://github.example.com/{REPOSITORY}/pull/{number}"})
+            return Answer(201, self.opened[-1])
+        row = self.opened[number - 50]
         row.update(request.body)
         return Answer(200, row)
 

@@ -13,7 +13,7 @@ from stand_in_server import Answer, Request, serving
 PROJECT_TOKEN = "glpat-the-token-of-a-project"
 JOB_TOKEN = "glcbt-the-token-of-the-job"
 NOTES = re.compile(r"/api/v4/projects/42/merge_requests/(\d+)/notes(?:/(\d+))?")
-
+MERGES = re.compile(r"/api/v4/projects/42/merge_requests(?:/(\d+))?")
 ISSUES = re.compile(r"/api/v4/projects/42/issues(?:/(\d+))?")
 
 
@@ -25,6 +25,8 @@ class GitLabStandIn:
     users: dict[str, str] = field(default_factory=lambda: {PROJECT_TOKEN: "project_42_bot"})
     merge_requests: dict[int, list[dict[str, Any]]] = field(default_factory=lambda: {5: []})
     issues: list[dict[str, Any]] = field(default_factory=list)
+    opened: list[dict[str, Any]] = field(default_factory=list)
+    """The merge requests that were opened through the API."""
     requests: list[Request] = field(default_factory=list)
 
     def add(self, body: str, username: str, *, system: bool = False) -> dict[str, Any]:
@@ -52,10 +54,25 @@ class GitLabStandIn:
             return Answer(200, {"id": 9, "username": user})
         if found := ISSUES.fullmatch(request.path):
             return self._issues(request, user, int(found[1] or 0))
+        if found := MERGES.fullmatch(request.path):
+            return self._merges(request, int(found[1] or 0))
         found = NOTES.fullmatch(request.path)
         if not found or int(found[1]) not in self.merge_requests:
             return Answer(404, {"message": "404 Not found"})
         return self._notes(request, user, found[2])
+
+    def _merges(self, request: Request, iid: int) -> Answer:
+        if request.method == "GET":
+            return Answer(200, [row for row in self.opened if all(
+                row[key] == request.query[key] for key in ("source_branch", "target_branch", "state"))])
+        if request.method == "POST":
+            iid = 60 + len(self.opened)
+            self.opened.append({"iid": iid, "state": "opened", **request.body,
+                                "web_url": f"https://gitlab.example.com/merge_requests/{iid}"})
+            return Answer(201, self.opened[-1])
+        row = self.opened[iid - 60]
+        row.update(request.body)
+        return Answer(200, row)
 
     def _issues(self, request: Request, user: str, iid: int) -> Answer:
         if request.method == "GET":

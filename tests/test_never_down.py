@@ -110,6 +110,7 @@ ALLOWED = {
     "forge/github.py": {
         "GitHub._thread": "the text of a comment on a pull request, by HTTP's word for it",
         "GitHub._issues": "the text of an issue, by HTTP's word for it",
+        "GitHub._proposals": "the text of a pull request, by HTTP's word for it",
     },
     "render/apply_progress.py": {
         "LiveProgress.__exit__": "stops drawing",
@@ -324,13 +325,13 @@ def test_a_plan_knows_no_operation_but_create() -> None:
     assert schema["$defs"]["Action"]["properties"]["op"]["const"] == "create"
     lists = {name for name, field in Plan.model_fields.items() if "list[" in str(field.annotation)}
     assert lists == {"models", "actions", "holds", "blocked", "drift", "unmanaged", "lost", "policy", "notes",
-                     "growth"}
+                     "growth", "autoscaler"}
 
 
 def test_the_autoscaler_hears_of_floors_alone() -> None:
     """Ray adds what is missing of the one request there is, and of what is beyond it takes only nodes that are idle."""
     asking = {(path.name, function) for path in SOURCES for function, _ in calls(path, "request_resources")}
-    assert asking == {("floor.py", "_request")}
+    assert asking == {("floor.py", "request_nodes")}
 
 
 def requests(folder: str) -> set[tuple[str, str]]:

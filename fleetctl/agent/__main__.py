@@ -18,6 +18,7 @@ from .examine import run_examine
 from .mailbox import wait_for
 from .prefetch import run_prefetch
 from .prune import run_caches, run_prune
+from .release import run_release
 from .repair import run_repair
 from .restart import run_restart
 
@@ -26,7 +27,8 @@ REQUEST_S = 60.0
 OLDEST_RAY = (2, 49)
 VERBS: Mapping[str, Callable[..., int]] = {
     "apply": run_apply, "evict": run_evict, "restart": run_restart, "examine": run_examine, "repair": run_repair,
-    "prefetch": run_prefetch, "caches": run_caches, "prune": run_prune}
+    "prefetch": run_prefetch, "caches": run_caches, "prune": run_prune,
+    "release": run_release}
 
 
 def hide_package_from_actors() -> None:

@@ -69,6 +69,16 @@ def free_by_node() -> Mapping[str, Amounts]:
     return free
 
 
+def busy_nodes() -> Set[str]:
+    """Return the ids of the living nodes on which something runs: of which something is granted, or with an actor."""
+    free = free_by_node()
+    granted = {record["NodeID"] for record in ray.nodes() if record["Alive"] and any(
+        free.get(record["NodeID"], {}).get(resource, 0.0) + SLACK < amount
+        for resource, amount in record["Resources"].items())}
+    return granted | {gcs_pb2.ActorTableData.FromString(packed).address.node_id.hex()
+                      for packed in accessor().get_actor_table(None, "ALIVE")}
+
+
 def claims_by_node(members: Collection[Mapping[str, Any]]) -> Dict[str, Dict[str, float]]:
     """Return what `members` claim together on each node."""
     claims: Dict[str, Dict[str, float]] = {}

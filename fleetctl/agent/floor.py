@@ -42,16 +42,16 @@ def ask_for_nodes(plan: Mapping[str, Any], events: EventStream) -> None:
 
 def _ask(plan: Mapping[str, Any]) -> Optional[str]:
     """Write down what the fleet needs, and ask for everything; returns why that cannot be."""
-    key = PREFIX + plan["fleet"]["name"].encode()
-    before, after = _read(key), list(plan.get("growth") or [])
+    fleet = plan["fleet"]["name"]
+    before, after = read_part(fleet), list(plan.get("growth") or [])
     if not _is_whole(plan):
-        after = _with_what_was(after, _settled([before], _alive())[0])
+        after = _with_what_was(after, settled([before], alive_nodes())[0])
     if not any(row["keeps"] or row["nodes"] for row in (*before, *after)):
         return None
     trouble = _refused()
     if trouble is None:
-        _write(key, after)
-        _request()
+        write_part(fleet, after)
+        request_nodes()
     return trouble
 
 
@@ -80,27 +80,27 @@ def _refused() -> Optional[str]:
     return None if is_autoscaler_v2() else "that needs its version 2, and this cluster has none or version 1"
 
 
-def _request() -> None:
+def request_nodes() -> None:
     """Ask for what all fleets need together; once more if another fleet has changed its part meanwhile."""
     from ray.autoscaler.sdk import request_resources
 
     asked: Optional[List[Part]] = None
     while True:
-        parts = [_read(key) for key in sorted(_internal_kv_list(PREFIX, namespace=KV_NAMESPACE))]
+        parts = [read_part(fleet) for fleet in asking_fleets()]
         if parts == asked:
             return
-        asked, alive = parts, _alive()
-        nodes = [node for node, count in _together(_settled(parts, alive), set(alive)) for _ in range(count)]
+        asked, alive = parts, alive_nodes()
+        nodes = [node for node, count in _together(settled(parts, alive), set(alive)) for _ in range(count)]
         request_resources(bundles=[bundle for bundle, _ in nodes],
                           bundle_label_selectors=[labels for _, labels in nodes])
 
 
-def _alive() -> Dict[str, Mapping[str, str]]:
+def alive_nodes() -> Dict[str, Mapping[str, str]]:
     """Return the labels of each living node."""
     return {str(record["NodeID"]): record.get("Labels") or {} for record in ray.nodes() if record["Alive"]}
 
 
-def _settled(parts: List[Part], alive: Mapping[str, Mapping[str, str]]) -> List[Part]:
+def settled(parts: List[Part], alive: Mapping[str, Mapping[str, str]]) -> List[Part]:
     """Return the parts with the nodes that have joined since among those kept; each is one that was asked for.
 
     A part that asks for new nodes keeps all of the type that lived then, so any other has joined later.
@@ -128,13 +128,21 @@ def _together(parts: List[Part], alive: Set[str]) -> "List[Tuple[Tuple[Dict[str,
     return [(tuple(json.loads(kind)), len(ids) + new[kind]) for kind, ids in sorted(kept.items())]
 
 
-def _read(key: bytes) -> Part:
-    found = _internal_kv_get(key, namespace=KV_NAMESPACE)
+def asking_fleets() -> List[str]:
+    """Return the fleets that have a part in the request, by name."""
+    return sorted(key[len(PREFIX):].decode() for key in _internal_kv_list(PREFIX, namespace=KV_NAMESPACE))
+
+
+def read_part(fleet: str) -> Part:
+    """Return what is asked for a fleet, empty where nothing is."""
+    found = _internal_kv_get(PREFIX + fleet.encode(), namespace=KV_NAMESPACE)
     part: Part = json.loads(found) if found else []
     return part
 
 
-def _write(key: bytes, part: Part) -> None:
+def write_part(fleet: str, part: Part) -> None:
+    """Write down what is asked for a fleet."""
+    key = PREFIX + fleet.encode()
     if part:
         _internal_kv_put(key, json.dumps(part).encode(), overwrite=True, namespace=KV_NAMESPACE)
     else:

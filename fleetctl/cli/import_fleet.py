@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from enum import Enum
 from pathlib import Path
@@ -10,28 +10,27 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.past_shapes import Recorded, SpecOf, find_recorded
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import message_console, say, write_document, write_result
 from fleetctl.cli.process import now_text, read_stdin, this_invocation
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.quantity import count_of
-from fleetctl.errors import ApplyError, FleetctlError, InventoryError, UsageError
+from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.guess import dns_label_meant
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import read_sources
 from fleetctl.importers.draft import Draft
-from fleetctl.importers.live import choose_fleet, live_draft, wanted_specs
+from fleetctl.importers.live import choose_fleet
 from fleetctl.importers.read import Imported, documents_of, import_documents
 from fleetctl.importers.sources import EXPECTED
 from fleetctl.importers.write import problems_of, write_draft
-from fleetctl.inventory.read import InventorySource, Live
 from fleetctl.problem import Problem
 from fleetctl.render.losses import render_import_json, render_losses
 from fleetctl.render.problems import render_problems
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read, resolve_namespace
 from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.live_fleet import draft_of
 from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 
 EPILOG = epilog(
@@ -193,23 +192,7 @@ def _live_draft(fleet: str | None, files: Sequence[str] | None, where: Where) ->
     with closing(inventory_source(invocation, where, cluster)) as source:
         seen = read(invocation, source)
         name = choose_fleet(seen, fleet)
-        recorded, problem = _recorded_shapes(source, name, wanted_specs(seen, name))
-    draft = live_draft(seen, name, recorded, resolve_namespace(invocation, where, cluster))
-    if problem:
-        draft.notes.append(problem)
-    return draft
-
-
-def _recorded_shapes(
-    source: InventorySource, fleet: str, wanted: Mapping[SpecOf, None]
-) -> tuple[dict[SpecOf, Recorded], str | None]:
-    """Return the shapes that the cluster's applies recorded, or why there are none."""
-    if not isinstance(source, Live):
-        return {}, "An inventory document has no commands: import from the cluster itself to find them."
-    try:
-        return find_recorded(source.client, fleet, wanted), None
-    except (ApplyError, InventoryError) as error:
-        return {}, f"The cluster's list of applies, which has the commands, could not be read: {error.message}"
+        return draft_of(source, seen, name, resolve_namespace(invocation, where, cluster))
 
 
 def _show_losses(draft: Draft, out: Path | None, output_format: LossFormat, problems: Sequence[Problem]) -> None:

@@ -1,11 +1,14 @@
-"""`fleetctl propose`: change numbers of replicas in the fleet file, for review. Asks no cluster and starts nothing."""
+"""`fleetctl propose`: change the fleet file, for review: in place, on a branch, in a pull request. Starts nothing."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -16,27 +19,77 @@ from fleetctl.cli.file_diff import write_file_diff
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.fleet import MAX_REPLICAS
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.errors import UsageError
-from fleetctl.fleetfile.edit import Edit, edit_replicas
+from fleetctl.documents.quantity import count_of
+from fleetctl.errors import ForgeError, UsageError
+from fleetctl.fleetfile.edit import Edit, edit_fleet
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
-from fleetctl.review.branch import commit_on_branch
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.forge.change import ForgeName
+from fleetctl.forge.detect import find_forge
+from fleetctl.planner.complete import require_complete
+from fleetctl.review.branch import Changes, commit_on_branch, push_to_branch
+from fleetctl.workflow.cluster import live_source, read
+from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.load_metrics import ask_prometheus
 from fleetctl.workflow.output_files import write_file
 
 CODES = "0 proposed, or nothing to change, 1 error, 64 usage"
-app = command_app(help="Change numbers of replicas in the fleet file, for review.", epilog=epilog(
-    "fleetctl propose scale org/model --replicas 5 -f fleets/ --dry-run", exit_codes=CODES))
+app = command_app(help="Change the fleet file, for review.", epilog=epilog(
+    "fleetctl propose scale org/model --replicas 5 -f fleets/ --dry-run",
+    "fleetctl propose from-live -f fleets/ --open", exit_codes=CODES))
 
 BranchOption = Annotated[str | None, flags.option(
     "--branch", metavar="NAME", help="Commit to a new branch on top of HEAD; the files here stay as they are.")]
 MessageOption = Annotated[str | None, flags.option(
     "--message", "-m", metavar="TEXT", help="The commit's first line. [default: what changes]")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; print what would change.")]
+OpenOption = Annotated[bool, typer.Option(
+    "--open", help="Push the branch, and open a pull request; the same proposal again updates both.")]
+RemoteOption = Annotated[str, flags.option(
+    "--remote", metavar="NAME", help="With --open: the remote to push to.")]
+IntoOption = Annotated[str | None, flags.option(
+    "--into", metavar="BRANCH", help="With --open: the branch to merge into. [default: the remote's main branch]")]
+ForgeOption = Annotated[ForgeName, typer.Option(
+    "--forge", envvar="FLEETCTL_FORGE", help="With --open: the forge. [default: by its variables]", show_default=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What is to be in the files: numbers of replicas, and further models as text, by key.
+
+    `name` = the end of the name of its branch; `why` = the lines below the title.
+    """
+
+    files: Sequence[str]
+    loaded: LoadedFleet
+    name: str
+    replicas: Mapping[str, int]
+    why: Sequence[str] = ()
+    added: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def fleet(self) -> ResolvedFleet:
+        """The fleet as it is now."""
+        return self.loaded.sound()
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How it is proposed, as the flags say."""
+
+    branch: str | None
+    message: str | None
+    dry_run: bool
+    opens: bool
+    remote: str
+    into: str | None
+    forge: ForgeName
 
 
 @app.command(epilog=epilog(
     "fleetctl propose scale org/model --replicas 5 -f fleets/ --dry-run",
-    "fleetctl propose scale org/model --replicas 5 -f fleets/ --branch more", exit_codes=CODES))
+    "fleetctl propose scale org/model --replicas 5 -f fleets/ --branch more",
+    "fleetctl propose scale org/model --replicas 5 -f fleets/ --open", exit_codes=CODES))
 def scale(
     model: Annotated[str, typer.Argument(metavar="MODEL", show_default=False, help="A model of the fleet file.")],
     files: flags.Files,
@@ -45,6 +98,10 @@ def scale(
     branch: BranchOption = None,
     message: MessageOption = None,
     dry_run: DryRun = False,
+    opens: OpenOption = False,
+    remote: RemoteOption = "origin",
+    into: IntoOption = None,
+    forge: ForgeOption = ForgeName.AUTO,
 ) -> int:
     """Set the number of replicas of a model in the fleet file.
 
@@ -54,7 +111,47 @@ def scale(
     keys = [one.key for one in loaded.sound().models]
     if model not in keys:
         raise UsageError(f"the fleet file has no model {model}", hint=did_you_mean(model, keys))
-    return _propose(files, loaded, {model: replicas}, (), branch, message, dry_run=dry_run)
+    return _propose(Proposal(files, loaded, f"scale-{quote(model, safe='')}", {model: replicas}),
+                    Ways(branch, message, dry_run, opens, remote, into, forge))
+
+
+@app.command("from-live", epilog=epilog(
+    "fleetctl propose from-live -f fleets/ --dry-run", "fleetctl propose from-live -f fleets/ --open",
+    exit_codes=CODES))
+def from_live(
+    files: flags.Files,
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    branch: BranchOption = None,
+    message: MessageOption = None,
+    dry_run: DryRun = False,
+    opens: OpenOption = False,
+    remote: RemoteOption = "origin",
+    into: IntoOption = None,
+    forge: ForgeOption = ForgeName.AUTO,
+) -> int:
+    """Add what runs to the fleet file: models of this fleet that it lacks, and higher numbers of replicas.
+
+    The shape of a model is that which the apply recorded that started it; what the cluster does not know is a comment.
+    No number is lowered, and nothing else in the file changes.
+    """
+    from fleetctl.importers.write import model_text  # ruamel.yaml, which --help does not need
+    from fleetctl.workflow.live_fleet import unwritten
+
+    invocation, loaded = this_invocation(), _load(files)
+    fleet = loaded.sound()
+    with closing(live_source(invocation, Where(None, address, namespace), fleet.cluster, or_inventory=False)) as source:
+        seen = read(invocation, source)
+        require_complete(seen)
+        found = unwritten(source, seen, fleet, source.namespace)
+    draft, now = found.models, {one.key: one.replicas for one in fleet.models}
+    added = {one.key: model_text(one, draft.losses) for one in draft.models}
+    for loss in draft.losses:
+        say("note", f"{loss.kind}: {loss.path}: {loss.message}")
+    why = [*(f"{one.key}: {count_of(one.value['replicas'], 'replica')} live, not in the file" for one in draft.models),
+           *(f"{key}: {now[key]} in the file, {live} live" for key, live in found.more.items())]
+    return _propose(Proposal(files, loaded, "from-live", found.more, why, added),
+                    Ways(branch, message, dry_run, opens, remote, into, forge))
 
 
 @app.command("from-metrics", epilog=epilog(
@@ -70,6 +167,10 @@ def from_metrics(
     branch: BranchOption = None,
     message: MessageOption = None,
     dry_run: DryRun = False,
+    opens: OpenOption = False,
+    remote: RemoteOption = "origin",
+    into: IntoOption = None,
+    forge: ForgeOption = ForgeName.AUTO,
 ) -> int:
     """Raise numbers of replicas to what a query of Prometheus asks for; never lower one.
 
@@ -90,7 +191,8 @@ def from_metrics(
                 for key, number in wanted.items() if number > now[key]]
     more = {key: number for key, number in wanted.items() if number > now[key]}
     why = [f"Query: {query}", *evidence] if evidence else []
-    return _propose(files, loaded, more, why, branch, message, dry_run=dry_run)
+    return _propose(Proposal(files, loaded, "from-metrics", more, why),
+                    Ways(branch, message, dry_run, opens, remote, into, forge))
 
 
 def _load(files: Sequence[str]) -> LoadedFleet:
@@ -99,23 +201,27 @@ def _load(files: Sequence[str]) -> LoadedFleet:
     return inspect_fleet(files)
 
 
-def _propose(files: Sequence[str], loaded: LoadedFleet, wanted: Mapping[str, int], why: Sequence[str],
-             branch: str | None, message: str | None, *, dry_run: bool) -> int:
-    now = {one.key: one.replicas for one in loaded.sound().models}
-    changes = {key: number for key, number in wanted.items() if number != now[key]}
-    edits = edit_replicas(files, loaded, changes) if changes else []
+def _propose(made: Proposal, ways: Ways) -> int:
+    now = {one.key: one.replicas for one in made.fleet.models}
+    changes = {key: number for key, number in made.replicas.items() if number != now[key]}
+    edits = edit_fleet(made.files, made.loaded, changes, made.added) if changes or made.added else []
     if not edits:
         say("note", "nothing to change")
         return 0
     for one in edits:
         write_file_diff(one.file, one.before, one.after)
-    for line in why:
+    for line in made.why:
         say("note", line)
-    title = message or ", ".join(f"{key}: {now[key]} to {number} replicas" for key, number in changes.items())
-    if dry_run:
+    title = ways.message or ", ".join([*(f"{key}: added" for key in made.added), *(
+        f"{key}: {now[key]} to {number} replicas" for key, number in changes.items())])
+    if ways.dry_run:
         return 0
-    if branch:
-        _commit(edits, branch, "\n\n".join([title, "\n".join(why)] if why else [title]))
+    if ways.opens:
+        _open(made, ways, edits, title)
+    elif ways.branch:
+        commit = commit_on_branch(ways.branch, _changes(edits), "\n\n".join(filter(None, (title, "\n".join(made.why)))),
+                                  this_invocation().environ)
+        say("committed", f"{commit[:10]} on {ways.branch}; for review: git push origin {ways.branch}")
     else:
         for one in edits:
             write_file(Path(one.file), one.after, mode=None)
@@ -123,7 +229,25 @@ def _propose(files: Sequence[str], loaded: LoadedFleet, wanted: Mapping[str, int
     return 0
 
 
-def _commit(edits: Sequence[Edit], branch: str, message: str) -> None:
-    files = {Path(one.file): (one.before, one.after) for one in edits}
-    commit = commit_on_branch(branch, files, message, this_invocation().environ)
-    say("committed", f"{commit[:10]} on {branch}; for review: git push origin {branch}")
+def _changes(edits: Sequence[Edit]) -> Changes:
+    return {Path(one.file): (one.before, one.after) for one in edits}
+
+
+def _open(made: Proposal, ways: Ways, edits: Sequence[Edit], title: str) -> None:
+    """Push the commit, and open or update the pull request; what the forge lacks is known before anything is pushed."""
+    environ = this_invocation().environ
+    forge = find_forge(environ, ways.forge)
+    if forge is None:
+        raise UsageError("--open: this is no job of a forge", hint="give --forge github or --forge gitlab, and set the "
+                         "variables of docs/propose.md")
+    forge.check_access()
+    branch = ways.branch or f"fleetctl/{made.fleet.name}/{made.name}"
+    pushed = push_to_branch(ways.remote, branch, _changes(edits), "\n\n".join(
+        filter(None, (title, "\n".join(made.why)))), environ)
+    say("pushed", f"{pushed.commit[:10]} to {branch}" if pushed.changed else f"nothing: {branch} has it already")
+    into = ways.into or pushed.into
+    if not into:
+        raise ForgeError(f"{ways.remote} does not say which branch is its main one", hint="give --into BRANCH")
+    evidence = [f"    {line}" for line in made.why]  # as code: a name from a cluster may look like Markdown
+    posted = forge.propose(branch, into, title, "\n".join([*evidence, "", "Made by `fleetctl propose`."]).lstrip("\n"))
+    say(forge.kind_of_change, f"{'opened' if posted.created else 'updated'}: {posted.url}")

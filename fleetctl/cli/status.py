@@ -17,12 +17,14 @@ from fleetctl.cli.console import result_console, say, show_report, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.canonical import indented_json
+from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import Drift
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.read import Live, read_inventory
+from fleetctl.inventory.autoscaler import autoscaler_news
+from fleetctl.inventory.read import InventorySource, Live, read_inventory
 from fleetctl.planner.drift import spec_drift
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
@@ -144,11 +146,18 @@ def status(
 
                 outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
             show_report(chosen.report(seen, outdated), result_console(UNBROKEN) if chosen.wide else None)
+        _say_news(source, cluster_of(fleet))
     for warning in seen.warnings:
         say("warning", warning)
     if not seen.complete:
         say("error", "the inventory is not complete: there may be more than is shown")
     return 0 if seen.complete else 1
+
+
+def _say_news(source: InventorySource, cluster: Cluster) -> None:
+    """Say what the autoscaler says, where a fleet file lets it add nodes."""
+    for sentence in autoscaler_news(source.client) if cluster.grow and isinstance(source, Live) else ():
+        say("note", sentence)
 
 
 def _follow(invocation: Invocation, source: Live, first: Inventory, chosen: Chosen, interval_s: float) -> None:

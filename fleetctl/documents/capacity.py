@@ -1,6 +1,7 @@
 """Capacity: how many more replicas would fit, where, and what stops one more. Each row is for itself: rows share room.
 
-`now` is what fits beside what runs; `afterPlan` is what fits beside that and the plan's own new replicas.
+`now` is what fits beside what runs; `afterPlan` is what fits beside that and the plan's own new replicas;
+`withNewNodes` is the same with all nodes that the autoscaler may add.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ class CapacityRow(Stored):
     blocked: int | None = Field(None, description="replicas the plan cannot place; null without a fleet")
     now: Room
     after_plan: Room | None = Field(None, description="null without a fleet")
+    with_new_nodes: Room | None = Field(
+        None, description="with every node that spec.cluster.grow may add, beside the plan and what it has waiting for "
+                          "such nodes; null without spec.cluster.grow")
 
 
 class Capacity(Stored):

@@ -55,6 +55,7 @@ class MapNode(Stored):
     name: str
     hardware: str
     state: NodeState
+    new: bool = Field(False, description="it does not exist yet: Ray's autoscaler would be asked for it")
     cordoned_by: str | None = None
     cards: list[MapCard] = Field(default_factory=list)
     beside: list[Beside] = Field(default_factory=list)

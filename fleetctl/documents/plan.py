@@ -79,6 +79,7 @@ class Certificate(Stored):
     repacked_bound: int | None = Field(
         None, description="the bound if what runs could be moved, where that is more; null = it is not, or not known"
     )
+    on_new_nodes: int = Field(0, description="of those not placed: how many would run on nodes that may be added")
 
 
 class ModelRow(Stored):
@@ -215,6 +216,7 @@ class Blocked(Stored):
 
     model: str
     replicas: int
+    on_new_nodes: int = Field(0, description="of these, how many would run on nodes that the autoscaler may add")
     code: str = Field(description="such as INSUFFICIENT_GPU or QUOTA; docs/placement.md has all of them")
     message: str
     reasons: list[Reason] = Field(default_factory=list)
@@ -345,6 +347,9 @@ class Plan(Stored):
     holds: list[Hold] = Field(default_factory=list)
     blocked: list[Blocked] = Field(default_factory=list)
     growth: list[Growth] = Field(default_factory=list, description="the node types that the autoscaler may add")
+    autoscaler: list[str] = Field(
+        default_factory=list, description="what Ray's autoscaler says of nodes that it was asked for; looked up for "
+                                          "plans that are shown, and never in one that can be applied")
     drift: list[Drift] = Field(default_factory=list)
     unmanaged: list[Unmanaged] = Field(default_factory=list)
     lost: list[Lost] = Field(default_factory=list)

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Stored
-from fleetctl.documents.plan import ActionMember, Blocked, Certificate, PlanInventory
+from fleetctl.documents.plan import ActionMember, Blocked, Certificate, Growth, PlanInventory
 
 
 class Change(Stored):
@@ -26,6 +26,7 @@ class Counts(Stored):
     live: int
     create: int
     blocked: int
+    on_new_nodes: int = Field(0, description="of the blocked ones: how many would run on nodes that may be added")
 
 
 class ModelChange(Stored):
@@ -59,6 +60,7 @@ class LostModel(Stored):
     replaced: int
     surplus: int = Field(0, description="lost, but not needed for the target")
     missing: int = Field(0, description="lost, needed, and without a new place")
+    on_new_nodes: int = Field(0, description="of these: how many would run on nodes that may be added")
     code: str | None = None
     message: str = Field("", description="why the first missing replica of these nodes fits nowhere")
 
@@ -88,6 +90,7 @@ class WhatIf(Stored):
     )
     created: list[NewReplica] = Field(default_factory=list, description="what the plan would create after the changes")
     blocked: list[Blocked] = Field(default_factory=list, description="replicas without a place, and why")
+    growth: list[Growth] = Field(default_factory=list, description="after: the node types that may be added")
     certificate: Certificate
     each_node: list[NodeLoss] | None = Field(
         None, description="with --each-node: the effect of the loss of each node, the worst first"

@@ -1,4 +1,4 @@
-"""Changes a fleet file in place: only the characters of a value, so that comments and layout stay byte for byte."""
+"""Changes a fleet file in place: a number, or a model more, so that comments and layout stay byte for byte."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_bytes
+from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.raw import Raw, models
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
 from fleetctl.fleetfile.text import SourceText, decode
+
+NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +36,27 @@ class _Splice:
     text: str
 
 
-def edit_replicas(files: Sequence[str], loaded: LoadedFleet, wanted: Mapping[str, int]) -> list[Edit]:
-    """Return the files changed so that each model of `wanted` has so many replicas, and nothing else is different.
+def edit_fleet(
+    files: Sequence[str], loaded: LoadedFleet, wanted: Mapping[str, int], added: Mapping[str, str] = NOTHING
+) -> list[Edit]:
+    """Return the files changed so that each model of `wanted` has so many replicas, and those of `added` are there.
 
-    `loaded` = the sound fleet in `files`. Raises FleetctlError, with the place, for a number that is not written as one
-    there, such as an alias.
+    `loaded` = the sound fleet in `files`; `added` = the text of each model, an entry of a list that begins in the first
+    column. Nothing else is different. Raises FleetctlError, with the place, for a number that is not written as one
+    there, such as an alias, and where no file has a list of models that another could be added to.
     """
     read, _ = read_sources(files, None)
     given = {source.file: source for source in read}
     splices = [_splice(model, wanted[str(model.text("key"))], given) for document in loaded.documents
                for model in models(document) if model.text("key") in wanted]
+    splices += [_appended(loaded.documents, given, added)] if added else []
     changed: dict[str, str] = {}
     for one in sorted(splices, key=lambda splice: splice.start, reverse=True):
         text = changed.get(one.source.file, one.source.text)
         changed[one.source.file] = text[:one.start] + one.text + text[one.end:]
     edits = [_edit(given[file], text) for file, text in changed.items()]
-    _check([SourceBytes(one.file, changed.get(one.file, "").encode() or one.data) for one in read], loaded, wanted)
+    _check([SourceBytes(one.file, changed.get(one.file, "").encode() or one.data) for one in read], loaded, wanted,
+           added)
     return [one for one in edits if one.before != one.after]
 
 
@@ -78,15 +86,56 @@ def _inserted(source: SourceText, at: int, replicas: int) -> _Splice:
         return _Splice(source, at, at, f"replicas: {replicas}, ")
     line, column = source.position(at)
     end = source.line_starts[line - 1] + len(source.line(line))
-    newline = "\r\n" if source.text.startswith("\r", end) else "\n"
-    return _Splice(source, end, end, f"{newline}{' ' * (column - 1)}replicas: {replicas}")
+    return _Splice(source, end, end, f"{_newline(source)}{' ' * (column - 1)}replicas: {replicas}")
 
 
-def _check(sources: Sequence[SourceBytes], loaded: LoadedFleet, wanted: Mapping[str, int]) -> None:
-    """Raise FleetctlError unless the new files mean the old fleet with these numbers of replicas."""
-    was, now = loaded.sound().models, inspect_bytes(sources).fleet
-    if now is None or _meaning(now.models, {}) != _meaning(was, wanted):
-        raise FleetctlError("the file cannot be changed without changing more than the number of replicas",
+def _appended(documents: Sequence[Document], given: Container[str], added: Mapping[str, str]) -> _Splice:
+    """Return the models behind the last one of the last list of models that is in a file which was given."""
+    for document in reversed(documents):
+        places = [document.locate(one.path) for one in models(document)]
+        source, at = next((one for one in reversed(places) if one[0].file in given), (document.source, 0))
+        before = source.text[source.line_starts[source.position(at)[0] - 1]:at]
+        if before.strip() == "-":
+            end = _end_of_entry(source, at, before.index("-"))
+            ends = "" if source.text[:end].endswith("\n") else _newline(source)
+            return _Splice(source, end, end, ends + _newline(source) + _entries(added, before.index("-"), source))
+    raise FleetctlError("no file that is given has a list of models in lines of their own, to which one can be added",
+                        hint="write one of its models as lines, the first of which begins with `- key:`")
+
+
+def _entries(added: Mapping[str, str], column: int, source: SourceText) -> str:
+    """Return the models as lines of the file, their entries in this column, an empty line between them."""
+    lines = "\n".join(added.values()).splitlines()
+    return "".join((" " * column + line if line else "") + _newline(source) for line in lines)
+
+
+def _end_of_entry(source: SourceText, at: int, column: int) -> int:
+    """Return where the entry of a list ends that begins before `at` with a `-` in this column."""
+    number, end = source.position(at)[0], len(source.text)
+    for later in range(number + 1, len(source.line_starts) + 1):
+        line = source.line(later)
+        if line.strip() and len(line) - len(line.lstrip(" ")) <= column:
+            break
+        if line.strip():
+            number = later
+    return source.line_starts[number] if number < len(source.line_starts) else end
+
+
+def _newline(source: SourceText) -> str:
+    return "\r\n" if "\r\n" in source.text else "\n"
+
+
+def _check(
+    sources: Sequence[SourceBytes], loaded: LoadedFleet, wanted: Mapping[str, int], added: Container[str]
+) -> None:
+    """Raise FleetctlError unless the new files mean the old fleet with these numbers and with the models of `added`."""
+    was, found = loaded.sound().models, inspect_bytes(sources)
+    if found.fleet is None and added:
+        raise FleetctlError(f"the file would not be sound: {found.errors[0].message}", hint="write it by hand: "
+                            "`fleetctl import` prints what runs as a file of its own")
+    if found.fleet is None or _meaning([one for one in found.fleet.models if one.key not in added], {}) != _meaning(
+            was, wanted):
+        raise FleetctlError("the file cannot be changed without changing more than what was asked for",
                             hint="change it by hand, and look at it with `fleetctl diff`")
 
 

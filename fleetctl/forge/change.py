@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from fleetctl.errors import ForgeError
 from fleetctl.forge.http import ForgeClient
@@ -49,6 +49,7 @@ class Forge(ABC):
 
     name: ClassVar[str]
     kind_of_change: ClassVar[str]
+    how_to_propose: ClassVar[str]
 
     def __init__(self, environ: Mapping[str, str], change: ChangeRequest | None, root: str,
                  sleep: Callable[[float], None]) -> None:
@@ -65,24 +66,38 @@ class Forge(ABC):
         change = self.change
         if change is None:
             raise ForgeError(f"this run is about no {self.kind_of_change}")
-        return self._put(lambda client, path: self._thread(client, path, change), body, change)
+        return self._put(lambda client, path: self._thread(client, path, change), body,
+                         lambda status: self._hint(status, change))
 
     def issue(self, title: str, body: str, *, is_open: bool) -> Posted | None:
         """Keep the one issue whose first line, a hidden marker, is that of `body`, and open or close it.
 
         None = there is none, and none is needed. Raises ForgeError as `comment` does.
         """
-        return self._put(lambda client, path: self._issues(client, path, title), body, None, is_open=is_open)
+        return self._put(lambda client, path: self._issues(client, path, title), body,
+                         lambda status: self._hint(status, None), is_open=is_open)
 
-    def _put(self, thread: Callable[[ForgeClient, str], Thread], body: str, change: ChangeRequest | None, *,
-             is_open: bool = True) -> Posted | None:
+    def propose(self, branch: str, into: str, title: str, body: str) -> Posted:
+        """Open a change that merges one branch into another, or give the open one this title and text.
+
+        Raises ForgeError as `comment` does.
+        """
+        posted = self._put(lambda client, path: self._proposals(client, path, branch, into, title), body,
+                           lambda status: self.how_to_propose if status in {401, 403, 404} else None)
+        return cast("Posted", posted)  # None is for what is to be closed
+
+    def check_access(self) -> None:
+        """Raise ForgeError where a token or the address of the repository is missing."""
+        self._api()
+
+    def _put(self, thread: Callable[[ForgeClient, str], Thread], body: str,
+             hint_for: Callable[[int | None], str | None], *, is_open: bool = True) -> Posted | None:
         api, headers, path = self._api()
         try:
             with ForgeClient(api, headers, sleep=self._sleep) as client:
                 return put_comment(thread(client, path), body, is_open=is_open)
         except ForgeError as error:
-            hint = error.hint or self._hint(error.status, change)
-            raise ForgeError(error.message, hint=hint, status=error.status) from None
+            raise ForgeError(error.message, hint=error.hint or hint_for(error.status), status=error.status) from None
 
     def summarise(self, markdown: str) -> None:  # noqa: B027 (GitLab has no such page)
         """Append to the run's summary page, as much as fits; nothing on a forge without one."""
@@ -102,6 +117,10 @@ class Forge(ABC):
     @abstractmethod
     def _issues(self, client: ForgeClient, path: str, title: str) -> Thread:
         """Return the issues with our label in a repository; `title` is that of a new one."""
+
+    @abstractmethod
+    def _proposals(self, client: ForgeClient, path: str, branch: str, into: str, title: str) -> Thread:
+        """Return the open changes that merge a branch into another."""
 
     @abstractmethod
     def _hint(self, status: int | None, change: ChangeRequest | None) -> str | None:

@@ -31,6 +31,8 @@ class GitHub(Forge):
 
     name = "GitHub"
     kind_of_change = "pull request"
+    how_to_propose = ("give the job `permissions: {contents: write, pull-requests: write}`, and let GitHub Actions "
+                      "create pull requests in the settings of the repository")
 
     def __init__(self, environ: Mapping[str, str], change: ChangeRequest | None, *,
                  sleep: Callable[[float], None] = time.sleep) -> None:
@@ -70,6 +72,13 @@ class GitHub(Forge):
                           opened={"state": "open"}, closed={"state": "closed"})
         listed = {"labels": LABEL, "state": "all", "sort": "created", "direction": "asc"}
         return Thread(client, f"{path}/issues", f"{path}/issues", "PATCH", self._me, listed, wording)
+
+    def _proposals(self, client: ForgeClient, path: str, branch: str, into: str, title: str) -> Thread:
+        owner = path.removeprefix("/repos/").partition("/")[0]
+        wording = Wording(number="number", created={"title": title, "head": branch, "base": into},
+                          updated={"title": title})
+        listed = {"head": f"{owner}:{branch}", "base": into, "state": "open"}
+        return Thread(client, f"{path}/pulls", f"{path}/pulls", "PATCH", self._me, listed, wording, of_one=True)
 
     def _hint(self, status: int | None, change: ChangeRequest | None) -> str | None:
         if change is None:

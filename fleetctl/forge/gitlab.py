@@ -28,6 +28,8 @@ class GitLab(Forge):
 
     name = "GitLab"
     kind_of_change = "merge request"
+    how_to_propose = ("give the job a project access token (role Developer, scope api) in the masked variable "
+                      "GITLAB_TOKEN")
 
     def __init__(self, environ: Mapping[str, str], change: ChangeRequest | None, *,
                  sleep: Callable[[float], None] = time.sleep) -> None:
@@ -58,6 +60,14 @@ class GitLab(Forge):
                           opened={"state_event": "reopen"}, closed={"state_event": "close"})
         listed = {"labels": LABEL, **OLDEST_FIRST}
         return Thread(client, f"{path}/issues", f"{path}/issues", "PUT", lambda: self._me(client), listed, wording)
+
+    def _proposals(self, client: ForgeClient, path: str, branch: str, into: str, title: str) -> Thread:
+        branches = {"source_branch": branch, "target_branch": into}
+        wording = Wording(number="iid", text="description", created={"title": title, **branches},
+                          updated={"title": title})
+        merges = f"{path}/merge_requests"
+        return Thread(client, merges, merges, "PUT", lambda: self._me(client), {**branches, "state": "opened"}, wording,
+                      of_one=True)
 
     def _hint(self, status: int | None, change: ChangeRequest | None) -> str | None:  # noqa: ARG002 (as GitHub needs it)
         return HOW_TO_WRITE if status in {401, 403, 404} else None

@@ -43,6 +43,7 @@ class Wording:
     number: str = "id"
     text: str = "body"
     created: Mapping[str, object] = field(default_factory=dict)
+    updated: Mapping[str, object] = field(default_factory=dict)
     opened: Mapping[str, str] = field(default_factory=dict)
     closed: Mapping[str, str] = field(default_factory=dict)
 
@@ -68,6 +69,8 @@ class Thread:
     me: Callable[[], str]
     listed: Mapping[str, str] = field(default_factory=lambda: OLDEST_FIRST)
     wording: Wording = COMMENT
+    of_one: bool = False
+    """Whatever is listed is the one to update: the changes of a branch."""
 
     def comments(self) -> Iterator[Comment]:
         """Yield all comments that people or programs wrote, oldest first, page by page."""
@@ -87,7 +90,7 @@ class Thread:
     def update(self, found: Comment, body: str, *, is_open: bool) -> Comment:
         """Give one of our comments a new text and state."""
         state = {} if is_open == found.is_open else self.wording.opened if is_open else self.wording.closed
-        sent = {self.wording.text: body, **state}
+        sent = {self.wording.text: body, **self.wording.updated, **state}
         return self._read(json_object(self.client.send(self.method, f"{self.one}/{found.id}", body=sent)))
 
     def _read(self, row: dict[str, Any]) -> Comment:
@@ -116,12 +119,12 @@ def put_comment(thread: Thread, body: str, *, is_open: bool = True) -> Posted | 
 
 
 def _put(thread: Thread, body: str, *, is_open: bool) -> Posted | None:
-    marked = [one for one in thread.comments() if _first_line(one.body) == _first_line(body)]
-    me = thread.me() if marked else ""
-    found = next((one for one in marked if one.author == me), None)
+    marked = [one for one in thread.comments() if thread.of_one or _first_line(one.body) == _first_line(body)]
+    me = thread.me() if marked and not thread.of_one else ""
+    found = next((one for one in marked if thread.of_one or one.author == me), None)
     if found is None:
         return Posted(thread.create(body).url, created=True) if is_open else None
-    same = found.body.replace("\r\n", "\n").rstrip() == body.rstrip()
+    same = not thread.of_one and found.body.replace("\r\n", "\n").rstrip() == body.rstrip()
     if found.is_open == is_open and (same or not is_open):
         return Posted(found.url, created=False)
     return Posted(thread.update(found, body, is_open=is_open).url, created=False)

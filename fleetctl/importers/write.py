@@ -37,6 +37,13 @@ def write_draft(draft: Draft) -> str:
     return "\n".join(header) + "\n" + block(_document(draft), _comments(draft))
 
 
+def model_text(model: DraftModel, losses: Sequence[Loss]) -> str:
+    """Return one model as an entry of a list that begins in the first column, with its comments above."""
+    text = write_draft(Draft("alone", "", models=[model], losses=[one for one in losses if one.model == model.key]))
+    lines = text.partition("\n  models:\n")[2].splitlines(keepends=True)
+    return "".join(line[2:] if line.strip() else line for line in lines)
+
+
 def block(value: Mapping[str, Any], comments: Comments) -> str:
     """Return a document as text; each of `comments` is above the value at its path."""
     return write_yaml(_piece(value, (), 0, 0, comments))

@@ -36,8 +36,20 @@ ADVICE = "an apply asks Ray's autoscaler for them, and with --wait-for-nodes wai
 class _OnNew(NamedTuple):
     """A replica with a member on a new node, and the places of the types of those nodes."""
 
-    model: str
+    placed: Placed
     types: frozenset[int]
+
+    @property
+    def model(self) -> str:
+        return self.placed.demand.shape.key
+
+
+class Found(NamedTuple):
+    """A row per type; what is blocked in the light of it; and what would run on new nodes."""
+
+    rows: list[Growth]
+    blocked: list[Blocked]
+    waiting: list[Placed]
 
 
 @dataclass(frozen=True)
@@ -59,20 +71,29 @@ class Growing:
 
     def find(
         self, short: Sequence[Demand], state: LiveState, placed: Sequence[Placed], blocked: Sequence[Blocked]
-    ) -> tuple[list[Growth], list[Blocked]]:
-        """Return a row per type, and what is blocked in the light of it; `short` = what found no room."""
-        needed = sum(one.missing * one.shape.size for one in short)
+    ) -> Found:
+        """Say which new nodes are needed; `short` = what found no room."""
         wants_memory = any(seat.claim.vram for one in short for seat in one.shape.seats)
         soon = [unreported(self.inventory, nodes) if wants_memory else 0 for nodes in self._living]
-        counts = self._fewest(short, [min(needed, max(0, one.max - len(nodes)) + unknown) for one, nodes, unknown
-                                      in zip(self.types, self._living, soon, strict=True)])
+        counts = self._fewest(short, self._at_most(short, soon))
         on_new = self._packed(short, counts)
         used = {member.node_id for replica, ours in state.running if ours for member in replica.members}
         used |= {self.ledger.nodes[assigned.node].id for one in placed for assigned in one.assignments}
         rows = [self._row(at, used, counts[at], max(0, counts[at] - soon[at]), on_new) for at in range(len(self.types))]
         demands = {one.shape.key: one for one in short}
-        return rows, [self._explained(row, demands[row.model], on_new, rows) if row.model in demands else row
-                      for row in blocked]
+        explained = [self._explained(row, demands[row.model], on_new, rows) if row.model in demands else row
+                     for row in blocked]
+        return Found(rows, explained, [one.placed for one in on_new])
+
+    def most(self, short: Sequence[Demand]) -> Counter[str]:
+        """Return how many replicas of each model would run with all nodes that may come, and only with them."""
+        return Counter(one.model for one in self._packed(short, self._at_most(short, [0] * len(self.types))))
+
+    def _at_most(self, short: Sequence[Demand], soon: Sequence[int]) -> list[int]:
+        """Return how many nodes of each type may count as new; `soon` = that have joined without their cards."""
+        needed = sum(one.missing * one.shape.size for one in short)
+        return [min(needed, max(0, one.max - len(nodes)) + unknown)
+                for one, nodes, unknown in zip(self.types, self._living, soon, strict=True)]
 
     def _fewest(self, short: Sequence[Demand], most: Sequence[int]) -> list[int]:
         counts, fitting = list(most), Counter(one.model for one in self._packed(short, most))
@@ -96,8 +117,8 @@ class Growing:
             nodes, [*map(self.ledger.offer, range(old)), *(offer for _, offer in fresh)], {},
             lambda key: dict(self.ledger.slots_of(key)),
             Crowds(nodes, spread, _known={key: dict(self.ledger.crowd(key)) for key in spread}))
-        packed = [_OnNew(one.demand.shape.key, frozenset(type_of[assigned.node - old] for assigned in one.assignments
-                                                         if assigned.node >= old))
+        packed = [_OnNew(one, frozenset(type_of[assigned.node - old] for assigned in one.assignments
+                                        if assigned.node >= old))
                   for one in pack_greedily(state_problem(short, ledger), Placer(ledger))]
         return [one for one in packed if one.types]
 
@@ -124,8 +145,8 @@ class Growing:
         said = f"would run on {nodes}"
         if len(mine) < row.replicas:
             said = f"{len(mine)} of {row.replicas} {said}; for the others: {limits or row.message}"
-        return row.model_copy(update={"code": WAITS_FOR_NODES, "message": said, "make_room": [], "would_fit": [],
-                                      "no_remedy": ADVICE})
+        return row.model_copy(update={"code": WAITS_FOR_NODES, "message": said, "on_new_nodes": len(mine),
+                                      "make_room": [], "would_fit": [], "no_remedy": ADVICE})
 
     def _words(self, row: Growth, at: int) -> str:
         if not row.nodes:

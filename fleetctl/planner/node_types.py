@@ -38,4 +38,4 @@ def next_node(kind: GrowType, nodes: Sequence[Node]) -> Node:
                     cpu=min([made.cpus / SHARE, *(one.cpu for one in totals)]),
                     memory=min([made.memory, *(one.memory for one in totals)]))
     cards = [Gpu(index=index, memory_total=memory) for index in range(int(total.gpu))]
-    return Node(id="", name="", labels=made.labels, resources=NodeResources(total=total), gpus=cards)
+    return Node(id="", name="", labels=made.labels, resources=NodeResources(total=total, used=Amounts()), gpus=cards)

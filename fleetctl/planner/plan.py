@@ -63,6 +63,8 @@ class _Decided:
     certificate: Certificate
     blocked: Sequence[Blocked]
     growth: Sequence[Growth]
+    waiting: Sequence[Placed]
+    """What would run on new nodes."""
 
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -111,13 +113,14 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
         return Inquiry(placer, occupants, fleet.policies)
 
     blocked = _blocked(fleet.models, whole, found, tries, quotas, state, limits, cache(inquire))
-    growth: list[Growth] = []
+    growth, waiting = list[Growth](), list[Placed]()
     if fleet.cluster.grow:
         from fleetctl.planner.growth import Growing
 
         growing = Growing(fleet.cluster.grow, fleet.policies, inventory, ledger)
-        growth, blocked = growing.find(found.short(placed), state, placed, blocked)
-    return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked, growth)
+        growth, blocked, waiting = growing.find(found.short(placed), state, placed, blocked)
+        certificate = certificate.model_copy(update={"on_new_nodes": len(waiting)})
+    return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked, growth, waiting)
 
 
 def _occupants(
@@ -211,9 +214,12 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
 
 
 def _doing(decided: _Decided, actions: Sequence[ActionDocument]) -> Doing:
+    waiting = Counter(one.demand.shape.key for one in decided.waiting)
     return Doing(
-        created=Counter(action["model"] for action in actions),
-        new_gpus=sum(member["gpus"] for action in actions for member in action["members"]),
+        created=Counter(action["model"] for action in actions) + waiting,
+        waiting=waiting.total(),
+        new_gpus=sum(member["gpus"] for action in actions for member in action["members"])
+        + sum(assigned.gpus for one in decided.waiting for assigned in one.assignments),
         live=sum(len(model.live) for model in decided.state.models.values()),
     )
 

@@ -28,9 +28,13 @@ NOT_LIFTED = "no flag lifts this"
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What a plan does: new replicas by model key; their GPUs together, in 1/10000; the number of live replicas."""
+    """What a plan does: new replicas by model key; their GPUs together, in 1/10000; the number of live replicas.
+
+    What waits for new nodes counts as new, so that nodes are asked for within the same limits; `waiting` = how many.
+    """
 
     created: Mapping[str, int]
+    waiting: int
     new_gpus: int
     live: int
 
@@ -64,16 +68,18 @@ def policy_at(fleet: ResolvedFleet, key: str, value: str) -> str:
 
 def _thresholds(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> Iterator[PolicyFinding]:
     policy, create = fleet.policy, sum(doing.created.values())
+    later = f" ({count_of(doing.waiting, 'replica')} on new nodes)" if doing.waiting else ""
+    creates = f"creates {count_of(create, 'replica')}{later}"
     if policy.max_new_replicas is not None and create > policy.max_new_replicas:
         yield _threshold(fleet, "MAX_NEW_REPLICAS", "maxNewReplicas", str(policy.max_new_replicas),
-                         f"creates {count_of(create, 'replica')}", force=force)
+                         creates, force=force)
     if policy.max_new_gpus is not None and doing.new_gpus > policy.max_new_gpus:
         yield _threshold(fleet, "MAX_NEW_GPUS", "maxNewGpus", format_share(policy.max_new_gpus),
-                         f"takes {amount_of(doing.new_gpus, 'GPU')}", force=force)
+                         f"takes {amount_of(doing.new_gpus, 'GPU')}{later}", force=force)
     most = policy.max_change_percent
     if most is not None and doing.live >= MIN_LIVE_FOR_PERCENT and 100 * create > most * doing.live:
         yield _threshold(fleet, "MAX_CHANGE_PERCENT", "maxChangePercent", str(most),
-                         f"creates {count_of(create, 'replica')} beside {doing.live} live ones, "
+                         f"{creates} beside {doing.live} live ones, "
                          f"which is {_percent(create, doing.live)} %", force=force)
 
 

@@ -87,19 +87,21 @@ def counts_of(entry: LegendEntry) -> str:
 
 def totals(picture: PlacementMap) -> str:
     """Return one line: nodes, cards, and how much of them is free, on nodes that are alive."""
-    alive = [node for node in picture.nodes if node.state == "ALIVE"]
+    alive = [node for node in picture.nodes if node.state == "ALIVE" and not node.new]
+    to_come = sum(node.new for node in picture.nodes)
     cards = [card for node in alive for card in node.cards]
     free = sum(card.free_share for card in cards) / SHARE
     whole = sum(card.free_share == SHARE and not card.dirty for card in cards)
     new = sum(entry.new for entry in picture.legend)
     coming = f", {count_of(new, 'new replica')} drawn in" if new else ""
+    coming += f", {count_of(to_come, 'new node')}" if to_come else ""
     return (f"{count_of(len(alive), 'node')} alive, {count_of(len(cards), 'card')}, "
             f"{free:g} free ({whole} of them whole){coming}")
 
 
 def node_state(node: MapNode) -> str:
-    """Return what is unusual about a node: dead, draining, cordoned; empty where nothing is."""
-    words = [] if node.state == "ALIVE" else [node.state.lower()]
+    """Return what is unusual about a node: new, dead, draining, cordoned; empty where nothing is."""
+    words = ["new"] if node.new else [] if node.state == "ALIVE" else [node.state.lower()]
     return ", ".join([*words, *(["cordoned"] if node.cordoned_by else [])])
 
 

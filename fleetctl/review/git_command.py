@@ -1,4 +1,4 @@
-"""Runs git, to read: no lock is taken, no server is asked, and nothing a repository configures is run."""
+"""Runs git: no lock is taken, nothing a repository configures is run, and only `Fetching` asks a server."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fleetctl.errors import RevisionError
 
 TIMEOUT_S = 30.0
+SERVER_TIMEOUT_S = 120.0
+"""How long a server may take to answer."""
 
 # a hook and a file system monitor are programs that the repository's own configuration may name; the commands used
 # here know no others: they neither diff nor check anything out. `git status` does, and has its own way: cli/git.py
@@ -52,6 +54,16 @@ class Git:
         """Return what one command prints, without the last line end; None where it fails."""
         done = self.run(*arguments)
         return os.fsdecode(done.stdout).removesuffix("\n") if done.returncode == 0 else None
+
+
+class Fetching(Git):
+    """Git that may ask a server, by the protocols people clone with; it never asks a person."""
+
+    __slots__ = ()
+
+    def _environment(self) -> dict[str, str]:
+        asked = {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes", **super()._environment()}
+        return {**asked, "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file"}
 
 
 def error_line(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -13,12 +13,11 @@ from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.inventory.address import without_secret
-from fleetctl.review.git_command import Git, error_line
+from fleetctl.review.git_command import SERVER_TIMEOUT_S, Fetching, Git, error_line
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
 
-FETCH_TIMEOUT_S = 120.0
-STALE_S = 2 * FETCH_TIMEOUT_S
+STALE_S = 2 * SERVER_TIMEOUT_S
 """A lock of git's that is older than this has no git any more: none of ours runs for so long."""
 
 
@@ -138,7 +137,7 @@ class Branch:
             _run(self._git(), "init", "--bare", "--quiet")
         _run(Fetching(str(self.folder), self.environ), "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
              "--no-auto-gc", "--no-recurse-submodules", "--", self.url, f"+{self.ref}:{self._ref('newest')}",
-             timeout_s=FETCH_TIMEOUT_S)
+             timeout_s=SERVER_TIMEOUT_S)
 
     def _unlocked(self) -> bool:
         """Remove the locks that a git left which was killed, at its timeout or with the watch; returns whether any."""
@@ -177,16 +176,6 @@ class Branch:
 
     def _git(self) -> Git:
         return Git(str(self.folder), self.environ)
-
-
-class Fetching(Git):
-    """Git that may ask a server, by the protocols people clone with; it never asks a person."""
-
-    __slots__ = ()
-
-    def _environment(self) -> dict[str, str]:
-        asked = {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes", **super()._environment()}
-        return {**asked, "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file"}
 
 
 def _run(git: Git, *arguments: str, timeout_s: float = 30.0) -> None:

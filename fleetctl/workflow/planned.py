@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.documents.inventory import Inventory
@@ -14,7 +15,9 @@ from fleetctl.workflow.outdated import Changes, add_changes
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan and its inputs; `changes` = what outdated replicas run differently, to be shown."""
+    """A plan and its inputs. To be shown: `changes` = what outdated replicas run differently, and what the autoscaler
+    says of the nodes that it was asked for.
+    """
 
     fleet: ResolvedFleet
     inventory: Inventory
@@ -22,11 +25,14 @@ class Planned:
     facts: PlanFacts
     plan: Plan
     changes: Changes = field(default_factory=dict)
+    autoscaler: Sequence[str] = ()
 
     def shown(self) -> Plan:
-        """Return the plan with what each outdated replica runs differently. Its id stays that of the plan itself."""
-        drift = add_changes(self.plan.drift, self.changes)
-        return self.plan.model_copy(update={"drift": drift}) if self.changes else self.plan
+        """Return the plan with what is only to be shown. Its id stays that of the plan itself."""
+        if not self.changes and not self.autoscaler:
+            return self.plan
+        return self.plan.model_copy(update={"drift": add_changes(self.plan.drift, self.changes),
+                                            "autoscaler": list(self.autoscaler)})
 
     def map(self) -> PlacementMap:
         """Return the placement map with the plan drawn in."""

@@ -14,6 +14,7 @@ from fleetctl.documents.plan import GitFacts
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.inventory.autoscaler import autoscaler_news
 from fleetctl.inventory.catch_up import sums_caught_up
 from fleetctl.inventory.read import InventorySource, Live
 from fleetctl.planner.options import PlanFacts, PlanOptions
@@ -50,7 +51,8 @@ def plan_fleet(
         if planned.plan.blocked and isinstance(source, Live) and _has_caught_up(invocation, source, planned.inventory):
             planned = plan_on(invocation, source, fleet, options, where, expires_s, as_if, git)
         if isinstance(source, Live):
-            planned = replace(planned, changes=look_up_changes(source.client, fleet, planned.plan.drift))
+            planned = replace(planned, changes=look_up_changes(source.client, fleet, planned.plan.drift),
+                              autoscaler=autoscaler_news(source.client) if planned.plan.waits_for_nodes else ())
     for warning in planned.inventory.warnings:
         invocation.say("warning", warning)
     return replace(planned, plan=add_change(invocation, base, loaded, planned)) if base else planned

@@ -10,8 +10,10 @@ import ray.autoscaler.sdk
 import ray.autoscaler.v2.utils
 from ray_keys import Keys
 
-from fleetctl.agent import floor
+from fleetctl.agent import floor, release
+from fleetctl.agent.events import EventStream
 from fleetctl.agent.floor import ask_for_nodes
+from fleetctl.agent.release import run_release
 
 Asked = list[Counter[tuple[float, str]]]
 
@@ -94,3 +96,27 @@ def test_an_autoscaler_that_knows_no_labels_is_asked_for_nothing(asked: Asked, m
     assert [kind for kind, _ in events] == ["nodesNotRequested"] * 2
     assert "version 2" in events[0][1]
     assert "2.52 or later" in events[1][1]
+
+
+def released(fleet: str, busy: set[str], monkeypatch: pytest.MonkeyPatch, *, dry_run: bool = False) -> list[str]:
+    monkeypatch.setattr(release, "busy_nodes", lambda: busy)
+    events = EventStream()
+    said: list[str] = []
+    monkeypatch.setattr(events, "emit", lambda kind, message, **_: said.append(message))
+    assert run_release({"fleet": fleet, "dryRun": dry_run, "toolVersion": "", "job": "j"}, events) == 0
+    return said[1:]
+
+
+def test_a_fleet_that_is_released_keeps_only_the_nodes_in_use(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_for_nodes(plan("old", needs("a b dead", 2), needs("", 1, "l4")), Events())
+    ask_for_nodes(plan("two", needs("c", 0)), Events())
+    del asked[:]
+    said = ["h100: 2 new and 1 unused asked for no more; 1 in use stay asked for",
+            "l4: 1 new and 0 unused asked for no more; 0 in use stay asked for"]
+    assert released("old", {"a", "c"}, monkeypatch, dry_run=True) == [*said, "nothing was changed"]
+    assert asked == []
+    assert released("old", {"a", "c"}, monkeypatch) == [*said, "nodes without use may go; nothing was ended"]
+    assert asked == [{(8.0, "h100"): 2}], "a is in use, c is that of the other fleet"
+    released("old", set(), monkeypatch)
+    assert asked[1:] == [{(8.0, "h100"): 1}]
+    assert released("old", set(), monkeypatch) == ["nothing is asked for fleet old; fleets that ask for nodes: two"]

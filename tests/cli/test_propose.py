@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 from checkout import IDENTITY, git, make_remote
+from cluster_stand_in import ClusterStandIn, all_ready, serve
+from github_stand_in import github
+from gitlab_stand_in import gitlab
 from in_process import run_here
 from stand_in_server import Answer, Request, serving
 
@@ -56,8 +60,8 @@ def desk(tmp_path: Path) -> Path:
     return remote.desk
 
 
-def propose(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), **IDENTITY}
+def propose(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), **IDENTITY, **variables}
     return run_here("propose", *arguments, env=env, folder=folder)
 
 
@@ -154,3 +158,100 @@ def test_an_answer_that_is_of_no_use_changes_nothing(desk: Path, prometheus: Pro
 def test_an_unknown_model_gets_a_suggestion(desk: Path) -> None:
     done = propose(desk, "scale", "org/aa", "--replicas", "3", "-f", "fleets")
     assert (done.returncode, "org/a" in done.stderr) == (64, True)
+
+
+@pytest.fixture
+def server(desk: Path, tmp_path: Path) -> Path:
+    """The repository that the desk pushes to."""
+    git(tmp_path, "clone", "-q", "--bare", str(desk), "server.git")
+    git(desk, "remote", "add", "origin", str(tmp_path / "server.git"))
+    return tmp_path / "server.git"
+
+
+def test_a_pull_request_is_opened_once_and_then_updated_with_its_branch(desk: Path, server: Path) -> None:
+    def opened(replicas: int) -> str:
+        done = propose(desk, "scale", "org/b", "--replicas", str(replicas), "-f", "fleets", "--open",
+                       **hub.environment())
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    branch = "fleetctl/lab/scale-org%2Fb"
+    with github() as hub:
+        assert "pull request: opened: https://github.example.com/lab/fleet/pull/50" in opened(3)
+        first = git(server, "rev-parse", branch)
+        assert git(server, "diff", "--numstat", "main", branch) == "1\t1\tfleets/prod.yaml"
+        assert f"nothing: {branch} has it already" in opened(3)
+        assert git(server, "rev-parse", branch) == first
+        assert "pull request: updated" in opened(4)
+        assert git(server, "rev-list", "--count", f"main..{branch}") == "1"
+        [pull] = hub.opened
+        assert (pull["title"], pull["head"], pull["base"]) == ("org/b: 1 to 4 replicas", branch, "main")
+        assert git(desk, "branch", "--format=%(refname:short)") == "main", "the desk stays as it is"
+        pull["state"] = "closed"
+        assert "pull request: opened" in opened(5)
+
+
+def test_a_merge_request_of_gitlab_is_opened_with_the_evidence(
+    desk: Path, server: Path, prometheus: Prometheus
+) -> None:
+    prometheus.series = [({"model": "org/b"}, "4")]
+    with gitlab() as lab:
+        for _ in range(2):
+            done = propose(desk, "from-metrics", "-f", "fleets", "--prometheus", prometheus.url, "--query", "load",
+                           "--branch", "more", "--open", **lab.environment())
+            assert done.returncode == 0, done.stderr
+        [merge] = lab.opened
+    assert (merge["source_branch"], merge["target_branch"]) == ("more", "main")
+    assert merge["description"] == ("    Query: load\n    org/b: 1 in the file, the query says 4\n\n"
+                                    "Made by `fleetctl propose`.")
+    assert git(server, "log", "-1", "--format=%B", "more").endswith("Proposed-by: fleetctl propose")
+
+
+def test_a_branch_of_somebody_else_is_not_written_over(desk: Path, server: Path) -> None:
+    git(server, "branch", "theirs", "main")
+    with github() as hub:
+        done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--open", "--branch", "theirs",
+                       **hub.environment())
+        assert (done.returncode, "has not made" in done.stderr) == (1, True)
+        assert hub.opened == []
+    assert git(server, "rev-parse", "theirs") == git(server, "rev-parse", "main")
+
+
+def test_without_a_token_or_a_forge_nothing_is_pushed(desk: Path, server: Path) -> None:
+    with github() as hub:
+        lacking = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--open",
+                          **{**hub.environment(), "GITHUB_TOKEN": ""})
+    nowhere = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--open")
+    assert (lacking.returncode, "GITHUB_TOKEN is not set" in lacking.stderr) == (1, True)
+    assert (nowhere.returncode, "--forge" in nowhere.stderr) == (64, True)
+    assert git(server, "branch", "--format=%(refname:short)") == "main"
+
+
+def test_what_runs_and_is_not_in_the_file_is_added_to_it(desk: Path, tmp_path: Path) -> None:
+    file = desk / "fleets/prod.yaml"
+    alone = FLEET[:FLEET.index("  - key: org/b")]
+    cluster = ClusterStandIn(on_submit=lambda request: all_ready(request)[-1:])
+    node = cluster.add_node("node-a")
+    with serve(cluster):
+        (tmp_path / "whole.yaml").write_text(FLEET)
+        assert run_here("apply", "-f", tmp_path / "whole.yaml", "--yes", "--address", cluster.url,
+                        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}).returncode == 0
+        request = next(iter(cluster.jobs.values()))
+        for action in cluster.request_of(request.body["submission_id"])["plan"]["actions"]:
+            cluster.add_replica(action["model"], action["replicaId"], node, gpus=10_000, spec_hash=action["specHash"])
+        cluster.add_replica("org/a", 7, node, gpus=10_000)
+        cluster.add_replica("org/theirs", 0, node, gpus=10_000, fleet="theirs")
+        file.write_text(f"{alone}\n# the end\n")
+        done = propose(desk, "from-live", "-f", "fleets", "--address", cluster.url)
+        assert done.returncode == 0, done.stderr
+        text = file.read_text()
+        assert text.startswith(alone.replace("replicas: 2", "replicas: 3"))
+        assert text.endswith("\n# the end\n")
+        assert "org/theirs" not in text
+        planned = json.loads(run_here("plan", "-f", file, "--address", cluster.url, "--format", "json", env={
+            "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}).stdout)
+        assert (planned["actions"], planned["unmanaged"][0]["model"], len(planned["unmanaged"])) == (
+            [], "org/theirs", 1)
+        assert [one["model"] for one in planned["drift"]] == ["org/a"], "the one whose spec is not known"
+        again = propose(desk, "from-live", "-f", "fleets", "--address", cluster.url)
+        assert (again.returncode, again.stdout, again.stderr) == (0, "", "note: nothing to change\n")

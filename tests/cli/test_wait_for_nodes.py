@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,3 +132,68 @@ def test_another_apply_at_the_same_nodes_does_not_end_the_wait(
     assert shown.code == 0, shown.err
     assert len(requests) == 3
     assert {row["outcome"] for row in shown.summary["outcomes"]} == {"ready"}
+
+
+def test_a_fleet_that_is_not_applied_any_more_is_released_after_a_question(cli, cluster: ClusterStandIn) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def play(request: dict[str, Any]) -> Steps:
+        asked.append({key: request[key] for key in ("fleet", "dryRun")})
+        lines = event(0, "version", "fleetctl agent", version="1.0") + event(1, "nodesReleased", "big: 2 new")
+        return [("SUCCEEDED", lines + summary(2, message="nothing was ended"))]
+
+    cluster.on_submit = play
+    assert cli("release-nodes", "old").code == 64
+    assert asked == [], "there is no terminal to say yes on"
+    shown = cli("release-nodes", "old", "--dry-run")
+    assert (shown.code, shown.err) == (0, "note: big: 2 new\nnote: nothing was ended\n")
+    assert cli("release-nodes", "old", "--yes").code == 0
+    assert asked == [{"fleet": "old", "dryRun": True}, {"fleet": "old", "dryRun": False}]
+
+
+STATUS = """======== Autoscaler status: 2026-11-22 23:51:15.638558 ========
+Node status
+---------------------------------------------------------------
+Active:
+ (no active nodes)
+Pending:
+ big, 2 launching
+Recent failures:
+ big: LaunchFailed (latest_attempt: 23:50:01)
+ big: NodeTerminated (instance_id: 17)
+
+Resources
+---------------------------------------------------------------
+Total Usage:
+ 0.0/2.0 CPU
+"""
+REFUSED = ("No available node types can fulfill cluster constraint: {'GPU': 8.0}*4. Add suitable node types to this "
+           "cluster to resolve this issue.")
+
+
+def test_what_the_autoscaler_says_is_shown_where_something_waits_for_it(
+    cli, cluster: ClusterStandIn, growing: Path
+) -> None:
+    def says(age_s: float, status: str = "") -> list[str]:
+        cluster.data_at = {
+            "/events": {"events": [{"message": text, "timestamp": str(int(time.time() - age_s))}
+                                   for text in (REFUSED, "Adding 1 node(s) of type big.")]},
+            "/api/cluster_status": {"clusterStatus": status}}
+        return json.loads(cli("plan", "-f", growing, "--format", "json").out)["autoscaler"]
+
+    assert says(600) == [], "that was about an earlier request"
+    [refused] = says(5)
+    assert refused.startswith("Ray's autoscaler adds none of the nodes asked for: ")
+    assert refused.endswith("may add fewer of it: {'GPU': 8.0}*4")
+    assert says(600, STATUS) == ["Ray's autoscaler: pending: big, 2 launching",
+                                 "Ray's autoscaler: big: LaunchFailed (latest_attempt: 23:50:01)"]
+    assert "LaunchFailed" in cli("plan", "-f", growing).out
+    assert "LaunchFailed" in cli("status", "-f", growing).err
+    cluster.on_submit = lambda request: blocked(request, "nodesRequested")
+    waited = cli("apply", "-f", growing, "--yes", "--wait-for-nodes", "100ms")
+    assert waited.err.count("LaunchFailed") == 1
+    growing.write_text(growing.read_text().replace("replicas: 2", "replicas: 0"))
+    assert says(5) == [], "nothing waits for nodes"
+    cluster.data_at = {"/events": "odd", "/api/cluster_status": []}
+    growing.write_text(growing.read_text().replace("replicas: 0", "replicas: 2"))
+    assert json.loads(cli("plan", "-f", growing, "--format", "json").out)["autoscaler"] == []

@@ -32,7 +32,8 @@ PROD = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: prod}\nspec:\n  m
     f"  - key: {key}\n    labels: {{team: nlp}}\n    replicas: 1\n"
     f"    workers: [{{name: main, members: [{{resources: {{gpus: 1}}, {ENGINE}}}]}}]\n"
     for key in MODELS)
-AGREED = {"apply", "deploy", "doctor", "drain", "evict", "prune", "replace", "restart", "scale", "stop"}
+AGREED = {"apply", "deploy", "doctor", "drain", "evict", "prune", "release-nodes", "replace", "restart", "scale",
+          "stop"}
 RUN = "fleetctl-apply-8dd5457ba23d"
 
 
@@ -60,7 +61,7 @@ def ended(request: dict[str, Any]) -> list[tuple[str, str]]:
     """Play the agent: all that is planned becomes ready, what is to be evicted is gone, every node has its weights."""
     if "plan" in request:
         return all_ready(request)[-1:]
-    if "nodes" in request or "groups" in request:
+    if "nodes" in request or "groups" in request or "dryRun" in request:
         said = event(0, "version", "fleetctl agent", version="1.0")
         for node_id, members in request.get("nodes", {}).items():
             artifacts = [one["weights"]["artifact"] for one in members if "atOnce" in request]

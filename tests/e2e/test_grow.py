@@ -20,11 +20,11 @@ def growing(tmp_path: Path) -> Iterator[RayCluster]:
         yield cluster
 
 
-def write(world: World, replicas: int) -> None:
+def write(world: World, replicas: int, most: int = 2) -> None:
     world.write(model("m", replicas, member(gpus=2)))
     document = yaml.safe_load(world.file.read_text())
     node = {"gpus": 2, "cpus": 1, "memory": "1Gi", "labels": {"fleet.io/pool": "big"}}
-    document["spec"]["cluster"] = {"grow": [{"name": "big", "node": node, "max": 2}]}
+    document["spec"]["cluster"] = {"grow": [{"name": "big", "node": node, "max": most}]}
     world.file.write_text(yaml.safe_dump(document))
 
 
@@ -55,4 +55,12 @@ def test_nodes_come_for_what_fits_nowhere_and_stay_as_long_as_it_runs(growing: R
     eventually(lambda: len(growing.big_nodes()) == 1, "the node that is empty goes")
     [kept] = world.actors().values()
     assert [kept] == [before["ModelActor:m:0"]]
+    assert growing.big_nodes() == [kept["node"]]
+
+    write(world, 5, most=9)  # Ray's own maximum is three
+    assert world.apply().returncode == 3
+    eventually(lambda: any("adds none" in said for said in world.plan()["autoscaler"]), "the refusal is read back")
+    released = world.run("release-nodes", world.fleet, "--yes")
+    assert "big: 4 new and 0 unused asked for no more; 1 in use stay asked for" in released.stderr
+    assert world.actors() == {"ModelActor:m:0": kept}
     assert growing.big_nodes() == [kept["node"]]

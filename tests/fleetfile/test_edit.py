@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.errors import FleetctlError
-from fleetctl.fleetfile.edit import Edit, edit_replicas
+from fleetctl.fleetfile.edit import Edit, edit_fleet
 from fleetctl.fleetfile.load import inspect_fleet
 
 HEAD = """\
@@ -26,7 +26,7 @@ WORKERS = "    workers: [{name: main, members: [{resources: {gpus: 1}, engine: {
 def edited(text: str, folder: Path, **wanted: int) -> str:
     file = folder / "fleet.yaml"
     file.write_bytes(text.encode())
-    edits = edit_replicas([str(file)], inspect_fleet([str(file)]), wanted)
+    edits = edit_fleet([str(file)], inspect_fleet([str(file)]), wanted)
     return edits[0].after if edits else text
 
 
@@ -103,5 +103,42 @@ def test_whatever_the_layout_only_the_number_moves(
 def test_an_edit_names_its_file(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
     file.write_text(f"{HEAD}  models:\n  - key: a\n    replicas: 1\n{WORKERS}")
-    (edit,) = edit_replicas([str(file)], inspect_fleet([str(file)]), {"a": 2})
+    (edit,) = edit_fleet([str(file)], inspect_fleet([str(file)]), {"a": 2})
     assert edit == Edit(str(file), file.read_text(), file.read_text().replace("replicas: 1", "replicas: 2"))
+
+
+ADDED = "# a note\n- key: new\n  replicas: 1\n" + WORKERS[2:]
+INDENTED = "".join(f"  {line}\n" for line in ADDED.splitlines())
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    (f"  models:\n  - key: a\n    replicas: 1\n{WORKERS}", f"\n{INDENTED}"),
+    (f"  models:\n  - key: a\n    replicas: 1\n{WORKERS}\n# end\n", f"\n{INDENTED}"),
+    (f"  models:\n  - key: a\n    replicas: 1\n{WORKERS}    # of a\n  policy: {{maxNewGpus: 4}}\n",
+     f"\n{INDENTED}"),
+    (f"  models:\n    - key: a\n      replicas: 1\n  {WORKERS.rstrip()}", None),
+])
+def test_a_model_is_added_behind_the_last_one(tmp_path: Path, before: str, after: str | None) -> None:
+    file = tmp_path / "fleet.yaml"
+    for text in (HEAD + before, (HEAD + before).replace("\n", "\r\n")):
+        file.write_bytes(text.encode())
+        [edit] = edit_fleet([str(file)], inspect_fleet([str(file)]), {"a": 2}, {"new": ADDED})
+        changed = edit.before.replace("replicas: 1", "replicas: 2")
+        newline = "\r\n" if "\r" in text else "\n"
+        if after is None:
+            added = "".join(f"    {line}\n" for line in ADDED.splitlines())
+            assert edit.after == changed + (f"\n\n{added}").replace("\n", newline)
+        else:
+            assert edit.after.replace(after.replace("\n", newline), "") == changed
+            assert edit.after.count("key: new") == 1
+
+
+def test_a_model_that_cannot_be_added_without_a_doubt_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    member = "{resources: {gpus: 1}, engine: {command: [serve]}}"
+    file.write_text(f"{HEAD}  models: [{{key: a, replicas: 1, workers: [{{name: main, members: [{member}]}}]}}]\n")
+    with pytest.raises(FleetctlError, match="lines of their own"):
+        edit_fleet([str(file)], inspect_fleet([str(file)]), {}, {"new": ADDED})
+    file.write_text(f"{HEAD}  models:\n  - key: a\n    replicas: 1\n{WORKERS}")
+    with pytest.raises(FleetctlError, match="would not be sound"):
+        edit_fleet([str(file)], inspect_fleet([str(file)]), {}, {"a": ADDED.replace("new", "a")})

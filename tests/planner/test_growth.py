@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from planner_worlds import plan_for, short_fleet, short_inventory
 
+from fleetctl.documents.fleet import Policy
 from fleetctl.documents.plan import Plan
+from fleetctl.planner.questions.capacity import capacity
+from fleetctl.planner.questions.changes import Changes
+from fleetctl.planner.questions.occupancy import placement_map
+from fleetctl.planner.questions.scenario import Scenario
+from fleetctl.planner.questions.what_if import what_if
 
 LABELS = {"pool": "p"}
 TYPE = {"name": "p", "node": {"gpus": 2, "vram": "80Gi", "cpus": 16, "memory": "64Gi", "labels": LABELS}, "max": 4}
@@ -42,6 +49,59 @@ def test_a_plan_with_new_nodes_acts_as_the_one_without() -> None:
     seen = short_inventory({"nodes": [{"gpus": 2, "labels": LABELS, **node} for node in nodes]})
     grown, plain = plan_for(fleet, seen), plan_for(without, seen)
     assert grown.actions == plain.actions
-    assert grown.certificate == plain.certificate
+    assert grown.certificate.model_copy(update={"on_new_nodes": 0}) == plain.certificate
+    assert (grown.certificate.placed, grown.certificate.on_new_nodes) == (3, 3)
     assert grown.summary == plain.summary
     assert plain.growth == []
+
+
+def test_what_waits_for_new_nodes_counts_against_the_limits_of_the_policy() -> None:
+    fleet = short_fleet({"grow": [TYPE], "models": [{"key": "m", "replicas": 3, "gpus": 2}]})
+    seen = short_inventory({"nodes": [{"name": "a", "gpus": 2, "labels": LABELS}]})
+
+    def found(**policy: Any) -> list[str]:
+        plan = plan_for(replace(fleet, policy=Policy.model_validate(policy)), seen)
+        assert plan.exit_code == (4 if plan.policy else 3)
+        return [one.found for one in plan.policy]
+
+    assert found(maxNewReplicas=3, maxNewGpus=6) == []
+    assert found(maxNewReplicas=2) == ["creates 3 replicas (2 replicas on new nodes)"]
+    assert found(maxNewGpus=5) == ["takes 6 GPUs (2 replicas on new nodes)"]
+
+
+def world(replicas: int, *running: str) -> Scenario:
+    """`a` and `b` are of the type, of which four may be; replicas of two cards run on the nodes that are named."""
+    nodes = [{"name": name, "gpus": 2, "vram": "80Gi", "cpus": 16, "labels": LABELS} for name in ("a", "b")]
+    live = [{"model": "m", "id": number, "node": node, "gpus": 2} for number, node in enumerate(running)]
+    fleet = short_fleet({"grow": [TYPE], "models": [{"key": "m", "replicas": replicas, "gpus": 2}]})
+    return Scenario(fleet, short_inventory({"nodes": nodes, "replicas": live}))
+
+
+def test_capacity_counts_what_would_fit_with_the_nodes_that_may_come() -> None:
+    [row] = capacity(world(3, "a")).rows
+    assert row.after_plan
+    assert row.with_new_nodes
+    assert (row.now.fits, row.after_plan.fits, row.with_new_nodes.fits) == (1, 0, 1), "the plan waits for one of two"
+    assert [(one.hardware, one.nodes) for one in row.with_new_nodes.where] == [("2xGPU(80Gi)", ["new-p-2"])]
+    [plain] = capacity(replace(world(3), fleet=short_fleet({"models": [{"key": "m", "replicas": 3, "gpus": 2}]}))).rows
+    assert plain.with_new_nodes is None
+
+
+def test_the_map_draws_new_nodes_with_what_would_run_there() -> None:
+    drawn = placement_map(world(3, "a"))
+    assert [(node.name, node.new, [piece.replica for card in node.cards for piece in card.pieces])
+            for node in drawn.nodes] == [
+        ("a", False, ["m/0"] * 2), ("b", False, ["m/1"] * 2), ("new-p-1", True, ["m/2"] * 2)]
+    [entry] = drawn.legend
+    assert (entry.live, entry.new) == (1, 2)
+
+
+def test_what_if_says_what_would_run_on_new_nodes() -> None:
+    answer = what_if(world(2, "a", "b"), Changes(lose=("a",)), each_node=True)
+    assert [(row.name, row.nodes) for row in answer.growth] == [("p", 1)]
+    assert (answer.before.on_new_nodes, answer.after.blocked, answer.after.on_new_nodes) == (0, 1, 1)
+    assert answer.each_node
+    assert [[(model.missing, model.on_new_nodes) for model in loss.models] for loss in answer.each_node] == [[(1, 1)]]
+    full = what_if(world(4, "a", "b"), Changes(), each_node=True).each_node
+    assert full
+    assert [(model.missing, model.on_new_nodes) for loss in full for model in loss.models] == [(1, 1)]

@@ -40,12 +40,12 @@ def apply_on_new_nodes(looks: Looks, output: ApplyOutput, wait_s: float, run: Ca
 
     Each time is an apply like any other, so that meanwhile nobody is locked out. Returns the exit code of the whole.
     """
-    until, waits_for = time.monotonic() + wait_s, ""
+    until, waits_for, said = time.monotonic() + wait_s, "", set[str]()
     try:
         while True:
             late = time.monotonic() >= until
             try:
-                code, nodes = _once(looks, output, run, late=late)
+                code, nodes = _once(looks, output, run, said, late=late)
             except InventoryError:
                 if late or not output.goes_on:
                     raise
@@ -60,11 +60,20 @@ def apply_on_new_nodes(looks: Looks, output: ApplyOutput, wait_s: float, run: Ca
         return output.detach(f"not waiting for nodes any more; {ASKED}")
 
 
-def _once(looks: Looks, output: ApplyOutput, run: Callable[[ApplyTask], int], *, late: bool) -> tuple[int, str]:
-    """Look, and apply if there is something to create or this is the last time; returns which nodes it waits for."""
+def _once(
+    looks: Looks, output: ApplyOutput, run: Callable[[ApplyTask], int], said: set[str], *, late: bool
+) -> tuple[int, str]:
+    """Look, and apply if there is something to create or this is the last time; returns which nodes it waits for.
+
+    What the autoscaler says is shown, each sentence once.
+    """
     code = 0
     with looks.look() as proposal:
         plan = proposal.task.plan
+        for sentence in proposal.shown.autoscaler:
+            if sentence not in said:
+                say("note", sentence)
+        said.update(proposal.shown.autoscaler)
         if plan.actions or late or not plan.waits_for_nodes:
             if late and plan.waits_for_nodes:
                 say("warning", f"the time to wait for nodes is over; {ASKED}")

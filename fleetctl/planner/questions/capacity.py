@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.documents.plan import ModelRow
+from fleetctl.documents.plan import ModelRow, Plan
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand
@@ -21,6 +21,7 @@ from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.explain import explain
+from fleetctl.planner.questions.grown import most_new, take_waiting, with_new_nodes
 from fleetctl.planner.questions.hardware import hardware, need_text
 from fleetctl.planner.questions.scenario import Scenario, take_planned
 from fleetctl.planner.questions.shape_syntax import typed_shape
@@ -39,15 +40,25 @@ def capacity(
     chosen = _chosen(scenario, models, everything=not shapes)
     typed = [typed_shape(text) for text in shapes]
     now = _Counter(scenario, scenario.ledger(), limit)
-    after, rows = None, dict[str, ModelRow]()
+    after, grown, rows = None, None, dict[str, ModelRow]()
     if scenario.named:
         plan, ledger = scenario.plan(), scenario.ledger()
         take_planned(plan, ledger)
         after, rows = _Counter(scenario, ledger, limit), {row.key: row for row in plan.models}
+        grown = _grown(scenario, plan, limit) if scenario.fleet.cluster.grow else None
     return Capacity(
         fleet=scenario.named, inventory=scenario.about(), limit=limit,
-        rows=[_row(shape, now, after, rows.get(shape.key)) for shape in (*chosen, *typed)],
+        rows=[_row(shape, now, after, grown, rows.get(shape.key)) for shape in (*chosen, *typed)],
     )
+
+
+def _grown(scenario: Scenario, plan: Plan, limit: int) -> _Counter:
+    """Return what counts with every node there that may be added, beside the plan and what it has waiting for them."""
+    whole = with_new_nodes(scenario, most_new(scenario))
+    ledger = whole.ledger()
+    take_planned(plan, ledger)
+    take_waiting(whole, plan, ledger)
+    return _Counter(whole, ledger, limit)
 
 
 def _chosen(scenario: Scenario, models: Sequence[str], *, everything: bool) -> list[ReplicaShape]:
@@ -58,11 +69,14 @@ def _chosen(scenario: Scenario, models: Sequence[str], *, everything: bool) -> l
     return [shape for key, shape in shapes.items() if key in models or (everything and not models)]
 
 
-def _row(shape: ReplicaShape, now: _Counter, after: _Counter | None, row: ModelRow | None) -> CapacityRow:
+def _row(
+    shape: ReplicaShape, now: _Counter, after: _Counter | None, grown: _Counter | None, row: ModelRow | None
+) -> CapacityRow:
     typed = shape.key.removeprefix("shape ") if row is None else None
     return CapacityRow(
         model=row.key if row else None, shape=typed, need=need_text(shape), create=row.create if row else None,
         blocked=row.blocked if row else None, now=now.room(shape), after_plan=after.room(shape) if after else None,
+        with_new_nodes=grown.room(shape) if grown else None,
     )
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.what_if import LostModel, NodeLoss
+from fleetctl.planner.growth import Growing
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.ledger.cards import Offer
@@ -20,6 +21,7 @@ from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.explain import explain
+from fleetctl.planner.questions.changes import without_node
 from fleetctl.planner.questions.hardware import hardware
 from fleetctl.planner.questions.scenario import Scenario
 
@@ -54,6 +56,8 @@ class _Losses:
     """The labels that models ask for in any way."""
     hardware: tuple[str, ...]
     """By number of the node."""
+    waiting: Counter[str]
+    """Replicas by model that the plan has waiting for new nodes."""
 
     def content(self, place: int) -> Counter[str]:
         """Return how many replicas of each model a node has."""
@@ -111,8 +115,21 @@ class _Losses:
             ended=[(one.model, one.places) for one in self._on(place)])
         placed = _placed(demands, ledger)
         needed = {demand.shape.key: demand.missing for demand in demands}
-        return [self._model(key, lost[key], needed.get(key, 0), placed[key], ledger)
+        on_new = self._on_new([replace(one, missing=one.missing - placed[one.shape.key]) for one in demands],
+                              place, ledger)
+        return [self._model(key, lost[key], needed.get(key, 0), placed[key], on_new[key], ledger)
                 for key in self.shapes if lost[key]]
+
+    def _on_new(self, short: Sequence[Demand], place: int, ledger: Ledger) -> Counter[str]:
+        """Return how many of each model would run on nodes that may be added, beside what waits for such nodes."""
+        fleet, missing = self.scenario.fleet, Counter({one.shape.key: one.missing for one in short})
+        if not fleet.cluster.grow or not missing.total():
+            return Counter()
+        both = [Demand(self.shapes[model.key], count, self.have[model.key], model.priority, number)
+                for number, model in enumerate(fleet.models)
+                if (count := missing[model.key] + self.waiting[model.key])]
+        left = without_node(self.scenario.inventory, self.ledger.nodes[place].id)
+        return (Growing(fleet.cluster.grow, fleet.policies, left, ledger).most(both) - self.waiting) & missing
 
     def _demands(self, lost: Counter[str]) -> Iterable[Demand]:
         """Ask for what the targets need of what is lost; what is left counts whatever its spec, also in an update."""
@@ -122,12 +139,12 @@ class _Losses:
                 missing = min(lost[model.key], max(0, model.replicas - left))
                 yield Demand(self.shapes[model.key], missing, left, model.priority, number)
 
-    def _model(self, key: str, lost: int, needed: int, placed: int, ledger: Ledger) -> LostModel:
+    def _model(self, key: str, lost: int, needed: int, placed: int, on_new: int, ledger: Ledger) -> LostModel:
         code, message = None, ""
         if placed < needed:
             code, message = explain(self.shapes[key], Placer(ledger))[:2]
         return LostModel(model=key, lost=lost, replaced=placed, surplus=lost - needed, missing=needed - placed,
-                         code=code, message=message)
+                         on_new_nodes=on_new, code=code, message=message)
 
 
 def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:
@@ -145,7 +162,8 @@ def _opened(scenario: Scenario, plan: Plan) -> _Losses:
     shapes, ledger = scenario.shapes(), scenario.ledger()
     occupants = scenario.occupants(ledger, plan)
     return _Losses(scenario, ledger, occupants, Counter(one.model for one in occupants.replicas if one.counted), shapes,
-                   tuple(sorted(_labels_asked_for(shapes.values()))), tuple(map(hardware, occupants.nodes)))
+                   tuple(sorted(_labels_asked_for(shapes.values()))), tuple(map(hardware, occupants.nodes)),
+                   Counter({row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes}))
 
 
 def _labels_asked_for(shapes: Iterable[ReplicaShape]) -> set[str]:

@@ -20,6 +20,7 @@ from fleetctl.planner.placement.ledger.cards import Card
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.planner.placement.occupants import Occupant, Occupants
+from fleetctl.planner.questions.grown import asked_for, take_waiting, with_new_nodes
 from fleetctl.planner.questions.hardware import hardware
 from fleetctl.planner.questions.scenario import Scenario
 
@@ -31,16 +32,21 @@ def placement_map(scenario: Scenario, plan: Plan | None = None) -> PlacementMap:
     not fit on this scenario.
     """
     plan = scenario.plan() if plan is None and scenario.named else plan
+    there = {node.id for node in scenario.inventory.nodes}
+    if plan and plan.growth:
+        scenario = with_new_nodes(scenario, asked_for(plan))
     ledger, state = scenario.opened(), scenario.sorted_out()
     nodes = {node.id: node for node in scenario.inventory.nodes}
     cards = [_cards_now(nodes[fact.id], place, ledger, state) for place, fact in enumerate(ledger.nodes)]
     found = scenario.occupants(ledger, plan)
+    if plan and plan.growth:
+        found.replicas += take_waiting(scenario, plan, ledger)
     drawn = []
     for place, offered in enumerate(cards):
         here = list(_members(scenario, found, place))
         beside = [one for one in here if not one.gpus]
-        drawn.append(_node(found.nodes[place], ledger.nodes[place].policy.cordoned_by, offered, _laid(offered, here),
-                           beside))
+        node = _node(found.nodes[place], ledger.nodes[place].policy.cordoned_by, offered, _laid(offered, here), beside)
+        drawn.append(node if node.id in there else node.model_copy(update={"new": True}))
     return PlacementMap(fleet=scenario.named, inventory=scenario.about(), nodes=drawn,
                         legend=_legend(scenario, found, drawn))
 

@@ -5,6 +5,7 @@ Every question uses the same two facts as a plan, so its answers agree with what
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import Cluster, Policy
@@ -87,16 +88,20 @@ def take_planned(plan: Plan, ledger: Ledger) -> list[Occupant]:
     Raises ValueError when the ledger is not the one the plan was made on.
     """
     places = {node.id: place for place, node in enumerate(ledger.nodes)}
-    found: list[Occupant] = []
-    for action in plan.actions:
-        there: dict[int, tuple[Planned, ...]] = {}
-        for member in action.members:
-            place = places[member.node_id]
-            claim = Claim(member.gpus, member.vram, member.cpus, member.memory)
-            taken = ledger.take(place, claim)
-            if taken is None:
-                raise ValueError(f"{action.id} does not fit on {member.node} any more")
-            there[place] = (*there.get(place, ()), Planned(claim, member.gpus, taken.indices))
-        ledger.take_slots(action.model, there)
-        found.append(Occupant(action.model, action.replica_id, planned=there))
-    return found
+    return [take_members(action.model, action.replica_id, [
+        (places[one.node_id], Claim(one.gpus, one.vram, one.cpus, one.memory), one.gpus) for one in action.members
+    ], ledger) for action in plan.actions]
+
+
+def take_members(model: str, replica_id: int, members: Iterable[tuple[int, Claim, int]], ledger: Ledger) -> Occupant:
+    """Take the members of a replica from the ledger: place, claim, and GPU share in 1/10000; ValueError if they do not
+    fit.
+    """
+    there: dict[int, tuple[Planned, ...]] = {}
+    for place, claim, gpus in members:
+        taken = ledger.take(place, claim)
+        if taken is None:
+            raise ValueError(f"{model}/{replica_id} does not fit on {ledger.nodes[place].name} any more")
+        there[place] = (*there.get(place, ()), Planned(claim, gpus, taken.indices))
+    ledger.take_slots(model, there)
+    return Occupant(model, replica_id, planned=there)

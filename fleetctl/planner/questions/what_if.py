@@ -26,36 +26,40 @@ def what_if(scenario: Scenario, supposed: Changes, *, each_node: bool = False) -
     before = scenario.plan()
     after_it, changes = changed(scenario, supposed)
     after = after_it.plan() if supposed else before
-    rows = [_model(old, new) for old, new in zip(before.models, after.models, strict=True)]
+    waiting = [{one.model: one.on_new_nodes for one in plan.blocked} for plan in (before, after)]
+    rows = [_model(old, new, *(found.get(old.key, 0) for found in waiting))
+            for old, new in zip(before.models, after.models, strict=True)]
     losses = lose_each(after_it, after) if each_node else None
     unplaced = losses is not None and any(model.missing for loss in losses for model in loss.models)
     return WhatIf(
         fleet=scenario.fleet.name, inventory=scenario.about(), changes=changes, models=rows,
         before=_total(row.before for row in rows), after=_total(row.after for row in rows),
         unmanaged_lost=_unmanaged_on(scenario, changes), created=_created(after),
-        blocked=[_named(one, after_it) for one in after.blocked], certificate=after.certificate, each_node=losses,
-        exit_code=3 if unplaced else after.exit_code,
+        blocked=[_named(one, after_it) for one in after.blocked], growth=after.growth,
+        certificate=after.certificate, each_node=losses, exit_code=3 if unplaced else after.exit_code,
     )
 
 
-def _model(old: ModelRow, new: ModelRow) -> ModelChange:
-    """Return what becomes of one model's lost replicas; what `--scale` adds does not count as missing."""
+def _model(old: ModelRow, new: ModelRow, waited: int, waits: int) -> ModelChange:
+    """Return what becomes of one model's lost replicas; what `--scale` adds does not count as missing.
+
+    `waited`, `waits` = how many would run on new nodes, before and after.
+    """
     lost = max(0, old.live - new.live)
     needed = min(lost, max(0, new.wanted - new.live))
     more_blocked = new.blocked - old.blocked - max(0, new.wanted - old.wanted)
     missing = min(needed, max(0, more_blocked))
-    return ModelChange(key=new.key, before=_counts(old), after=_counts(new), lost=lost, replaced=needed - missing,
-                       surplus=lost - needed, missing=missing)
+    return ModelChange(key=new.key, before=_counts(old, waited), after=_counts(new, waits), lost=lost,
+                       replaced=needed - missing, surplus=lost - needed, missing=missing)
 
 
-def _counts(row: ModelRow) -> Counts:
-    return Counts(wanted=row.wanted, live=row.live, create=row.create, blocked=row.blocked)
+def _counts(row: ModelRow, waits: int) -> Counts:
+    return Counts(wanted=row.wanted, live=row.live, create=row.create, blocked=row.blocked, on_new_nodes=waits)
 
 
 def _total(counts: Iterable[Counts]) -> Counts:
     rows = list(counts)
-    return Counts(wanted=sum(row.wanted for row in rows), live=sum(row.live for row in rows),
-                  create=sum(row.create for row in rows), blocked=sum(row.blocked for row in rows))
+    return Counts(**{name: sum(getattr(row, name) for row in rows) for name in Counts.model_fields})
 
 
 def _created(plan: Plan) -> list[NewReplica]:

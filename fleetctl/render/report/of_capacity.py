@@ -41,28 +41,33 @@ def _notes(rows: int) -> Iterator[str]:
 
 
 def _numbers(answer: Capacity) -> Table:
-    planned = answer.fleet is not None
+    planned, grows = answer.fleet is not None, any(row.with_new_nodes for row in answer.rows)
     name = "model" if any(row.model for row in answer.rows) else "shape"
     columns = (
         Column(name, name, name=True), Column("need", "one replica takes", terminal="beside"),
         Column("now", "fits now", numeric=True),
         Column("afterPlan", "after plan", numeric=True, terminal="always" if planned else "never"),
+        Column("withNewNodes", "new nodes", numeric=True, terminal="always" if grows else "never"),
         Column("atMost", "at most", numeric=True),
     )
-    rows = [(_name(row), row.need, _number(row.now), _number(row.after_plan or row.now),
-             str((row.after_plan or row.now).at_most)) for row in answer.rows]
+    rows = [(_name(row), row.need, _number(row.now), _number(row.after_plan or row.now), _number(_last(row)),
+             str(_last(row).at_most)) for row in answer.rows]
     return Table("capacity", "Capacity", columns, tuple(rows), beside_from=BESIDE_FROM)
 
 
 def _details(answer: Capacity) -> Table:
     columns = (Column("model", "model", name=True), Column("sentence", "how many"), Column("where", "where"))
-    rows = [(_name(row), _sentence(row, row.after_plan or row.now),
-             tuple(_places(row.after_plan or row.now, answer))) for row in answer.rows]
+    rows = [(_name(row), _sentence(row, _last(row)), tuple(_places(_last(row), answer))) for row in answer.rows]
     return Table("where", "Where, and what stops one more", columns, tuple(rows), line="{model}: {sentence}")
 
 
 def _name(row: CapacityRow) -> str:
     return row.model or row.shape or ""
+
+
+def _last(row: CapacityRow) -> Room:
+    """Return the room that the details are about: with new nodes, else after the plan, else now."""
+    return row.with_new_nodes or row.after_plan or row.now
 
 
 def _number(room: Room) -> str:
@@ -72,6 +77,7 @@ def _number(room: Room) -> str:
 def _sentence(row: CapacityRow, room: Room) -> str:
     planned = row.after_plan is not None
     beside = "" if not planned else f" beside the plan's {row.create} new" if row.create else " after the plan"
+    beside += " with all new nodes that may come" if row.with_new_nodes else ""
     if not room.at_most:
         return f"no more fit{beside} ({room.method})"
     if room.status == "optimal":

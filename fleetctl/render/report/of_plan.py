@@ -52,6 +52,7 @@ def totals_line(plan: Plan) -> str:
     counts = [f"{summary.create} to create", f"{summary.blocked} blocked", f"{summary.hold} held"]
     counts += [f"{count} {word}" for word in ("starting", "restarting", "outdated")
                if (count := getattr(summary, word))]
+    counts += [f"{plan.new_nodes} to ask for"] if plan.new_nodes else []
     refused = "; refused by policy" if refusing(plan.policy) else ""
     return f"Plan: {', '.join(counts)}, 0 to remove (fleetctl never removes){refused}"
 
@@ -66,11 +67,15 @@ def certificate_sentence(certificate: Certificate) -> str:
     proven, method = certificate.status == "optimal", certificate.method
     if one:
         start = f"The missing replica {'fits nowhere' if proven else 'was not placed'} ({method})"
+        if certificate.on_new_nodes:
+            return f"{start}; it would run on new nodes."
         return f"{start}." if certificate.repacked_bound is None else f"{start}; it might if what runs could be moved."
     start = f"Places {certificate.placed or 'none'} of the {count} missing replicas"
     most = "proven maximal" if proven else f"at most {certificate.upper_bound} possible"
-    moved = certificate.repacked_bound
-    return f"{start}, {most} ({method})" + (f"; at most {moved} if what runs could be moved." if moved else ".")
+    moved, later = certificate.repacked_bound, certificate.on_new_nodes
+    more = [f"; at most {moved} if what runs could be moved"] if moved else []
+    more += [f"; {later} more would run on new nodes"] if later else []
+    return f"{start}, {most} ({method}){''.join(more)}."
 
 
 def _heading(plan: Plan) -> tuple[str, str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.quantity import count_of, first_few, some
-from fleetctl.documents.what_if import Counts, ModelChange, NodeLoss, WhatIf
+from fleetctl.documents.what_if import Counts, LostModel, ModelChange, NodeLoss, WhatIf
 from fleetctl.render.answer_text import asked_about
 from fleetctl.render.report.model import Column, Report, Table
-from fleetctl.render.report.plan_tables import COUNTS, blocked_tables, place_tables
+from fleetctl.render.report.plan_tables import COUNTS, blocked_tables, growth_table, place_tables
 
 SIGNS = {"loseNode": "-", "cordon": "x", "addNode": "+", "scale": "~"}
 BESIDE_FROM = 76
@@ -24,7 +24,8 @@ LOSS_ROW = (Column("node", "node", name=True), Column("hardware", "kind", termin
 def what_if_report(answer: WhatIf) -> Report:
     """Return the answer."""
     changes = [f"  {SIGNS[change.op]} {change.message}" for change in answer.changes]
-    tables = (_models(answer), *place_tables(answer.created), *blocked_tables(answer.blocked, "No place for"))
+    tables = (_models(answer), *place_tables(answer.created), *blocked_tables(answer.blocked, "No place for"),
+              growth_table(answer.growth))
     each, notes = answer.each_node, list(_notes(answer)) if answer.changes else []
     if each is not None:
         notes += _loss_notes(each)
@@ -41,7 +42,7 @@ def what_if_report(answer: WhatIf) -> Report:
 
 def _models(answer: WhatIf) -> Table:
     rows = [("!" if row.after.blocked > row.before.blocked else "+", row.key,
-             *(_step(getattr(row.before, name), getattr(row.after, name)) for name in Counts.model_fields),
+             *(_step(getattr(row.before, one.key), getattr(row.after, one.key)) for one in COUNTS),
              _lost(row)) for row in answer.models if row.before != row.after]
     return Table("model", "Models", MODEL_ROW, tuple(rows), beside_from=BESIDE_FROM)
 
@@ -72,7 +73,8 @@ def _notes(answer: WhatIf) -> Iterator[str]:
 
 
 def _counts(counts: Counts) -> str:
-    return f"{counts.live} live, {counts.create} to create, {counts.blocked} blocked"
+    return (f"{counts.live} live, {counts.create} to create, {counts.blocked} blocked"
+            + (f" ({counts.on_new_nodes} of them would run on new nodes)" if counts.on_new_nodes else ""))
 
 
 def _losses(losses: Sequence[NodeLoss]) -> Table:
@@ -85,12 +87,19 @@ def _losses(losses: Sequence[NodeLoss]) -> Table:
 
 
 def _without(loss: NodeLoss) -> str:
-    found = [f"{model.missing} of {model.model}{f' ({model.code})' if model.code else ''}"
+    found = [f"{model.missing} of {model.model}{f' ({_why(model)})' if model.code else ''}"
              for model in loss.models if model.missing]
     if not found:
         surplus = _sum(loss, "surplus")
         return f"{surplus} beyond the target" if surplus else ""
     return "; ".join(first_few(found, MODELS_SHOWN))
+
+
+def _why(model: LostModel) -> str:
+    if not model.on_new_nodes:
+        return str(model.code)
+    some_of_them = f"{model.on_new_nodes} " if model.on_new_nodes < model.missing else ""
+    return f"{model.code}; {some_of_them}would run on new nodes"
 
 
 def _loss_notes(losses: Sequence[NodeLoss]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from shlex import quote
 
 from fleetctl.documents.difference import Difference
-from fleetctl.documents.plan import Action, Blocked, Drift, ModelRow, Plan
+from fleetctl.documents.plan import Action, Blocked, Drift, Growth, ModelRow, Plan
 from fleetctl.documents.quantity import count_of, plural, some
 from fleetctl.documents.what_if import NewReplica
 from fleetctl.planner.policy import refusing
@@ -44,8 +44,9 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     actions = sorted(plan.actions, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
     surplus = {row.key for row in plan.models if row.surplus}
     tables = (_policy(plan), _altered_policy(plan), *change_tables(plan.change), *_models(plan), _labels(plan),
-              *place_tables(actions), planned_weights(actions), *blocked_tables(plan.blocked), _growth(plan),
-              _lost(plan), drift_table(plan.drift, surplus), _holds(plan), _unmanaged(plan), _notes(plan))
+              *place_tables(actions), planned_weights(actions), *blocked_tables(plan.blocked),
+              growth_table(plan.growth), _autoscaler(plan), _lost(plan), drift_table(plan.drift, surplus), _holds(plan),
+              _unmanaged(plan), _notes(plan))
     return tuple(table for table in tables if table.rows or table.note)
 
 
@@ -180,13 +181,19 @@ def _model(row: ModelRow, blocked: tuple[str, str] | None) -> tuple[Cell, ...]:
     return sign_of(row), row.key, *(str(getattr(row, column.key)) for column in COUNTS), reason
 
 
-def _growth(plan: Plan) -> Table:
+def growth_table(growth: Sequence[Growth]) -> Table:
+    """Return the new nodes that an apply asks for, by type."""
     rows = [(one.name, str(one.nodes), str(one.max), ", ".join(f"{row.count} of {row.model}" for row in one.replicas))
-            for one in plan.growth if one.nodes]
+            for one in growth if one.nodes]
     columns = (Column("name", "type", name=True), Column("nodes", "nodes", numeric=True), Column("max", "at most"),
                Column("models", "for", name=True))
     return Table("growth", "New nodes", columns, tuple(rows), rank=2, signs=("+",) * len(rows), most=LINES_SHOWN,
                  line="{name}: {nodes}, at most {max}; for {models}")
+
+
+def _autoscaler(plan: Plan) -> Table:
+    return Table("autoscaler", "The autoscaler", (WHY,), tuple((one,) for one in plan.autoscaler), rank=2,
+                 signs=("~",) * len(plan.autoscaler), line="{message}", most=LINES_SHOWN)
 
 
 def _lost(plan: Plan) -> Table:

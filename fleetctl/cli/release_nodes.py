@@ -1,0 +1,57 @@
+"""`fleetctl release-nodes FLEET`: ask Ray's autoscaler for no more nodes than a fleet uses. Ends nothing."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from fleetctl.apply.examine import Asker
+from fleetctl.apply.follow import Wording
+from fleetctl.cli import flags
+from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import confirm, say
+from fleetctl.cli.explicit import DryRun
+from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.process import this_invocation
+from fleetctl.workflow.cluster import cluster_of, live_source
+from fleetctl.workflow.invocation import Where
+
+EPILOG = epilog(
+    "fleetctl release-nodes old-fleet --address http://ray-head:8265 --dry-run",
+    "fleetctl release-nodes old-fleet --address http://ray-head:8265",
+    exit_codes="0 released, or nothing was asked for, 1 error, or no to the question, 64 usage")
+RELEASE = "release"
+WORDING = Wording("job", *["`fleetctl release-nodes FLEET --dry-run` shows what is asked for"] * 2)
+app = command_app()
+
+
+@app.command(epilog=EPILOG)
+def release_nodes(
+    fleet: Annotated[str, typer.Argument(
+        metavar="FLEET", show_default=False, help="The name of a fleet that is not applied any more.")],
+    address: flags.Address = None,
+    namespace: flags.Namespace = None,
+    dry_run: DryRun = False,
+    yes: flags.Yes = False,
+) -> int:
+    """Ask Ray's autoscaler for no more nodes than a fleet uses.
+
+    An apply of a fleet with spec.cluster.grow asks for nodes, and they stay asked for until the next one. This is for a
+    fleet that has no next one. Nodes on which something runs stay asked for, and nothing is ended; Ray takes away the
+    others once they are idle. An apply of the fleet asks again.
+    """
+    invocation = this_invocation()
+    if not dry_run and not confirm(f"Ask for no more nodes for fleet {fleet} than those in use?", yes=yes):
+        say("note", "nothing was changed")
+        return 1
+    where = Where(None, address, namespace)
+    with closing(live_source(invocation, where, cluster_of(None), or_inventory=False)) as source:
+        asker = Asker(source.client, source.namespace, starter(os.environ), WORDING)
+        with invocation.working("asking the cluster"):
+            events = asker.run(RELEASE, new_job_id(RELEASE), {"fleet": fleet, "dryRun": dry_run})
+    for event in events[1:]:  # the first is the agent's version
+        say("note", event.message)
+    return 0

@@ -1,0 +1,46 @@
+"""What runs of a fleet as a draft of its file, with the shapes that its applies recorded; and what its file lacks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from fleetctl.apply.past_shapes import find_recorded
+from fleetctl.documents.inventory import Inventory
+from fleetctl.errors import ApplyError, InventoryError
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.importers.draft import Draft
+from fleetctl.importers.live import live_draft, live_replicas, wanted_specs
+from fleetctl.inventory.read import InventorySource, Live
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """What runs and is not in the fleet file: models, and for models that are in it a higher number of replicas."""
+
+    models: Draft
+    more: dict[str, int]
+
+
+def draft_of(source: InventorySource, seen: Inventory, fleet: str, namespace: str) -> Draft:
+    """Return a fleet that runs as a draft of its file; a note says where the shapes could not be read."""
+    problem, recorded, wanted = "", {}, wanted_specs(seen, fleet)
+    if not isinstance(source, Live):
+        problem = "An inventory document has no commands: import from the cluster itself to find them."
+    else:
+        try:
+            recorded = find_recorded(source.client, fleet, wanted)
+        except (ApplyError, InventoryError) as error:
+            problem = f"The cluster's list of applies, which has the commands, could not be read: {error.message}"
+    draft = live_draft(seen, fleet, recorded, namespace)
+    draft.notes += [problem] if problem else []
+    return draft
+
+
+def unwritten(source: InventorySource, seen: Inventory, fleet: ResolvedFleet, namespace: str) -> Unwritten:
+    """Compare what runs of a fleet with its file; `seen` is complete."""
+    live = Counter(one.model for one in live_replicas(seen) if one.fleet == fleet.name and not one.draining)
+    written = {model.key: model.replicas for model in fleet.models}
+    absent = [one for one in seen.replicas if one.fleet == fleet.name and one.model not in written]
+    draft = draft_of(source, seen.model_copy(update={"replicas": absent}), fleet.name, namespace)
+    return Unwritten(draft, {key: live[key] for key, wanted in written.items() if live[key] > wanted})
