@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import socket
@@ -137,6 +138,16 @@ def test_an_inventory_that_is_not_whole_is_not_planned_on(watcher: Watcher, clus
     assert watcher.state.away == 1
     cluster.refusals.clear()
     assert [do for do in advance(watcher) if isinstance(do, MakePlan)]
+
+
+def test_a_look_leaves_nothing_behind(watcher: Watcher) -> None:
+    def objects_after_looks() -> int:
+        for _ in range(5):
+            watcher.look()
+        return gc.get_freeze_count() + len(gc.get_objects())
+
+    objects_after_looks()
+    assert objects_after_looks() - objects_after_looks() in range(-100, 100)
 
 
 def test_an_apply_that_cannot_begin_is_an_event_not_an_end(watcher: Watcher) -> None:
