@@ -30,6 +30,7 @@ from fleetctl.documents.events import RunSummary
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.render.visible import visible
+from fleetctl.watch.apart import make_plan_apart
 from fleetctl.watch.source import Branch, Files, Source
 from fleetctl.watch.step import Apply, Happened, Looked, MakePlan, Rest, State, Tell, step
 from fleetctl.watch.watcher import Watcher
@@ -108,7 +109,7 @@ def watch(
     person (spec.policy) is reported once. Nothing is removed. Several watches do no harm: one applies at a time. Ctrl-C
     stops an apply that runs, SIGTERM leaves it running.
     """
-    invocation = replace(this_invocation(), working=lambda _: nullcontext())
+    invocation = replace(this_invocation(), working=lambda _: nullcontext(), make_plan=make_plan_apart)
     cluster = f"{given_address(invocation, address) or ''} {namespace or ''}"
     source = _source(invocation, repo, ref, path, files, clone, cluster, signed=require_signature, rewind=allow_rewind)
     watcher = Watcher(invocation, source, Where(None, address, namespace), time.monotonic, _run,
