@@ -60,6 +60,8 @@ TEXTS = {
     "error": ("failed, and tried again later: {}", ""),
     "applied": ("applied: {}", ""),
 }
+OF_A_PLAN = {"blocked", "policy", "wanted", "applied"}
+"""News that the plan of the moment has; they carry its numbers."""
 app = command_app()
 
 
@@ -98,6 +100,8 @@ def watch(
     webhook_file: Annotated[Path | None, flags.option(
         "--webhook-file", metavar="FILE", exists=True, dir_okay=False,
         help="Send what is new to the URL in this file, as JSON with a `text`.")] = None,
+    link: Annotated[str | None, flags.option(
+        "--link", metavar="URL", help="End news of the webhook with this link; {revision} = the commit.")] = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
     output_format: Annotated[WatchFormat, typer.Option("--format", help="text or jsonl, a line for what is new.")]
@@ -119,7 +123,8 @@ def watch(
         if served:
             say("listening", f"{served.url}/, metrics below {served.url}/metrics")
         try:
-            _loop(watcher, output_format, webhook, served.turned if served else lambda: None)
+            _loop(watcher, partial(_tell, watcher, output_format, webhook, _link(link, webhook)),
+                  served.turned if served else lambda: None)
         finally:
             if webhook:
                 webhook.close()
@@ -131,6 +136,14 @@ def _token(file: Path | None) -> str | None:
     if token == "":
         raise UsageError(f"--listen-token-file {file} is empty")
     return token
+
+
+def _link(link: str | None, webhook: Webhook | None) -> str:
+    """Return what news end with; raises UsageError for what is no URL, or is in no news."""
+    if link is not None and (webhook is None or not link.startswith(("http://", "https://"))):
+        raise UsageError("--link needs a URL, and --webhook-file",
+                         hint="such as --link https://git.example.org/team/fleets/commit/{revision}")
+    return link or ""
 
 
 def _source(
@@ -149,15 +162,14 @@ def _source(
                   cluster)
 
 
-def _loop(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None,
-          turned: Callable[[], None]) -> NoReturn:
+def _loop(watcher: Watcher, tell: Callable[[Tell], None], turned: Callable[[], None]) -> NoReturn:
     watcher.turns_within(0)
     happened: Happened = _look(watcher)
     while True:
         watcher.state, todo = step(watcher.state, happened)
         for do in todo:
             if isinstance(do, Tell):
-                _tell(do, output_format, watcher, webhook)
+                tell(do)
             elif isinstance(do, MakePlan):
                 happened = watcher.plan(do.revision)
             elif isinstance(do, Apply):
@@ -175,7 +187,7 @@ def _look(watcher: Watcher) -> Looked:
     return watcher.look()
 
 
-def _tell(news: Tell, output_format: WatchFormat, watcher: Watcher, webhook: Webhook | None) -> None:
+def _tell(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None, link: str, news: Tell) -> None:
     begun, over = TEXTS[news.about]
     text = begun.format(news.text) if news.text else over
     line: dict[str, object] = {"time": now_text(), "about": news.about, "text": news.text, "over": not news.text}
@@ -186,9 +198,11 @@ def _tell(news: Tell, output_format: WatchFormat, watcher: Watcher, webhook: Web
     if text:
         watcher.say(now_text(), text)
     if webhook and text:
-        fleet = watcher.good.sound().name if watcher.good else ""
-        webhook.send(f"{fleet or 'fleetctl watch'}: {text}",
-                     {**line, "fleet": fleet, "revision": watcher.state.good or ""})
+        fleet, revision = watcher.good.sound().name if watcher.good else "", watcher.state.good or ""
+        more = {**line, "fleet": fleet, "revision": revision, "link": link.replace("{revision}", revision)}
+        if news.about in OF_A_PLAN and watcher.planned:
+            more["plan"] = watcher.planned.plan.summary.model_dump(mode="json", by_alias=True)
+        webhook.send(f"{fleet or 'fleetctl watch'}: {text}\n{more['link']}".rstrip(), more)
 
 
 def _run(task: ApplyTask) -> RunSummary:
