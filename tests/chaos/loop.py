@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,8 +29,8 @@ from tests.chaos.proxy import Proxy
 from tests.e2e.cluster import RayCluster, eventually, running_cluster
 
 SHAPES = {"one": [1.0], "gang": [1.0, 1.0], "small": [0.0]}
-NODES, ROUNDS_OF_EPOCH, KILLS_OF_ROUND = 4, 3, 6
-CALM_S = 120.0
+NODES, ROUNDS_OF_EPOCH, KILLS_OF_ROUND = 4, 3, 8
+CALM_S = 180.0
 FAULTS = {"actor killed": 3.0, "agent killed": 2.0, "job stopped": 1.0, "node killed": 1.0, "dashboard killed": 1.0,
           "dashboard frozen": 1.0, "proxy: cut": 1.0, "proxy: lost answer": 1.0, "proxy: 500": 1.0}
 """What hits the cluster, and how often; see kinds.py."""
@@ -104,6 +104,7 @@ class Seen:
 
     kills: int = 0
     reads: int = 0
+    """How often a watcher has read the nodes."""
     rounds: int = 0
     most_watchers: int = 0
     pushes: Counter[str] = field(default_factory=Counter)
@@ -156,8 +157,8 @@ class Loop:
         self.seen.rounds += 1
         before = {name: actor for name, actor in watched.actors().items() if actor.state == "ALIVE"}
         self._start(watched, repository)
-        storm = Storm(watched, self._proxy, self.rng, self._watchers[-1].process, self._places(watched), nodes=self._nodes,
-                      numbers=lambda: next(self._numbers))
+        storm = Storm(watched, self._proxy, self.rng, self._watchers[-1].process, self._places(watched),
+                      nodes=self._nodes, numbers=lambda: next(self._numbers))
         hits = Counter[str]()
         for _ in range(KILLS_OF_ROUND):
             self._push(watched, repository)
@@ -207,12 +208,17 @@ class Loop:
         repository.push("more")
         self._start(watched, repository)
         began = time.monotonic()
-        while (wrong := [*left_out(watched), *wrong_now(watched)]) and time.monotonic() - began < CALM_S:
+        while (wrong := list(self._wrong(watched))) and time.monotonic() - began < CALM_S:
             time.sleep(0.5)
         for one in wrong:
             self._violation(one)
         self.seen.calm_s.append(time.monotonic() - began)
         return self.seen.calm_s[-1]
+
+    def _wrong(self, watched: Near) -> Iterator[str]:
+        yield from left_out(watched)
+        yield from wrong_now(watched)
+        yield from (f"not up: {name}: {one.state}" for name, one in watched.actors().items() if one.state != "ALIVE")
 
     def _compare(self, watched: Near, before: dict[Name, Actor], hit: set[Name]) -> None:
         now = watched.actors()
