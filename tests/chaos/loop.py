@@ -148,19 +148,19 @@ class Loop:
         repository.push("more")
         for _ in range(ROUNDS_OF_EPOCH):
             if self.seen.kills < kills and time.monotonic() < ends:
-                self._round(watched, repository)
+                self._round(watched, repository, kills)
         while self._watchers:
             self._kill()
         self.cluster.sweep(namespaces=[fleet.name])
 
-    def _round(self, watched: Near, repository: Repository) -> None:
+    def _round(self, watched: Near, repository: Repository, kills: int) -> None:
         self.seen.rounds += 1
         before = {name: actor for name, actor in watched.actors().items() if actor.state == "ALIVE"}
         self._start(watched, repository)
         storm = Storm(watched, self._proxy, self.rng, self._watchers[-1].process, self._places(watched),
                       nodes=self._nodes, numbers=lambda: next(self._numbers))
         hits = Counter[str]()
-        for _ in range(KILLS_OF_ROUND):
+        for _ in range(min(KILLS_OF_ROUND, kills - self.seen.kills)):
             self._push(watched, repository)
             if self.rng.random() < 0.8:  # or it may be killed before it has looked
                 eventually(self._watchers[-1].has_looked, "a watcher says what it found")
