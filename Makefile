@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-ray test-placement test-thorough lint bench bench-placement chaos life fuzz-fmt schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-ray test-placement test-thorough lint bench bench-placement chaos life loop fuzz-fmt schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -77,6 +77,11 @@ STEPS ?= 200
 
 life: setup ## verbs, applies and faults in random order on a real Ray: STEPS=200 SEED=1 takes about half an hour
 	@$(BIN)/python -m tests.chaos.life --steps $(STEPS) --seed $(SEED)
+
+KILLS ?= 100
+
+loop: setup ## watchers killed at random moments on a real Ray, by a real repository: KILLS=100 SEED=1 takes half an hour
+	@$(BIN)/python -m tests.chaos.loop --kills $(KILLS) --seed $(SEED)
 
 FILES ?= 100000
 

@@ -23,3 +23,9 @@ def collector_paused(*, lasting: bool = False) -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def free_frozen() -> None:
+    """Free the garbage that was frozen with what lasts. A process that reads again and again would keep it all."""
+    gc.unfreeze()
+    gc.collect()

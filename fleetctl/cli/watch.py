@@ -30,6 +30,7 @@ from fleetctl.documents.events import RunSummary
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.render.visible import visible
+from fleetctl.watch.apart import make_plan_apart
 from fleetctl.watch.source import Branch, Files, Source
 from fleetctl.watch.step import Apply, Happened, Looked, MakePlan, Rest, State, Tell, step
 from fleetctl.watch.watcher import Watcher
@@ -59,6 +60,8 @@ TEXTS = {
     "error": ("failed, and tried again later: {}", ""),
     "applied": ("applied: {}", ""),
 }
+OF_A_PLAN = {"blocked", "policy", "wanted", "applied"}
+"""News that the plan of the moment has; they carry its numbers."""
 app = command_app()
 
 
@@ -97,6 +100,8 @@ def watch(
     webhook_file: Annotated[Path | None, flags.option(
         "--webhook-file", metavar="FILE", exists=True, dir_okay=False,
         help="Send what is new to the URL in this file, as JSON with a `text`.")] = None,
+    link: Annotated[str | None, flags.option(
+        "--link", metavar="URL", help="End news of the webhook with this link; {revision} = the commit.")] = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
     output_format: Annotated[WatchFormat, typer.Option("--format", help="text or jsonl, a line for what is new.")]
@@ -108,7 +113,7 @@ def watch(
     person (spec.policy) is reported once. Nothing is removed. Several watches do no harm: one applies at a time. Ctrl-C
     stops an apply that runs, SIGTERM leaves it running.
     """
-    invocation = replace(this_invocation(), working=lambda _: nullcontext())
+    invocation = replace(this_invocation(), working=lambda _: nullcontext(), make_plan=make_plan_apart)
     cluster = f"{given_address(invocation, address) or ''} {namespace or ''}"
     source = _source(invocation, repo, ref, path, files, clone, cluster, signed=require_signature, rewind=allow_rewind)
     watcher = Watcher(invocation, source, Where(None, address, namespace), time.monotonic, _run,
@@ -118,7 +123,8 @@ def watch(
         if served:
             say("listening", f"{served.url}/, metrics below {served.url}/metrics")
         try:
-            _loop(watcher, output_format, webhook, served.turned if served else lambda: None)
+            _loop(watcher, partial(_tell, watcher, output_format, webhook, _link(link, webhook)),
+                  served.turned if served else lambda: None)
         finally:
             if webhook:
                 webhook.close()
@@ -130,6 +136,14 @@ def _token(file: Path | None) -> str | None:
     if token == "":
         raise UsageError(f"--listen-token-file {file} is empty")
     return token
+
+
+def _link(link: str | None, webhook: Webhook | None) -> str:
+    """Return what news end with; raises UsageError for what is no URL, or is in no news."""
+    if link is not None and (webhook is None or not link.startswith(("http://", "https://"))):
+        raise UsageError("--link needs a URL, and --webhook-file",
+                         hint="such as --link https://git.example.org/team/fleets/commit/{revision}")
+    return link or ""
 
 
 def _source(
@@ -148,15 +162,14 @@ def _source(
                   cluster)
 
 
-def _loop(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None,
-          turned: Callable[[], None]) -> NoReturn:
+def _loop(watcher: Watcher, tell: Callable[[Tell], None], turned: Callable[[], None]) -> NoReturn:
     watcher.turns_within(0)
     happened: Happened = _look(watcher)
     while True:
         watcher.state, todo = step(watcher.state, happened)
         for do in todo:
             if isinstance(do, Tell):
-                _tell(do, output_format, watcher, webhook)
+                tell(do)
             elif isinstance(do, MakePlan):
                 happened = watcher.plan(do.revision)
             elif isinstance(do, Apply):
@@ -174,7 +187,7 @@ def _look(watcher: Watcher) -> Looked:
     return watcher.look()
 
 
-def _tell(news: Tell, output_format: WatchFormat, watcher: Watcher, webhook: Webhook | None) -> None:
+def _tell(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None, link: str, news: Tell) -> None:
     begun, over = TEXTS[news.about]
     text = begun.format(news.text) if news.text else over
     line: dict[str, object] = {"time": now_text(), "about": news.about, "text": news.text, "over": not news.text}
@@ -185,9 +198,11 @@ def _tell(news: Tell, output_format: WatchFormat, watcher: Watcher, webhook: Web
     if text:
         watcher.say(now_text(), text)
     if webhook and text:
-        fleet = watcher.good.sound().name if watcher.good else ""
-        webhook.send(f"{fleet or 'fleetctl watch'}: {text}",
-                     {**line, "fleet": fleet, "revision": watcher.state.good or ""})
+        fleet, revision = watcher.good.sound().name if watcher.good else "", watcher.state.good or ""
+        more = {**line, "fleet": fleet, "revision": revision, "link": link.replace("{revision}", revision)}
+        if news.about in OF_A_PLAN and watcher.planned:
+            more["plan"] = watcher.planned.plan.summary.model_dump(mode="json", by_alias=True)
+        webhook.send(f"{fleet or 'fleetctl watch'}: {text}\n{more['link']}".rstrip(), more)
 
 
 def _run(task: ApplyTask) -> RunSummary:

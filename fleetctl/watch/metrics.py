@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
+from fleetctl.planner.failures import what_cools
 from fleetctl.version import __version__
 
 if TYPE_CHECKING:
@@ -27,10 +28,12 @@ class WatchCollector:
     def collect(self) -> Iterable[Metric]:
         """Return all metrics."""
         yield from _loop(self._watcher)
-        if self._watcher.planned is not None:
-            yield from _models(self._watcher.planned.plan)
-        if self._watcher.seen is not None:
-            yield from _nodes(self._watcher.seen)
+        good, planned, seen = self._watcher.good, self._watcher.planned, self._watcher.seen
+        cool = list(what_cools(good.sound(), seen)) if good and seen else []
+        if planned is not None:
+            yield from _models(planned.plan, {one.name for one in cool if not one.is_node})
+        if seen is not None:
+            yield from _nodes(seen, {one.name for one in cool if one.is_node})
 
 
 def _loop(watcher: Watcher) -> Iterator[Metric]:
@@ -47,6 +50,7 @@ def _loop(watcher: Watcher) -> Iterator[Metric]:
         ("in_sync", "Whether nothing is missing that an apply could create.",
          state.good is not None and state.good == state.applied and not state.told.keys() & {"policy", "error"}),
         ("refused", "Whether a policy leaves the newest plan to a person.", "policy" in state.told),
+        ("locked", "Whether another apply of the fleet runs, and is waited for.", "locked" in state.told),
     ):
         yield _gauge(name, text, float(holds))
     yield _gauge("last_look_timestamp_seconds", "When source and cluster were last asked.", watcher.looked_at)
@@ -62,15 +66,18 @@ def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"fleetctl_watch_{name}", text, value=value)
 
 
-def _models(plan: Plan) -> Iterator[Metric]:
+def _models(plan: Plan, cool: set[str]) -> Iterator[Metric]:
     replicas = GaugeMetricFamily("fleetctl_model_replicas", "Replicas of a model, as last planned.",
                                  labels=("fleet", "model", "state"))
+    cooling = GaugeMetricFamily("fleetctl_model_cooling", "Whether the model has failed several times, and waits.",
+                                labels=("fleet", "model"))
     for row in plan.models:
+        cooling.add_metric((plan.fleet.name, row.key), float(row.key in cool))
         counts = {"wanted": row.wanted, "ready": row.live - row.starting, "starting": row.starting - row.restarting,
                   "restarting": row.restarting, "outdated": row.outdated, "missing": row.create + row.blocked}
         for state, count in counts.items():
             replicas.add_metric((plan.fleet.name, row.key, state), count)
-    yield replicas
+    yield from (replicas, cooling)
     blocked = GaugeMetricFamily("fleetctl_model_blocked_replicas", "Replicas that have no place, by reason code.",
                                 labels=("fleet", "model", "code"))
     for entry in plan.blocked:
@@ -78,15 +85,18 @@ def _models(plan: Plan) -> Iterator[Metric]:
     yield blocked
 
 
-def _nodes(seen: Inventory) -> Iterator[Metric]:
+def _nodes(seen: Inventory, cool: set[str]) -> Iterator[Metric]:
     gpus = GaugeMetricFamily("fleetctl_node_gpus", "GPUs that a node offers to Ray, and those that Ray has granted.",
                              labels=("node", "state"))
     cordoned = GaugeMetricFamily("fleetctl_node_cordoned", "Whether a note of the cluster keeps new replicas off.",
                                  labels=("node",))
+    cooling = GaugeMetricFamily("fleetctl_node_cooling", "Whether replicas have failed on the node, and it waits.",
+                                labels=("node",))
     for node in seen.nodes:
         if node.state == "ALIVE":
             used = node.resources.used.gpu if node.resources.used else 0
             gpus.add_metric((node.name, "total"), node.resources.total.gpu)
             gpus.add_metric((node.name, "used"), used)
             cordoned.add_metric((node.name,), float(node.cordon is not None))
-    yield from (gpus, cordoned)
+            cooling.add_metric((node.name,), float(node.name in cool))
+    yield from (gpus, cordoned, cooling)

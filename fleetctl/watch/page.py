@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import moment_at
@@ -17,6 +18,7 @@ from fleetctl.render.page.map_rules import map_rules
 from fleetctl.render.page.map_section import map_part
 from fleetctl.render.page.report_page import report_content
 from fleetctl.render.page.shell import whole_page
+from fleetctl.render.page.tables import Part
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.of_history import history_report
 from fleetctl.render.report.of_plan import plan_report
@@ -38,21 +40,42 @@ ABOUT = {"source": "repository", "revision": "newest revision", "cluster": "clus
 
 
 @dataclass(frozen=True, slots=True)
+class DrawnMap:
+    """The placement map as a part of the page, its style rules, and the plan or the inventory that it shows."""
+
+    of: object
+    part: Part | None
+    rules: str
+
+
+@dataclass(frozen=True)
 class LivePage:
-    """A page, and the digest by which a browser knows that it has this one."""
+    """A page, and the digest by which a browser knows that it has this one. The digest leaves out when it `looked`."""
 
-    html: str
+    report: Report
+    map: DrawnMap
     digest: str
+    looked: str
+
+    @cached_property
+    def html(self) -> str:
+        """Return the page. At most times nobody asks for it: who has the digest has the page."""
+        dated = replace(self.report, facts=(*self.report.facts, ("last look", self.looked)))
+        return whole_page(dated.title, report_content(dated, self.map.part), rules=self.map.rules, live=self.digest)
 
 
-def watch_page(watcher: Watcher) -> LivePage:
-    """Return the page as it is now. What changes with every look is left out of its digest: when that was."""
+def watch_page(watcher: Watcher, before: LivePage | None = None) -> LivePage:
+    """Return the page as it is now. The map of the page `before` is taken where it shows the same."""
     report = _report(watcher)
+    shown = watcher.planned or watcher.seen
+    drawn = before.map if before and before.map.of is shown else _drawn(watcher, shown)
+    digest = sha256_hex(repr((report, drawn.part, drawn.rules)).encode())[:16]
+    return LivePage(report, drawn, digest, moment_at(watcher.looked_at))
+
+
+def _drawn(watcher: Watcher, of: object) -> DrawnMap:
     picture = watcher.map()
-    own, rules = (map_part(picture, whole=True), map_rules(picture)) if picture else (None, "")
-    digest = sha256_hex(repr((report, own, rules)).encode())[:16]
-    dated = replace(report, facts=(*report.facts, ("last look", moment_at(watcher.looked_at))))
-    return LivePage(whole_page(report.title, report_content(dated, own), rules=rules, live=digest), digest)
+    return DrawnMap(of, map_part(picture, whole=True), map_rules(picture)) if picture else DrawnMap(of, None, "")
 
 
 def _report(watcher: Watcher) -> Report:
@@ -109,7 +132,7 @@ def _running(watcher: Watcher) -> Iterator[Table]:
     report = status_report(
         [one for one in seen.replicas if one.fleet == fleet.name], {node.id: node.name for node in seen.nodes},
         dead_node_ids(seen), [one for one in drift if one.code == OUTDATED],
-        {one.key: one.replicas for one in fleet.models}, observed_at=seen.observed_at,
+        {one.key: one.replicas for one in fleet.models}, observed_at=None,  # ages would make it another page each time
         failed=failed_lately(seen), cooling=[(one.name, one.why) for one in what_cools(fleet, seen)])
     for table in report.tables:
         if table.key != "drift":  # the plan's own says more

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fleetctl.apply.history import read_history
 from fleetctl.apply.outcome import final_exit_code, raise_if_refused
 from fleetctl.apply.prepare import ApplyTask
+from fleetctl.collector import free_frozen
 from fleetctl.documents.events import RunSummary
 from fleetctl.documents.history import History
 from fleetctl.documents.inventory import Inventory
@@ -97,6 +98,7 @@ class Watcher:
 
     def look(self) -> Looked:
         """Ask the source for its newest revision, judge it once, and read the cluster."""
+        free_frozen()
         revision, unreadable, fault = None, "", ""
         try:
             revision = self.source.newest()

@@ -6,6 +6,15 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetctl.documents.inventory import Inventory
+    from fleetctl.documents.plan import Plan
+    from fleetctl.fleetfile.resolved import ResolvedFleet
+    from fleetctl.planner.options import PlanFacts, PlanOptions
+
+    MakePlan = Callable[[ResolvedFleet, Inventory, PlanOptions, PlanFacts], Plan]
 
 ADDRESS_VARIABLE = "FLEETCTL_ADDRESS"
 NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"
@@ -17,6 +26,7 @@ class Invocation:
     """Environment, home folder, clock (RFC 3339, UTC), standard input, labelled messages, count of interrupts.
 
     `context` is --context, as given. `working` shows what is being done, such as "planning", as long as its block runs.
+    `make_plan` = another way to call the planner than at once.
     """
 
     environ: Mapping[str, str]
@@ -27,6 +37,7 @@ class Invocation:
     interrupts: Callable[[], int]
     context: str | None = None
     working: Callable[[str], AbstractContextManager[object]] = nullcontext
+    make_plan: MakePlan | None = None
 
 
 @dataclass(frozen=True, slots=True)

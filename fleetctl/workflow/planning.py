@@ -82,7 +82,7 @@ def plan_on(
         address=seen.cluster.address,
     )
     with invocation.working(f"planning {count_of(len(fleet.models), 'model')}"):
-        return Planned(fleet, seen, options, facts, make_plan(fleet, seen, options, facts))
+        return Planned(fleet, seen, options, facts, (invocation.make_plan or make_plan)(fleet, seen, options, facts))
 
 
 def _has_caught_up(invocation: Invocation, source: Live, seen: Inventory) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -20,17 +20,18 @@ ACCELERATOR = "ray.io/accelerator-type"
 
 @dataclass(frozen=True)
 class Drawn:
-    """A plan and its map."""
+    """A plan and its map, and what both were made from."""
 
     plan: Plan
     picture: PlacementMap
+    world: Scenario
 
 
 def drawn(short: dict[str, Any], **more: Any) -> Drawn:
     """Plan a world in short form; `more` = fields of the plan that the planner does not fill."""
     world = Scenario(short_fleet(short["fleet"]), short_inventory(short["inventory"]))
     plan = plan_for(world.fleet, world.inventory)
-    return Drawn(plan.model_copy(update=more), placement_map(world, plan))
+    return Drawn(plan.model_copy(update=more), placement_map(world, plan), world)
 
 
 def host(name: str, kind: str, gpus: int, vram: str, **more: Any) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def lab() -> Drawn:
     git = GitFacts(commit="1a2b3c4d5e6f708192a3b4c5d6e7f80912345678", branch="more-llama", dirty=True)
     made = drawn(LAB, change=CHANGE, policy=[POLICY], expires_at="2026-01-02T00:00:00Z", plan_id="5e" * 32)
     fleet = made.plan.fleet.model_copy(update={"git": git})
-    return Drawn(made.plan.model_copy(update={"fleet": fleet}), made.picture)
+    return replace(made, plan=made.plan.model_copy(update={"fleet": fleet}))
 
 
 def large(nodes: int = 1000, models: int = 40, seed: int = 7) -> Drawn:

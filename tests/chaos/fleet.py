@@ -62,6 +62,10 @@ class Fleet:
             key = rng.choice(sorted(self.shapes))
             if sum(sum(self.shapes[one]) * count for one, count in self.wanted.items()) <= most_cards:
                 self.wanted[key] += 1
+        self.write()
+
+    def write(self) -> None:
+        """Write the fleet file."""
         self.file.write_text(yaml.safe_dump({
             "apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": self.name},
             "spec": {"models": [self._model(key, count) for key, count in sorted(self.wanted.items())]}}))

@@ -24,6 +24,7 @@ class Spoiled(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.reads += self.path.startswith("/api/v0/nodes")
         try:
             fault = self.server.faults.popleft()
             self.server.used.append(fault)
@@ -115,7 +116,8 @@ FAULTS: dict[str, Callable[[Spoiled, bytes], None]] = {
 
 
 class Proxy(ThreadingHTTPServer):
-    """Listens on a free port of this machine until it is closed. `used` = the faults that hit a request."""
+    """Listens on a free port of this machine until it is closed. `used` = the faults that hit a request; `reads` = how
+    often somebody has read the nodes."""
 
     daemon_threads = True
 
@@ -124,6 +126,7 @@ class Proxy(ThreadingHTTPServer):
         self.upstream = upstream
         self.faults: deque[str] = deque()
         self.used: list[str] = []
+        self.reads = 0
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05})
         self._thread.start()

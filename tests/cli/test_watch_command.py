@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from cluster_stand_in import ClusterStandIn
 from small_plans import small_plan
+from watched import advance, watcher_of
 
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.apply.run import Detached, Interrupts
@@ -15,6 +18,8 @@ from fleetctl.cli import watch
 from fleetctl.documents.events import RunSummary
 from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.watch.step import Tell
+from fleetctl.watch.webhook import Webhook
 
 SUMMARY = RunSummary(seq=1, time="2026-03-04T12:00:00Z", message="1 of 1 ready", exit_code=0)
 
@@ -54,7 +59,8 @@ def test_an_apply_that_another_person_stops_does_not_end_the_watch(apply: Callab
 
 
 @pytest.mark.parametrize(("flags", "message"), [
-    (["--interval", "0s"], "at least 1s"), (["--listen-token-file", "empty"], "is empty"), (["--path", "x"], "--repo")])
+    (["--interval", "0s"], "at least 1s"), (["--listen-token-file", "empty"], "is empty"), (["--path", "x"], "--repo"),
+    (["--link", "https://fleets.example.org/"], "--webhook-file")])
 def test_flags_that_would_do_harm_are_refused(
     cli, fleet_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str
 ) -> None:
@@ -63,3 +69,18 @@ def test_flags_that_would_do_harm_are_refused(
     monkeypatch.setattr(watch, "_loop", lambda *_: None)
     refused = cli("watch", "-f", fleet_file, *flags)
     assert (refused.code, message in refused.err) == (64, True)
+
+
+def test_news_for_the_webhook_have_the_link_and_the_numbers_of_the_plan(
+    cluster: ClusterStandIn, tmp_path: Path
+) -> None:
+    sent: list[tuple[str, dict[str, Any]]] = []
+    watcher = watcher_of(cluster, tmp_path / "fleet.yaml")
+    hook = cast("Webhook", SimpleNamespace(send=lambda text, more: sent.append((text, more))))
+    advance(watcher)
+    for about in ("good", "blocked"):
+        watch._tell(watcher, watch.WatchFormat.TEXT, hook, "https://git.example.org/{revision}", Tell(about, "x"))
+    link = f"https://git.example.org/{watcher.state.good}"
+    assert [text for text, _ in sent] == [f"lab: revision x is in force\n{link}", f"lab: blocked: x\n{link}"]
+    assert [more.get("plan", {}).get("wanted") for _, more in sent] == [None, 3]
+    assert {more["link"] for _, more in sent} == {link}

@@ -7,6 +7,7 @@ import http.client
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from cluster_stand_in import event as event_line
 from watched import FLEET, advance, watcher_of
 
 from fleetctl.cli.watch_server import MOST_LISTENERS, Served, serving
+from fleetctl.documents.base import as_datetime
 from fleetctl.watch.page import watch_page
 from fleetctl.watch.watcher import Watcher
 
@@ -86,9 +88,14 @@ def test_a_broken_revision_is_shown_beside_the_one_that_stays_in_force(watcher: 
     assert "fleet.yaml:1:1" in shown
 
 
-def test_a_look_that_finds_nothing_new_leaves_the_page_alone(watcher: Watcher) -> None:
+def test_a_look_that_finds_nothing_new_leaves_the_page_alone(watcher: Watcher, cluster: ClusterStandIn) -> None:
+    again = int(as_datetime("2026-03-04T11:58:00Z").timestamp() * 1000)
+    cluster.add_replica("org/m", 0, cluster.nodes[0]["node_id"], up_ms=(again - 1000, again), restarts=1)
     advance(watcher)
     before = watch_page(watcher)
+    assert "2026-03-04T11:58:00Z" in words(before.html)
+    watcher.invocation = replace(watcher.invocation, now=lambda: "2026-03-04T12:01:00Z")
+    advance(watcher)
     watcher.looked_at += 60
     assert watch_page(watcher).digest == before.digest
     assert watch_page(watcher).html != before.html

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import socket
@@ -24,6 +25,7 @@ from fleetctl.apply.prepare import ApplyTask
 from fleetctl.cli.watch_server import serving
 from fleetctl.documents.events import RunSummary
 from fleetctl.errors import ApplyError, RevisionError
+from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.watch.source import Files
 from fleetctl.watch.step import ApplyEnded, MakePlan, step
 from fleetctl.watch.watcher import LATE_S, Watcher
@@ -77,6 +79,19 @@ def test_prometheus_reads_the_fleet_the_nodes_and_the_loop(watcher: Watcher) -> 
     assert found["fleetctl_watch_applies_total", "locked"] == 1
     assert (found["fleetctl_watch_cluster_up",], found["fleetctl_watch_in_sync",]) == (1, 0)
     assert found["fleetctl_watch_info", "lab", watcher.state.good or ""] == 1
+
+
+def test_prometheus_reads_what_cools(watcher: Watcher, cluster: ClusterStandIn) -> None:
+    model = inspect_fleet(watcher.source.paths).sound().models[0]
+    cluster.add_node("b")
+    for node in (*cluster.nodes, cluster.nodes[0]):
+        cluster.add_failure(model.key, node["node_id"], model.spec_hash, "out of memory")
+    with served(watcher, "127.0.0.1:0", None) as url:
+        advance(watcher)
+        found = metrics(get(f"{url}/metrics")[1])
+    assert found["fleetctl_model_cooling", "lab", "org/m"] == 1
+    assert found["fleetctl_node_cooling", "a"] == 0
+    assert found["fleetctl_watch_locked",] == 0
 
 
 def test_the_dashboard_asks_for_metrics_that_there_are(watcher: Watcher) -> None:
@@ -137,6 +152,17 @@ def test_an_inventory_that_is_not_whole_is_not_planned_on(watcher: Watcher, clus
     assert watcher.state.away == 1
     cluster.refusals.clear()
     assert [do for do in advance(watcher) if isinstance(do, MakePlan)]
+
+
+def test_a_look_leaves_nothing_behind(watcher: Watcher) -> None:
+    def objects_after_looks() -> int:
+        for _ in range(5):
+            watcher.look()
+        return gc.get_freeze_count() + len(gc.get_objects())
+
+    objects_after_looks()
+    before = objects_after_looks()
+    assert objects_after_looks() - before < 1000, "a look makes some 500 that only the collector frees"
 
 
 def test_an_apply_that_cannot_begin_is_an_event_not_an_end(watcher: Watcher) -> None:

@@ -24,7 +24,7 @@ MODEL_ROW = (Column("model", "model", name=True), Column("wanted", "wanted", num
              Column("surplus", "surplus", numeric=True, terminal="filled"))
 REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"),
                Column("nodes", "nodes", name=True, terminal="beside"), Column("gpus", "gpus", numeric=True),
-               Column("age", "age", numeric=True, terminal="filled"),
+               Column("age", "age", numeric=True, terminal="filled"), Column("since", "since", terminal="filled"),
                Column("address", "address", name=True, terminal="beside"),
                Column("fleet", "fleet", name=True, terminal="beside"), Column("note", "note", terminal="beside"))
 MEMBER_ROW = (Column("member", "member", name=True), Column("node", "node", name=True),
@@ -38,13 +38,14 @@ COOLING_ROW = (Column("name", "name", name=True), Column("reason", "reason"))
 
 def status_report(
     replicas: Sequence[Replica], node_names: Mapping[str, str], dead_nodes: frozenset[str],
-    outdated: Sequence[Drift] = (), wanted: Mapping[str, int] | None = None, *, observed_at: str, wide: bool = False,
-    failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
+    outdated: Sequence[Drift] = (), wanted: Mapping[str, int] | None = None, *, observed_at: str | None,
+    wide: bool = False, failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
 ) -> Report:
     """Return a row per model and per replica, and what differs for those that are `outdated`.
 
     `wanted` = how many replicas the file wants, by model; the age of a replica is how long it had been so at
-    `observed_at`; `cooling` = models or nodes, and why; `wide` adds a row per member with its cards.
+    `observed_at`, None = show since when; `cooling` = models or nodes, and why; `wide` adds a row per member with its
+    cards.
     """
     old = Counter(one.model for one in outdated)
     live = Counter(replica.model for replica in replicas if is_live(replica, dead_nodes))
@@ -79,15 +80,18 @@ def _some(count: int) -> str:
 
 
 def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: frozenset[str],
-                  outdated: Sequence[Drift], observed_at: str, *, of_one_fleet: bool) -> Iterator[tuple[Cell, ...]]:
+                  outdated: Sequence[Drift], observed_at: str | None, *,
+                  of_one_fleet: bool) -> Iterator[tuple[Cell, ...]]:
     old = {(one.model, one.replica_id) for one in outdated}
     for replica in replicas:
         serving = [member.host_port for member in replica.members if member.rank == 0]
         is_old = (replica.model, replica.replica_id) in old
+        since = replica.since or ""
+        age = age_text(since, observed_at) if since and observed_at else ""
         yield (replica_name(replica.model, replica.replica_id, replica.foreign_id),
                state_text(replica, dead) + (", outdated" if is_old else ""), node_text(replica, names),
                format_share(sum(member.gpus for member in replica.members)),
-               age_text(replica.since, observed_at) if replica.since else "", ", ".join(filter(None, serving)),
+               age, "" if observed_at else since, ", ".join(filter(None, serving)),
                "" if of_one_fleet else replica.fleet or "(unmanaged)", replica.error or "")
 
 
