@@ -175,7 +175,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(node=NODE, evict=st.booleans(), drain=st.sampled_from(["0s", "5s"]), meanwhile=MEANWHILE)
     def drain(self, node: str, evict: bool, drain: str, meanwhile: Any) -> None:
-        there = self.on(node)
+        there = [one for one in self.on(node) if all(map(self.world.alive, one.nodes))]  # a lost gang ends by itself
         least = Counter({model: min(target, len(self.world.ready(model))) for model, target in self.targets.items()})
         done = self.run("drain", node, "-f", self.file, "--yes", "--drain", drain, *(["--evict"] if evict else []),
                         meanwhile=meanwhile, command=Command({one.id for one in there} if evict else set(), least))
