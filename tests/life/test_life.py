@@ -50,11 +50,15 @@ def models_of(text: bytes) -> tuple[ResolvedModel, ...]:
 
 @dataclass
 class Command:
-    """A command that runs. `may_end` = the actors it may end; `least` = how many of each model it leaves ready."""
+    """A command that runs. `may_end` = the actors it may end; `least` = how many of each model it leaves ready.
+
+    `model` = all of this one that there are when it submits a job may end, too.
+    """
 
     may_end: set[str] = field(default_factory=set)
     least: Counter[str] = field(default_factory=Counter)
     jobs: set[str] = field(default_factory=set)
+    model: str = ""
 
 
 class Life(RuleBasedStateMachine):
@@ -71,7 +75,9 @@ class Life(RuleBasedStateMachine):
         submitted = self.world.stand_in.on_submit
 
         def on_submit(request: dict[str, Any]) -> Any:
-            self.running[-1].jobs.add(request["job"])
+            command = self.running[-1]
+            command.jobs.add(request["job"])
+            command.may_end |= {one.id for one in self.world.actors if one.replica["model"] == command.model}
             self.ticks = 0
             return submitted(request)
 
@@ -132,11 +138,11 @@ class Life(RuleBasedStateMachine):
         chosen = self.chosen(which)
         if chosen is None:
             return
-        same = {one.id: (one.key, one.nodes) for one in self.world.actors}
+        same = self.on_living_nodes()
         words = chosen.replica["model"] if whole_model else chosen.key
         done = self.run("restart", words, "--yes", meanwhile=meanwhile, focus=chosen.replica["model"])
         if done.code == 0 and not self.disturbed:
-            assert {one.id: (one.key, one.nodes) for one in self.world.actors} == same
+            assert self.on_living_nodes() == same
 
     @rule(which=WHICH, whole_model=st.booleans(), drain=st.sampled_from(["0s", "5s"]), meanwhile=MEANWHILE)
     def evict(self, which: int, whole_model: bool, drain: str, meanwhile: Any) -> None:
@@ -146,7 +152,7 @@ class Life(RuleBasedStateMachine):
         model = chosen.replica["model"]
         named = [one for one in self.world.actors if one is chosen or (whole_model and one.replica["model"] == model)]
         done = self.run("evict", model if whole_model else chosen.key, "--drain", drain, "--yes", meanwhile=meanwhile,
-                        command=Command({one.id for one in named}), focus=model)
+                        command=Command({one.id for one in named}, model=model if whole_model else ""), focus=model)
         if done.code == 0:
             assert not {one.id for one in named} & {one.id for one in self.world.actors}, done
 
@@ -303,6 +309,9 @@ class Life(RuleBasedStateMachine):
     def live(self, model: str) -> list[Actor]:
         return [one for one in self.world.actors
                 if one.replica["model"] == model and all(map(self.world.alive, one.nodes))]
+
+    def on_living_nodes(self) -> dict[str, tuple[str, list[str]]]:
+        return {one.id: (one.key, one.nodes) for one in self.world.actors if all(map(self.world.alive, one.nodes))}
 
     def on(self, node: str) -> list[Actor]:
         return [actor for row in self.world.stand_in.nodes if row["node_name"] == node
