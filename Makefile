@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-ray test-placement test-thorough lint bench bench-placement chaos life loop fuzz-fmt schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-ray test-placement test-thorough test-life lint bench bench-placement chaos life loop fuzz-fmt schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -52,6 +52,9 @@ test-placement: setup ## plans of over 2,000 random fleets against the optimum t
 
 test-thorough: setup ## what needs no Ray, with eight times as many random cases: half an hour
 	@FLEETCTL_TEST_CASES=8 $(BIN)/python -m pytest -m 'not ray'
+
+test-life: setup ## 3,000 random sequences of verbs, applies and faults on a model of a cluster: ten minutes
+	@FLEETCTL_TEST_CASES=50 $(BIN)/python -m pytest tests/life
 
 RAY_TESTS := tests/chaos tests/demo tests/e2e
 

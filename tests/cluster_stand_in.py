@@ -266,7 +266,7 @@ class ClusterStandIn:
     def _sums(self, node: dict[str, Any]) -> str:
         """What Ray has granted on a node, in the words of the dashboard; what has no worker is not in it."""
         here = [actor["required_resources"] for actor in self.actors if actor["node_id"] == node["node_id"]]
-        gpus = sum(claim.get("GPU", 0.0) for claim in here)
+        gpus = sum(amount for claim in here for name, amount in claim.items() if name.startswith("GPU"))
         return f"0.0/16.0 CPU\n{gpus}/{node['resources_total']['GPU']} GPU\n0B/1.00TiB memory"
 
 

@@ -23,6 +23,7 @@ USAGE, INTERRUPTED = 64, 130
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # plans solve small systems: threads cost more than they bring
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would look through every installed package
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         print(VERSION_LINE)  # noqa: T201  a console would cost the imports this shortcut saves

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -22,13 +22,11 @@ from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_l
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import Drift
 from fleetctl.errors import UsageError
-from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.autoscaler import autoscaler_news
 from fleetctl.inventory.read import InventorySource, Live, read_inventory
-from fleetctl.planner.drift import spec_drift
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
-from fleetctl.planner.options import chosen_by
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import status_report
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read
@@ -75,9 +73,9 @@ class Chosen:
     def outdated(self, seen: Inventory) -> list[Drift]:
         """Return those that are live with another spec than the file's."""
         models, dead = {model.key: model for model in (self.fleet.models if self.fleet else ())}, dead_node_ids(seen)
-        return [spec_drift(models[replica.model], replica) for replica in self.of(seen)
-                if replica.model in models and replica.replica_id is not None and is_live(replica, dead)
-                and is_outdated(replica, models[replica.model])]
+        found = [replica for replica in self.of(seen) if replica.model in models and replica.replica_id is not None
+                 and is_live(replica, dead) and is_outdated(replica, models[replica.model])]
+        return _drift_of(found, models) if found else []
 
     def report(self, seen: Inventory, outdated: Sequence[Drift], *, differences: bool = True) -> Report:
         """Return what is shown; `differences` = also what is different in those that are outdated."""
@@ -129,7 +127,11 @@ def status(
     flags.refuse_selector_without(files, selector)
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
-    keys = frozenset(chosen_by(selector, fleet.labels)) if selector and fleet else None
+    keys = None
+    if selector and fleet:
+        from fleetctl.planner.options import chosen_by
+
+        keys = frozenset(chosen_by(selector, fleet.labels))
     chosen = Chosen(fleet, model, keys, output_format is StatusFormat.WIDE)
     with closing(inventory_source(invocation, Where(inventory, address, namespace), cluster_of(fleet))) as source:
         seen = read(invocation, source, ages=True)
@@ -165,6 +167,12 @@ def _follow(invocation: Invocation, source: Live, first: Inventory, chosen: Chos
 
     follow(first, lambda: read_inventory(replace(source, observed_at=invocation.now()), ages=True),
            lambda seen: chosen.report(seen, chosen.outdated(seen), differences=False), interval_s)
+
+
+def _drift_of(outdated: Iterable[Replica], models: Mapping[str, ResolvedModel]) -> list[Drift]:
+    from fleetctl.planner.drift import spec_drift  # the ledger, which few need here
+
+    return [spec_drift(models[replica.model], replica) for replica in outdated]
 
 
 def _report_none(model: str, chosen: Chosen, seen: Inventory) -> None:

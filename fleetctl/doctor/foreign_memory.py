@@ -13,15 +13,10 @@ from fleetctl.planner.placement.reasons.words import users_text
 
 def check(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each card that the planner leaves out for its memory (CARD_IN_USE)."""
-    from fleetctl.planner.questions.scenario import NO_FLEET, Scenario  # NumPy
-
-    ledger = Scenario(evidence.fleet or NO_FLEET, evidence.inventory).opened()
-    nodes = {node.id: node for node in evidence.inventory.nodes}
-    for place, fact in enumerate(ledger.nodes):
-        cards = {card.index: card for card in nodes[fact.id].gpus}
-        for offered in ledger.offer(place).cards:
-            if offered.dirty:
-                yield _finding(fact.name, cards[offered.index], offered.foreign)
+    for node in evidence.inventory.nodes:
+        for card in node.gpus:
+            if card.memory_foreign:
+                yield _finding(node.name, card, card.memory_foreign)
 
 
 def _finding(node: str, card: Gpu, foreign: int) -> Diagnosed:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.documents.inventory import Gpu, Node, NodeResources, ReplicaMember, is_lost
+from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.cards import (
@@ -127,9 +128,10 @@ def contradictions(parts: Parts) -> Iterator[str]:
         yield f"actors run on node {node_id}, which is not in the cluster's list of nodes"
 
 
-def consistency_warnings(parts: Parts) -> list[str]:
-    """Return contradictions and unreadable parts that leave the reading complete."""
-    return [*_unreadable_replicas(parts), *_nodes_not_listed(parts), *_missing_cards(parts), *_card_warnings(parts)]
+def consistency_warnings(parts: Parts, nodes: Sequence[Node]) -> list[str]:
+    """Return contradictions and unreadable parts that leave the reading complete; `nodes` were built of the parts."""
+    alive = [(node.name, round(node.resources.total.gpu * SHARE), node.gpus) for node in nodes if node.state != "DEAD"]
+    return [*_unreadable_replicas(parts), *_nodes_not_listed(parts), *_missing_cards(parts), *card_warnings(alive)]
 
 
 def _unreadable_replicas(parts: Parts) -> Iterator[str]:
@@ -155,11 +157,3 @@ def _missing_cards(parts: Parts) -> Iterator[str]:
     for node in parts.nodes:
         if node.state != "DEAD" and parts.summary and node.node_id not in parts.summary:
             yield f"{names[node.node_id]} is not in the dashboard's node summary: its cards are not known"
-
-
-def _card_warnings(parts: Parts) -> Iterator[str]:
-    names = unique_names(parts.nodes)
-    yield from card_warnings([
-        (names[node.node_id], node.total.gpus, read_cards(parts.summary.get(node.node_id, {}), node.total.gpus))
-        for node in parts.nodes if node.state != "DEAD"
-    ])

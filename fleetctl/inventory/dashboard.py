@@ -86,16 +86,17 @@ def read_dashboard(
                 *contradictions(parts)]
     marked = with_draining([found.replica for found in parts.replicas], answers.jobs or (), namespace)
     lives = with_lives(client, marked, namespace, observed_at, all_of_them=ages)
+    built = build_nodes(parts)
     tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
     return Inventory(
         observed_at=observed_at,
         source=client.base_url,
         complete=not failures,
         unread=failures,
-        warnings=[*failures, *answers.notes, *lives.problems, *consistency_warnings(parts)],
+        warnings=[*failures, *answers.notes, *lives.problems, *consistency_warnings(parts, built)],
         cluster=ClusterIdentity(address=client.base_url, ray_version=version,
                                 session_id=text_of(answers.version.get("session_name"))),
-        nodes=with_notes(build_nodes(parts), answers.jobs or (), observed_at),
+        nodes=with_notes(built, answers.jobs or (), observed_at),
         replicas=lives.replicas,
         failures=[one for one in answers.failed if one.actor_id not in tried_again],
     )

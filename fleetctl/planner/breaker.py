@@ -146,11 +146,19 @@ def _counts(failure: Failure, nodes: Mapping[str, Node]) -> bool:
 
 
 def _of_model(model: ResolvedModel, failures: Sequence[Failure], past: _Past) -> Cooling | None:
-    """One spec on several nodes, or on unknown ones; a node that it may use and that joined since is another chance."""
-    spec, usable = (model.key, model.spec_hash), usable_nodes(model, past.nodes.values())
-    since = max(past.last_success(lambda ready, _: ready == spec), past.joined(usable))
-    row = past.in_a_row(failures, since)
-    found = past.cooling(row, len(row))
+    """One spec on several nodes, or on unknown ones; a node that it may use and that joined since is another chance.
+
+    Only for as long as the longest cooldown, from the failure that made it cool first: where nodes join often, it would
+    never cool. The failures before that chance count for how long it cools.
+    """
+    row = past.in_a_row(failures, past.last_success(lambda ready, _: ready == (model.key, model.spec_hash)))
+    if len(row) < past.policy.failures:
+        return None
+    last_chance = _at(row[past.policy.failures - 1]) + past.policy.max
+    joined = [past.joined([node]) for node in usable_nodes(model, past.nodes.values())]
+    since = max((at for at in joined if at <= last_chance), default=0.0)
+    latest = [failure for failure in row if _at(failure) > since]
+    found = past.cooling(latest, len(row)) if len(latest) >= past.policy.failures else None
     return found if found is not None and len(found.node_ids) != 1 else None
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from fleetctl.documents.base import moment_at
 from fleetctl.documents.inventory import LAST_OUTPUT, Failure, Inventory
+from fleetctl.documents.quantity import plural
 from fleetctl.documents.time_text import clock_text
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.breaker import FORGOTTEN_S, NO_FAILURES, Cooling, find_cooled, seconds
@@ -38,11 +39,18 @@ class Cools(NamedTuple):
 
 def cooling_text(cooling: Cooling, inventory: Inventory) -> str:
     """Return until when and why: `cooling until 14:05 UTC, 3 x ENGINE_EXITED: CUDA out of memory (node-b, node-c)`."""
-    where = node_names(cooling.node_ids, inventory)
+    where = node_names(cooling.node_ids, inventory) + _cards_in_common(cooling, inventory)
     codes = ", ".join(f"{count} x {code}" for code, count in Counter(one.code for one in cooling.failures).items())
     until = clock_text(moment_at(cooling.until), inventory.observed_at)
     head = f"one replica is tried first: cooled until {until}" if cooling.over else f"cooling until {until}"
     return f"{head}, {codes}: {last_words(cooling.failures[-1].message)}{f' ({where})' if where else ''}"
+
+
+def _cards_in_common(cooling: Cooling, inventory: Inventory) -> str:
+    """Return which card of the one node every failure was on, unless it has no other."""
+    cards = sorted(frozenset.intersection(*(frozenset(one.gpu_uuids) for one in cooling.failures)))
+    other = any(len(node.gpus) > len(cards) for node in inventory.nodes if cooling.node_ids == {node.id})
+    return f", each time on {plural(len(cards), 'card')} {', '.join(cards)}" if cards and other else ""
 
 
 def node_names(node_ids: Collection[str], inventory: Inventory) -> str:

@@ -11,7 +11,7 @@ from rich.segment import Segment, Segments
 def print_trimmed(renderable: RenderableType, console: Console) -> None:
     """Print `renderable` with no blanks at the ends of its lines."""
     lines = console.render_lines(renderable, pad=False)
-    console.print(Segments([part for line in lines for part in (*_trimmed(line), Segment.line())]), end="")
+    console.print(Segments([part for line in lines for part in (*_trimmed(line), Segment.line())]), end="", crop=False)
 
 
 def _trimmed(line: Iterable[Segment]) -> list[Segment]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,11 @@ from fleetctl.cli.context_option import with_later_options
 from fleetctl.inventory import dashboard, lives, planned
 from fleetctl.inventory.answer import Answer
 from fleetctl.inventory.client import NO_ACCESS, DashboardClient
+from fleetctl.render.report import terminal
 from fleetctl.workflow import cluster as workflow_cluster
 from fleetctl.workflow import planning
 
+NO_HEADERS = httpx.Headers()
 ADDRESS = "http://127.0.0.1:1"
 
 
@@ -68,9 +70,12 @@ class InOrder:
 
 
 class CommandLine:
-    """Runs commands; a request takes a moment of the world's time, and a wait as long as it takes."""
+    """Runs commands; a request takes a moment of the world's time, and a wait as long as it takes.
 
-    def __init__(self, world: RayStandIn, patch: pytest.MonkeyPatch, home: Path) -> None:
+    `reports` = tables are printed, which is a sixth of all the time.
+    """
+
+    def __init__(self, world: RayStandIn, patch: pytest.MonkeyPatch, home: Path, *, reports: bool) -> None:
         self._world = world
         for name in list(os.environ):
             if name.startswith(("FLEETCTL_", "RAY_", "GITHUB_")) or name in {"CI", "XDG_CONFIG_HOME"}:
@@ -86,6 +91,8 @@ class CommandLine:
         patch.setattr(commands.Listed, "load", _loaded)
         patch.setattr(commands, "with_later_options", lambda command: command)
         patch.setattr(planning, "git_facts", lambda *_: None)
+        if not reports:
+            patch.setattr(terminal, "print_report", lambda *_: None)
 
     def __call__(self, *words: str | Path) -> Done:
         out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True), io.StringIO()
@@ -118,6 +125,14 @@ def _run_app(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+class _Said(Answer):
+    """An answer without headers and streams, which take longer to make than the rest of it."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status_code, self._content, self.headers = status, body, NO_HEADERS
+        self.encoding = "utf-8"
+
+
 class _Direct(DashboardClient):
     """A client whose requests are calls."""
 
@@ -135,9 +150,7 @@ class _Direct(DashboardClient):
         query = {key: value if isinstance(value, str) else value[-1] for key, value in (params or {}).items()}
         status, said = self._world.stand_in.answer(method, path, query, body)
         said = said[-last_bytes:] if last_bytes else said
-        answer = Answer(status, content=said, request=_request(method, self.base_url + path))
-        answer.encoding = "utf-8"
-        return answer
+        return _Said(status, said.encode() if isinstance(said, str) else said)
 
     def read_entries(self, path: str, within: Sequence[str], params: Mapping[str, str | Sequence[str]],
                      read: Callable[[str, object], Any], *, opening: str = "[", large: bool = False) -> Any:
@@ -150,18 +163,13 @@ class _Direct(DashboardClient):
         return [read(key, value) for key, value in pairs], beside
 
 
-@lru_cache(maxsize=1000)
-def _request(method: str, url: str) -> httpx.Request:
-    return httpx.Request(method, url)
-
-
 def _packed(body: object) -> bytes:
     return json.dumps(body).encode() if body is not None else b""
 
 
 @contextmanager
-def command_line(world: RayStandIn, home: Path) -> Iterator[CommandLine]:
+def command_line(world: RayStandIn, home: Path, *, reports: bool) -> Iterator[CommandLine]:
     """Give the command line of a world, and take everything back after it."""
     with pytest.MonkeyPatch.context() as patch:
         world.install(patch)
-        yield CommandLine(world, patch, home)
+        yield CommandLine(world, patch, home, reports=reports)

@@ -1,4 +1,4 @@
-"""A small Ray that keeps its rules: names exist once, cards are granted once, actors restart, nodes die.
+"""A small Ray that keeps its rules: names exist once, cards are granted once, groups whole, actors restart, nodes die.
 
 Nodes, actors, jobs and notes are a `ClusterStandIn`'s, which the client reads and writes. The agent is the real one:
 each job runs it in a thread of its own, one at a time, and whoever sleeps, agent or client, lets the others go on. Time
@@ -7,6 +7,7 @@ is played.
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 from collections.abc import Callable
@@ -48,13 +49,14 @@ class Ended(BaseException):
 
 @dataclass
 class Actor:
-    """An actor of a replica. `row` is what the dashboard lists; `due` = when it changes by itself next."""
+    """An actor of a replica, or of a gang's coordinator. `row` is what the dashboard lists, `children` those of the
+    members of a gang, while they have their cards; `due` = when it changes by itself next."""
 
     row: dict[str, Any]
     replica: dict[str, Any]
-    node_id: str
     granted: bool = False
     due: float = 0.0
+    children: list[dict[str, Any]] = field(default_factory=list)
     restarts: int = 0
     death: str = ""
 
@@ -75,12 +77,33 @@ class Actor:
         return str(self.row["actor_id"])
 
     @property
-    def cards(self) -> float:
-        return float(self.replica["members"][0]["gpus"]) / 10_000
+    def members(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.replica["members"]
+        return found
+
+    @property
+    def is_gang(self) -> bool:
+        return len(self.members) > 1
+
+    @property
+    def nodes(self) -> list[str]:
+        """The ids of its nodes, the first member's first."""
+        return list(dict.fromkeys(member["nodeId"] for member in self.members))
+
+    def cards(self, node_id: str) -> float:
+        return sum(cards_of(member) for member in self.members if member["nodeId"] == node_id)
 
     @property
     def fails(self) -> bool:
-        return FAILS in self.replica["members"][0]["engine"].get("args", ())
+        return FAILS in self.members[0]["engine"].get("args", ())
+
+
+def claim(resource: str, member: dict[str, Any]) -> dict[str, float]:
+    return {resource: cards_of(member)} if member["gpus"] else {}
+
+
+def cards_of(member: dict[str, Any]) -> float:
+    return float(member["gpus"]) / 10_000
 
 
 class Agent:
@@ -120,6 +143,7 @@ class Agent:
 
 
 AT_WORK = threading.local()
+OWN, SHOWN = ("now", "actors", "ended", "_drivers"), ("nodes", "actors", "numbers", "packages", "jobs")
 
 
 class PlayedEvent:
@@ -157,6 +181,7 @@ class RayStandIn:
     on_create: Callable[[Actor], None] = lambda _: None
     on_tick: Callable[[], None] = lambda: None
     errors: list[BaseException] = field(default_factory=list)
+    _keys: Keys = field(default_factory=Keys)
     _drivers: int = 0
 
     def __post_init__(self) -> None:
@@ -164,6 +189,20 @@ class RayStandIn:
         self.stand_in.on_stop = lambda job: [agent.stop.set() for agent in self.agents if agent.job is job]
 
     # --- time
+
+    def state(self) -> dict[str, Any]:
+        """Return a copy of what is there while no agent runs, for `restore` in another world."""
+        assert not self.agents
+        stand_in, own = vars(self.stand_in), vars(self)
+        return copy.deepcopy({"table": self._keys.table, "own": {key: own[key] for key in OWN},
+                              "stand_in": {key: stand_in[key] for key in SHOWN}})
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        state = copy.deepcopy(state)
+        vars(self).update(state["own"])
+        vars(self.stand_in).update(state["stand_in"])
+        self._keys.table.update(state["table"])
 
     def sleep(self, seconds: float) -> None:
         """Let `seconds` pass for whoever calls."""
@@ -192,34 +231,65 @@ class RayStandIn:
         for actor in list(self.actors):
             if actor.state == "ALIVE":
                 continue
-            if not self.alive(actor.node_id):
+            if not all(map(self.alive, actor.nodes)):
                 if self.now >= actor.due:
-                    self._die(actor, "its node is gone", "fault")
+                    self._die(actor, encode_failure("NODE_GONE", "its node is gone"), "fault")
             elif not actor.granted:
-                if self.free(actor.node_id) >= actor.cards:
-                    actor.granted, actor.due = True, self.now + STARTUP_S
-                    claim = {"GPU": actor.cards} if actor.cards else {}
-                    actor.row.update(node_id=actor.node_id, required_resources=claim)
+                self._grant(actor)
             elif self.now >= actor.due and actor.fails:
                 self._die(actor, encode_failure("ENGINE_EXITED", "the engine ended with 1"), "start")
             elif self.now >= actor.due:
                 self._come_up(actor)
 
-    def _come_up(self, actor: Actor) -> None:
-        member = actor.replica["members"][0]
-        place = {**{key: member.get(key) for key in ("group", "copy", "role", "rank")}, "nodeId": actor.node_id,
-                 "ip": "10.0.0.7", "port": 7001, "gpuUuids": [], "gpuIndices": self._card_indices(actor)}
-        actor.row.update(state="ALIVE", repr_name=describe(actor.replica, [place], utc_now()))
+    def _grant(self, actor: Actor) -> None:
+        """Give it its cards, a gang all of them at once. A gang that waits too long for them ends by itself."""
+        if all(self.free(node_id) >= actor.cards(node_id) for node_id in actor.nodes):
+            actor.granted, actor.due = True, self.now + STARTUP_S
+            actor.row["node_id"] = actor.nodes[0]
+            if actor.is_gang:
+                actor.children = [self._child(actor, member) for member in actor.members]
+                self.stand_in.actors.extend(actor.children)
+            else:
+                actor.row["required_resources"] = claim("GPU", actor.members[0])
+        elif actor.is_gang and self.now >= actor.due + float(actor.replica["lifecycle"]["schedulingTimeout"]):
+            if actor.restarts:
+                self.crash(actor, "start")
+            else:
+                self._die(actor, encode_failure("NODE_TAKEN", "Ray did not grant its group"), "start")
 
-    def _card_indices(self, actor: Actor) -> list[int]:
-        taken = {index for other in self.actors if other.state == "ALIVE" and other.node_id == actor.node_id
-                 for index in json.loads(other.row["repr_name"])["members"][0]["gpuIndices"]}
+    def _child(self, actor: Actor, member: dict[str, Any]) -> dict[str, Any]:
+        group = actor.id.rjust(36, "0")
+        return self._row("", "GangMember", state="ALIVE", node_id=member["nodeId"], placement_group_id=group,
+                         required_resources=claim(f"GPU_group_{group}", member))
+
+    def _take_cards(self, actor: Actor) -> None:
+        actor.granted = False
+        actor.row["required_resources"] = {}
+        for child in actor.children:
+            self.stand_in.actors.remove(child)
+        actor.children = []
+
+    def _come_up(self, actor: Actor) -> None:
+        places = []
+        for member in actor.members:
+            taken = [index for place in places if place["nodeId"] == member["nodeId"] for index in place["gpuIndices"]]
+            places.append({**{key: member.get(key) for key in ("group", "copy", "role", "rank", "nodeId")},
+                           "ip": "10.0.0.7", "port": 7001, "gpuUuids": [],
+                           "gpuIndices": self._card_indices(member, taken)})
+        actor.row.update(state="ALIVE", repr_name=describe(actor.replica, places, utc_now()))
+
+    def _card_indices(self, member: dict[str, Any], own: list[int]) -> list[int]:
+        taken = {*own, *(index for other in self.actors if other.state == "ALIVE"
+                         for place in json.loads(other.row["repr_name"])["members"]
+                         if place["nodeId"] == member["nodeId"] for index in place["gpuIndices"])}
         free = [index for index in range(64) if index not in taken]
-        return free[:int(actor.cards)]
+        return free[:int(cards_of(member))]
 
     def _die(self, actor: Actor, death: str, how: str) -> None:
         actor.death = death
-        actor.row["state"] = "DEAD"
+        placed = actor.granted
+        self._take_cards(actor)
+        actor.granted, actor.row["state"] = placed, "DEAD"
         self.actors.remove(actor)
         self.stand_in.actors.remove(actor.row)
         self.ended.append((actor, how))
@@ -232,8 +302,9 @@ class RayStandIn:
                 not actor.row["repr_name"] and actor.state != "RESTARTING"):
             return self._die(actor, "its engine ended", how)
         actor.restarts += 1
-        actor.granted, actor.due = False, self.now + BACK_OFF_S
-        actor.row.update(state="RESTARTING", num_restarts=str(actor.restarts), required_resources={})
+        self._take_cards(actor)
+        actor.due = self.now + BACK_OFF_S
+        actor.row.update(state="RESTARTING", num_restarts=str(actor.restarts))
         if how == "fault":
             self.ended.append((actor, "fault"))
         return None
@@ -243,8 +314,8 @@ class RayStandIn:
         node["state"] = "DEAD"
         for actor in self.on(node["node_id"]):
             self.ended.append((actor, "fault"))
-            actor.row.update(state="RESTARTING", required_resources={})
-            actor.granted, actor.due = False, self.now + UNSCHEDULABLE_S
+            self._take_cards(actor)
+            actor.row["state"], actor.due = "RESTARTING", self.now + UNSCHEDULABLE_S
 
     def bring_back(self, node: dict[str, Any]) -> None:
         """A machine joins again: same name, another node id."""
@@ -257,14 +328,14 @@ class RayStandIn:
         return any(node["node_id"] == node_id and node["state"] == "ALIVE" for node in self.stand_in.nodes)
 
     def on(self, node_id: str) -> list[Actor]:
-        return [actor for actor in self.actors if actor.node_id == node_id]
+        return [actor for actor in self.actors if node_id in actor.nodes]
 
     def ready(self, model: str) -> list[Actor]:
         return [actor for actor in self.actors if actor.replica["model"] == model and actor.state == "ALIVE"]
 
     def free(self, node_id: str) -> float:
         total = next(node["resources_total"]["GPU"] for node in self.stand_in.nodes if node["node_id"] == node_id)
-        return float(total - sum(actor.cards for actor in self.on(node_id) if actor.granted))
+        return float(total - sum(actor.cards(node_id) for actor in self.on(node_id) if actor.granted))
 
     def find(self, actor_id: str) -> Actor | None:
         return next((actor for actor in self.actors if actor.id == actor_id), None)
@@ -293,16 +364,22 @@ class RayStandIn:
         """Create an actor; a name exists once."""
         if any(actor.name == name for actor in self.actors):
             raise ValueError(f"the name {name} is taken")
-        number = next(self.stand_in.numbers)
-        row = {"actor_id": f"{number:032x}", "name": name, "state": "PENDING_CREATION", "class_name": "ModelActor",
-               "job_id": AT_WORK.agent.driver, "ray_namespace": replica["namespace"], "node_id": None,
-               "placement_group_id": None, "required_resources": {}, "num_restarts": "0", "death_cause": None,
-               "repr_name": ""}
-        actor = Actor(row, replica, replica["members"][0]["nodeId"])
+        kind = "ModelActor" if len(replica["members"]) == 1 else "GangCoordinator"
+        row = self._row(name, kind, job_id=AT_WORK.agent.driver, ray_namespace=replica["namespace"])
+        actor = Actor(row, replica, due=self.now)
         self.actors.append(actor)
         self.stand_in.actors.append(row)
         self.on_create(actor)
         return self._handle(actor)
+
+    def _row(self, name: str, class_name: str, **values: Any) -> dict[str, Any]:
+        return {"actor_id": f"{next(self.stand_in.numbers):032x}", "name": name, "class_name": class_name,
+                "state": "PENDING_CREATION", "job_id": "", "ray_namespace": "", "node_id": None,
+                "placement_group_id": None, "required_resources": {}, "num_restarts": "0", "death_cause": None,
+                "repr_name": "", **values}
+
+    def _group_is_granted(self, name: str) -> bool:
+        return any(actor.granted for actor in self.actors if actor.name == name)
 
     def record(self, actor_id: str) -> ActorRecord:
         actor = self.find(actor_id)
@@ -349,7 +426,8 @@ class RayStandIn:
         patch.setattr(apply, "os", SimpleNamespace(_exit=self._exit))
         patch.setattr(events, "print", self.write_line, raising=False)
         for name, stand_in in {
-            "actor_record": self.record, "draining_nodes": set, "started_since": lambda *_, **__: {},
+            "actor_record": self.record, "group_is_granted": self._group_is_granted, "draining_nodes": set,
+            "started_since": lambda *_, **__: {},
             "free_by_node": lambda: {node["node_id"]: {"GPU": self.free(node["node_id"]), "CPU": 16.0, "memory": 1e12}
                                      for node in self.stand_in.nodes if node["state"] == "ALIVE"},
         }.items():
@@ -359,7 +437,7 @@ class RayStandIn:
             remote=lambda replica: self.remote(replica, options["name"]))))
         for module in (attempt, restart):
             patch.setattr(module, "kept_failure", lambda _: None)
-        Keys().install(patch, lock, apply, floor)
+        self._keys.install(patch, lock, apply, floor)
         packages = self.stand_in.packages
         patch.setattr(mailbox, "_internal_kv_get", lambda key: packages.get(key.decode().removeprefix("gcs://")))
         patch.setattr(mailbox, "_internal_kv_del", lambda key: packages.pop(key.decode().removeprefix("gcs://"), None))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from planner_worlds import before, plan_for, short_fleet, short_inventory
 
+from fleetctl.documents.base import moment_at
 from fleetctl.documents.fleet import Policy
 from fleetctl.documents.inventory import Failure, Inventory
 from fleetctl.documents.plan import Plan
@@ -50,6 +52,41 @@ def histories(seed: int, count: int) -> Iterator[Inventory]:
 
 
 FLEET = short_fleet({"models": [{"key": key, "replicas": 2, "gpus": 1, "hash": "h"} for key in MODELS]})
+
+
+def crash_loop(joins: list[int], minutes: int = 10 * 60) -> list[int]:
+    """Play a model that fails wherever it starts, two minutes later; return when it was tried, in minutes."""
+    start, tries, fleet = 1_767_225_600 - minutes * 60, list[int](), short_fleet(
+        {"models": [{"key": "m", "replicas": 1, "gpus": 1, "hash": "h"}]})
+    for minute in range(0, minutes, 3):
+        latest = [max([at for at in joins[place::3] if at <= minute], default=0) for place in range(3)]
+        nodes = [node.model_copy(update={"started_at": moment_at(start + 60 * at)})
+                 for node, at in zip(BASE.nodes, latest, strict=True)]
+        failures = [FAILED.model_copy(update={
+            "spec_hash": "h", "actor_id": f"{number}", "node_ids": [BASE.nodes[number % 2].id],
+            "at": moment_at(start + 60 * (at + 2))}) for number, at in enumerate(tries)]
+        now = BASE.model_copy(update={"observed_at": moment_at(start + 60 * minute), "nodes": nodes,
+                                      "failures": failures})
+        found = find_cooled(fleet, now).models.get("m")
+        tries += [minute] if found is None or found.over else []
+    return tries
+
+
+@pytest.mark.parametrize("often", [1, 4, 7, 25, 55, 130])
+def test_a_crash_loop_ends_within_its_cap_however_often_nodes_join(often: int) -> None:
+    """An hour after it cooled first, it is tried once an hour."""
+    tries = crash_loop(list(range(5, 10 * 60, often)))
+    late = [at for at in tries if at > tries[2] + 120]
+    assert len(late) >= 4
+    assert all(later - earlier >= 60 for earlier, later in pairwise(late)), tries
+
+
+def test_a_joined_node_is_another_chance_and_what_failed_before_it_counts_for_the_time() -> None:
+    quiet, joined = crash_loop([]), crash_loop([30])
+    tried_at_once = [at for at in joined if 30 <= at < 45]
+    assert len([at for at in quiet if 30 <= at < 45]) < len(tried_at_once) == 3
+    after = next(at for at in joined if at > tried_at_once[-1])
+    assert after - tried_at_once[-1] >= 40
 
 
 def later_than(failures: list[Failure], at: str | None) -> list[Failure]:

@@ -58,16 +58,23 @@ def _fits(row: GridRow, columns: Sequence[GridColumn], under: int) -> bool:
 
 
 def _parts(row: GridRow, columns: Sequence[GridColumn], under: int) -> Iterator[Segment]:
-    """Yield the line of a row, and the line of its note."""
+    """Yield the line of a row, and the line of its note. What has no style is one part with the blanks beside it."""
     texts, note = row
-    at = blanks = below = 0
+    plain, at, below = "", 0, 0
     for column in columns:
         text, width = texts[column.place], column.width or 0
-        free = width - cell_len(text.plain)
-        yield Segment(" " * (blanks + (free if column.right else 0)))
-        yield Segment(text.plain, Style.parse(str(text.style)))
+        said, blanks = text.plain, " " * (width - cell_len(text.plain))
+        plain += blanks if column.right else ""
+        if text.style:
+            yield from (Segment(plain), Segment(said, Style.parse(str(text.style)))) if plain else (
+                Segment(said, Style.parse(str(text.style))),)
+            plain = ""
+        else:
+            plain += said
+        plain += " " * GAP if column.right else blanks + " " * GAP
         below = at + NOTE_INDENT if column.place == under else below
-        at, blanks = at + width + GAP, GAP + (0 if column.right else free)
+        at += width + GAP
+    yield Segment(plain)
     yield Segment.line()
     if note:
         yield Segment(" " * below)

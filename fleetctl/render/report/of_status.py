@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fleetctl.documents.inventory import Replica, is_live
-from fleetctl.documents.plan import Drift
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.documents.time_text import age_text
 from fleetctl.planner.failures import Failed
 from fleetctl.render.replica_text import node_text, replica_name, state_text, status_word
 from fleetctl.render.report.model import Cell, Column, Report, Table
-from fleetctl.render.report.plan_tables import drift_table
-from fleetctl.render.report.weights_tables import served_text
+
+if TYPE_CHECKING:
+    from fleetctl.documents.plan import Drift
 
 STATES = ("ready", "starting", "restarting", "draining", "lost", "never constructed")
 MODEL_ROW = (Column("model", "model", name=True), Column("wanted", "wanted", numeric=True),
@@ -61,9 +62,15 @@ def status_report(
         Table("failure", "Failed in the last day", FAILURE_ROW, tuple(
             (one.model, str(one.count), one.last, one.nodes, one.why) for one in failed)),
         Table("cooling", "Cooling", COOLING_ROW, tuple(cooling)),
-        drift_table(outdated, surplus, "Outdated"))
+        *(_outdated(outdated, surplus) if outdated else ()))
     return Report(kind="answer", title="Status", tables=tuple(table for table in tables if table.rows),
                   conclusion=f"Replicas: {words}{f'; {len(outdated)} outdated' if outdated else ''}")
+
+
+def _outdated(outdated: Sequence[Drift], surplus: frozenset[str]) -> Iterator[Table]:
+    from fleetctl.render.report.plan_tables import drift_table  # all that tells of plans, for few
+
+    yield drift_table(outdated, surplus, "Outdated")
 
 
 def _model_rows(replicas: Sequence[Replica], dead: frozenset[str], wanted: Mapping[str, int], live: Counter[str],
@@ -96,6 +103,8 @@ def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: f
 
 
 def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
+    from fleetctl.render.report.weights_tables import served_text  # it tells of plans, too
+
     for replica in replicas:
         name = replica_name(replica.model, replica.replica_id, replica.foreign_id)
         for member in replica.members:
