@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-ray test-placement test-thorough lint bench bench-placement chaos life fuzz-fmt schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-ray test-placement test-thorough test-long lint bench bench-placement chaos life fuzz-fmt schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -45,7 +45,7 @@ test-fast-rest: setup
 	@$(FAST) tests $(PLANS:%=--ignore=%)
 
 test-units: setup
-	@nice $(BIN)/python -m pytest -m 'not ray'
+	@nice $(BIN)/python -m pytest -m 'not ray and not long'
 
 test-placement: setup ## plans of over 2,000 random fleets against the optimum that CP-SAT finds
 	@FLEETCTL_TEST_CASES=8 $(BIN)/python -m pytest tests/planner/test_optimality.py
@@ -56,7 +56,10 @@ test-thorough: setup ## what needs no Ray, with eight times as many random cases
 RAY_TESTS := tests/chaos tests/demo tests/e2e
 
 test-ray: setup
-	@$(BIN)/python -m pytest -m ray $(RAY_TESTS)
+	@$(BIN)/python -m pytest -m 'ray and not long' $(RAY_TESTS)
+
+test-long: setup ## what takes long and rarely says more than the rest: real clusters, some minutes
+	@$(BIN)/python -m pytest -m long
 
 lint: setup ## ruff and mypy --strict
 	@$(BIN)/ruff check .
