@@ -20,6 +20,7 @@ MARK = "E2E_MARK"
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_event_stats": "0",
          "RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0",
          "RAY_memory_monitor_refresh_ms": "0", "RAY_enable_metrics_collection": "0",
+         "RAY_task_events_report_interval_ms": "0",
          "REPORTER_UPDATE_INTERVAL_MS": "20000"}
 """Ray measures itself all the time, on each of its nodes; here that would be half of what an idle cluster costs. And it
 starts processes that nobody has asked for yet."""

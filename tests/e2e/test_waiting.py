@@ -50,6 +50,7 @@ def test_parallelism_limits_creating_and_not_loading(world: World) -> None:
     assert kinds.index("lockReleased") < kinds.index("replicaReady")
 
 
+@pytest.mark.long
 def test_without_waiting_the_apply_ends_when_all_is_created(world: World) -> None:
     world.write(model("one", 2, member(*world.loads)))
     summary = world.apply_result("--no-wait")
