@@ -98,11 +98,11 @@ class Life:
         """What was on a node that is lost: Ray ends it when it notices, perhaps while a later command runs."""
 
     def run(self, steps: int, seconds: float) -> Found:
-        """Go on for so many steps, or for so long."""
-        ends = time.monotonic() + seconds
+        """Go on for so many steps, or for so long once all runs."""
         self._join(NODES - len(self._nodes))
         self.fleet.write()
         self._carry_out(Step(["apply", "-f", self._file, "--yes"]), disturbed=False)
+        ends = time.monotonic() + seconds
         for number in range(1, steps + 1):
             if time.monotonic() >= ends:
                 break

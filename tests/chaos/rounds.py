@@ -57,7 +57,8 @@ class Driver:
         self._proxy = Proxy(cluster.address)
 
     def run(self, faults: int, seconds: float) -> Report:
-        """Go on until so many faults have hit, or for so long."""
+        """Go on until so many faults have hit, or for so long once all nodes are there."""
+        self._renew_nodes()
         ends = time.monotonic() + seconds
         try:
             while sum(self.report.faults.values()) < faults and time.monotonic() < ends:
