@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
 # A real model in a demo cluster of its own, from up to down: `make example`. No network is needed.
+# `run.sh here` is for a demo cluster that is up: the one of this shell, whose nodes find the engine on their PATH.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-FLEETCTL_DEMO_HOME=$(mktemp -d /tmp/fleetctl-example-XXXXXX)
-export FLEETCTL_DEMO_HOME PATH="$PWD/fleets/real-model:$PATH" # the nodes find the engine there
-trap 'fleetctl demo down; rm -rf "$FLEETCTL_DEMO_HOME"' EXIT
+export PATH="$PWD/fleets/real-model:$PATH" # the nodes of a cluster that starts here find the engine there
 
 show() { printf '\n$ %s\n' "$*"; "$@"; }
 
-eval "$(fleetctl demo up)"
+if [ "${1:-}" != here ]; then
+  FLEETCTL_DEMO_HOME=$(mktemp -d /tmp/fleetctl-example-XXXXXX)
+  export FLEETCTL_DEMO_HOME
+  trap 'fleetctl demo down; rm -rf "$FLEETCTL_DEMO_HOME"' EXIT
+  eval "$(fleetctl demo up)"
+fi
 show fleetctl apply -f fleets/real-model --yes
 show fleetctl status -f fleets/real-model
 show ask.py fleets/real-model/*.* README.md

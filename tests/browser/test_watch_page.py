@@ -77,7 +77,7 @@ def test_the_time_of_the_last_look_moves_on_and_the_page_stays(tabs: Tabs, page:
 def test_axe_finds_nothing_on_the_status_page(tabs: Tabs, page: Served, scheme: str) -> None:
     tab = opened(tabs, page)
     tab.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-    assert violations(tab.page) == []
+    assert violations(tab.page, scheme=scheme) == []
     tab.page.set_viewport_size({"width": 360, "height": 800})
     assert tab.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
     tab.page.goto("about:blank")

@@ -88,20 +88,21 @@ class Step:
 class Life:
     """Runs steps on one cluster; everything random comes from the seed, what happens when does not."""
 
-    def __init__(self, cluster: RayCluster, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: RayCluster, folder: Path, seed: int, say: Callable[[str], None],
+                 nodes: list[str] | None = None) -> None:
         self.cluster, self.say, self.rng, self.found = cluster, say, random.Random(seed), Found()
         self.fleet = Versions(f"life-{seed}", folder, SHAPES, Counter(dict.fromkeys(SHAPES, 99)))
         self.watched = Near(cluster, self.fleet, cluster.address)
-        self._numbers, self._nodes, self._told = itertools.count(), list[str](), ""
+        self._numbers, self._nodes, self._told = itertools.count(), [] if nodes is None else nodes, ""
         self._lost: set[Name] = set()
         """What was on a node that is lost: Ray ends it when it notices, perhaps while a later command runs."""
 
     def run(self, steps: int, seconds: float) -> Found:
-        """Go on for so many steps, or for so long."""
-        ends = time.monotonic() + seconds
-        self._join(NODES)
+        """Go on for so many steps, or for so long once all runs."""
+        self._join(NODES - len(self._nodes))
         self.fleet.write()
         self._carry_out(Step(["apply", "-f", self._file, "--yes"]), disturbed=False)
+        ends = time.monotonic() + seconds
         for number in range(1, steps + 1):
             if time.monotonic() >= ends:
                 break

@@ -117,11 +117,12 @@ class Seen:
 class Loop:
     """Kills watchers on one cluster; everything random comes from the seed, what happens when does not."""
 
-    def __init__(self, cluster: RayCluster, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: RayCluster, folder: Path, seed: int, say: Callable[[str], None],
+                 nodes: list[str] | None = None) -> None:
         self.cluster, self.folder, self.seed, self.say = cluster, folder, seed, say
         self.rng, self.seen = random.Random(seed), Seen()
         self._numbers = itertools.count()
-        self._nodes: list[str] = []
+        self._nodes: list[str] = [] if nodes is None else nodes
         self._watchers: list[Watcher] = []
         self._proxy = Proxy(cluster.address)
 

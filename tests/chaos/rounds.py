@@ -46,17 +46,19 @@ class Report:
 class Driver:
     """Runs rounds on one cluster; everything random comes from the seed, what happens when does not."""
 
-    def __init__(self, cluster: RayCluster, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: RayCluster, folder: Path, seed: int, say: Callable[[str], None],
+                 nodes: list[str] | None = None) -> None:
         self.cluster, self.folder, self.seed, self.say = cluster, folder, seed, say
         self.rng = random.Random(seed)
         self.report = Report()
         self._numbers = itertools.count()
-        self._nodes: list[str] = []
+        self._nodes: list[str] = [] if nodes is None else nodes
         self._drained: set[str] = set()
         self._proxy = Proxy(cluster.address)
 
     def run(self, faults: int, seconds: float) -> Report:
-        """Go on until so many faults have hit, or for so long."""
+        """Go on until so many faults have hit, or for so long once all nodes are there."""
+        self._renew_nodes()
         ends = time.monotonic() + seconds
         try:
             while sum(self.report.faults.values()) < faults and time.monotonic() < ends:

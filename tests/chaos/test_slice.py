@@ -1,7 +1,8 @@
-"""Two minutes of the drivers; `make chaos`, `make life` and `make loop` run as much of them as is wanted."""
+"""Two minutes of the drivers, on one Ray; `make chaos`, `make life` and `make loop` run as much as is wanted."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,31 +10,44 @@ import pytest
 from tests.chaos.life import Life
 from tests.chaos.loop import Loop
 from tests.chaos.rounds import Driver
-from tests.e2e.cluster import running_cluster
+from tests.e2e.cluster import RayCluster, running_cluster
 
 pytestmark = pytest.mark.ray
-SECONDS = 40.0
-"""A round that has begun is finished."""
+SECONDS = 15.0
+"""A step or round that has begun is finished."""
 
 
-def test_faults_lose_double_and_leak_nothing_and_one_apply_repairs_what_they_did(tmp_path: Path) -> None:
-    with running_cluster(tmp_path) as cluster:
-        report = Driver(cluster, tmp_path, seed=1, say=print).run(faults=500, seconds=SECONDS)
-    assert report.violations == []
-    assert sum(report.faults.values()) >= 1, "on a busy machine one round may be all"
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    with running_cluster(tmp_path_factory.mktemp("chaos")) as made:
+        yield made
 
 
-def test_verbs_and_faults_in_random_order_end_only_what_is_named_and_keep_what_is_promised(tmp_path: Path) -> None:
-    with running_cluster(tmp_path) as cluster:
-        found = Life(cluster, tmp_path, seed=2, say=print).run(steps=15, seconds=SECONDS)
+@pytest.fixture(scope="module")
+def nodes() -> list[str]:
+    """The nodes of the cluster; a driver adds what it lacks, and leaves what works."""
+    return []
+
+
+def test_verbs_and_faults_in_random_order_end_only_what_is_named_and_keep_what_is_promised(
+    cluster: RayCluster, nodes: list[str], tmp_path: Path
+) -> None:
+    found = Life(cluster, tmp_path, seed=2, say=print, nodes=nodes).run(steps=15, seconds=SECONDS)
     assert found.violations == []
     assert sum(found.steps.values()) >= 1
 
 
-def test_watchers_that_are_killed_lose_and_double_nothing_and_the_next_one_starts_what_is_missing(
-    tmp_path: Path
+def test_faults_lose_double_and_leak_nothing_and_one_apply_repairs_what_they_did(
+    cluster: RayCluster, nodes: list[str], tmp_path: Path
 ) -> None:
-    with running_cluster(tmp_path) as cluster:
-        seen = Loop(cluster, tmp_path, seed=1, say=print).run(kills=2, seconds=SECONDS)
+    report = Driver(cluster, tmp_path, seed=1, say=print, nodes=nodes).run(faults=500, seconds=SECONDS)
+    assert report.violations == []
+    assert sum(report.faults.values()) >= 1, "on a busy machine one round may be all"
+
+
+def test_watchers_that_are_killed_lose_and_double_nothing_and_the_next_one_starts_what_is_missing(
+    cluster: RayCluster, nodes: list[str], tmp_path: Path
+) -> None:
+    seen = Loop(cluster, tmp_path, seed=1, say=print, nodes=nodes).run(kills=2, seconds=SECONDS)
     assert seen.violations == []
     assert seen.kills >= 2

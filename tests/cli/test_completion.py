@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from in_process import run_here
 
 from fleetctl.cli.completion_scripts import SCRIPTS
-
-pytestmark = pytest.mark.slow
 
 DRIVER = r"""
 source /dev/stdin <<<"$SCRIPT"
@@ -49,7 +46,7 @@ KEYS = ("org/m:7b-it", "org/m:70b", "org/n", "x/$(id>owned)", "y/*", "z/it's")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a fleet file and a `fleetctl` on the path."""
+    """A folder with a fleet file and a `fleetctl` on the path that notes what it is asked, and says what is there."""
     models = "".join(f"  - {{key: {json.dumps(key)}, replicas: 1, labels: {{team: {key[0]}}}, shape: one}}\n"
                      for key in KEYS)
     (tmp_path / "fleet.yaml").write_text(
@@ -58,13 +55,25 @@ def folder(tmp_path: Path) -> Path:
         f"  models:\n{models}")
     program = tmp_path / "bin" / "fleetctl"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m fleetctl "$@"\n')
+    program.write_text('#!/bin/sh\nenv -0 > "$HOME/asked"\ncat "$HOME/answer"\n')
     program.chmod(0o755)
+    (tmp_path / "answer").touch()
     return tmp_path
 
 
 def complete(folder: Path, line: str, wordbreaks: str = " \t\n\"'><=;|&(:") -> tuple[list[str], bool]:
-    """Return what bash would offer in place of the end of `line`, and whether it leaves out the space."""
+    """Return what bash would offer in place of the end of `line`, and whether it leaves out the space.
+
+    Bash asks twice: for what it asks, which this process answers, and for what it makes of the answer.
+    """
+    ask_bash(folder, line, wordbreaks)
+    environ = dict(pair.split("=", 1) for pair in (folder / "asked").read_text().split("\0") if pair)
+    answer = run_here(env=environ, folder=folder)
+    (folder / "answer").write_text(answer.stdout)
+    return ask_bash(folder, line, wordbreaks)
+
+
+def ask_bash(folder: Path, line: str, wordbreaks: str) -> tuple[list[str], bool]:
     environ = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder), "SCRIPT": SCRIPTS["bash"],
                "WORDBREAKS": wordbreaks}
     done = subprocess.run(["bash", "--norc", "-c", DRIVER, "bash", line], cwd=folder, env=environ, check=True,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from in_process import run_here
 
 from fleetctl.cli import app, entry
 from fleetctl.cli.ci import command as ci
@@ -176,14 +177,19 @@ def test_no_color_and_force_color_are_heeded_and_the_flag_beats_them(
     assert "\x1b" not in run_cli("--color", "never", *command, env={"FORCE_COLOR": "1"}).stdout
 
 
-@pytest.mark.parametrize("command", app.COMMANDS)
-def test_the_help_of_every_command_has_an_example_and_its_exit_codes(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert entry.run([command, "--help"]) == 0
-    text = capsys.readouterr().out
-    assert f"fleetctl {command}" in text.partition("Examples:")[2]
-    assert "64" in text.partition("Exit codes:")[2] or "Commands:" in text
+@pytest.fixture(scope="module")
+def helps() -> dict[str, str]:
+    """The help of every command, 80 columns wide."""
+    commands = [*app.COMMANDS, *(f"ci {name}" for name in ci.COMMANDS), "history show"]
+    shown = {command: run_here(*command.split(), "--help", env={"COLUMNS": "80"}) for command in commands}
+    assert {command: done.stderr for command, done in shown.items() if done.returncode} == {}
+    return {command: done.stdout for command, done in shown.items()}
+
+
+def test_the_help_of_every_command_has_an_example_and_its_exit_codes(helps: dict[str, str]) -> None:
+    for command in app.COMMANDS:
+        assert f"fleetctl {command}" in helps[command].partition("Examples:")[2]
+        assert "64" in helps[command].partition("Exit codes:")[2] or "Commands:" in helps[command], command
 
 
 def test_the_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,13 +205,8 @@ def test_a_command_is_listed_with_the_first_line_of_its_own_help() -> None:
     assert first_lines == {name: one.summary for name, one in listed.items()}
 
 
-@pytest.mark.parametrize("command", [*app.COMMANDS, *(f"ci {name}" for name in ci.COMMANDS), "history show"])
-def test_the_help_of_every_command_fits_80_columns(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    entry.run([*command.split(), "--help"])
-    too_long = [line for line in capsys.readouterr().out.splitlines() if len(line) > 80]
+def test_the_help_of_every_command_fits_80_columns(helps: dict[str, str]) -> None:
+    too_long = [f"{command}: {line}" for command, text in helps.items() for line in text.splitlines() if len(line) > 80]
     assert [line for line in too_long if not re.search(r"<\S+\|\S+>$", line)] == []  # typer keeps choices whole
 
 
@@ -215,11 +216,9 @@ def test_the_help_of_every_command_begins_with_a_line_that_fits_a_list(capsys: p
     assert [line for line in listed.splitlines() if line.endswith("...")] == []
 
 
-@pytest.mark.parametrize("command", app.COMMANDS)
-def test_no_help_has_a_bracket_too_many(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    entry.run([command, "--help"])
-    text = capsys.readouterr().out
-    assert [odd for odd in ("[[", "]]", "(0s)", "(no limit)") if odd in text] == []
+def test_no_help_has_a_bracket_too_many(helps: dict[str, str]) -> None:
+    odd = ("[[", "]]", "(0s)", "(no limit)")
+    assert [(command, one) for command, text in helps.items() for one in odd if one in text] == []
 
 
 def _fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -27,6 +28,8 @@ pytestmark = pytest.mark.ray
 
 ROOT = Path(__file__).parents[2]
 FLEETCTL = [sys.executable, "-m", "fleetctl"]
+EXAMPLE = ROOT / "fleets" / "real-model"
+PROGRAMS = os.pathsep.join([str(EXAMPLE), str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +40,15 @@ def home() -> Iterator[DemoHome]:
         stop_cluster(home)
 
 
-def fleetctl(home: DemoHome, *arguments: str) -> subprocess.CompletedProcess[str]:
+def environment(**more: str) -> dict[str, str]:
+    """This machine's, without settings of a Ray; the programs of the example are on the path."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "FLEETCTL_"))}
-    return subprocess.run(
-        [*FLEETCTL, *arguments], env={**env, "FLEETCTL_DEMO_HOME": str(home.path)},
-        capture_output=True, text=True, check=False, timeout=280,
-    )
+    return {**env, "PATH": PROGRAMS, **more}
+
+
+def fleetctl(home: DemoHome, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*FLEETCTL, *arguments], env=environment(FLEETCTL_DEMO_HOME=str(home.path)),
+                          capture_output=True, text=True, check=False, timeout=280)
 
 
 @pytest.fixture(scope="module")
@@ -86,14 +92,23 @@ def test_every_stop_of_the_tour_ends_as_it_should(exported: dict[str, str], monk
     monkeypatch.chdir(ROOT)
     fleet = demo_fleet(ROOT)
     told: list[str] = []
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "FLEETCTL_"))}
-    tour = Tour(FLEETCTL, {**env, **exported}, told.append)
+    tour = Tour(FLEETCTL, environment(**exported), told.append)
     for stop in stops_before_asking(fleet):
         tour.visit(stop)
     tour.ask_engine()
     for stop in stops_after_asking(fleet, Path(fleet).read_text()):
         tour.visit(stop)
     assert "a gang of 2" in "\n".join(told)
+
+
+def test_the_example_is_answered_by_the_model_of_each_replica(exported: dict[str, str]) -> None:
+    done = subprocess.run([EXAMPLE / "run.sh", "here"], text=True, capture_output=True, check=False, timeout=280,
+                          env=environment(**exported))
+    assert done.returncode == 0, done.stdout + done.stderr
+    answers = re.findall(r"^  (\S+): (\w+), [\d.]+% sure \(replica (\d)\)$", done.stdout, re.MULTILINE)
+    kinds = {"ask.py": "python", "fleet.yaml": "yaml", "magika_engine.py": "python", "run.sh": "shell",
+             "README.md": "markdown"}
+    assert answers == [(name, kind, replica) for replica in "01" for name, kind in kinds.items()]
 
 
 def secret_fleet(said: Path) -> str:

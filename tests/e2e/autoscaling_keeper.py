@@ -10,7 +10,7 @@ from unittest.mock import patch
 import ray
 from cluster import end, tree_of
 from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID, FAKE_HEAD_NODE_TYPE
-from ray_keeper import OBJECT_STORE_BYTES, Keeper, free_port, main
+from ray_keeper import NODE, Keeper, free_port, main
 
 AUTOSCALER = {"RAY_enable_autoscaler_v2": "1", "RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
 HEAD = {"RAY_CLOUD_INSTANCE_ID": FAKE_HEAD_NODE_ID, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": FAKE_HEAD_NODE_ID}
@@ -34,7 +34,7 @@ class AutoscalingKeeper(Keeper):
                 "gcs_address": f"{ray._private.services.get_node_ip_address()}:{port}"},
             "available_node_types": {
                 FAKE_HEAD_NODE_TYPE: {"resources": {"CPU": 2}, "node_config": {}, "max_workers": 0},
-                "big": {"resources": {"CPU": 1, "GPU": 2, "object_store_memory": OBJECT_STORE_BYTES},
+                "big": {"resources": {"CPU": 1, "GPU": 2, "object_store_memory": NODE["object_store_memory"]},
                         "labels": {"fleet.io/pool": "big"}, "node_config": {}, "max_workers": 3}},
         }))
         with patch.dict(os.environ, HEAD | AUTOSCALER):

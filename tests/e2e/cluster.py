@@ -20,7 +20,9 @@ MARK = "E2E_MARK"
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_event_stats": "0",
          "RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0",
          "RAY_memory_monitor_refresh_ms": "0", "RAY_enable_metrics_collection": "0",
-         "REPORTER_UPDATE_INTERVAL_MS": "20000"}
+         "RAY_task_events_report_interval_ms": "0",
+         "REPORTER_UPDATE_INTERVAL_MS": "20000", "SCAN_EVENT_DIR_INTERVAL_SECONDS": "3600",
+         "METRICS_RECORD_INTERVAL_S": "3600"}
 """Ray measures itself all the time, on each of its nodes; here that would be half of what an idle cluster costs. And it
 starts processes that nobody has asked for yet."""
 OTHER_RAY = "FLEETCTL_TEST_RAY_PYTHON"
@@ -134,4 +136,4 @@ def eventually(check: Callable[[], Any], what: str, timeout_s: float = 60.0) -> 
             return answer
         if time.monotonic() >= deadline:
             raise AssertionError(f"did not happen within {timeout_s:g} s: {what}")
-        time.sleep(0.1)
+        time.sleep(0.2)  # to look at all processes of a machine is work

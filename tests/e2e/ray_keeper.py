@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import ray
 from ray._private import state
@@ -19,7 +20,7 @@ from ray.cluster_utils import Cluster
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-OBJECT_STORE_BYTES = 80 << 20
+NODE = {"object_store_memory": 80 << 20, "setup_worker_path": str(Path(__file__).with_name("setup_worker.py"))}
 JOIN_S = 60.0
 LIVE = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING")
 
@@ -44,9 +45,9 @@ def sleep_long() -> None:
 class Keeper:
     def __init__(self, **head: object) -> None:
         self.cluster = Cluster(initialize_head=True, head_node_args={
-            "num_cpus": 2, "num_gpus": 0, "object_store_memory": OBJECT_STORE_BYTES, "node_name": "head",
-            "labels": {"fleet.io/node": "head"}, "include_dashboard": True, "dashboard_host": "127.0.0.1",
-            "dashboard_port": free_port(), "dashboard_agent_listen_port": free_port(),
+            **NODE, "num_cpus": 2, "num_gpus": 0, "node_name": "head", "labels": {"fleet.io/node": "head"},
+            "include_dashboard": True, "dashboard_host": "127.0.0.1", "dashboard_port": free_port(),
+            "dashboard_agent_listen_port": free_port(),
             "include_log_monitor": False,  # it reads every log over and over, for drivers that want them: here is none
             **head,
         })
@@ -67,8 +68,8 @@ class Keeper:
         """Add nodes; `env` is added to the environment of each one's raylet, and so of its reporter and workers."""
         for name in names:
             self.nodes[name] = self.cluster.add_node(
-                wait=False, num_cpus=cpus, num_gpus=gpus, object_store_memory=OBJECT_STORE_BYTES, node_name=name,
-                labels={"fleet.io/node": name, **(labels or {})}, env_vars=env)
+                wait=False, num_cpus=cpus, num_gpus=gpus, node_name=name, env_vars=env,
+                labels={"fleet.io/node": name, **(labels or {})}, **NODE)
         joined = {name: self.nodes[name].node_id for name in names}
         until = time.monotonic() + JOIN_S
         while not all(map(self._lives, joined.values())):  # not all of the cluster's: some may have been killed

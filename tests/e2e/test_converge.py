@@ -128,6 +128,7 @@ def test_a_draining_node_is_planned_around_in_the_same_apply_and_remembered(worl
     assert world.apply_result()["outcomes"] == []
 
 
+@pytest.mark.long
 def test_a_saved_plan_for_a_draining_node_is_refused_once_that_is_known(world: World, spare: Spare) -> None:
     world.write(one(1, on=SPARE))
     [drained] = where(world.apply_result())
@@ -156,6 +157,7 @@ def gang_of_two(*flags: str, **more: object) -> dict[str, object]:
                  member("--plain", *flags, role="Worker", gpus=2, nodeSelector=SPARE), **more)
 
 
+@pytest.mark.long
 def test_a_gang_whose_node_dies_while_it_starts_fails_soon_and_leaves_no_zombie(world: World, spare: Spare) -> None:
     world.write(gang_of_two("--ready-after", "90", startupTimeout="3m"))
     client = world.start("apply", "-f", world.file, "--yes", "--format", "json")

@@ -12,8 +12,8 @@ from conftest import World, member, model
 
 pytestmark = pytest.mark.ray
 
-DEADLY = ("after the lock", "between two creates", "right after a create", "while a constructor waits",
-          "before the result")
+DEADLY = ("between two creates", "while a constructor waits", "before the result",
+          *(pytest.param(fault, marks=pytest.mark.long) for fault in ("after the lock", "right after a create")))
 
 
 def fleet_with_a_gang(world: World) -> None:
@@ -124,6 +124,7 @@ def test_two_applies_at_once_never_make_a_duplicate(world: World) -> None:
     assert len(world.engines()) == 2
 
 
+@pytest.mark.long
 def test_a_replica_that_ray_gives_no_worker_is_taken_back_by_the_run_that_created_it(world: World) -> None:
     world.write(model("one", 1, member("--plain", gpus=2, node="a"), schedulingTimeout="2s"))
     done = world.run_with("the node is taken at the last moment", "apply", "-f", str(world.file), "--yes")

@@ -82,6 +82,7 @@ def test_a_gang_whose_member_is_killed_while_it_starts_fails_soon_and_leaves_no_
     eventually(lambda: not world.cluster.groups(), "its placement group was given back")
 
 
+@pytest.mark.long
 def test_a_gang_whose_member_is_killed_before_its_engine_runs_fails_soon(world: World) -> None:
     world.write(gang("--plain"))
     client = world.start("apply", "-f", world.file, "--yes", "--format", "json")

@@ -33,7 +33,7 @@ def granted(world: World) -> dict[tuple[str, int], int]:
     return cards
 
 
-@pytest.mark.parametrize(("replicas", "gpus"), [(3, 0.6), (5, 0.4)])
+@pytest.mark.parametrize(("replicas", "gpus"), [(3, 0.6), pytest.param(5, 0.4, marks=pytest.mark.long)])
 def test_every_replica_of_one_share_runs(world: World, replicas: int, gpus: float) -> None:
     """One more than the first node's cards hold, whose free shares add up to room for it."""
     world.write(sharing("org/shared", replicas, gpus, nodeSelector=TWO))

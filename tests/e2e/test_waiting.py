@@ -50,6 +50,7 @@ def test_parallelism_limits_creating_and_not_loading(world: World) -> None:
     assert kinds.index("lockReleased") < kinds.index("replicaReady")
 
 
+@pytest.mark.long
 def test_without_waiting_the_apply_ends_when_all_is_created(world: World) -> None:
     world.write(model("one", 2, member(*world.loads)))
     summary = world.apply_result("--no-wait")
@@ -118,11 +119,3 @@ def test_a_replica_whose_worker_is_slow_to_start_is_waited_for_and_not_taken_bac
     assert client.returncode == 0, told
     assert [(row["replicaId"], row["outcome"]) for row in json.loads(out)["outcomes"]] == [(0, "ready"), (1, "ready")]
     assert {row["restarts"] for row in world.actors().values()} == {0}
-
-
-def test_names_that_only_look_like_ours_hold_nothing_up(world: World) -> None:
-    for name in ("ModelActor:one:007", "ModelActor:one:\u00b2", "ModelActor:one:1_0"):
-        world.cluster.hold(namespace=world.fleet, name=name, node="head", gpus=0)
-    world.write(model("one", 1, member("--plain")))
-    summary = world.apply_result()
-    assert (summary["exitCode"], [row["replicaId"] for row in summary["outcomes"]]) == (0, [0])

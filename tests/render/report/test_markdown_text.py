@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from how_many import cases
 from hypothesis import example, given, settings
 
@@ -50,29 +49,23 @@ def shows_in_its_cells_exactly(text: str, markdown: str) -> None:
         [plain.strip(), "1", plain.strip()], [plain.strip(), "2", f"{plain}\n{plain}".strip()]]
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
-def test_raw_html_is_only_our_own(text: str) -> None:
-    blocks = gfm.html_blocks(render_markdown(report(text)))
-    assert [re.sub(r"plan:.* -->", "plan: -->", block.strip()) for block in blocks] == [
-        "<!-- fleetctl:plan: -->", "<details><summary>Folded (2)</summary>", "</details>",
-        "<details><summary>Facts (1)</summary>", "</details>"]
+def test_raw_html_is_only_our_own() -> None:
+    for text in HOSTILE:
+        blocks = gfm.html_blocks(render_markdown(report(text)))
+        assert [re.sub(r"plan:.* -->", "plan: -->", block.strip()) for block in blocks] == [
+            "<!-- fleetctl:plan: -->", "<details><summary>Folded (2)</summary>", "</details>",
+            "<details><summary>Facts (1)</summary>", "</details>"], ascii(text)
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
-def test_the_marker_is_one_comment_in_the_first_line(text: str) -> None:
-    first = comment(text)
-    assert first.startswith("<!-- ")
-    assert first.index("-->") == len(first) - 3
-    assert first.isascii()
-    assert first.isprintable()
+def test_the_marker_is_one_comment_in_the_first_line() -> None:
+    markers = [comment(text) for text in HOSTILE]
+    assert [one for one in markers if not (one.startswith("<!-- ") and one.index("-->") == len(one) - 3)] == []
+    assert [one for one in markers if not (one.isascii() and one.isprintable())] == []
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
-def test_text_between_tags_is_text(text: str) -> None:
-    inside = tagged(text).removeprefix("<code>").removesuffix("</code>")
-    assert "<" not in inside
-    assert ">" not in inside
-    assert "\n" not in inside
+def test_text_between_tags_is_text() -> None:
+    inside = [tagged(text).removeprefix("<code>").removesuffix("</code>") for text in HOSTILE]
+    assert [text for text in inside if set("<>\n") & set(text)] == []
 
 
 def test_a_sentence_stays_readable_and_only_its_names_are_code() -> None:
