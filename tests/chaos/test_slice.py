@@ -48,6 +48,6 @@ def test_faults_lose_double_and_leak_nothing_and_one_apply_repairs_what_they_did
 def test_watchers_that_are_killed_lose_and_double_nothing_and_the_next_one_starts_what_is_missing(
     cluster: RayCluster, nodes: list[str], tmp_path: Path
 ) -> None:
-    seen = Loop(cluster, tmp_path, seed=1, say=print, nodes=nodes).run(kills=2, seconds=SECONDS)
+    seen = Loop(cluster, tmp_path, seed=1, say=print, nodes=nodes).run(kills=2, seconds=4 * SECONDS)
     assert seen.violations == []
     assert seen.kills >= 2
