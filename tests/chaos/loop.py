@@ -146,7 +146,8 @@ class Loop:
         watched = Near(self.cluster, fleet, self.cluster.address)
         fleet.grow(self.rng, 2.0)
         repository = Repository(fleet, watched.env)
-        repository.push("more")
+        for _ in range(2):  # or there is none to rewind to
+            repository.push("more")
         for _ in range(ROUNDS_OF_EPOCH):
             if self.seen.kills < kills and time.monotonic() < ends:
                 self._round(watched, repository, kills)

@@ -1,4 +1,4 @@
-"""Two minutes of the drivers; `make chaos`, `make life` and `make loop` run as much of them as is wanted."""
+"""Two minutes of the drivers; `make chaos` and `make life` run as much of them as is wanted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.life import Life
-from tests.chaos.loop import Loop
 from tests.chaos.rounds import Driver
 from tests.e2e.cluster import running_cluster
 
@@ -28,12 +27,3 @@ def test_verbs_and_faults_in_random_order_end_only_what_is_named_and_keep_what_i
         found = Life(cluster, tmp_path, seed=2, say=print).run(steps=15, seconds=SECONDS)
     assert found.violations == []
     assert sum(found.steps.values()) >= 1
-
-
-def test_watchers_that_are_killed_lose_and_double_nothing_and_the_next_one_starts_what_is_missing(
-    tmp_path: Path
-) -> None:
-    with running_cluster(tmp_path) as cluster:
-        seen = Loop(cluster, tmp_path, seed=1, say=print).run(kills=2, seconds=SECONDS)
-    assert seen.violations == []
-    assert seen.kills >= 2
