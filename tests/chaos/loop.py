@@ -117,12 +117,11 @@ class Seen:
 class Loop:
     """Kills watchers on one cluster; everything random comes from the seed, what happens when does not."""
 
-    def __init__(self, cluster: RayCluster, folder: Path, seed: int, say: Callable[[str], None],
-                 nodes: list[str] | None = None) -> None:
+    def __init__(self, cluster: RayCluster, folder: Path, seed: int, say: Callable[[str], None]) -> None:
         self.cluster, self.folder, self.seed, self.say = cluster, folder, seed, say
         self.rng, self.seen = random.Random(seed), Seen()
         self._numbers = itertools.count()
-        self._nodes: list[str] = [] if nodes is None else nodes
+        self._nodes: list[str] = []
         self._watchers: list[Watcher] = []
         self._proxy = Proxy(cluster.address)
 
@@ -147,7 +146,8 @@ class Loop:
         watched = Near(self.cluster, fleet, self.cluster.address)
         fleet.grow(self.rng, 2.0)
         repository = Repository(fleet, watched.env)
-        repository.push("more")
+        for _ in range(2):  # or there is none to rewind to
+            repository.push("more")
         for _ in range(ROUNDS_OF_EPOCH):
             if self.seen.kills < kills and time.monotonic() < ends:
                 self._round(watched, repository, kills)

@@ -65,7 +65,7 @@ class Bench:
         self._want(one=2)
         self._settled(3)
         time.sleep(2 * self.interval_s)  # or it comes back: the watch has to know the lower target
-        self.cluster.kill(namespace=self.fleet.name, name=new)
+        self.cluster.kill(namespace=self.fleet.name, name=next(row["name"] for row in self._rows() if row["id"] == new))
         self._settled(2)
         return took
 
@@ -102,17 +102,18 @@ class Bench:
 
     def _random_moment(self) -> set[str]:
         time.sleep(SETTLE_S + self._rng.uniform(0, self.interval_s))
-        return self._names()
+        return self._ids()
 
-    def _names(self) -> set[str]:
-        return {row["name"] for row in self._rows()}
+    def _ids(self) -> set[str]:
+        """Of actors: once all replicas of a model are gone, their names come again."""
+        return {row["id"] for row in self._rows()}
 
     def _rows(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.cluster.actors(namespace=self.fleet.name)
         return rows
 
     def _first_new(self, before: set[str]) -> str:
-        new: set[str] = eventually(lambda: self._names() - before, "a replica is created", 20 * self.interval_s + 60)
+        new: set[str] = eventually(lambda: self._ids() - before, "a replica is created", 20 * self.interval_s + 60)
         return min(new)
 
     def _settled(self, count: int) -> None:
