@@ -15,6 +15,8 @@ from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.served_weights import PlannedWeights, is_absent
 
+NEWEST_PLAN = "1.1"
+"""The format of a plan that has another operation than create; an older fleetctl refuses such an action."""
 WAITS_FOR_NODES = "WAITS_FOR_NODES"
 """The code of what is blocked and would run on nodes that the autoscaler may add."""
 
@@ -128,10 +130,10 @@ class Lifecycle(Stored):
 
 
 class Action(Stored):
-    """Create one replica."""
+    """Create one replica; promote = where one of its model is WARM, and under its id."""
 
     id: str = Field(description="<model>/<replicaId>")
-    op: Literal["create"] = "create"
+    op: Literal["create", "promote"] = "create"
     model: str
     replica_id: int
     spec_hash: str

@@ -60,6 +60,12 @@ class ModelState:
         return {replica.replica_id for replica in (*self.live, *self.lost, *self.not_hot)
                 if replica.replica_id is not None}
 
+    @property
+    def not_hot_ids(self) -> set[int]:
+        """Ids of ours on another level, under which nothing is HOT."""
+        return {one.replica_id for one in self.not_hot if one.replica_id is not None} - {
+            one.replica_id for one in (*self.live, *self.lost)}
+
     def new_ids(self, count: int) -> list[int]:
         """Return ids for new replicas: counting on from the highest, past names that others hold."""
         ids: list[int] = []

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from fleetctl.collector import collector_paused
+from fleetctl.documents.base import FORMAT_VERSION
 from fleetctl.documents.canonical import canonical_json_of_sorted, plan_id
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import (
+    NEWEST_PLAN,
     Blocked,
     Certificate,
     Drift,
@@ -44,6 +46,7 @@ from fleetctl.planner.placement.occupants import Occupants, look_around, planned
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.policy import Doing, policy_findings, refusing
+from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
 from fleetctl.planner.rows import model_row
 from fleetctl.planner.update import needs_room
@@ -59,7 +62,8 @@ class _Decided:
     shapes: Mapping[str, ReplicaShape]
     ledger: Ledger
     demands: Sequence[Demand]
-    placed: Sequence[Placed]
+    placed: Sequence[tuple[Placed, int]]
+    """New replicas in order of creation, each with its id."""
     certificate: Certificate
     blocked: Sequence[Blocked]
     growth: Sequence[Growth]
@@ -94,12 +98,13 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     packing = found.packing
     tries = try_nodes(limits, [one for one in limits.allowed(whole) if one.place in found.no_room], packing.placed,
                       placer, lambda placed: quotas.keeps(placed).total() == len(placed))
-    placed, most = [*packing.placed, *tries.placed], packing.most + len(limits.tries)
+    named = with_ids([*packing.placed, *tries.placed], fleet.models, state.models, ledger, start)
+    placed, most = [one for one, _ in named], packing.most + len(limits.tries)
     occupants, repacked = Occupants((), ()), None
     if found.no_room:  # what explains a shortfall is imported only then: a third of the time of a small plan
         from fleetctl.planner.repacked import repacked_bound
 
-        occupants = _occupants(fleet, inventory, state, placed, ledger)
+        occupants = _occupants(fleet, inventory, state, named, ledger)
         repacked = repacked_bound(found.asked, packing.placed, most, occupants, before)
     limited = sum(one.missing for one in found.asked) < sum(one.missing for one in free)
     method = packing.method or ("the quotas leave no more" if limited else limits.method)
@@ -117,14 +122,15 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
 
         growing = Growing(fleet.cluster.grow, fleet.policies, inventory, ledger)
         growth, blocked = growing.find(found.short(placed), state, placed, blocked)
-    return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked, growth)
+    return _Decided(fleet, state, shapes, ledger, demands, named, certificate, blocked, growth)
 
 
 def _occupants(
-    fleet: ResolvedFleet, inventory: Inventory, state: LiveState, placed: Sequence[Placed], ledger: Ledger
+    fleet: ResolvedFleet, inventory: Inventory, state: LiveState, placed: Sequence[tuple[Placed, int]],
+    ledger: Ledger,
 ) -> Occupants:
     found = look_around(inventory.nodes, ledger.nodes, state.running, {model.key: model for model in fleet.models})
-    found.replicas += planned(placed, fleet.models, lambda key, count: state.models[key].new_ids(count))
+    found.replicas += planned(placed, fleet.models)
     return found
 
 
@@ -180,6 +186,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     rows = _rows(decided, options)
     policy = policy_findings(fleet, _doing(decided, actions), force=options.force)
     plan = Plan(
+        format_version=NEWEST_PLAN if any(action["op"] != "create" for action in actions) else FORMAT_VERSION,
         tool_version=facts.tool_version,
         fleet=PlanFleet(name=fleet.name, namespace=facts.namespace, files=list(fleet.files), git=facts.git),
         inventory=PlanInventory(
@@ -232,7 +239,7 @@ def _summary(
 
 
 def _rows(decided: _Decided, options: PlanOptions) -> list[ModelRow]:
-    created = Counter(one.demand.place for one in decided.placed)
+    created = Counter(one.demand.place for one, _ in decided.placed)
     blocked = {one.model: one for one in decided.blocked}
     return [
         model_row(model, decided.state.models[model.key], create=created[place],

@@ -54,7 +54,7 @@ def add_weights(
     inventory: Inventory,
 ) -> None:
     """Add `weights` to each member of an action that has some, with its sources, best first."""
-    by_key = {model.key: _weights(model) for model in models}
+    by_key = {model.key: weights_by_rank(model) for model in models}
     near, needed = domain_labels(shapes), list[tuple[dict[str, Any], Weights, Fetch]]()
     for action in actions:
         for member in action["members"] if by_key[action["model"]] else ():
@@ -129,7 +129,7 @@ def _ready_sources(inventory: Inventory) -> Iterator[_Source]:
                           member.weights.bytes)
 
 
-def _weights(model: ResolvedModel) -> dict[str, list[Weights | None]]:
+def weights_by_rank(model: ResolvedModel) -> dict[str, list[Weights | None]]:
     """Return the weights of a model by group and rank; empty where no member has any."""
     if not any(member.weights for group in model.workers for member in group.members):
         return {}

@@ -6,8 +6,7 @@ what is left; what would be left without some replica is worked out from the inv
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -142,16 +141,12 @@ def _beyond_target(running: Iterable[tuple[Replica, bool]], models: Mapping[str,
     return {key: sorted(found)[models[key].replicas] for key, found in ids.items() if len(found) > models[key].replicas}
 
 
-def planned(
-    placed: Sequence[Placed], models: Sequence[ResolvedModel], new_ids: Callable[[str, int], Iterable[int]]
-) -> Iterator[Occupant]:
-    """Yield what a plan would create, in order of creation."""
-    ids = {place: iter(new_ids(models[place].key, count))
-           for place, count in Counter(one.demand.place for one in placed).items()}
-    for one in placed:
+def planned(placed: Iterable[tuple[Placed, int]], models: Sequence[ResolvedModel]) -> Iterator[Occupant]:
+    """Yield what a plan would create, each with its id, in order of creation."""
+    for one, replica_id in placed:
         model = models[one.demand.place]
         members = _by_place((new.node, Planned(new.seat.claim, new.gpus)) for new in one.assignments)
-        yield Occupant(model.key, next(ids[one.demand.place]), priority=model.priority, planned=members)
+        yield Occupant(model.key, replica_id, priority=model.priority, planned=members)
 
 
 def _by_place(members: Iterable[tuple[int | None, Any]]) -> dict[int, tuple[Any, ...]]:
