@@ -13,6 +13,7 @@ from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored, as_datetime
 from fleetctl.documents.served_weights import ServedWeights, is_absent
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
+Level = Literal["HOT", "WARM", "COLD"]
 ReplicaState = Literal["DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING", "DEAD"]
 LIVE_STATES: frozenset[str] = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING"})
 STARTING_STATES: frozenset[str] = LIVE_STATES - {"ALIVE"}
@@ -133,12 +134,12 @@ class ReplicaMember(Stored):
 
 
 class Replica(Stored):
-    """One actor that serves, or means to serve, a model: ours, another fleet's, or a foreign one."""
+    """One actor that serves, or means to serve, a model, or is WARM: ours, another fleet's, or a foreign one."""
 
     model: str
     replica_id: int | None = Field(None, description="null for a foreign scheme")
     foreign_id: str | None = Field(None, description="the actor's full name where it is not ours")
-    level: Literal["HOT", "WARM", "COLD"] = "HOT"
+    level: Level = Field("HOT", description="WARM = it holds its weights in memory, and no card: it serves nothing")
     state: ReplicaState = "ALIVE"
     fleet: str | None = Field(None, description="the fleet whose mark it carries; null = unmanaged")
     spec_hash: str | None = None

@@ -83,8 +83,11 @@ def _start_of_name(namespace: str, model: str) -> str:
 
 
 def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int | None) -> list[EngineLog]:
-    """Return the logs of the replicas that Ray still lists, a member each; `replica_id` None = of all of the model."""
-    return [
+    """Return the logs of the replicas that Ray still lists, a member each; `replica_id` None = of all of the model.
+
+    One that is WARM has the log of the engine that it had.
+    """
+    return list(dict.fromkeys(
         EngineLog(replica.replica_id, member.group or "main", member.copy_index, member.rank,
                   log_name(namespace, model, replica.replica_id, member.group or "main", member.copy_index,
                            member.rank),
@@ -92,7 +95,7 @@ def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int | None)
         for replica in seen.replicas
         if replica.model == model and replica.replica_id is not None and replica_id in (None, replica.replica_id)
         for member in replica.members
-    ]
+    ))
 
 
 def search_logs(
