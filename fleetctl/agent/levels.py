@@ -22,8 +22,8 @@ from .weights.store import Entry, cache_root
 ANSWER_S = 60.0
 SETTLE_S = 10.0
 POLL_S = 0.1
-NOT_LOCKED = ("the limit for locked memory (ulimit -l) of Ray is too low there: its files are used once a minute, so that "
-              "they stay in memory")
+NOT_LOCKED = ("the limit for locked memory (ulimit -l) of Ray is too low there: its files are used once a minute, "
+              "so that they stay in memory")
 CLASSES = ("WarmReplica", "WarmHolder")
 KEPT = ("group", "copy", "role", "rank", "nodeId", "weights")
 
@@ -163,7 +163,8 @@ def _take(job: Job, sizes: Mapping[str, int], held: "Counter[str]", free: Dict[s
                                           f"{_gib(held[node_id])} are, {_gib(size)} more needed")
         left = free.get(node_id, 0.0)
         if left < size:
-            raise _Refused("NO_MEMORY", f"{_node(job, node_id)} has {_gib(left)} of Ray's memory free, {_gib(size)} needed")
+            raise _Refused("NO_MEMORY", f"{_node(job, node_id)} has {_gib(left)} of Ray's memory free, "
+                                        f"{_gib(size)} needed")
     for node_id, size in sizes.items():
         held[node_id] += size
         free[node_id] -= size

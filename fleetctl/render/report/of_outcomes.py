@@ -28,10 +28,10 @@ def outcomes_report(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = F
 
 def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
     """Return a row per replica, and for a terminal the reasons below them; nothing where there are none."""
-    rows = [(replica_text(row), row.outcome, row.code or "", ", ".join(row.nodes), row.address or "",
+    rows = [(replica_text(row), outcome_text(row), row.code or "", ", ".join(row.nodes), row.address or "",
              took_text(row.seconds), row.message) for row in outcomes]
-    reasons = [(replica_text(row), f"{row.outcome}{f' ({row.code})' if row.code else ''}",
-                tuple(row.message.split("\n"))) for row in outcomes
+    reasons = [(replica_text(row), f"{outcome_text(row)}{f' ({row.code})' if row.code else ''}",
+                (*row.message.split("\n"), *(row.notes if row.level else ()))) for row in outcomes
                if row.message and (row.outcome != "ready" or row.code)]
     tables = (Table("replica", "Replicas", OUTCOME_ROW, tuple(rows), beside_from=0), got_weights(outcomes),
               Table("why", "Why", REASON_ROW, tuple(reasons), line="{replica} {outcome}",
@@ -59,6 +59,11 @@ def replica_text(row: ReplicaOutcome) -> str:
     """Name the replica; several that have no ids yet are the model with their count."""
     name = row.model if row.replica_id is None else f"{row.model}/{row.replica_id}"
     return f"{name} (x{row.replicas})" if row.replicas > 1 else name
+
+
+def outcome_text(row: ReplicaOutcome) -> str:
+    """Return how one ended: `ready`, `gone to WARM`."""
+    return f"{row.outcome} to {row.level}" if row.level else row.outcome
 
 
 def took_text(seconds: float | None) -> str:
