@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping
 
 import ray
 
+from .cold import forget_cold
 from .events import EventStream
 from .on_nodes import tell_answers
 from .weights.cache import Cached, cached, remove
@@ -42,7 +43,14 @@ def remove_here(artifacts: List[str]) -> Dict[str, Any]:
     """Remove artifacts from the cache of this node; runs there."""
     root = cache_root(os.environ)
     return {"root": root, "artifacts": [
-        {**_row(one), "removed": remove(root, one.artifact)} for one in cached(root) if one.artifact in artifacts]}
+        {**_row(one), "removed": _removed(root, one.artifact)} for one in cached(root) if one.artifact in artifacts]}
+
+
+def _removed(root: str, artifact: str) -> bool:
+    removed = remove(root, artifact)
+    if removed:
+        forget_cold(artifact)
+    return removed
 
 
 def _row(one: Cached) -> Dict[str, Any]:

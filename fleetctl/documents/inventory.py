@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored, as_datetime
-from fleetctl.documents.served_weights import ServedWeights, is_absent
+from fleetctl.documents.served_weights import Artifact, ServedWeights, ViewId, is_absent
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
 Level = Literal["HOT", "WARM", "COLD"]
@@ -92,6 +92,13 @@ class Slots(Stored):
     source: str
 
 
+class ColdWeights(Stored):
+    """Files on a node's disk that fleetctl has verified there."""
+
+    artifact: Artifact
+    view: ViewId | None = Field(None, description="the part that is there; null = all files")
+
+
 class Node(Stored):
     """One Ray node."""
 
@@ -106,6 +113,8 @@ class Node(Stored):
     slots: Slots | None = None
     started_at: Moment | None = Field(None, description="when it joined the cluster")
     uncordoned_at: Moment | None = Field(None, description="when a person last said that it is good to use")
+    cold: list[ColdWeights] | None = Field(
+        None, exclude_if=is_absent, description="weights on its disk; null = not asked for, or it did not answer")
 
 
 class ReplicaMember(Stored):

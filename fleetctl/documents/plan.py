@@ -21,6 +21,10 @@ WAITS_FOR_NODES = "WAITS_FOR_NODES"
 """The code of what is blocked and would run on nodes that the autoscaler may add."""
 
 
+def _is_empty(value: object) -> bool:
+    return not value
+
+
 class FleetSource(Stored):
     """One file the fleet was read from."""
 
@@ -60,6 +64,8 @@ class Summary(Stored):
     wanted: int = 0
     live: int = 0
     create: int = 0
+    promote: int = Field(0, exclude_if=_is_empty, description="of those to create: WARM now, on their nodes")
+    prefetch: int = Field(0, exclude_if=_is_empty, description="nodes that fetch weights to keep them")
     hold: int = Field(0, description="live replicas beyond the target, kept")
     blocked: int = 0
     unmanaged: int = 0
@@ -141,6 +147,32 @@ class Action(Stored):
     priority: int = 0
     lifecycle: Lifecycle
     members: list[ActionMember]
+
+
+class PrefetchMember(Stored):
+    """What a node fetches once, as a member of a new replica there would: with these variables."""
+
+    weights: PlannedWeights
+    variables: dict[str, str]
+
+
+class PrefetchNode(Stored):
+    """A node that lacks weights, and what it fetches."""
+
+    node_id: str
+    node: str
+    members: list[PrefetchMember]
+
+
+class Prefetch(Stored):
+    """Let nodes fetch the weights of a model that `cold` in the fleet file keeps there. It starts nothing."""
+
+    id: str = Field(description="<model>/prefetch")
+    op: Literal["prefetch"] = "prefetch"
+    model: str
+    spec_hash: str
+    timeout: float = Field(description="seconds that each node may take: the model's startupTimeout")
+    nodes: list[PrefetchNode]
 
 
 class Hold(Stored):
@@ -344,6 +376,7 @@ class Plan(Stored):
                                           "asSet = both as the user set them, which is what the hash covers"
     )
     actions: list[Action] = Field(default_factory=list)
+    prefetches: list[Prefetch] = Field(default_factory=list, exclude_if=_is_empty)
     holds: list[Hold] = Field(default_factory=list)
     blocked: list[Blocked] = Field(default_factory=list)
     growth: list[Growth] = Field(default_factory=list, description="the node types that the autoscaler may add")
@@ -358,6 +391,11 @@ class Plan(Stored):
         default_factory=dict, description="per planned model: live count and highest id, to detect a stale plan"
     )
     exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 partial, 4 policy")
+
+    @property
+    def changes_anything(self) -> bool:
+        """Whether an apply creates or fetches anything."""
+        return bool(self.actions or self.prefetches)
 
     @property
     def waits_for_nodes(self) -> bool:

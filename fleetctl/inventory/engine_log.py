@@ -110,7 +110,7 @@ def search_logs(
     pattern = f"{start}*.log" if replica_id is None else f"{start}{replica_id}-*.log"
     nodes = [node for node in seen.nodes if node.state != "DEAD" and (node_ids is None or node.id in node_ids)]
     with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
-        answers = list(pool.map(lambda node: _names_on(client, node.id, pattern), nodes))
+        answers = list(pool.map(lambda node: names_on(client, node.id, pattern), nodes))
     logs, failed = [], []
     for node, names in zip(nodes, answers, strict=True):
         if isinstance(names, str):
@@ -123,7 +123,7 @@ def search_logs(
     return Search(tuple(logs), tuple(failed))
 
 
-def _names_on(client: DashboardClient, node_id: str, pattern: str) -> list[str] | str:
+def names_on(client: DashboardClient, node_id: str, pattern: str) -> list[str] | str:
     """Return the file names of one node, which its answer groups by kind; or why there are none."""
     path = "/api/v0/logs"
     try:

@@ -23,12 +23,14 @@ from fleetctl.documents.plan import (
     PlanFlags,
     PlanFleet,
     PlanInventory,
+    Prefetch,
     Summary,
 )
 from fleetctl.documents.quantity import plural
 from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
+from fleetctl.planner.cold import prefetches
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
@@ -180,13 +182,16 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     actions = actions_for(decided.placed, fleet.models, state.models, decided.ledger)
     add_weights(actions, fleet.models, decided.shapes, inventory)
     acted_on = {action["model"] for action in actions}
+    fetched = list(prefetches([model for model in fleet.models if options.left_out(model.key, model.labels) is None],
+                              inventory, decided.ledger.nodes))
     drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes)
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
     rows = _rows(decided, options)
+    promotes = sum(action["op"] == "promote" for action in actions)
     policy = policy_findings(fleet, _doing(decided, actions), force=options.force)
     plan = Plan(
-        format_version=NEWEST_PLAN if any(action["op"] != "create" for action in actions) else FORMAT_VERSION,
+        format_version=NEWEST_PLAN if fetched or promotes else FORMAT_VERSION,
         tool_version=facts.tool_version,
         fleet=PlanFleet(name=fleet.name, namespace=facts.namespace, files=list(fleet.files), git=facts.git),
         inventory=PlanInventory(
@@ -194,12 +199,14 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
             address=facts.address or inventory.cluster.address, session_id=inventory.cluster.session_id,
         ),
         expires_at=facts.expires_at,
-        summary=_summary(decided, rows, holds, drift),
+        summary=_summary(decided, rows, holds, drift).model_copy(update={
+            "promote": promotes, "prefetch": sum(len(one["nodes"]) for one in fetched)}),
         certificate=decided.certificate,
         models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
-               for model in fleet.models if model.key in acted_on},
+               for model in fleet.models if model.key in acted_on | {one["model"] for one in fetched}},
         actions=read_actions(actions),
+        prefetches=[Prefetch.model_validate(one) for one in fetched],
         holds=holds,
         blocked=list(decided.blocked),
         growth=list(decided.growth),
@@ -211,7 +218,8 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         options=_flags(options),
         observed={key: {"live": len(state.models[key].live), "highestId": state.models[key].highest_id}
                   for key in sorted(acted_on)},
-        exit_code=detailed_exit_code(actions=len(actions), blocked=len(decided.blocked), refused=len(refusing(policy))),
+        exit_code=detailed_exit_code(actions=len(actions) + len(fetched), blocked=len(decided.blocked),
+                                     refused=len(refusing(policy))),
     )
     rest = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
     return plan.model_copy(update={"plan_id": plan_id(rest, {"actions": canonical_json_of_sorted(actions)})})

@@ -1,0 +1,40 @@
+"""What is complete on this node's disk, noted in Ray's session log folder, where the dashboard lists it.
+
+Where somebody else removes the files a note is wrong: the next start there fetches them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+from typing import Optional
+
+from .mark import utc_now
+from .node import log_path
+from .weights.fetch import Fetched
+
+MARK = "fleetctl-cold-"
+
+
+def note_cold(root: str, got: Fetched) -> None:
+    """Note what is complete on this node. A full disk is no reason to fail."""
+    _note(root, got.entry.artifact, got.entry.view, got.held.size)
+    if got.entry.view is not None and got.whole is not None:
+        _note(root, got.entry.artifact, None, got.artifact.size)
+
+
+def _note(root: str, artifact: str, view: Optional[str], size: int) -> None:
+    path = log_path(f"{MARK}{artifact}{f'-{view}' if view else ''}.json")
+    with contextlib.suppress(OSError):
+        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as new:
+            json.dump({"artifact": artifact, "view": view, "bytes": size, "at": utc_now(), "root": root}, new)
+        os.replace(new.name, path)
+
+
+def forget_cold(artifact: str) -> None:
+    """Take back what was noted of an artifact on this node."""
+    for path in glob.glob(f"{glob.escape(log_path(MARK + artifact))}*.json"):
+        with contextlib.suppress(OSError):
+            os.remove(path)

@@ -1,0 +1,35 @@
+"""Which weights are on the disks of nodes: from the names of the notes that the agent leaves in Ray's log folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from fleetctl.documents.inventory import ColdWeights, Inventory
+from fleetctl.documents.selector import matches
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.engine_log import READERS, names_on
+from fleetctl.planner.placement.claims import NODE_ID_LABEL
+
+NOTES = "fleetctl-cold-*"
+_NOTE = re.compile(r"fleetctl-cold-([0-9a-f]{64})(?:-([0-9a-f]{16}))?\.json")
+
+
+def with_cold(client: DashboardClient, seen: Inventory, selectors: Sequence[Mapping[str, str]]) -> Inventory:
+    """Return the inventory with what is on the disks of the nodes that one of the selectors allows.
+
+    A node that does not answer is named in the warnings, and nothing is known of it.
+    """
+    asked = [node for node in seen.nodes if node.state == "ALIVE" and any(
+        matches(selector, {NODE_ID_LABEL: node.id, **node.labels}) for selector in selectors)]
+    with ThreadPoolExecutor(READERS, thread_name_prefix="cold") as pool:
+        answers = dict(zip((node.id for node in asked),
+                           pool.map(lambda node: names_on(client, node.id, NOTES), asked), strict=True))
+    found = {node_id: None if isinstance(names, str) else [
+        ColdWeights(artifact=match[1], view=match[2]) for name in names if (match := _NOTE.fullmatch(name))]
+        for node_id, names in answers.items()}
+    failed = [f"{node.name}: what is on its disk is not known: {names}" for node in asked
+              if isinstance(names := answers[node.id], str)]
+    return seen.model_copy(update={"warnings": [*seen.warnings, *failed], "nodes": [
+        node.model_copy(update={"cold": found[node.id]}) if node.id in found else node for node in seen.nodes]})
