@@ -1,6 +1,8 @@
 """Carry a plan out: take the lock, create what fits in the plan's order, wait for readiness, report every replica.
 
-Last, without the lock, nodes fetch the weights that the fleet file keeps there. Partial success is a result: when one replica fails, the rest goes on. The lock is held until the last create has its
+Last, without the lock, nodes fetch the weights that the fleet file keeps there.
+
+Partial success is a result: when one replica fails, the rest goes on. The lock is held until the last create has its
 worker; waiting needs none. SIGTERM means: begin nothing more, report, exit.
 """
 
@@ -170,8 +172,9 @@ class Run:
         level = {"ready": "info", "starting": "info", "skipped": "warning"}.get(kind, "error")
         where = f" on {', '.join(result['nodes'])}" if result["nodes"] else ""
         why = f": {result['message']}" if result["message"] else ""
-        details = {name: value for name, value in result.items() if name != "message"}
-        self.events.emit("replica" + kind.capitalize(), f"{key}: {'promoted' if 'level' in result else kind}{where}{why}", level=level, **details)
+        details = {name: value for name, value in result.items() if name not in ("message", "level")}
+        word = "promoted" if "level" in result else kind
+        self.events.emit("replica" + kind.capitalize(), f"{key}: {word}{where}{why}", level=level, **details)
 
     def _heartbeat(self) -> None:
         if time.monotonic() - self._last_beat >= HEARTBEAT_S:

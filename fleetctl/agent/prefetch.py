@@ -61,8 +61,8 @@ def run_floor(plan: Mapping[str, Any], events: EventStream) -> Iterator[Dict[str
 
 def _floor_outcome(model: str, node: str, row: Mapping[str, Any], events: EventStream) -> Dict[str, Any]:
     trouble = row.get("trouble")
-    events.emit("weightsFetched", f"{model}: weights on {node}{f': {trouble}' if trouble else ''}", model=model, node=node,
-                level="warning" if trouble else "info", **row)
+    events.emit("weightsFetched", f"{model}: weights {f'not on {node}: {trouble}' if trouble else f'on {node}'}",
+                level="warning" if trouble else "info", model=model, node=node, **row)
     result = {"model": model, "outcome": "failed" if trouble else "ready", "level": "COLD", "nodes": [node],
               "message": trouble or ""}
     return {**result, "code": "WEIGHTS_FAILED"} if trouble else {

@@ -83,7 +83,7 @@ def evict(
             chosen = [one for one in chosen if one.level == "HOT"]
             if not chosen:
                 return 0
-        rooms = rooms_for(seen, chosen) if to is To.WARM else []
+        rooms = rooms_for(seen, chosen, fleet.policies if fleet else ()) if to is To.WARM else []
         level = LEVELS[to] if to else None
         wanted = Wanted("evict", f"Evict to {level}" if level else "End", yes, dry_run, output_format, lock_timeout,
                         drain, level=level, rooms=rooms)

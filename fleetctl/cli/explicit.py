@@ -159,8 +159,7 @@ def show_steps(outcomes: Sequence[ReplicaOutcome], code: int, verb: str, output_
 
 
 def _describe(replica: Replica, seen: Inventory, names: dict[str, str]) -> str:
-    level = f"{replica.level}, " if replica.level != "HOT" else ""
-    return (f"fleet {visible(replica.fleet or '')}, {level}{status_word(replica, dead_node_ids(seen))}, "
+    return (f"fleet {visible(replica.fleet or '')}, {status_word(replica, dead_node_ids(seen))}, "
             f"on {node_text(replica, names)}")
 
 

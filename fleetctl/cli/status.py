@@ -23,6 +23,7 @@ from fleetctl.documents.plan import Drift
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.read import Live, read_inventory
+from fleetctl.planner.cold import kept_on
 from fleetctl.planner.drift import spec_drift
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
@@ -84,9 +85,17 @@ class Chosen:
                                outdated, wanted, observed_at=seen.observed_at, wide=self.wide,
                                failed=[one for one in failed_lately(seen, self.fleet.name if self.fleet else None)
                                        if self.has(one.model)],
-                               cooling=list(self._cooling(self.fleet, seen)) if self.fleet else ())
+                               cooling=list(self._cooling(self.fleet, seen)) if self.fleet else (),
+                               cold=list(self._cold(self.fleet, seen)) if self.fleet else ())
         return report if differences else replace(
             report, tables=tuple(table for table in report.tables if table.key != "drift"))
+
+    def _cold(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str, str]]:
+        """Return which nodes keep the weights of the models that are shown, and which lack them."""
+        for model in fleet.models:
+            if model.cold is not None and self.has(model.key):
+                there, lacking = kept_on(model, seen)
+                yield model.key, ", ".join(there), ", ".join(lacking)
 
     def _cooling(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str]]:
         """Return what cools, the models that are not shown left out."""

@@ -42,7 +42,10 @@ class ReplicaOutcome(Stored):
     code: str | None = None
     message: str = ""
     seconds: float | None = None
-    level: ReplicaLevel | None = Field(None, exclude_if=is_absent, description="of one that is gone: where it went to")
+    level: ReplicaLevel | None = Field(
+        None, exclude_if=is_absent,
+        description="of one that is gone: where it went to; HOT = it was promoted; COLD without a replicaId = weights "
+                    "that nodes keep on their disks")
     replicas: int = Field(1, description="the number of replicas in this row; more than one only when blocked")
     weights: GotWeights | None = Field(
         None, exclude_if=is_absent, description="how its members got their weights, all together")

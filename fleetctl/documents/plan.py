@@ -104,6 +104,7 @@ class ModelRow(Stored):
     blocked: int
     surplus: int
     startup_timeout: float = Field(description="seconds a replica may take to become ready")
+    fetch: int = Field(0, exclude_if=_is_empty, description="nodes that fetch its weights to keep them")
     reason: str
     labels: dict[str, str] = Field(default_factory=dict, description="of the model in the fleet file")
     source: Position | None = None

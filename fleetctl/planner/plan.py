@@ -30,7 +30,7 @@ from fleetctl.documents.quantity import plural
 from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
-from fleetctl.planner.cold import prefetches
+from fleetctl.planner.cold import prefetches, with_fetches
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
@@ -187,7 +187,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes)
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
-    rows = _rows(decided, options)
+    rows = with_fetches(_rows(decided, options), fetched)
     promotes = sum(action["op"] == "promote" for action in actions)
     policy = policy_findings(fleet, _doing(decided, actions), force=options.force)
     plan = Plan(

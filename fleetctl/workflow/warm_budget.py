@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, Replica
 from fleetctl.documents.quantity import format_bytes
 from fleetctl.errors import FleetctlError
+from fleetctl.planner.placement.claims import NODE_ID_LABEL
+from fleetctl.planner.placement.policies import effective_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +27,15 @@ class WarmRoom:
                 f"{format_bytes(self.held + self.more)} of at most {format_bytes(self.budget)}")
 
 
-def budget_of(node: Node) -> int:
-    """Return the bytes of weights that may be WARM on a node: half of Ray's memory."""
-    return node.resources.total.memory // 2
+def budget_of(node: Node, policies: Sequence[NodePolicy]) -> int:
+    """Return the bytes of weights that may be WARM on a node: what the fleet file says, else half of Ray's memory."""
+    said = effective_policy(policies, {NODE_ID_LABEL: node.id, **node.labels}).warm
+    return node.resources.total.memory // 2 if said is None else said
 
 
-def rooms_for(seen: Inventory, chosen: Sequence[Replica]) -> list[WarmRoom]:
+def rooms_for(
+    seen: Inventory, chosen: Sequence[Replica], policies: Sequence[NodePolicy] = ()
+) -> list[WarmRoom]:
     """Return the nodes on which the weights of these replicas would be; raises FleetctlError where they cannot be."""
     more: dict[str, int] = {}
     for replica in chosen:
@@ -43,7 +49,7 @@ def rooms_for(seen: Inventory, chosen: Sequence[Replica]) -> list[WarmRoom]:
     for replica in seen.replicas:
         for member in replica.members if replica.level == "WARM" else ():
             held[member.node_id or ""] = held.get(member.node_id or "", 0) + member.memory
-    rooms = [WarmRoom(node, budget_of(node), held.get(node.id, 0), more[node.id])
+    rooms = [WarmRoom(node, budget_of(node, policies), held.get(node.id, 0), more[node.id])
              for node in seen.nodes if node.id in more]
     if full := [room for room in rooms if room.held + room.more > room.budget]:
         raise FleetctlError("; ".join(map(str, full)),

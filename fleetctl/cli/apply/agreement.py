@@ -44,7 +44,8 @@ def _confirmed(invocation: Invocation, task: ApplyTask) -> bool:
         say("plan", origin_of(task.plan, invocation.now()))
     plan = task.plan
     fetches = plan.summary.prefetch
-    does = [f"create {count_of(len(plan.actions), 'replica')}"] if plan.actions or not (plan.new_nodes or fetches) else []
+    does = [f"create {count_of(len(plan.actions), 'replica')}"] \
+        if plan.actions or not (plan.new_nodes or fetches) else []
     does += [f"fetch weights onto {count_of(fetches, 'node')}"] if fetches else []
     does += [f"ask the autoscaler for {plan.new_nodes}"] if plan.new_nodes else []
     question = " and ".join(does)

@@ -46,6 +46,8 @@ class Occupant(NamedTuple):
     """Counts toward the target of a model in the file."""
     wanted: bool = True
     """False = ours, but beyond the target of its model or not in the file."""
+    warm: bool = False
+    """It holds memory alone, and serves nothing."""
     live: Mapping[int, tuple[ReplicaMember, ...]] = NOTHING
     planned: Mapping[int, tuple[Planned, ...]] = NOTHING
 
@@ -127,7 +129,7 @@ def look_around(
         counted = model is not None and replica.level == "HOT"
         wanted = not ours or (counted and (replica.replica_id or 0) < beyond.get(replica.model, 1 << 63))
         found.append(Occupant(replica.model, replica.replica_id, replica.foreign_id, replica.fleet,
-                              model.priority if model else None, ours, counted, wanted,
+                              model.priority if model else None, ours, counted, wanted, replica.level == "WARM",
                               _by_place((places.get(member.node_id or ""), member) for member in replica.members)))
     return Occupants([documents[node.id] for node in facts], facts, found)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fleetctl.documents.events import Outcome, ReplicaOutcome
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.weights_tables import got_weights
 
@@ -43,6 +44,8 @@ def totals(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False, ver
     """Return the counts in one line; an apply never counts a removal because there is none."""
     counts = count_outcomes(outcomes)
     parts = [f"{counts[kind]} {kind}" for kind in ORDER if counts[kind]]
+    if nodes := sum(len(row.nodes) for row in outcomes if _is_kept(row) and row.outcome == "ready"):
+        parts.append(f"weights on {count_of(nodes, 'node')}")
     head = f"{verb.capitalize()}{', interrupted' if interrupted else ''}"
     return f"{head}: {', '.join(parts) if parts else 'nothing to do'}{', 0 removed' if verb == 'apply' else ''}"
 
@@ -51,19 +54,28 @@ def count_outcomes(outcomes: Sequence[ReplicaOutcome]) -> Counter[str]:
     """Return how many replicas ended in which way."""
     counts: Counter[str] = Counter()
     for row in outcomes:
-        counts[row.outcome] += row.replicas
-    return counts
+        counts[row.outcome] += 0 if _is_kept(row) and row.outcome == "ready" else row.replicas
+    return +counts
+
+
+def _is_kept(row: ReplicaOutcome) -> bool:
+    """Return whether a row is about weights that a node keeps, and no replica."""
+    return row.level == "COLD" and row.replica_id is None
 
 
 def replica_text(row: ReplicaOutcome) -> str:
     """Name the replica; several that have no ids yet are the model with their count."""
+    if _is_kept(row):
+        return f"weights of {row.model}"
     name = row.model if row.replica_id is None else f"{row.model}/{row.replica_id}"
     return f"{name} (x{row.replicas})" if row.replicas > 1 else name
 
 
 def outcome_text(row: ReplicaOutcome) -> str:
-    """Return how one ended: `ready`, `gone to WARM`."""
-    return f"{row.outcome} to {row.level}" if row.level else row.outcome
+    """Return how one ended: `ready`, `promoted`, `gone to WARM`; what nodes keep: `fetched`."""
+    if row.outcome == "ready" and row.level:
+        return "fetched" if row.level == "COLD" else "promoted"
+    return f"{row.outcome} to {row.level}" if row.level and row.outcome == "gone" else row.outcome
 
 
 def took_text(seconds: float | None) -> str:
