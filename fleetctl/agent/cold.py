@@ -11,11 +11,13 @@ import json
 import os
 from typing import Optional
 
+import ray
+
 from .mark import utc_now
 from .node import log_path
 from .weights.fetch import Fetched
 
-MARK = "fleetctl-cold-"
+NOTE = "fleetctl-cold-"
 
 
 def note_cold(root: str, got: Fetched) -> None:
@@ -26,7 +28,7 @@ def note_cold(root: str, got: Fetched) -> None:
 
 
 def _note(root: str, artifact: str, view: Optional[str], size: int) -> None:
-    path = log_path(f"{MARK}{artifact}{f'-{view}' if view else ''}.json")
+    path = f"{_start(artifact)}{f'-{view}' if view else ''}.json"
     with contextlib.suppress(OSError):
         with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as new:
             json.dump({"artifact": artifact, "view": view, "bytes": size, "at": utc_now(), "root": root}, new)
@@ -35,6 +37,11 @@ def _note(root: str, artifact: str, view: Optional[str], size: int) -> None:
 
 def forget_cold(artifact: str) -> None:
     """Take back what was noted of an artifact on this node."""
-    for path in glob.glob(f"{glob.escape(log_path(MARK + artifact))}*.json"):
+    for path in glob.glob(f"{glob.escape(_start(artifact))}*.json"):
         with contextlib.suppress(OSError):
             os.remove(path)
+
+
+def _start(artifact: str) -> str:
+    """Return how the path of a note begins: nodes of one machine may share the folder."""
+    return log_path(f"{NOTE}{ray.get_runtime_context().get_node_id()}-{artifact}")

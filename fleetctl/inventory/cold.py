@@ -12,8 +12,9 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import READERS, names_on
 from fleetctl.planner.placement.claims import NODE_ID_LABEL
 
-NOTES = "fleetctl-cold-*"
-_NOTE = re.compile(r"fleetctl-cold-([0-9a-f]{64})(?:-([0-9a-f]{16}))?\.json")
+NOTE = "fleetctl-cold-"
+"""What names of notes begin with, before the id of the node; see agent/cold.py."""
+_WHAT = re.compile(r"-([0-9a-f]{64})(?:-([0-9a-f]{16}))?\.json")
 
 
 def with_cold(client: DashboardClient, seen: Inventory, selectors: Sequence[Mapping[str, str]]) -> Inventory:
@@ -25,9 +26,9 @@ def with_cold(client: DashboardClient, seen: Inventory, selectors: Sequence[Mapp
         matches(selector, {NODE_ID_LABEL: node.id, **node.labels}) for selector in selectors)]
     with ThreadPoolExecutor(READERS, thread_name_prefix="cold") as pool:
         answers = dict(zip((node.id for node in asked),
-                           pool.map(lambda node: names_on(client, node.id, NOTES), asked), strict=True))
+                           pool.map(lambda node: names_on(client, node.id, f"{NOTE}{node.id}-*"), asked), strict=True))
     found = {node_id: None if isinstance(names, str) else [
-        ColdWeights(artifact=match[1], view=match[2]) for name in names if (match := _NOTE.fullmatch(name))]
+        ColdWeights(artifact=match[1], view=match[2]) for name in names if (match := _WHAT.fullmatch(name.removeprefix(NOTE + node_id)))]
         for node_id, names in answers.items()}
     failed = [f"{node.name}: what is on its disk is not known: {names}" for node in asked
               if isinstance(names := answers[node.id], str)]

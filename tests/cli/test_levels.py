@@ -1,4 +1,4 @@
-"""HOT, WARM and COLD as a user sees them: the floor of `cold`, a plan that promotes, and what status and the map show."""
+"""HOT, WARM and COLD as a user sees them: the floor of `cold`, a plan that promotes, what status and map show."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ def ids(cluster: ClusterStandIn) -> dict[str, str]:
     return {node["node_name"]: node["node_id"] for node in cluster.nodes}
 
 
+def note(cluster: ClusterStandIn, node_id: str, artifact: str) -> None:
+    cluster.log_files[node_id, f"fleetctl-cold-{node_id}-{artifact}.json"] = "{}"
+
+
 @pytest.fixture
 def kept(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Let the agent carry out the floor; the nodes whose names are in the set cannot fetch."""
@@ -54,7 +58,7 @@ def kept(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> set[str]:
             if names[node_id] in failing:
                 yield {"nodeId": node_id, "artifact": artifact, "trouble": "not enough room on the disk"}
             else:
-                cluster.log_files[node_id, f"fleetctl-cold-{artifact}.json"] = "{}"
+                note(cluster, node_id, artifact)
                 yield {"nodeId": node_id, "artifact": artifact, "fetched": got}
 
     def play(request: dict[str, Any]) -> Steps:
@@ -73,8 +77,8 @@ def test_nodes_that_lack_weights_fetch_them_and_then_there_is_nothing_to_do(
     cli: Cli, cluster: ClusterStandIn, kept: set[str], tmp_path: Path
 ) -> None:
     file = write(tmp_path / "lab.yaml", cold={})
-    cluster.log_files[ids(cluster)["node-b"], f"fleetctl-cold-{ONE}.json"] = "{}"
-    cluster.log_files[ids(cluster)["node-a"], f"fleetctl-cold-{'2' * 64}.json"] = "{}"
+    note(cluster, ids(cluster)["node-b"], ONE)
+    note(cluster, ids(cluster)["node-a"], "2" * 64)
     planned = cli("plan", "-f", file, "--detailed-exitcode")
     assert planned.code == 2
     assert "weights of m onto node-a from path /models/m" in planned.out
