@@ -27,10 +27,13 @@ def with_cold(client: DashboardClient, seen: Inventory, selectors: Sequence[Mapp
     with ThreadPoolExecutor(READERS, thread_name_prefix="cold") as pool:
         answers = dict(zip((node.id for node in asked),
                            pool.map(lambda node: names_on(client, node.id, f"{NOTE}{node.id}-*"), asked), strict=True))
-    found = {node_id: None if isinstance(names, str) else [
-        ColdWeights(artifact=match[1], view=match[2]) for name in names if (match := _WHAT.fullmatch(name.removeprefix(NOTE + node_id)))]
-        for node_id, names in answers.items()}
+    found = {node_id: None if isinstance(names, str) else _kept(names, node_id) for node_id, names in answers.items()}
     failed = [f"{node.name}: what is on its disk is not known: {names}" for node in asked
               if isinstance(names := answers[node.id], str)]
     return seen.model_copy(update={"warnings": [*seen.warnings, *failed], "nodes": [
         node.model_copy(update={"cold": found[node.id]}) if node.id in found else node for node in seen.nodes]})
+
+
+def _kept(names: Sequence[str], node_id: str) -> list[ColdWeights]:
+    found = (_WHAT.fullmatch(name.removeprefix(NOTE + node_id)) for name in names)
+    return [ColdWeights(artifact=match[1], view=match[2]) for match in found if match]

@@ -130,6 +130,13 @@ def test_one_that_is_hot_under_that_id_is_not_promoted() -> None:
     assert done(fleet, nodes(a=8, b=8), hot, warm(model, 3, ["a"])) == [("create", 4, "a")]
 
 
+def test_a_plan_that_promotes_is_stale_once_that_one_is_gone() -> None:
+    fleet, model = small()
+    found = [warm(model, 0, ["b"]), warm(model, 1, ["a"], artifact=OTHER)]
+    plan = plan_for(fleet, with_replicas(nodes(a=8, b=8), found))
+    assert moved_since(plan, with_replicas(nodes(a=8, b=8), found[1:])) == ["m/0 is not WARM now"]
+
+
 def test_a_gang_is_promoted_whole_and_each_rank_on_its_node() -> None:
     fleet, model = small(gang={"gpus": 8, "workers": 1})
     plan = plan_for(fleet, with_replicas(nodes(a=8, b=8, c=8, d=8), [warm(model, 5, ["d", "b"])]))
