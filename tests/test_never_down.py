@@ -318,12 +318,13 @@ def test_only_the_doctor_repairs_and_only_after_a_question() -> None:
     assert question.lineno < call.lineno
 
 
-def test_a_plan_knows_no_operation_but_create() -> None:
-    assert get_args(Action.model_fields["op"].annotation) == ("create",)
+def test_a_plan_knows_no_operation_that_ends_anything() -> None:
+    assert get_args(Action.model_fields["op"].annotation) == ("create", "promote")
     schema = json.loads((ROOT / "schemas" / "plan.schema.json").read_text())
-    assert schema["$defs"]["Action"]["properties"]["op"]["const"] == "create"
+    assert schema["$defs"]["Action"]["properties"]["op"]["enum"] == ["create", "promote"]
+    assert schema["$defs"]["Prefetch"]["properties"]["op"]["const"] == "prefetch"
     lists = {name for name, field in Plan.model_fields.items() if "list[" in str(field.annotation)}
-    assert lists == {"models", "actions", "holds", "blocked", "drift", "unmanaged", "lost", "policy", "notes",
+    assert lists == {"models", "actions", "prefetches", "holds", "blocked", "drift", "unmanaged", "lost", "policy", "notes",
                      "growth"}
 
 

@@ -6,7 +6,6 @@ Where somebody else removes the files a note is wrong: the next start there fetc
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 from typing import Optional
@@ -28,20 +27,13 @@ def note_cold(root: str, got: Fetched) -> None:
 
 
 def _note(root: str, artifact: str, view: Optional[str], size: int) -> None:
-    path = f"{_start(artifact)}{f'-{view}' if view else ''}.json"
+    path = f"{start_of_path(artifact)}{f'-{view}' if view else ''}.json"
     with contextlib.suppress(OSError):
         with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as new:
             json.dump({"artifact": artifact, "view": view, "bytes": size, "at": utc_now(), "root": root}, new)
         os.replace(new.name, path)
 
 
-def forget_cold(artifact: str) -> None:
-    """Take back what was noted of an artifact on this node."""
-    for path in glob.glob(f"{glob.escape(_start(artifact))}*.json"):
-        with contextlib.suppress(OSError):
-            os.remove(path)
-
-
-def _start(artifact: str) -> str:
-    """Return how the path of a note begins: nodes of one machine may share the folder."""
+def start_of_path(artifact: str) -> str:
+    """Return how the paths of the notes about an artifact begin: nodes of one machine may share the folder."""
     return log_path(f"{NOTE}{ray.get_runtime_context().get_node_id()}-{artifact}")

@@ -5,12 +5,14 @@ It ends nothing: what a process of the node uses stays. Apply never imports this
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 from typing import Any, Callable, Dict, List, Mapping
 
 import ray
 
-from .cold import forget_cold
+from .cold import start_of_path
 from .events import EventStream
 from .on_nodes import tell_answers
 from .weights.cache import Cached, cached, remove
@@ -48,8 +50,9 @@ def remove_here(artifacts: List[str]) -> Dict[str, Any]:
 
 def _removed(root: str, artifact: str) -> bool:
     removed = remove(root, artifact)
-    if removed:
-        forget_cold(artifact)
+    for path in glob.glob(f"{glob.escape(start_of_path(artifact))}*.json") if removed else []:
+        with contextlib.suppress(OSError):
+            os.remove(path)
     return removed
 
 
