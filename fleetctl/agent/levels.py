@@ -20,7 +20,7 @@ from .warm import WarmReplica, actor_options, bytes_by_node
 from .weights.store import Entry, cache_root
 
 ANSWER_S = 60.0
-SETTLE_S = 10.0
+SETTLE_S = 5.0
 POLL_S = 0.1
 NOT_LOCKED = ("the limit for locked memory (ulimit -l) of Ray is too low there: its files are used once a minute, "
               "so that they stay in memory")

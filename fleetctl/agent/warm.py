@@ -28,7 +28,7 @@ POLL_S = 1.0
 TOUCH_S = 60.0
 HALFWAY_S = 600.0
 """How long it waits for the replica that it was made from to end, before it takes that eviction as broken off."""
-BACKOFF = {"restartBackoff": 5}
+BACKOFF = {"restartBackoff": 1}
 
 Place = Mapping[str, Any]
 
