@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from . import cluster, node
+from . import node
 from .failure import encode_failure
 from .mark import MARK_VERSION, actor_name, compact, utc_now
 from .model_files import session_secret
@@ -108,6 +108,7 @@ class WarmReplica:
     def __init__(self, replica: Dict[str, Any]) -> None:
         self._replica = replica
         self._places: List[Dict[str, Any]] = []
+        self._asked: Dict[str, Any] = {}
         if node.was_restarted():
             node.back_off(BACKOFF)
         places, sizes = replica["members"], bytes_by_node(replica["members"])
@@ -130,23 +131,33 @@ class WarmReplica:
         while True:
             time.sleep(POLL_S)
             try:
-                if any(cluster.actor_record(one._actor_id.hex()).state == "DEAD" for one in self._holders):
-                    os._exit(1)  # Ray restarts all of it
+                ray.get([holder.report.remote() for holder in self._holders])
                 if self._not_needed(time.monotonic() - begun):
-                    ray.get(ray.get_runtime_context().current_actor.leave.remote())
+                    ray.get_runtime_context().current_actor.leave.remote()
+                    return
+            except ray.exceptions.ActorDiedError:
+                os._exit(1)  # a holder has ended: Ray restarts all of it
             except Exception:  # the cluster's head does not answer: it may be back later
                 continue
 
     def _not_needed(self, waited_s: float) -> bool:
         """Return whether there is a HOT one of this id that is ready, or the one that was to end has not."""
         try:
-            actor_id = ray.get_actor(actor_name(self._replica["model"], self._replica["replicaId"]))._actor_id.hex()
+            hot = ray.get_actor(actor_name(self._replica["model"], self._replica["replicaId"]))
         except ValueError:
             return False
+        actor_id = hot._actor_id.hex()
         if actor_id == self._replica["madeFrom"]:
             return waited_s >= HALFWAY_S
-        record = cluster.actor_record(actor_id)
-        return record.state == "ALIVE" and bool(record.report)
+        if actor_id not in self._asked:
+            self._asked = {actor_id: hot.__ray_ready__.remote()}  # answered when its constructor has returned
+        try:
+            return bool(ray.get(self._asked[actor_id], timeout=POLL_S))
+        except ray.exceptions.GetTimeoutError:
+            return False
+        except ray.exceptions.RayActorError:  # it is down: Ray may start it again
+            self._asked.clear()
+            return False
 
     def leave(self) -> None:
         """End this actor permanently, and with it what it holds."""

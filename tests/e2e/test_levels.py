@@ -103,7 +103,7 @@ def test_a_warm_replica_frees_its_card_survives_and_is_hot_again_under_its_id(
     shutil.rmtree(world.tmp_path / f"origin-{MIB}")
 
     killed = world.run_with("WARM, and the HOT one not ended", "evict", "one/0", "--to", "warm", "--yes")
-    assert killed.returncode == 1, killed.stderr
+    assert "the agent ended without a summary" in killed.stderr, killed.stderr
     assert states(world) == {HOT: "ALIVE", WARM: "ALIVE"}
     assert sorted(levels(world)) == [("one", 0, "HOT", "ALIVE"), ("one", 0, "WARM", "ALIVE")]
     assert (world.plan()["actions"], world.plan()["unmanaged"]) == ([], [])
