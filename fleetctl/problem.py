@@ -86,6 +86,7 @@ CODES: dict[str, str] = {
     "FL080": "an origin or a view of weights without exactly one kind",
     "FL081": "not a regular expression",
     "FL082": "a shard of more or fewer parts than its group has members",
+    "FL083": "cold on a model without weights",
 }
 
 

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -254,8 +255,8 @@ class ClusterStandIn:
         if path.startswith("/api/v0/logs") and query["node_id"] in self.answer_of_node:
             return self.answer_of_node[query["node_id"]]
         if path == "/api/v0/logs":
-            start = query["glob"].removesuffix("*.log")
-            names = [name for node, name in self.log_files if node == query["node_id"] and name.startswith(start)]
+            names = [name for node, name in self.log_files
+                     if node == query["node_id"] and fnmatchcase(name, query["glob"])]
             return 200, json.dumps({"result": True, "msg": "", "data": {"result": {"internal": names}}})
         if path == "/api/v0/logs/file":
             text = self.log_files.get((query["node_id"], query["filename"]))

@@ -44,6 +44,13 @@ ALLOWED = {
     "agent/evict.py": {
         "end_all": "the explicit verb: ends the replicas it names",
     },
+    "agent/levels.py": {
+        "_make_warm": "the explicit verb: a WARM replica that it has just created, where it does not come up",
+    },
+    "agent/warm.py": {
+        "WarmReplica._watch": "its own process, when a part of it on another node has ended; Ray restarts it",
+        "WarmReplica.leave": "itself, when its HOT replica is ready or an eviction asks it to leave",
+    },
     "agent/repair.py": {
         "<module>": "imports what removes a placement group",
         "remove_group": "the explicit verb: a placement group of ours whose creator is dead, agreed to by its id",
@@ -287,11 +294,27 @@ def modules_reached(start: str) -> set[str]:
 def test_the_way_of_an_apply_never_meets_an_explicit_verb(start: str) -> None:
     reached = modules_reached(start)
     assert len(reached) > 5
-    verbs = re.compile("evict|restart|repair|explicit|drain|replace|prune")
+    verbs = re.compile(r"evict|restart|repair|explicit|drain|replace|prune|agent\.(warm|levels)")
     assert [module for module in reached if verbs.search(module)] == []
 
 
+def test_what_is_warm_ends_by_itself_or_by_the_explicit_verb() -> None:
+    """On the way of an apply its name is only compared; what asks it to leave is itself, and the verb."""
+    assert {(path.name, function) for path in SOURCES for function, _ in calls(path, "warm_name")} == {
+        ("create.py", "check"), ("levels.py", "at_level"), ("levels.py", "_begun_before"), ("levels.py", "_create")}
+    named = {path.name for path in SOURCES if "warm_name" in path.read_text()}
+    assert named == {"mark.py", "create.py", "levels.py", "explicit.py"}
+    found = [(path.name, function, ast.unparse(call)) for path in SOURCES if PACKAGE / "agent" in path.parents
+             for function, call in calls(path, "get_actor")]
+    assert ("warm.py", "_not_needed", "ray.get_actor(actor_name(self._replica['model'], self._replica['replicaId']))"
+            ) in found
+    leaving = {(path.name, function) for path in SOURCES for function, call in calls(path, "remote")
+               if ast.unparse(call.func).endswith("leave.remote")}
+    assert leaving == {("warm.py", "_watch"), ("evict.py", "_ask_to_leave")}
+
+
 def test_the_reach_is_really_followed() -> None:
+    assert "fleetctl.agent.warm" in modules_reached("fleetctl.agent.__main__")
     assert "fleetctl.agent.evict" in modules_reached("fleetctl.agent.__main__")
     assert "fleetctl.agent.prune" in modules_reached("fleetctl.agent.__main__")
     for verb in ("evict", "drain", "replace"):
@@ -319,13 +342,14 @@ def test_only_the_doctor_repairs_and_only_after_a_question() -> None:
     assert question.lineno < call.lineno
 
 
-def test_a_plan_knows_no_operation_but_create() -> None:
-    assert get_args(Action.model_fields["op"].annotation) == ("create",)
+def test_a_plan_knows_no_operation_that_ends_anything() -> None:
+    assert get_args(Action.model_fields["op"].annotation) == ("create", "promote")
     schema = json.loads((ROOT / "schemas" / "plan.schema.json").read_text())
-    assert schema["$defs"]["Action"]["properties"]["op"]["const"] == "create"
+    assert schema["$defs"]["Action"]["properties"]["op"]["enum"] == ["create", "promote"]
+    assert schema["$defs"]["Prefetch"]["properties"]["op"]["const"] == "prefetch"
     lists = {name for name, field in Plan.model_fields.items() if "list[" in str(field.annotation)}
-    assert lists == {"models", "actions", "holds", "blocked", "drift", "unmanaged", "lost", "policy", "notes",
-                     "growth", "autoscaler"}
+    assert lists == {"models", "actions", "prefetches", "holds", "blocked", "drift", "unmanaged", "lost", "policy",
+                     "notes", "growth", "autoscaler"}
 
 
 def test_the_autoscaler_hears_of_floors_alone() -> None:

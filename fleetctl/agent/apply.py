@@ -1,5 +1,7 @@
 """Carry a plan out: take the lock, create what fits in the plan's order, wait for readiness, report every replica.
 
+Last, without the lock, nodes fetch the weights that the fleet file keeps there.
+
 Partial success is a result: when one replica fails, the rest goes on. The lock is held until the last create has its
 worker; waiting needs none. SIGTERM means: begin nothing more, report, exit.
 """
@@ -26,6 +28,7 @@ from .floor import ask_for_nodes
 from .grants import CardTurns, Grants
 from .lock import KV_NAMESPACE, HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
+from .prefetch import run_floor
 from .replan import Replanning
 
 POLL_S = 0.1
@@ -46,15 +49,24 @@ class Run:
         self.stop = threading.Event()
         self.outcomes: Dict[str, Outcome] = {}
         self.blocked: List[Mapping[str, Any]] = list(self.plan["blocked"])
+        self.fetched: List[Outcome] = []
         self._not_begun: Deque[Attempt] = deque()
         self._under_way: List[Attempt] = []
         self._turns = CardTurns([])
+        self._promoted: Set[str] = set()
         self._replanning = Replanning(request["job"], bool(request["mayReplan"]), events, time.monotonic)
         self._lock: Optional[HeldLock] = None
         self._last_beat = time.monotonic()
 
     def work(self, lock: HeldLock) -> None:
-        """Create and await everything; returns when all is reported, or on SIGTERM."""
+        """Create and await everything, then fetch what nodes are to keep; returns then, or on SIGTERM."""
+        self._create_all(lock)
+        for result in run_floor(self.request["plan"], self.events):
+            self.fetched.append(result)
+            if self.stop.is_set():
+                return
+
+    def _create_all(self, lock: HeldLock) -> None:
         self._lock = lock
         ours = {self.plan["fleet"]["name"], self.plan.get("options", {}).get("adoptFrom")} - {None}
         self._context = Context(self._not_counted, ours, lock, Grants(), self.events.emit, time.monotonic)
@@ -78,6 +90,7 @@ class Run:
                          level="debug", **request["record"])
         replicas = [replica_of(self.plan, action, request["logs"]) for action in self.plan["actions"]]
         self._turns = CardTurns(replicas)
+        self._promoted.update(replica["id"] for replica in replicas if replica["op"] == "promote")
         self._not_begun.extend(Attempt(replica, self._context) for replica in replicas)
 
     def _not_counted(self, model: str) -> Set[int]:
@@ -154,11 +167,14 @@ class Run:
     def _report(self, key: str, result: Outcome) -> None:
         self.outcomes[key] = result
         kind = result["outcome"]
+        if kind == "ready" and key in self._promoted:
+            result["level"] = "HOT"
         level = {"ready": "info", "starting": "info", "skipped": "warning"}.get(kind, "error")
         where = f" on {', '.join(result['nodes'])}" if result["nodes"] else ""
         why = f": {result['message']}" if result["message"] else ""
-        details = {name: value for name, value in result.items() if name != "message"}
-        self.events.emit("replica" + kind.capitalize(), f"{key}: {kind}{where}{why}", level=level, **details)
+        details = {name: value for name, value in result.items() if name not in ("message", "level")}
+        word = "promoted" if "level" in result else kind
+        self.events.emit("replica" + kind.capitalize(), f"{key}: {word}{where}{why}", level=level, **details)
 
     def _heartbeat(self) -> None:
         if time.monotonic() - self._last_beat >= HEARTBEAT_S:
@@ -180,11 +196,21 @@ class Run:
                      "replicas": row["replicas"]} for row in self.blocked]
         ready = sum(result["outcome"] == "ready" for result in results)
         wanted = sum(result.get("replicas", 1) for result in results)
-        complete = ready == wanted and not interrupted
+        results += [*self.fetched, *self._not_fetched()]
+        complete = ready == wanted and not interrupted and all(row["outcome"] == "ready" for row in self.fetched)
         self.events.emit("runSummary", f"{ready} of {wanted} ready", level="info" if complete else "warning",
                          outcomes=results, exitCode=0 if complete else 3, interrupted=interrupted,
                          waited=bool(self.request["wait"]))
         os._exit(0 if complete else 3)
+
+
+    def _not_fetched(self) -> List[Outcome]:
+        """Return the outcomes of what nodes were to fetch when the run was interrupted."""
+        done = {(row["model"], node) for row in self.fetched for node in row["nodes"]}
+        return [{"model": one["model"], "outcome": "skipped", "level": "COLD", "code": "INTERRUPTED",
+                 "nodes": [node["node"]], "message": "the apply was interrupted"}
+                for one in self.request["plan"].get("prefetches", []) for node in one["nodes"]
+                if (one["model"], node["node"]) not in done]
 
 
 def _is_starting(name: str) -> bool:

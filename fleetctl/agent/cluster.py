@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Set
+from typing import Any, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set
 
 import ray
 from ray._private import state
@@ -132,11 +132,15 @@ def _death(cause: Any) -> str:
     return str(text)
 
 
+def live_actors() -> Iterator[Any]:
+    """Yield Ray's own records of all actors that are ALIVE."""
+    yield from map(gcs_pb2.ActorTableData.FromString, accessor().get_actor_table(None, "ALIVE"))
+
+
 def started_since(node_id: str, since_ms: int, but: Collection[str]) -> Dict[str, float]:
     """Return what actors hold on a node that came up after `since_ms`; `but` = actor ids to leave out."""
     held: Dict[str, float] = {}
-    for packed in accessor().get_actor_table(None, "ALIVE"):
-        data = gcs_pb2.ActorTableData.FromString(packed)
+    for data in live_actors():
         if data.address.node_id.hex() != node_id or data.start_time < since_ms or data.actor_id.hex() in but:
             continue
         for resource, amount in data.required_resources.items():

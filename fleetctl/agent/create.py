@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from . import cluster
 from .claims import format_claim, member_options
 from .gang import GangCoordinator
-from .mark import actor_name
+from .mark import actor_name, warm_name
 from .replica import ModelActor
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
@@ -55,6 +55,7 @@ def replica_of(plan: Mapping[str, Any], action: Mapping[str, Any], logs: Mapping
     """
     groups = {group["name"]: ranks_of(group) for group in plan["specs"][action["specHash"]]["workers"]}
     replica = {key: action[key] for key in ("id", "model", "replicaId", "specHash", "wanted", "lifecycle")}
+    replica["op"] = action.get("op", "create")
     replica["fleet"], replica["namespace"] = plan["fleet"]["name"], plan["fleet"]["namespace"]
     supervisor = SUPERVISOR.read_text(encoding="utf-8")
     replica["members"] = [
@@ -68,12 +69,15 @@ def replica_of(plan: Mapping[str, Any], action: Mapping[str, Any], logs: Mapping
 def check(replica: Mapping[str, Any], not_counted: Set[int]) -> None:
     """Re-check a planned replica against the cluster as it is now; raises NotCreated.
 
+    An id that is WARM is free for a promotion alone. The WARM one ends itself once the new one is ready.
     NODE_TAKEN may be over soon: Ray reports its free resources with a delay.
     """
     names = cluster.taken_names()
     name = actor_name(replica["model"], replica["replicaId"])
-    if name in names:
-        raise NotCreated("NAME_TAKEN", f"{name} exists already")
+    held = [] if replica.get("op") == "promote" else [warm_name(replica["model"], replica["replicaId"])]
+    for taken in (name, *held):
+        if taken in names:
+            raise NotCreated("NAME_TAKEN", f"{taken} exists already")
     live = cluster.live_ids(replica["model"], names, not_counted)
     if len(live) >= int(replica["wanted"]):
         raise NotCreated("TARGET_REACHED", f"{len(live)} of {replica['wanted']} are already live")

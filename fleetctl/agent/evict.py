@@ -10,6 +10,7 @@ import ray
 from . import cluster
 from .events import EventStream
 from .explicit import Job, Outcome, find_actor, key_of, result, run_explicit
+from .levels import at_level, prepare
 from .mark import actor_name
 
 LEAVE_S = 20.0
@@ -27,31 +28,35 @@ def end_all(job: Job) -> List[Outcome]:
 
     What must stay up is read under the lock, just before: since the client has looked, others may have ended.
     """
-    handles: Dict[str, Any] = {}
-    up = {model: _up(model) for model in job.keep}
+    found: Dict[str, Any] = {}
     stays: Dict[str, Outcome] = {}
+    up = {model: _up(model) for model in job.keep}
     for replica in job.replicas:
         handle, model = find_actor(replica), replica["model"]
         if handle is None:
             continue
-        if handle._actor_id.hex() in up.get(model, ()):
+        if replica["actorId"] in up.get(model, ()):
             if len(up[model]) <= job.keep[model]:
-                stays[key_of(replica)] = result(
+                stays[replica["actorId"]] = result(
                     replica, "skipped", "TOO_FEW_READY", f"without it {len(up[model]) - 1} of {model} would be ready, "
                     f"and {job.keep[model]} must stay so: it runs as before")
                 continue
-            up[model].remove(handle._actor_id.hex())
-        handles[key_of(replica)] = handle
+            up[model].remove(replica["actorId"])
+        found[replica["actorId"]] = handle
+    stays.update(prepare(job, [one for one in job.replicas if one["actorId"] in found]))
+    ending = [replica for replica in job.replicas if replica["actorId"] in found and replica["actorId"] not in stays]
+    for replica in ending:
         job.events.emit("replicaEnding", f"{key_of(replica)} is being ended", model=replica["model"],
                         replicaId=replica["replicaId"])
-    leaving = [ref for handle in handles.values() for ref in _ask_to_leave(handle)]
+    handles = [found[replica["actorId"]] for replica in ending]
+    leaving = [ref for handle in handles for ref in _ask_to_leave(handle)]
     if leaving:
         ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_S)
-    for handle in handles.values():
+    for handle in handles:
         ray.kill(handle, no_restart=True)
     job.lock.release()
     deadline = time.monotonic() + GONE_S
-    return [stays.get(key_of(replica)) or _outcome(replica, key_of(replica) in handles, deadline)
+    return [stays.get(replica["actorId"]) or _outcome(job, replica, replica["actorId"] in found, deadline)
             for replica in job.replicas]
 
 
@@ -76,11 +81,11 @@ def _ask_to_leave(handle: Any) -> List[Any]:
     return [leave.remote()] if leave is not None and record.state == "ALIVE" and record.report else []
 
 
-def _outcome(replica: Mapping[str, Any], existed: bool, deadline: float) -> Outcome:
+def _outcome(job: Job, replica: Mapping[str, Any], existed: bool, deadline: float) -> Outcome:
     if not existed:
         return result(replica, "failed", "NOT_FOUND", f"{key_of(replica)} is gone already")
     while cluster.actor_record(replica["actorId"]).state != "DEAD":
         if time.monotonic() >= deadline:
             return result(replica, "failed", "STILL_THERE", f"{key_of(replica)} was ended and still exists")
         time.sleep(0.05)
-    return result(replica, "gone")
+    return result(replica, "gone", **at_level(job, replica))

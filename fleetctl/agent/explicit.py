@@ -13,7 +13,7 @@ import ray
 
 from .events import EventStream
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
-from .mark import actor_name
+from .mark import actor_name, warm_name
 
 Replica = Mapping[str, Any]
 Outcome = Mapping[str, Any]
@@ -23,7 +23,8 @@ DONE = ("ready", "gone")
 class Job(NamedTuple):
     """One run of a verb, once it holds the lock. `stop` is set at SIGTERM: nothing more may be begun.
 
-    `keep` = how many replicas of a model must stay up, by model key.
+    `keep` = how many replicas of a model must stay up, by model key. `level` = where an eviction goes, `warm` = by node
+    id its name, and how many bytes of weights may be WARM there.
     """
 
     replicas: List[Replica]
@@ -31,6 +32,8 @@ class Job(NamedTuple):
     lock: HeldLock
     stop: threading.Event
     keep: Mapping[str, int]
+    level: str = ""
+    warm: Mapping[str, Mapping[str, Any]] = {}
 
 
 def key_of(replica: Replica) -> str:
@@ -40,8 +43,9 @@ def key_of(replica: Replica) -> str:
 
 def find_actor(replica: Replica) -> Optional[Any]:
     """Return the actor that a person agreed to; None where it is gone, though another may have its name by now."""
+    name_of = warm_name if replica.get("level") == "WARM" else actor_name
     try:
-        handle = ray.get_actor(actor_name(replica["model"], replica["replicaId"]))
+        handle = ray.get_actor(name_of(replica["model"], replica["replicaId"]))
     except ValueError:
         return None
     return handle if handle._actor_id.hex() == replica["actorId"] else None
@@ -74,7 +78,8 @@ def run_explicit(
     except Interrupted:
         return events.end(3, "interrupted before anything was begun", interrupted=True)
     try:
-        outcomes = act(Job(list(request["replicas"]), events, lock, stop, request.get("keep", {})))
+        outcomes = act(Job(list(request["replicas"]), events, lock, stop, request.get("keep", {}),
+                           request.get("level", ""), request.get("warm", {})))
     finally:
         lock.release()
     done = sum(row["outcome"] in DONE for row in outcomes)

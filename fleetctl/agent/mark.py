@@ -26,6 +26,11 @@ def actor_name(model: str, replica_id: int) -> str:
     return f"ModelActor:{model}:{replica_id}"
 
 
+def warm_name(model: str, replica_id: int) -> str:
+    """Return the name of the actor that keeps a replica's weights in memory while it is WARM."""
+    return f"WarmReplica:{model}:{replica_id}"
+
+
 def describe(
     replica: Mapping[str, Any], places: Sequence[Mapping[str, Any]], ready_at: str, *,
     failed: Optional[Mapping[str, Any]] = None,

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
+from .cold import note_cold
 from .environment import engine_environment, expand_all
 from .failure import KV_NAMESPACE, StartFailed
 from .weights.fetch import Fetch, Fetched, Wanted
@@ -43,6 +44,7 @@ class ModelFiles:
             raise StartFailed("STARTUP_TIMEOUT", str(late)) from None
         except WeightsError as error:
             raise StartFailed("WEIGHTS_FAILED", f"{error} (node {member['node']})") from None
+        note_cold(self._root, self._fetched)
         say(_in_words(self._fetched))
 
     def variables(self) -> Dict[str, str]:

@@ -1,38 +1,72 @@
-"""Prefetch: the weights of a model onto the disks of nodes, before a replica needs them. It starts nothing."""
+"""Prefetch: the weights of a model onto the disks of nodes, before a replica needs them. It starts nothing.
+
+As a verb of its own, and as the last part of an apply, for what the fleet file keeps on nodes.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, Iterator, List, Mapping
 
 import ray
 
+from .cold import note_cold
+from .create import ranks_of
 from .events import EventStream
 from .failure import StartFailed
-from .model_files import as_document, session_secret, wanted_by
+from .model_files import as_document, of_all, session_secret, wanted_by
 from .on_nodes import ask_in_turn
 from .weights.fetch import Fetch
 from .weights.index import WeightsError
 from .weights.store import cache_root
 
 MARGIN_S = 30.0
+AT_ONCE = 4
+"""Nodes that fetch at a time in an apply: no source serves more."""
 
 
 def run_prefetch(request: Mapping[str, Any], events: EventStream) -> int:
     """Let the nodes of the request fetch, a few at a time; returns 0 all have all, 3 some do not."""
     events.begin(ray.__version__, request)
-    limit_s, nodes = float(request["timeout"]), request["nodes"]
-    orders = {node_id: {"members": members, "timeout": limit_s} for node_id, members in nodes.items()}
+    rows = fetch_on_nodes(request["nodes"], float(request["timeout"]), int(request["atOnce"]))
     failed = 0
-    for answer in ask_in_turn(fetch_here, orders, limit_s + MARGIN_S, int(request["atOnce"])):
-        rows = answer.content or [{"artifact": member["weights"]["artifact"], "trouble": answer.trouble}
-                                  for member in nodes[answer.node_id]]
-        for row in rows:
-            failed += bool(row.get("trouble"))
-            events.emit("weightsFetched", row.get("trouble") or "fetched", nodeId=answer.node_id,
-                        level="warning" if row.get("trouble") else "info", **row)
+    for row in rows:
+        failed += bool(row.get("trouble"))
+        events.emit("weightsFetched", row.get("trouble") or "fetched", **row,
+                    level="warning" if row.get("trouble") else "info")
     return events.end(3 if failed else 0, f"{failed} failed" if failed else "all is there")
+
+
+def fetch_on_nodes(nodes: Mapping[str, Any], limit_s: float, at_once: int) -> Iterator[Dict[str, Any]]:
+    """Let nodes fetch for their members, and yield a row for each node and artifact."""
+    orders = {node_id: {"members": members, "timeout": limit_s} for node_id, members in nodes.items()}
+    for answer in ask_in_turn(fetch_here, orders, limit_s + MARGIN_S, at_once):
+        for row in answer.content or [{"artifact": member["weights"]["artifact"], "trouble": answer.trouble}
+                                      for member in nodes[answer.node_id]]:
+            yield {"nodeId": answer.node_id, **row}
+
+
+def run_floor(plan: Mapping[str, Any], events: EventStream) -> Iterator[Dict[str, Any]]:
+    """Carry out the plan's prefetches and yield their outcomes: of each node of each, in turn."""
+    for wanted in plan.get("prefetches", []):
+        groups = {group["name"]: ranks_of(group) for group in plan["specs"][wanted["specHash"]]["workers"]}
+        names = {node["nodeId"]: node["node"] for node in wanted["nodes"]}
+        orders = {node["nodeId"]: [dict(member, engine=groups[member["variables"]["FLEETCTL_GROUP"]][
+            int(member["variables"]["FLEETCTL_RANK"])]["engine"]) for member in node["members"]]
+                  for node in wanted["nodes"]}
+        for row in fetch_on_nodes(orders, float(wanted["timeout"]), AT_ONCE):
+            yield _floor_outcome(wanted["model"], names[row["nodeId"]], row, events)
+
+
+def _floor_outcome(model: str, node: str, row: Mapping[str, Any], events: EventStream) -> Dict[str, Any]:
+    trouble = row.get("trouble")
+    events.emit("weightsFetched", f"{model}: weights {f'not on {node}: {trouble}' if trouble else f'on {node}'}",
+                level="warning" if trouble else "info", model=model, node=node, **row)
+    result = {"model": model, "outcome": "failed" if trouble else "ready", "level": "COLD", "nodes": [node],
+              "message": trouble or ""}
+    return {**result, "code": "WEIGHTS_FAILED"} if trouble else {
+        **result, **of_all([{"weights": {"fetched": row["fetched"]}}])}
 
 
 def fetch_here(order: Mapping[str, Any]) -> List[Dict[str, Any]]:
@@ -44,6 +78,9 @@ def fetch_here(order: Mapping[str, Any]) -> List[Dict[str, Any]]:
 def _fetched(member: Mapping[str, Any], deadline: float) -> Dict[str, Any]:
     try:
         wanted = wanted_by(member, member["variables"], session_secret())
-        return {"fetched": as_document(Fetch(cache_root(os.environ), wanted, deadline, lambda _: None).run())}
+        root = cache_root(os.environ)
+        got = Fetch(root, wanted, deadline, lambda _: None).run()
+        note_cold(root, got)
+        return {"fetched": as_document(got)}
     except (StartFailed, WeightsError) as error:
         return {"trouble": str(error)}

@@ -5,11 +5,14 @@ It ends nothing: what a process of the node uses stays. Apply never imports this
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 from typing import Any, Callable, Dict, List, Mapping
 
 import ray
 
+from .cold import start_of_path
 from .events import EventStream
 from .on_nodes import tell_answers
 from .weights.cache import Cached, cached, remove
@@ -42,7 +45,15 @@ def remove_here(artifacts: List[str]) -> Dict[str, Any]:
     """Remove artifacts from the cache of this node; runs there."""
     root = cache_root(os.environ)
     return {"root": root, "artifacts": [
-        {**_row(one), "removed": remove(root, one.artifact)} for one in cached(root) if one.artifact in artifacts]}
+        {**_row(one), "removed": _removed(root, one.artifact)} for one in cached(root) if one.artifact in artifacts]}
+
+
+def _removed(root: str, artifact: str) -> bool:
+    removed = remove(root, artifact)
+    for path in glob.glob(f"{glob.escape(start_of_path(artifact))}*.json") if removed else []:
+        with contextlib.suppress(OSError):
+            os.remove(path)
+    return removed
 
 
 def _row(one: Cached) -> Dict[str, Any]:

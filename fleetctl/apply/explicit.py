@@ -27,7 +27,7 @@ STILL = "`fleetctl status` shows how the replicas are"
 class NamedReplica:
     """A replica to act on: this actor, and no later one of its name.
 
-    `nodes` are names, for people; `startup_timeout_s` is how long it may take to be ready.
+    `nodes` are names, for people; `startup_timeout_s` is how long it may take to be ready. `warm` = it is WARM.
     """
 
     model: str
@@ -35,13 +35,15 @@ class NamedReplica:
     actor_id: str | None
     nodes: tuple[str, ...]
     startup_timeout_s: float
+    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """What one run of a verb is to do. All replicas are of one fleet.
 
-    `keep` = how many replicas of a model must be ready without a ready one that is ended, by model key.
+    `keep` = how many replicas of a model must be ready without a ready one that is ended, by model key. `level` = where
+    an eviction takes them, None = nowhere; `warm` = by node id its name and how many bytes may be WARM there.
     """
 
     verb: Verb
@@ -51,11 +53,14 @@ class Order:
     drain_s: float = 0.0
     lock_timeout_s: float = 0.0
     keep: Mapping[str, int] = field(default_factory=dict)
+    level: Literal["WARM", "COLD"] | None = None
+    warm: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     @property
     def longest_s(self) -> float:
-        """How long it may take in all: restarts come one after another."""
-        work = sum(one.startup_timeout_s + MARGIN_S for one in self.replicas) if self.verb == "restart" else 0.0
+        """How long it may take in all: restarts, and what is loaded into memory, come one after another."""
+        loads = self.verb == "restart" or self.level == "WARM"
+        work = sum(one.startup_timeout_s + MARGIN_S for one in self.replicas) if loads else 0.0
         return self.drain_s + self.lock_timeout_s + work + MARGIN_S
 
 
@@ -68,7 +73,7 @@ def run_explicit(
     An interrupt before the first replica ends stops it: nothing is ended.
     """
     metadata = explicit_metadata(order.fleet, order.namespace, [f"{one.model}/{one.replica_id}"
-                                                                for one in order.replicas], starter)
+                                                                for one in order.replicas], starter, order.level)
     jobs.submit(client, jobs.Submission(job, order.verb, order.namespace, metadata, STILL),
                 _request(order, job, starter.name), patience)
     wording = Wording(NOUNS[order.verb], afterwards=STILL, died=f"{STILL}; then {order.verb} what is left")
@@ -96,6 +101,8 @@ def run_explicit(
 
 def _request(order: Order, job: str, who: str) -> dict[str, Any]:
     replicas = [{"model": one.model, "replicaId": one.replica_id, "actorId": one.actor_id, "nodes": list(one.nodes),
-                 "startupTimeout": one.startup_timeout_s} for one in order.replicas]
+                 "startupTimeout": one.startup_timeout_s, **({"level": "WARM"} if one.warm else {})}
+                for one in order.replicas]
+    to = {"level": order.level, "warm": {key: dict(one) for key, one in order.warm.items()}} if order.level else {}
     return {"fleet": order.fleet, "replicas": replicas, "drain": order.drain_s, "lockTimeout": order.lock_timeout_s,
-            "keep": dict(order.keep), "job": job, "holder": {"job": job, "who": who}, "toolVersion": __version__}
+            "keep": dict(order.keep), **to, "job": job, "holder": {"job": job, "who": who}, "toolVersion": __version__}

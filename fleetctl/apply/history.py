@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,6 +16,7 @@ from fleetctl.apply.run_state import RunLog, outcomes_of, read_log, status_of, s
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.events import Event
 from fleetctl.documents.history import History, HistoryEntry, HistoryRun
+from fleetctl.documents.inventory import Level
 from fleetctl.documents.plan import FleetSource
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
@@ -112,6 +113,7 @@ def _submitted(metadata: Mapping[str, str]) -> dict[str, object]:
     return {
         "verb": metadata.get("verb", ""), "dirty": {"true": True, "false": False}.get(metadata.get("dirty", "")),
         "create": _number(metadata.get("create")), "replicas": named,
+        "level": metadata["level"] if metadata.get("level") in get_args(Level) else None,
         "replica": named[0] if len(named) == 1 else None, **{name: metadata.get(name) for name in texts},
     }
 

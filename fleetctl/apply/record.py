@@ -42,9 +42,15 @@ def apply_metadata(plan: Plan, starter: Starter) -> dict[str, str]:
     return metadata
 
 
-def explicit_metadata(fleet: str, namespace: str, replicas: Sequence[str], starter: Starter) -> dict[str, str]:
-    """Return the metadata of an explicit verb's job; `replicas` are named `<model>/<replicaId>`."""
-    return {"fleet": fleet, "namespace": namespace, REPLICAS: json.dumps(list(replicas)), **_by(starter)}
+def explicit_metadata(
+    fleet: str, namespace: str, replicas: Sequence[str], starter: Starter, level: str | None = None
+) -> dict[str, str]:
+    """Return the metadata of an explicit verb's job; `replicas` are named `<model>/<replicaId>`.
+
+    `level` = where an eviction takes them.
+    """
+    return {"fleet": fleet, "namespace": namespace, REPLICAS: json.dumps(list(replicas)),
+            **({"level": level} if level else {}), **_by(starter)}
 
 
 def doctor_metadata(namespace: str, starter: Starter) -> dict[str, str]:

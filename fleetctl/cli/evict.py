@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Annotated
+from enum import Enum
+from typing import Annotated, Literal
 
 import typer
 
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say
 from fleetctl.cli.explicit import DrainTime, DryRun, Wanted, carry_out, refuse_protected
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, absent, named_replicas
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.render.replica_text import replica_name
 from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source, read
 from fleetctl.workflow.invocation import Where
+from fleetctl.workflow.warm_budget import rooms_for
 
 EPILOG = epilog(
     "fleetctl evict openai-community/gpt2/2",
     "fleetctl evict openai-community/gpt2/1 openai-community/gpt2/2 --drain 30s",
     "fleetctl evict openai-community/gpt2 --dry-run   # all its replicas",
+    "fleetctl evict openai-community/gpt2/1 --to warm # its GPUs are free, its weights in memory",
     "fleetctl evict --all -f fleets/prod.yaml         # all of the fleet",
     exit_codes="0 gone, 1 error, or there is no such replica of ours, 3 some are not gone, 4 protected by the fleet's "
                "policy, 5 an apply creates, 64 usage")
 app = command_app()
+
+
+class To(str, Enum):
+    """Where an eviction may take a replica."""
+
+    WARM = "warm"
+    COLD = "cold"
+
+
+LEVELS: dict[To, Literal["WARM", "COLD"]] = {To.WARM: "WARM", To.COLD: "COLD"}
 
 
 @app.command(epilog=EPILOG)
@@ -39,13 +54,17 @@ def evict(
     drain: DrainTime = 0,
     dry_run: DryRun = False,
     yes: flags.Yes = False,
+    to: Annotated[To | None, typer.Option("--to", case_sensitive=False, help=(
+        "Keep the weights: warm = in the memory of their nodes, as a WARM replica of the same id that gives its GPUs "
+        "back; cold = on their disks."))] = None,
     lock_timeout: flags.LockTimeout = 0,
     output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
     """End the replicas that are named, and no other.
 
     It returns when their engines are gone and their cards free. Requests in flight are cut off unless they end within
-    --drain. What the fleet file still wants, the next apply starts again.
+    --drain. What the fleet file still wants, the next apply starts again. With --to, what cannot go to that level stays
+    as it is.
     """
     if bool(replicas) == every or (every and replica_id is not None):
         raise UsageError("name the replicas to end", hint="write MODEL/ID or MODEL, or --all -f FLEET")
@@ -58,7 +77,16 @@ def evict(
         seen = read(invocation, source)
         chosen = _all_of(seen, fleet) if every and fleet else named_replicas(seen, replicas or (), replica_id)
         refuse_protected(fleet, chosen)
-        wanted = Wanted("evict", "End", yes, dry_run, output_format, lock_timeout, drain)
+        if to is To.WARM:
+            for one in (one for one in chosen if one.level == "WARM"):
+                say("note", f"{replica_name(one.model, one.replica_id)} is WARM already")
+            chosen = [one for one in chosen if one.level == "HOT"]
+            if not chosen:
+                return 0
+        rooms = rooms_for(seen, chosen, fleet.policies if fleet else ()) if to is To.WARM else []
+        level = LEVELS[to] if to else None
+        wanted = Wanted("evict", f"Evict to {level}" if level else "End", yes, dry_run, output_format, lock_timeout,
+                        drain, level=level, rooms=rooms)
         return carry_out(wanted, source, seen, chosen, fleet)
 
 

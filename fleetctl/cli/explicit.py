@@ -6,7 +6,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -28,6 +28,7 @@ from fleetctl.planner.policy import policy_at, protecting
 from fleetctl.render.replica_text import node_text, replica_name, status_word
 from fleetctl.render.report.of_outcomes import outcomes_report, totals
 from fleetctl.render.visible import visible
+from fleetctl.workflow.warm_budget import WarmRoom
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")]
 DrainTime = Annotated[float, flags.option(
@@ -40,7 +41,7 @@ LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person asked for: the verb, its question's first word, and its flags; `keep` as in `Order`."""
+    """What a person asked for: the verb, its question's first words, and its flags; the rest as in `Order`."""
 
     verb: Verb
     asks: str
@@ -50,6 +51,8 @@ class Wanted:
     lock_timeout_s: float
     drain_s: float = 0.0
     keep: Mapping[str, int] = field(default_factory=dict)
+    level: Literal["WARM", "COLD"] | None = None
+    rooms: Sequence[WarmRoom] = ()
 
 
 def refuse_protected(fleet: ResolvedFleet | None, chosen: Sequence[Replica]) -> None:
@@ -66,7 +69,7 @@ def carry_out(
     wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
 ) -> int:
     """List the replicas, ask, act, show the result; returns the exit code."""
-    refused = agreed_to(wanted, seen, chosen, _afterwards(wanted.verb, seen, chosen, fleet))
+    refused = agreed_to(wanted, seen, chosen, [*map(str, wanted.rooms), *_afterwards(wanted, seen, chosen, fleet)])
     return _show(act_on(wanted, source, seen, chosen, fleet), wanted) if refused is None else refused
 
 
@@ -124,10 +127,11 @@ def _orders(
         nodes = tuple(dict.fromkeys(names.get(member.node_id or "", "") for member in one.members))
         by_fleet[one.fleet or ""].append(NamedReplica(
             one.model, one.replica_id or 0, one.actor_id, tuple(filter(None, nodes)),
-            timeouts.get(one.model, USUAL_STARTUP_S)))
+            timeouts.get(one.model, USUAL_STARTUP_S), one.level == "WARM"))
+    warm = {room.node.id: {"name": room.node.name, "bytes": room.budget} for room in wanted.rooms}
     for name, replicas in by_fleet.items():
         yield Order(wanted.verb, name, source.namespace, replicas, wanted.drain_s, wanted.lock_timeout_s,
-                    wanted.keep)
+                    wanted.keep, wanted.level, warm)
 
 
 def _show(summaries: Sequence[RunSummary], wanted: Wanted) -> int:
@@ -160,10 +164,10 @@ def _describe(replica: Replica, seen: Inventory, names: dict[str, str]) -> str:
 
 
 def _afterwards(
-    verb: Verb, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
+    wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
 ) -> Iterator[str]:
     """Say what the next apply of the file makes of it."""
-    if verb != "evict" or fleet is None:
+    if wanted.verb != "evict" or fleet is None:
         return
     dead, ended = dead_node_ids(seen), {(one.model, one.replica_id) for one in chosen}
     left = Counter(one.model for one in seen.replicas
@@ -172,4 +176,5 @@ def _afterwards(
         if any(one.model == model.key for one in chosen):
             again = model.replicas - left[model.key]
             yield (f"{model.key}: the fleet file wants {model.replicas}, {left[model.key]} stay"
-                   + (f"; the next apply starts {count_of(again, 'replica')}" if again > 0 else ""))
+                   + (f"; the next apply starts {count_of(again, 'replica')}" if again > 0 else "")
+                   + (", and takes a WARM one where it can" if again > 0 and wanted.level == "WARM" else ""))

@@ -9,7 +9,7 @@ from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.explicit import DryRun, Wanted, carry_out, refuse_protected
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, named_replicas
-from fleetctl.errors import UsageError
+from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source, read
 from fleetctl.workflow.invocation import Where
 
@@ -45,7 +45,9 @@ def restart(
     where = Where(None, address, namespace)
     with closing(live_source(invocation, where, cluster_of(fleet), or_inventory=False)) as source:
         seen = read(invocation, source)
-        chosen = named_replicas(seen, replicas, replica_id)
+        chosen = [one for one in named_replicas(seen, replicas, replica_id) if one.level == "HOT"]
+        if not chosen:
+            raise FleetctlError("what is WARM has no engine", hint="the next apply promotes it where it is wanted")
         refuse_protected(fleet, chosen)
         wanted = Wanted("restart", "Restart", yes, dry_run, output_format, lock_timeout)
         return carry_out(wanted, source, seen, chosen, fleet)

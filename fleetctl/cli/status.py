@@ -25,11 +25,12 @@ from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.autoscaler import autoscaler_news
 from fleetctl.inventory.read import InventorySource, Live, read_inventory
+from fleetctl.planner.cold import kept_on
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import status_report
-from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read
+from fleetctl.workflow.cluster import asking_about, cluster_of, fleet_of, inventory_source, read
 from fleetctl.workflow.invocation import Invocation, Where
 
 EPILOG = epilog(
@@ -84,9 +85,17 @@ class Chosen:
                                outdated, wanted, observed_at=seen.observed_at, wide=self.wide,
                                failed=[one for one in failed_lately(seen, self.fleet.name if self.fleet else None)
                                        if self.has(one.model)],
-                               cooling=list(self._cooling(self.fleet, seen)) if self.fleet else ())
+                               cooling=list(self._cooling(self.fleet, seen)) if self.fleet else (),
+                               cold=list(self._cold(self.fleet, seen)) if self.fleet else ())
         return report if differences else replace(
             report, tables=tuple(table for table in report.tables if table.key != "drift"))
+
+    def _cold(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str, str]]:
+        """Return which nodes keep the weights of the models that are shown, and which lack them."""
+        for model in fleet.models:
+            if model.cold is not None and self.has(model.key):
+                there, lacking = kept_on(model, seen)
+                yield model.key, ", ".join(there), ", ".join(lacking)
 
     def _cooling(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str]]:
         """Return what cools, the models that are not shown left out."""
@@ -133,7 +142,8 @@ def status(
 
         keys = frozenset(chosen_by(selector, fleet.labels))
     chosen = Chosen(fleet, model, keys, output_format is StatusFormat.WIDE)
-    with closing(inventory_source(invocation, Where(inventory, address, namespace), cluster_of(fleet))) as source:
+    with closing(inventory_source(invocation, Where(inventory, address, namespace), cluster_of(fleet))) as opened:
+        source = asking_about(opened, fleet)
         seen = read(invocation, source, ages=True)
         if model is not None and not chosen.of(seen):
             _report_none(model, chosen, seen)

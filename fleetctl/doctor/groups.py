@@ -20,9 +20,10 @@ def leaked(evidence: Evidence) -> list[PlacementGroup]:
     """
     if not evidence.inventory.complete:
         return []
-    live = {one.foreign_id or f"ModelActor:{one.model}:{one.replica_id}" for one in evidence.inventory.replicas}
+    live = {one.foreign_id or f"ModelActor:{one.model}:{one.replica_id}" for one in evidence.inventory.replicas
+            if one.level == "HOT"}
     return [group for group in evidence.vitals.groups if group.name not in live and group.group_id
-            and (name := parse_actor_name(group.name)) and name.replica_id is not None]
+            and (name := parse_actor_name(group.name)) and name.replica_id is not None and name.level == "HOT"]
 
 
 def check(evidence: Evidence) -> Iterator[Diagnosed]:

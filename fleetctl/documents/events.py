@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from fleetctl.documents.base import Stored
+from fleetctl.documents.inventory import Level as ReplicaLevel
 from fleetctl.documents.served_weights import GotWeights, is_absent
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -41,6 +42,10 @@ class ReplicaOutcome(Stored):
     code: str | None = None
     message: str = ""
     seconds: float | None = None
+    level: ReplicaLevel | None = Field(
+        None, exclude_if=is_absent,
+        description="of one that is gone: where it went to; HOT = it was promoted; COLD without a replicaId = weights "
+                    "that nodes keep on their disks")
     replicas: int = Field(1, description="the number of replicas in this row; more than one only when blocked")
     weights: GotWeights | None = Field(
         None, exclude_if=is_absent, description="how its members got their weights, all together")

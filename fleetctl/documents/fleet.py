@@ -168,6 +168,12 @@ class Serving(Authored):
                                                                         "balancer knows weights")
 
 
+class Cold(Authored):
+    """A floor, as replicas is: nodes that have a model's weights on their disks. Nothing is removed elsewhere."""
+
+    nodes: Selector = Field(description="nodes with these labels; {} = every node")
+
+
 class Shape(ModelDefaults):
     """What many models have in common: their worker groups, and values for those that do not set them."""
 
@@ -213,6 +219,8 @@ class Model(ModelDefaults):
         description="the worker groups of one replica; or shape, not both"
     )
     serving: Serving = Field(default_factory=Serving, description="how its endpoints are listed")
+    cold: Cold | None = Field(
+        None, description="on the disks of which nodes its weights are kept ready; no part of the spec")
 
 
 class Reserve(Authored):
@@ -232,6 +240,9 @@ class NodePolicy(Authored):
     reserve: Reserve | None = Field(None, description="kept free on every card")
     gpu_memory: Bytes | None = Field(None, description="memory of each card, where the cluster cannot report it")
     cordon: bool | None = Field(None, description="no new replica on these nodes")
+    warm: Bytes | None = Field(
+        None, description="the most memory of such a node for the weights of WARM replicas; default: half of what Ray "
+                          "has of it")
 
 
 class Cluster(Authored):

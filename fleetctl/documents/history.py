@@ -8,7 +8,9 @@ from pydantic import Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
 from fleetctl.documents.events import Event, Outcome, ReplicaOutcome
+from fleetctl.documents.inventory import Level
 from fleetctl.documents.plan import FleetSource
+from fleetctl.documents.served_weights import is_absent
 
 RunState = Literal["ok", "partial", "unknown", "running", "refused"]
 """ok = every wanted replica is there; partial = some are not; unknown = it ended and its result is not known;
@@ -41,6 +43,7 @@ class HistoryEntry(Stored):
     create: int | None = Field(None, description="the number of replicas it was to create")
     replica: str | None = Field(None, description="evict, restart: the replica it names, if it is one")
     replicas: list[str] = Field(default_factory=list, description="evict, restart: the replicas it names")
+    level: Level | None = Field(None, exclude_if=is_absent, description="evict --to: the level that it takes them to")
     counts: dict[Outcome, int] = Field(default_factory=dict, description="the number of replicas per outcome")
 
 

@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored, as_datetime
-from fleetctl.documents.served_weights import ServedWeights, is_absent
+from fleetctl.documents.served_weights import Artifact, ServedWeights, ViewId, is_absent
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
+Level = Literal["HOT", "WARM", "COLD"]
 ReplicaState = Literal["DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING", "DEAD"]
 LIVE_STATES: frozenset[str] = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING"})
 STARTING_STATES: frozenset[str] = LIVE_STATES - {"ALIVE"}
@@ -91,6 +92,13 @@ class Slots(Stored):
     source: str
 
 
+class ColdWeights(Stored):
+    """Files on a node's disk that fleetctl has verified there."""
+
+    artifact: Artifact
+    view: ViewId | None = Field(None, description="the part that is there; null = all files")
+
+
 class Node(Stored):
     """One Ray node."""
 
@@ -105,6 +113,8 @@ class Node(Stored):
     slots: Slots | None = None
     started_at: Moment | None = Field(None, description="when it joined the cluster")
     uncordoned_at: Moment | None = Field(None, description="when a person last said that it is good to use")
+    cold: list[ColdWeights] | None = Field(
+        None, exclude_if=is_absent, description="weights on its disk; null = not asked for, or it did not answer")
 
 
 class ReplicaMember(Stored):
@@ -133,12 +143,12 @@ class ReplicaMember(Stored):
 
 
 class Replica(Stored):
-    """One actor that serves, or means to serve, a model: ours, another fleet's, or a foreign one."""
+    """One actor that serves, or means to serve, a model, or is WARM: ours, another fleet's, or a foreign one."""
 
     model: str
     replica_id: int | None = Field(None, description="null for a foreign scheme")
     foreign_id: str | None = Field(None, description="the actor's full name where it is not ours")
-    level: Literal["HOT", "WARM", "COLD"] = "HOT"
+    level: Level = Field("HOT", description="WARM = it holds its weights in memory, and no card: it serves nothing")
     state: ReplicaState = "ALIVE"
     fleet: str | None = Field(None, description="the fleet whose mark it carries; null = unmanaged")
     spec_hash: str | None = None

@@ -14,7 +14,7 @@ from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION, Stored
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.nearest import nearest
-from fleetctl.documents.plan import Action, MaskedPlan, Plan
+from fleetctl.documents.plan import NEWEST_PLAN, Action, MaskedPlan, Plan
 from fleetctl.documents.quantity import first_few, parse_bytes
 from fleetctl.errors import DocumentError
 from fleetctl.version import __version__
@@ -202,15 +202,15 @@ def _what_is_newer(raw: Mapping[str, Any], problems: str) -> str | None:
 
     `problems` = what does not fit, in words.
     """
-    operation = _unknown_operation(raw)
+    operation, known = _unknown_operation(raw), NEWEST_PLAN if raw.get("kind") == "Plan" else FORMAT_VERSION
     if operation is not None:
         problems = f'it holds the operation "{operation[:MOST_SHOWN]}", which this one does not know'
-    elif _minor(str(raw["formatVersion"])) <= _minor(FORMAT_VERSION):
+    elif _minor(str(raw["formatVersion"])) <= _minor(known):
         return None
     tool = raw.get("toolVersion")
     maker = f", made by fleetctl {tool[:MOST_SHOWN]}," if isinstance(tool, str) else ""
     return (f"{problems}; it is of formatVersion {raw['formatVersion']}{maker} and this is fleetctl {__version__}, "
-            f"which knows formatVersion {FORMAT_VERSION}")
+            f"which knows formatVersion {known}")
 
 
 def _unknown_operation(raw: Mapping[str, Any]) -> str | None:

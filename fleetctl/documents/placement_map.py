@@ -12,6 +12,7 @@ from pydantic import Field
 from fleetctl.documents.base import FORMAT_VERSION, Stored
 from fleetctl.documents.inventory import NodeState
 from fleetctl.documents.plan import PlanInventory
+from fleetctl.documents.served_weights import is_absent
 
 Holder = Literal["live", "new", "foreign", "unknown"]
 
@@ -46,6 +47,7 @@ class Beside(Stored):
     holder: Holder
     model: str
     replica: str
+    warm: int | None = Field(None, exclude_if=is_absent, description="of a WARM one: bytes of its weights in memory")
 
 
 class MapNode(Stored):

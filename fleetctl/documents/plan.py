@@ -15,8 +15,14 @@ from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.served_weights import PlannedWeights, is_absent
 
+NEWEST_PLAN = "1.1"
+"""The format of a plan that has another operation than create; an older fleetctl refuses such an action."""
 WAITS_FOR_NODES = "WAITS_FOR_NODES"
 """The code of what is blocked and would run on nodes that the autoscaler may add."""
+
+
+def _is_empty(value: object) -> bool:
+    return not value
 
 
 class FleetSource(Stored):
@@ -58,6 +64,8 @@ class Summary(Stored):
     wanted: int = 0
     live: int = 0
     create: int = 0
+    promote: int = Field(0, exclude_if=_is_empty, description="of those to create: WARM now, on their nodes")
+    prefetch: int = Field(0, exclude_if=_is_empty, description="nodes that fetch weights to keep them")
     hold: int = Field(0, description="live replicas beyond the target, kept")
     blocked: int = 0
     unmanaged: int = 0
@@ -97,6 +105,7 @@ class ModelRow(Stored):
     blocked: int
     surplus: int
     startup_timeout: float = Field(description="seconds a replica may take to become ready")
+    fetch: int = Field(0, exclude_if=_is_empty, description="nodes that fetch its weights to keep them")
     reason: str
     labels: dict[str, str] = Field(default_factory=dict, description="of the model in the fleet file")
     source: Position | None = None
@@ -129,10 +138,10 @@ class Lifecycle(Stored):
 
 
 class Action(Stored):
-    """Create one replica."""
+    """Create one replica; promote = where one of its model is WARM, and under its id."""
 
     id: str = Field(description="<model>/<replicaId>")
-    op: Literal["create"] = "create"
+    op: Literal["create", "promote"] = "create"
     model: str
     replica_id: int
     spec_hash: str
@@ -140,6 +149,32 @@ class Action(Stored):
     priority: int = 0
     lifecycle: Lifecycle
     members: list[ActionMember]
+
+
+class PrefetchMember(Stored):
+    """What a node fetches once, as a member of a new replica there would: with these variables."""
+
+    weights: PlannedWeights
+    variables: dict[str, str]
+
+
+class PrefetchNode(Stored):
+    """A node that lacks weights, and what it fetches."""
+
+    node_id: str
+    node: str
+    members: list[PrefetchMember]
+
+
+class Prefetch(Stored):
+    """Let nodes fetch the weights of a model that `cold` in the fleet file keeps there. It starts nothing."""
+
+    id: str = Field(description="<model>/prefetch")
+    op: Literal["prefetch"] = "prefetch"
+    model: str
+    spec_hash: str
+    timeout: float = Field(description="seconds that each node may take: the model's startupTimeout")
+    nodes: list[PrefetchNode]
 
 
 class Hold(Stored):
@@ -344,6 +379,7 @@ class Plan(Stored):
                                           "asSet = both as the user set them, which is what the hash covers"
     )
     actions: list[Action] = Field(default_factory=list)
+    prefetches: list[Prefetch] = Field(default_factory=list, exclude_if=_is_empty)
     holds: list[Hold] = Field(default_factory=list)
     blocked: list[Blocked] = Field(default_factory=list)
     growth: list[Growth] = Field(default_factory=list, description="the node types that the autoscaler may add")
@@ -361,6 +397,11 @@ class Plan(Stored):
         default_factory=dict, description="per planned model: live count and highest id, to detect a stale plan"
     )
     exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 partial, 4 policy")
+
+    @property
+    def changes_anything(self) -> bool:
+        """Whether an apply creates or fetches anything."""
+        return bool(self.actions or self.prefetches)
 
     @property
     def waits_for_nodes(self) -> bool:

@@ -85,6 +85,7 @@ def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> R
         placement=placement, workers=tuple(model.workers),
         spec_hash=hash_of_shape(shape_as_set(model.workers, placement)), source=source,
         serving=model.serving,
+        cold=model.cold.nodes if model.cold else None,
         labels=model.labels,
         former_hash=former_hash(model.workers, placement),
         surge=update.surge if update.mode == "surge" else 0,

@@ -16,6 +16,7 @@ class ResolvedModel:
 
     `former_hash` = the hash that an earlier fleetctl made of them as they are spelled, which replicas may still carry.
     `dedicated` = new replicas take whole cards, whatever share the file gives them.
+    `cold` = the labels of the nodes that are to have its weights on their disks; None = none.
     `surge` = how many replicas beyond the target an update may create beside outdated ones; 0 = mode keep.
     """
 
@@ -34,6 +35,7 @@ class ResolvedModel:
     former_hash: str = ""
     surge: int = 0
     dedicated: bool = False
+    cold: Mapping[str, str] | None = None
 
     def has_spec(self, spec_hash: str | None) -> bool:
         """Return whether a replica with this hash was started with the spec of this model."""

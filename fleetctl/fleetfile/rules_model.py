@@ -38,6 +38,7 @@ def check_model(model: Raw) -> Iterator[Problem]:
         yield from check_cards(model, group)
     yield from _size(model, groups)
     yield from _serving(model, groups)
+    yield from _cold(model, groups)
     yield from _placement(model, groups)
 
 
@@ -46,6 +47,13 @@ def _size(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
     if members > MAX_MEMBERS_PER_REPLICA:
         yield model.problem("FL054", f"one replica would have {members} members", key="workers", on_key=True,
                             allowed=f"at most {MAX_MEMBERS_PER_REPLICA}")
+
+
+def _cold(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
+    if model.get("cold") is not None and groups and not any(
+            member.get("weights") for group in groups for member in group.items("members")):
+        yield model.problem("FL083", "no member of this model has weights, so nodes have nothing to keep", key="cold",
+                            on_key=True)
 
 
 def _serving(model: Raw, groups: list[Raw]) -> Iterator[Problem]:

@@ -83,8 +83,11 @@ def _start_of_name(namespace: str, model: str) -> str:
 
 
 def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int | None) -> list[EngineLog]:
-    """Return the logs of the replicas that Ray still lists, a member each; `replica_id` None = of all of the model."""
-    return [
+    """Return the logs of the replicas that Ray still lists, a member each; `replica_id` None = of all of the model.
+
+    One that is WARM has the log of the engine that it had.
+    """
+    return list(dict.fromkeys(
         EngineLog(replica.replica_id, member.group or "main", member.copy_index, member.rank,
                   log_name(namespace, model, replica.replica_id, member.group or "main", member.copy_index,
                            member.rank),
@@ -92,7 +95,7 @@ def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int | None)
         for replica in seen.replicas
         if replica.model == model and replica.replica_id is not None and replica_id in (None, replica.replica_id)
         for member in replica.members
-    ]
+    ))
 
 
 def search_logs(
@@ -107,7 +110,7 @@ def search_logs(
     pattern = f"{start}*.log" if replica_id is None else f"{start}{replica_id}-*.log"
     nodes = [node for node in seen.nodes if node.state != "DEAD" and (node_ids is None or node.id in node_ids)]
     with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
-        answers = list(pool.map(lambda node: _names_on(client, node.id, pattern), nodes))
+        answers = list(pool.map(lambda node: names_on(client, node.id, pattern), nodes))
     logs, failed = [], []
     for node, names in zip(nodes, answers, strict=True):
         if isinstance(names, str):
@@ -120,7 +123,7 @@ def search_logs(
     return Search(tuple(logs), tuple(failed))
 
 
-def _names_on(client: DashboardClient, node_id: str, pattern: str) -> list[str] | str:
+def names_on(client: DashboardClient, node_id: str, pattern: str) -> list[str] | str:
     """Return the file names of one node, which its answer groups by kind; or why there are none."""
     path = "/api/v0/logs"
     try:

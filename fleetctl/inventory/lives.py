@@ -82,7 +82,7 @@ def _with_time(replica: Replica, up: Times) -> Replica:
 
 def _has_news(replica: Replica, observed_at: str, *, all_of_them: bool) -> bool:
     """Return whether the log of a replica of ours may say what Ray does not."""
-    if replica.fleet is None or not replica.members or not replica.members[0].node_id:
+    if replica.level != "HOT" or replica.fleet is None or not replica.members or not replica.members[0].node_id:
         return False
     if replica.state == "ALIVE":
         return bool(replica.restarts) and (all_of_them or was_restarted_recently(replica, observed_at))

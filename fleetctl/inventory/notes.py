@@ -36,7 +36,8 @@ def with_draining(replicas: Sequence[Replica], jobs: Sequence[Job], namespace: s
     ending = {name for job in jobs if job.metadata.get("verb") == "evict" and not job.ended
               and job.metadata.get("namespace") in (namespace, None) for name in named_replicas(job.metadata)}
     return [one.model_copy(update={"draining": True})
-            if ending and one.fleet and f"{one.model}/{one.replica_id}" in ending else one for one in replicas]
+            if ending and one.fleet and one.level == "HOT" and f"{one.model}/{one.replica_id}" in ending else one
+            for one in replicas]
 
 
 def cordon_note(node: Node, jobs: Sequence[Job]) -> Cordon | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.fleetfile.sources import nearest_file
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.cold import with_cold
 from fleetctl.inventory.dashboard import read_dashboard
 from fleetctl.inventory.sums import AgentView
 
@@ -24,13 +25,14 @@ from fleetctl.inventory.sums import AgentView
 class Live:
     """A running cluster. `observed_at` is now (RFC 3339, UTC); `namespace` is the Ray namespace of our replicas.
 
-    `agent` = what an agent has just seen of the nodes.
+    `agent` = what an agent has just seen of the nodes; `cold` = selectors of nodes whose disks are asked about.
     """
 
     client: DashboardClient
     observed_at: str
     namespace: str = "fleet"
     agent: AgentView | None = None
+    cold: Sequence[Mapping[str, str]] = ()
 
     def close(self) -> None:
         """Close the connections to the dashboard."""
@@ -65,8 +67,9 @@ def read_inventory(where: InventorySource, *, ages: bool = False) -> Inventory:
     if isinstance(where, Snapshot):
         return load_snapshot(where.path, stdin=where.stdin)
     with collector_paused(lasting=True):
-        return read_dashboard(where.client, observed_at=where.observed_at, namespace=where.namespace,
-                              agent=where.agent, ages=ages)
+        found = read_dashboard(where.client, observed_at=where.observed_at, namespace=where.namespace,
+                               agent=where.agent, ages=ages)
+        return with_cold(where.client, found, where.cold) if where.cold else found
 
 
 def load_snapshot(path: str, *, stdin: Callable[[], bytes] | None = None) -> Inventory:

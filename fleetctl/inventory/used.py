@@ -54,9 +54,10 @@ def listed_by_node(actors: Sequence[LiveActor], replicas: Sequence[FoundReplica]
 
     Actors count on their nodes, and our gangs by their members, whose placement group they hold. A replica with a node
     among the `dead` ones holds nothing elsewhere: a gang is pinned and cannot start again. `groups` are all placement
-    groups, where Ray gives no sums; those of our gangs are left out.
+    groups, where Ray gives no sums; those of our gangs are left out. What is WARM counts as the actors that it is.
     """
-    members_of = {one.actor.actor_id: one.replica.members for one in replicas}
+    hot = [one for one in replicas if one.replica.level == "HOT"]
+    members_of = {one.actor.actor_id: one.replica.members for one in hot}
     used: defaultdict[str, Claim] = defaultdict(Claim)
     for actor in actors:
         planned = members_of.get(actor.actor_id, ())
@@ -65,12 +66,12 @@ def listed_by_node(actors: Sequence[LiveActor], replicas: Sequence[FoundReplica]
         node_id = actor.node_id or next((member.node_id for member in planned), None)
         if node_id:
             used[node_id] += actor.claim
-    for gang in replicas:
+    for gang in hot:
         if len(gang.replica.members) > 1 and not is_lost(gang.replica, dead):
             for member in gang.replica.members:
                 if member.node_id:
                     used[member.node_id] += _claim_of(member)
-    gangs = {one.actor.name for one in replicas if len(one.replica.members) > 1}
+    gangs = {one.actor.name for one in hot if len(one.replica.members) > 1}
     for group in groups:
         for node_id, claim in group.held if group.name not in gangs else ():
             used[node_id] += claim

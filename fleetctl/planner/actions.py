@@ -6,7 +6,6 @@ models are both read off them. One by one, the 50,000 actions of a large fleet w
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -25,18 +24,20 @@ ActionDocument = dict[str, Any]
 
 
 def actions_for(
-    placed: Sequence[Placed], models: Sequence[ResolvedModel], states: Mapping[str, ModelState], ledger: Ledger
+    placed: Sequence[tuple[Placed, int]], models: Sequence[ResolvedModel], states: Mapping[str, ModelState],
+    ledger: Ledger,
 ) -> list[ActionDocument]:
-    """Return one create per placed replica, in order of creation; ids count on per model."""
-    counts = Counter(one.demand.place for one in placed)
-    ids = {place: iter(states[models[place].key].new_ids(count)) for place, count in counts.items()}
-    lifecycles = {place: _lifecycle(models[place]) for place in counts}
-    most = {place: states[models[place].key].most(models[place]) for place in counts}
+    """Return one action per placed replica and its id, in order of creation."""
+    places = {one.demand.place for one, _ in placed}
+    lifecycles = {place: _lifecycle(models[place]) for place in places}
+    most = {place: states[models[place].key].most(models[place]) for place in places}
+    warm = {place: states[models[place].key].not_hot_ids for place in places}
     documents = []
-    for one in placed:
+    for one, replica_id in placed:
         place = one.demand.place
         members = [_member(assigned, ledger.nodes[assigned.node]) for assigned in one.assignments]
-        documents.append(_action(models[place], next(ids[place]), lifecycles[place], members, most[place]))
+        action = _action(models[place], replica_id, lifecycles[place], members, most[place])
+        documents.append({**action, "op": "promote"} if replica_id in warm[place] else action)
     return documents
 
 

@@ -172,5 +172,5 @@ def find_limits(
 
 def _starting(replicas: Iterable[Replica]) -> set[str]:
     """Return the nodes on which some of these replicas are starting."""
-    return {member.node_id for replica in replicas if replica.state in STARTING_STATES
+    return {member.node_id for replica in replicas if replica.level == "HOT" and replica.state in STARTING_STATES
             for member in replica.members if member.node_id}

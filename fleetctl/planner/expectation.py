@@ -26,7 +26,7 @@ def _others(inventory: Inventory, state: LiveState) -> Iterator[ReplicaShape]:
     """Yield the shapes of live replicas that are not models of ours; where they may go is not known."""
     ours = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
     for replica in inventory.replicas:
-        if replica.state in LIVE_STATES and id(replica) not in ours:
+        if replica.level == "HOT" and replica.state in LIVE_STATES and id(replica) not in ours:
             yield ReplicaShape("", (GroupShape("", 1, _members(replica)),))
 
 

@@ -26,7 +26,7 @@ class ModelState:
     live: list[Replica] = field(default_factory=list)
     lost: list[Replica] = field(default_factory=list)
     not_hot: list[Replica] = field(default_factory=list)
-    """Ours on another level: not counted, but their ids are in use."""
+    """Ours on another level, lost or not: not counted as anything, but their ids are in use."""
     claimed_by: set[str] = field(default_factory=set)
     taken_ids: set[int] = field(default_factory=set)
     observed_at: str = ""
@@ -59,6 +59,12 @@ class ModelState:
         """Ids of ours that are not DEAD."""
         return {replica.replica_id for replica in (*self.live, *self.lost, *self.not_hot)
                 if replica.replica_id is not None}
+
+    @property
+    def not_hot_ids(self) -> set[int]:
+        """Ids of ours on another level, under which nothing is HOT."""
+        return {one.replica_id for one in self.not_hot if one.replica_id is not None} - {
+            one.replica_id for one in (*self.live, *self.lost)}
 
     def new_ids(self, count: int) -> list[int]:
         """Return ids for new replicas: counting on from the highest, past names that others hold."""
@@ -147,17 +153,18 @@ def _file(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours:
     model = state.models.get(replica.model)
     if model is not None and replica.replica_id is not None:
         model.taken_ids.add(replica.replica_id)
-    if ours and lost:
+    if replica.level != "HOT":
+        if ours and model is not None:
+            model.not_hot.append(replica)
+    elif ours and lost:
         state.lost.append(_lost(replica, names))
         if model is not None:
             model.lost.append(replica)
-    elif ours and model is not None and replica.level == "HOT":
+    elif ours and model is not None:
         model.live.append(replica)
     elif not lost:
-        state.unmanaged.append(_unmanaged(replica, names, ours=ours, in_file=model is not None))
-        if model is not None and ours:
-            model.not_hot.append(replica)
-        elif model is not None and replica.fleet is not None:
+        state.unmanaged.append(_unmanaged(replica, names, ours=ours))
+        if model is not None and replica.fleet is not None:
             model.claimed_by.add(replica.fleet)
 
 
@@ -179,11 +186,9 @@ def _lost(replica: Replica, names: Mapping[str, str]) -> Lost:
                 message=f"its actor is {replica.state} but {why}; not counted, its id is not reused")
 
 
-def _unmanaged(replica: Replica, names: Mapping[str, str], *, ours: bool, in_file: bool) -> Unmanaged:
-    if ours and not in_file:
+def _unmanaged(replica: Replica, names: Mapping[str, str], *, ours: bool) -> Unmanaged:
+    if ours:
         message = "runs under this fleet but is not in its file; kept"
-    elif ours:
-        message = f"is {replica.level}, and only HOT replicas count; kept"
     elif replica.fleet is not None:
         message = f"belongs to fleet {replica.fleet}; counted as capacity in use"
     else:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from fleetctl.collector import collector_paused
+from fleetctl.documents.base import FORMAT_VERSION
 from fleetctl.documents.canonical import canonical_json_of_sorted, plan_id
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import (
+    NEWEST_PLAN,
     Blocked,
     Certificate,
     Drift,
@@ -21,12 +23,14 @@ from fleetctl.documents.plan import (
     PlanFlags,
     PlanFleet,
     PlanInventory,
+    Prefetch,
     Summary,
 )
 from fleetctl.documents.quantity import plural
 from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
+from fleetctl.planner.cold import prefetches, with_fetches
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
@@ -44,6 +48,7 @@ from fleetctl.planner.placement.occupants import Occupants, look_around, planned
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.policy import Doing, policy_findings, refusing
+from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
 from fleetctl.planner.rows import model_row
 from fleetctl.planner.update import needs_room
@@ -59,7 +64,8 @@ class _Decided:
     shapes: Mapping[str, ReplicaShape]
     ledger: Ledger
     demands: Sequence[Demand]
-    placed: Sequence[Placed]
+    placed: Sequence[tuple[Placed, int]]
+    """New replicas in order of creation, each with its id."""
     certificate: Certificate
     blocked: Sequence[Blocked]
     growth: Sequence[Growth]
@@ -96,12 +102,13 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     packing = found.packing
     tries = try_nodes(limits, [one for one in limits.allowed(whole) if one.place in found.no_room], packing.placed,
                       placer, lambda placed: quotas.keeps(placed).total() == len(placed))
-    placed, most = [*packing.placed, *tries.placed], packing.most + len(limits.tries)
+    named = with_ids([*packing.placed, *tries.placed], fleet.models, state.models, ledger, start)
+    placed, most = [one for one, _ in named], packing.most + len(limits.tries)
     occupants, repacked = Occupants((), ()), None
     if found.no_room:  # what explains a shortfall is imported only then: a third of the time of a small plan
         from fleetctl.planner.repacked import repacked_bound
 
-        occupants = _occupants(fleet, inventory, state, placed, ledger)
+        occupants = _occupants(fleet, inventory, state, named, ledger)
         repacked = repacked_bound(found.asked, packing.placed, most, occupants, before)
     limited = sum(one.missing for one in found.asked) < sum(one.missing for one in free)
     method = packing.method or ("the quotas leave no more" if limited else limits.method)
@@ -120,14 +127,15 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
         growing = Growing(fleet.cluster.grow, fleet.policies, inventory, ledger)
         growth, blocked, waiting = growing.find(found.short(placed), state, placed, blocked)
         certificate = certificate.model_copy(update={"on_new_nodes": len(waiting)})
-    return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked, growth, waiting)
+    return _Decided(fleet, state, shapes, ledger, demands, named, certificate, blocked, growth, waiting)
 
 
 def _occupants(
-    fleet: ResolvedFleet, inventory: Inventory, state: LiveState, placed: Sequence[Placed], ledger: Ledger
+    fleet: ResolvedFleet, inventory: Inventory, state: LiveState, placed: Sequence[tuple[Placed, int]],
+    ledger: Ledger,
 ) -> Occupants:
     found = look_around(inventory.nodes, ledger.nodes, state.running, {model.key: model for model in fleet.models})
-    found.replicas += planned(placed, fleet.models, lambda key, count: state.models[key].new_ids(count))
+    found.replicas += planned(placed, fleet.models)
     return found
 
 
@@ -177,12 +185,16 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     actions = actions_for(decided.placed, fleet.models, state.models, decided.ledger)
     add_weights(actions, fleet.models, decided.shapes, inventory)
     acted_on = {action["model"] for action in actions}
+    fetched = list(prefetches([model for model in fleet.models if options.left_out(model.key, model.labels) is None],
+                              inventory, decided.ledger.nodes))
     drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes)
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
-    rows = _rows(decided, options)
+    rows = with_fetches(_rows(decided, options), fetched)
+    promotes = sum(action["op"] == "promote" for action in actions)
     policy = policy_findings(fleet, _doing(decided, actions), force=options.force)
     plan = Plan(
+        format_version=NEWEST_PLAN if fetched or promotes else FORMAT_VERSION,
         tool_version=facts.tool_version,
         fleet=PlanFleet(name=fleet.name, namespace=facts.namespace, files=list(fleet.files), git=facts.git),
         inventory=PlanInventory(
@@ -190,12 +202,14 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
             address=facts.address or inventory.cluster.address, session_id=inventory.cluster.session_id,
         ),
         expires_at=facts.expires_at,
-        summary=_summary(decided, rows, holds, drift),
+        summary=_summary(decided, rows, holds, drift).model_copy(update={
+            "promote": promotes, "prefetch": sum(len(one["nodes"]) for one in fetched)}),
         certificate=decided.certificate,
         models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
-               for model in fleet.models if model.key in acted_on},
+               for model in fleet.models if model.key in acted_on | {one["model"] for one in fetched}},
         actions=read_actions(actions),
+        prefetches=[Prefetch.model_validate(one) for one in fetched],
         holds=holds,
         blocked=list(decided.blocked),
         growth=list(decided.growth),
@@ -207,7 +221,8 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         options=_flags(options),
         observed={key: {"live": len(state.models[key].live), "highestId": state.models[key].highest_id}
                   for key in sorted(acted_on)},
-        exit_code=detailed_exit_code(actions=len(actions), blocked=len(decided.blocked), refused=len(refusing(policy))),
+        exit_code=detailed_exit_code(actions=len(actions) + len(fetched), blocked=len(decided.blocked),
+                                     refused=len(refusing(policy))),
     )
     rest = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
     return plan.model_copy(update={"plan_id": plan_id(rest, {"actions": canonical_json_of_sorted(actions)})})
@@ -238,7 +253,7 @@ def _summary(
 
 
 def _rows(decided: _Decided, options: PlanOptions) -> list[ModelRow]:
-    created = Counter(one.demand.place for one in decided.placed)
+    created = Counter(one.demand.place for one, _ in decided.placed)
     blocked = {one.model: one for one in decided.blocked}
     return [
         model_row(model, decided.state.models[model.key], create=created[place],

@@ -43,6 +43,9 @@ def _models(plan: Plan, state: LiveState) -> Iterator[str]:
         if highest != then.get("highestId", highest):
             yield f"{key}: highest id {_number(then['highestId'])} when planned, {_number(highest)} now"
         yield from _held_by_others(key, state.models[key], planned)
+    for action in plan.actions:
+        if action.op == "promote" and action.replica_id not in state.models[action.model].not_hot_ids:
+            yield f"{action.id} is not WARM now"
 
 
 def _held_by_others(key: str, model: ModelState, planned: Collection[tuple[str, int]]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fleetctl.agent.weights.views import view_id
 from fleetctl.documents.canonical import in_order
 from fleetctl.documents.fleet import Member, WorkerGroup
-from fleetctl.documents.inventory import Inventory, dead_node_ids, host_port, is_live, serves
+from fleetctl.documents.inventory import Inventory, dead_node_ids, host_port, is_lost, serves
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.claims import ReplicaShape
@@ -54,7 +54,7 @@ def add_weights(
     inventory: Inventory,
 ) -> None:
     """Add `weights` to each member of an action that has some, with its sources, best first."""
-    by_key = {model.key: _weights(model) for model in models}
+    by_key = {model.key: weights_by_rank(model) for model in models}
     near, needed = domain_labels(shapes), list[tuple[dict[str, Any], Weights, Fetch]]()
     for action in actions:
         for member in action["members"] if by_key[action["model"]] else ():
@@ -118,7 +118,8 @@ class _Choice:
 
 def _ready_sources(inventory: Inventory) -> Iterator[_Source]:
     dead, known = dead_node_ids(inventory), {node.id for node in inventory.nodes}
-    replicas = [one for one in inventory.replicas if one.replica_id is not None and is_live(one, dead) and serves(one)]
+    replicas = [one for one in inventory.replicas  # WARM ones serve their weights, too
+                if one.replica_id is not None and serves(one) and not is_lost(one, dead)]
     members = [(replica, member) for replica in sorted(replicas, key=lambda one: (one.model, one.replica_id or 0))
                for member in sorted(replica.members, key=lambda one: (one.group or "", one.copy_index, one.rank))]
     for order, (replica, member) in enumerate(members):
@@ -129,7 +130,7 @@ def _ready_sources(inventory: Inventory) -> Iterator[_Source]:
                           member.weights.bytes)
 
 
-def _weights(model: ResolvedModel) -> dict[str, list[Weights | None]]:
+def weights_by_rank(model: ResolvedModel) -> dict[str, list[Weights | None]]:
     """Return the weights of a model by group and rank; empty where no member has any."""
     if not any(member.weights for group in model.workers for member in group.members):
         return {}

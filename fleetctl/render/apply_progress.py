@@ -80,7 +80,7 @@ class LiveProgress:
             state = event.type.removeprefix("replica").lower()
             self._begun.setdefault(key, self._clock())
             self._states[key] = (state, ", ".join(map(str, extra.get("nodes") or ())))
-        elif event.type in ("lockWaiting", "lockAcquired"):
+        elif event.type in ("lockWaiting", "lockAcquired", "weightsFetched"):
             self._note = event.message
         elif event.type in ("replanWanted", "replanned", "notReplanned", "nodesRequested", "nodesNotRequested"):
             self.say("note", event.message)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from fleetctl.documents.placement_map import Beside, MapCard, Piece
 from fleetctl.documents.quantity import SHARE
-from fleetctl.render.map_legend import DIRTY, FOREIGN, MARKS, NEW, OTHER, UNKNOWN, Legend
+from fleetctl.render.map_legend import DIRTY, FOREIGN, MARKS, NEW, OTHER, UNKNOWN, Legend, warm_text
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 PALETTE = (
@@ -49,8 +49,8 @@ class Cells:
         return text.append(self._fill(card))
 
     def beside(self, members: Sequence[Beside]) -> str:
-        """Return the members on a node that hold no card: `A x2 +B`."""
-        counts = Counter(MARKS[one.holder] + self.legend.code(one.model) for one in members)
+        """Return the members on a node that hold no card: `A x2 +B C (WARM, 15Gi)`."""
+        counts = Counter(f"{MARKS[one.holder]}{self.legend.code(one.model)}{warm_text(one)}" for one in members)
         return " ".join(name if number == 1 else f"{name} x{number}" for name, number in sorted(counts.items()))
 
     def style_of(self, model: str | None) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from string import ascii_uppercase
 
-from fleetctl.documents.placement_map import Holder, LegendEntry, MapCard, MapNode, Piece, PlacementMap
+from fleetctl.documents.placement_map import Beside, Holder, LegendEntry, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share
 
 NEW, FOREIGN, UNKNOWN, DIRTY = "+", "~", "?", "!"
@@ -25,6 +25,11 @@ _PALETTE = (
     "#8fb8de", "#d6cf8b",
 )
 _GOLDEN_ANGLE = 137.508
+
+
+def warm_text(one: Beside) -> str:
+    """Say what a WARM replica has in memory; empty for others."""
+    return "" if one.warm is None else f" (WARM, {format_bytes(one.warm)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ def group_alike(actions: Iterable[Action | NewReplica]) -> list[tuple[str, list[
     """Fold replicas of one model with the same place into (model, replica ids, place), in order of first appearance."""
     groups: dict[tuple[str, str], list[int]] = {}
     for action in actions:
-        groups.setdefault((action.model, place_text(action.members)), []).append(action.replica_id)
+        warm = ", promoted from WARM" if isinstance(action, Action) and action.op == "promote" else ""
+        groups.setdefault((action.model, place_text(action.members) + warm), []).append(action.replica_id)
     return [(model, ids, place) for (model, place), ids in groups.items()]
 
 

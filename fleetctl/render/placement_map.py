@@ -50,7 +50,8 @@ def _alike(nodes: Sequence[MapNode], *, folded: bool) -> list[list[MapNode]]:
 def _contents(node: MapNode) -> tuple[object, ...]:
     cards = tuple((card.free_share, card.dirty, tuple((p.holder, p.model, p.share) for p in card.pieces))
                   for card in node.cards)
-    return node.hardware, node_state(node), cards, tuple((b.holder, b.model) for b in node.beside)
+    beside = tuple((one.holder, one.model, one.warm) for one in node.beside)
+    return node.hardware, node_state(node), cards, beside
 
 
 def _lines(rows: Sequence[Sequence[MapNode]], cells: Cells, width: int) -> Iterator[Text]:

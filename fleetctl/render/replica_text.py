@@ -25,6 +25,8 @@ def status_word(replica: Replica, dead: Set[str]) -> str:
         return "never constructed"
     if is_lost(replica, dead):
         return "lost"
+    if replica.level == "WARM" and replica.state == "ALIVE":
+        return "warm"
     return "draining" if replica.draining else WORDS[replica.state]
 
 

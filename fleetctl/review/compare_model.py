@@ -18,7 +18,7 @@ from fleetctl.review.nested_diff import changed_ways
 from fleetctl.review.source_view import ModelView
 
 _READING_ORDER = ("replicas", "labels", "priority", "startupTimeout", "schedulingTimeout", "restart", "update",
-                  "serving", "placement", "workers")
+                  "serving", "cold", "placement", "workers")
 
 
 def model_differences(old: Mapping[str, ModelView], new: Mapping[str, ModelView]) -> dict[str, list[Difference]]:
@@ -38,6 +38,7 @@ def model_differences(old: Mapping[str, ModelView], new: Mapping[str, ModelView]
 def _compared_by(model: ResolvedModel) -> tuple[Any, ...]:
     return (model.spec_hash, model.replicas, model.priority, model.startup_timeout_s, model.scheduling_timeout_s,
             model.restart.max, model.restart.backoff, dict(model.labels), model.serving, model.surge,
+            model.cold,
             [member.weights.as_json()["from"] for group in model.workers for member in group.members if member.weights])
 
 

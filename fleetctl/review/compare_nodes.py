@@ -16,8 +16,8 @@ from fleetctl.review.format_value import format_value
 from fleetctl.review.meaning import Steps
 from fleetctl.review.source_view import WrittenFleet
 
-_CAP, _RESERVE, _GPU_MEMORY, _CORDON = _SETTINGS = (
-    ("maxReplicasPerModel",), ("reserve", "vram"), ("gpuMemory",), ("cordon",))
+_CAP, _RESERVE, _GPU_MEMORY, _CORDON, _WARM = _SETTINGS = (
+    ("maxReplicasPerModel",), ("reserve", "vram"), ("gpuMemory",), ("cordon",), ("warm",))
 _KEPT = "nothing that runs is touched"
 
 Setting = int | bool | None
@@ -82,7 +82,8 @@ def _entries(written: WrittenFleet) -> dict[_Key, _Entry]:
         selector = ", ".join(f"{key}={text}" for key, text in sorted(in_one_spelling(policy.selector).items()))
         settings: dict[Steps, Setting] = {
             _CAP: policy.max_replicas_per_model, _RESERVE: policy.reserve.vram if policy.reserve else None,
-            _GPU_MEMORY: policy.gpu_memory, _CORDON: policy.cordon}
+            _GPU_MEMORY: policy.gpu_memory, _CORDON: policy.cordon,
+            _WARM: policy.warm}
         found[selector or "every node", seen[selector]] = _Entry(written, number, settings)
         seen[selector] += 1
     return found
@@ -115,6 +116,8 @@ def _effect(setting: Steps, old: Setting, new: Setting, kinds: Set[bool]) -> tup
         return _cap_effect(old, new, kinds)
     if setting == _CORDON:
         return ("none", f"nothing new goes there; {_KEPT}") if new else ("additive", "new replicas may go there again")
+    if setting == _WARM:
+        return "none", f"how much memory an eviction to WARM may take there; {_KEPT}"
     if setting == _RESERVE:
         return ("none", f"less of each card is on offer to new replicas; {_KEPT}") if more else (
             "additive", "more of each card is on offer to new replicas")

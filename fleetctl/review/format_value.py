@@ -8,7 +8,7 @@ from typing import Any
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.review.meaning import ABSENT, Steps
 
-_BYTES, _SHARES = frozenset({"vram", "memory", "gpuMemory"}), frozenset({"gpus", "cpus", "maxNewGpus"})
+_BYTES, _SHARES = frozenset({"vram", "memory", "gpuMemory", "warm"}), frozenset({"gpus", "cpus", "maxNewGpus"})
 _SECONDS = frozenset({"startupTimeout", "schedulingTimeout", "backoff", "period", "timeout"})
 WITH_TWO_FORMS = frozenset({("placement", "spread"), ("placement", "sameLabel")})
 """Where a mapping may be written in place of a text."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fleetctl.documents.fleet import WorkerGroup
+from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedModel
 
@@ -65,6 +66,7 @@ def _lifecycle(model: ResolvedModel) -> Keyed:
             "schedulingTimeout": model.scheduling_timeout_s,
             "restart": {"max": model.restart.max, "backoff": model.restart.backoff}, "labels": dict(model.labels),
             "update": {"mode": "surge" if model.surge else "keep", "surge": model.surge or 1},
+            **({"cold": {"nodes": dict(in_one_spelling(model.cold))}} if model.cold is not None else {}),
             "serving": _keyed(model.serving.model_dump(exclude_unset=True))}
 
 

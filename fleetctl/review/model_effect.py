@@ -17,6 +17,8 @@ _LABELS = "says which --selector and which quotas the model is of; nothing that 
 _ORIGINS = "says where new replicas look for their files; nothing that runs is touched"
 _LIFECYCLE = "holds for replicas created from now on; those that run keep the old value"
 _KEEP = "outdated replicas count toward the target; nothing that runs is touched"
+_COLD = "nodes without its weights may fetch them; nothing that runs is touched"
+_NOT_COLD = "nodes keep what they have; `fleetctl prune` removes what no file names"
 _OTHERS = {"priority": _PRIORITY, "labels": _LABELS, "serving": _SERVING}
 
 
@@ -30,6 +32,8 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
         return "drift", update_effect(model) or (_SELECTOR if "nodeSelector" in steps else _DRIFT)
     if steps[0] == "update":
         return ("additive", f"outdated replicas count no longer: {_beside(model)}") if model.surge else ("none", _KEEP)
+    if steps[0] == "cold":
+        return ("none", _NOT_COLD) if model.cold is None else ("additive", _COLD)
     return "none", _OTHERS.get(steps[0], _LIFECYCLE)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.fleet import Cluster
@@ -105,6 +106,12 @@ def live_source(invocation: Invocation, where: Where, cluster: Cluster, *, or_in
     return Live(client, invocation.now(), resolve_namespace(invocation, where, cluster))
 
 
+def asking_about(source: InventorySource, fleet: ResolvedFleet | None) -> InventorySource:
+    """Return a source that is also asked which weights are on the disks of the nodes that the fleet names."""
+    cold = tuple(model.cold for model in fleet.models if model.cold is not None) if fleet else ()
+    return replace(source, cold=cold) if cold and isinstance(source, Live) else source
+
+
 def inventory_source(invocation: Invocation, where: Where, cluster: Cluster) -> InventorySource:
     """Return the source of the inventory: the document of --inventory, or else the cluster. The caller closes it."""
     if where.inventory:
@@ -117,7 +124,7 @@ def read_from(
 ) -> Inventory:
     """Return the inventory that the flags and the fleet point to; it may be incomplete."""
     with closing(inventory_source(invocation, where, cluster_of(fleet))) as source:
-        return read(invocation, source, ages=ages)
+        return read(invocation, asking_about(source, fleet), ages=ages)
 
 
 def read(invocation: Invocation, source: InventorySource, *, ages: bool = False) -> Inventory:

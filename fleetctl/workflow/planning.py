@@ -21,7 +21,7 @@ from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.review.inputs import Side
 from fleetctl.version import __version__
 from fleetctl.workflow.base_plan import add_change
-from fleetctl.workflow.cluster import inventory_source, read, resolve_namespace
+from fleetctl.workflow.cluster import asking_about, inventory_source, read, resolve_namespace
 from fleetctl.workflow.git_facts import git_facts
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.outdated import look_up_changes
@@ -73,7 +73,7 @@ def plan_on(
     """Read the inventory from `source` and plan the fleet on it, once; warnings stay in the inventory."""
     from fleetctl.planner.plan import make_plan  # NumPy: --help and an attached apply need none
 
-    seen = as_if(read(invocation, source))
+    seen = as_if(read(invocation, asking_about(source, fleet)))
     facts = PlanFacts(
         tool_version=__version__,
         git=git or git_facts([file.path for file in fleet.files], invocation.environ),

@@ -12,9 +12,11 @@ from ray_keys import Keys
 
 from fleetctl.agent import apply as apply_module
 from fleetctl.agent import cluster, mailbox
+from fleetctl.agent import prefetch as prefetch_module
 from fleetctl.agent import replan as replan_module
 from fleetctl.agent.apply import Run
 from fleetctl.agent.attempt import outcome
+from fleetctl.documents.events import RunSummary
 
 
 class Ended(Exception):
@@ -272,3 +274,30 @@ def test_a_world_that_refuses_again_and_again_is_asked_about_three_times(stage: 
     summary = stage.run("a/0", mayReplan=True)
     assert stage.kinds().count("replanWanted") == 3
     assert outcomes(summary) == [("a", 1, "blocked")]
+
+
+def test_what_nodes_are_to_keep_is_fetched_last_and_without_the_lock(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(nodes: dict[str, Any], limit_s: float, at_once: int) -> Any:
+        assert stage.lock.released_after is not None
+        assert "replicaReady" in stage.kinds()
+        yield {"nodeId": "n1", "artifact": "1" * 64, "trouble": "no room"}
+        stage.current[0].stop.set()
+        yield {"nodeId": "n2", "artifact": "1" * 64, "fetched": {
+            "source": "origin", "from": "/m", "bytes": 1, "seconds": 1, "reused": 0, "left": []}}
+
+    monkeypatch.setattr(prefetch_module, "fetch_on_nodes", fetch)
+    wanted = request_of("m/4")
+    wanted["plan"]["actions"][0]["op"] = "promote"
+    members = [{"weights": {"artifact": "1" * 64}, "variables": {"FLEETCTL_GROUP": "main", "FLEETCTL_RANK": "0"}}]
+    wanted["plan"]["prefetches"] = [{"model": model, "specHash": "h", "timeout": 5, "nodes": [
+        {"nodeId": f"n{number}", "node": f"node-{number}", "members": members} for number in (1, 2)]}
+        for model in ("m", "never")]
+    summary = stage.run(**wanted)
+    rows = [(row["outcome"], row["level"], row.get("code"), row["nodes"]) for row in summary["outcomes"]]
+    assert rows == [
+        ("ready", "HOT", None, ["node-a"]), ("failed", "COLD", "WEIGHTS_FAILED", ["node-1"]),
+        ("ready", "COLD", None, ["node-2"]), *(("skipped", "COLD", "INTERRUPTED", [f"node-{n}"]) for n in (1, 2))]
+    assert (summary["exitCode"], summary["interrupted"]) == (3, True)
+    assert [RunSummary.model_validate({"seq": 1, "time": "", "type": "runSummary", **summary}).outcomes]

@@ -41,7 +41,7 @@ def test_every_member_gets_the_engine_of_its_rank_in_its_own_group_and_its_own_l
     assert [member["nodeId"] for member in replica["members"]] == ["n3", "n0", "n0"]
     assert {key: value for key, value in replica.items() if key != "members"} == {
         "id": "m:1/0", "model": "m:1", "replicaId": 0, "specHash": "h", "wanted": 2, "lifecycle": {"x": 1},
-        "fleet": "lab", "namespace": "ns"}
+        "fleet": "lab", "namespace": "ns", "op": "create"}
 
 
 def test_every_member_carries_the_supervisor_as_there_is_no_file_of_it_on_its_node() -> None:

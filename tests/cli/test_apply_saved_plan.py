@@ -95,7 +95,7 @@ def test_a_plan_with_an_operation_this_version_does_not_know_is_refused(
     plan = json.loads(saved.read_text())
     plan["actions"][0]["op"] = "remove"
     rewrite(saved, renew=True, actions=plan["actions"])
-    refused(cli, cluster, saved, 1, "needs a newer fleetctl", 'the operation "remove"', "knows formatVersion 1.0")
+    refused(cli, cluster, saved, 1, "needs a newer fleetctl", 'the operation "remove"', "knows formatVersion 1.1")
 
 
 def test_a_masked_plan_is_refused(cli, cluster: ClusterStandIn, fleet_file: Path, tmp_path: Path) -> None:

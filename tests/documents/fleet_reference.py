@@ -22,7 +22,7 @@ TITLES = {
     "Policy": "spec.policy", "NodePolicy": "spec.nodes[]", "Quota": "spec.policy.quotas[]",
     "Cooldown": "spec.policy.cooldown",
     "Reserve": "spec.nodes[].reserve", "Shape": "spec.shapes.NAME", "Model": "spec.models[]",
-    "ShapeUse": "spec.models[].shape", "Serving": "serving",
+    "ShapeUse": "spec.models[].shape", "Serving": "serving", "Cold": "cold",
     "Placement": "placement", "SameLabel": "sameLabel", "Spread": "spread", "Restart": "restart", "Update": "update",
     "WorkerGroup": "workers[]",
     "Member": "members[]", "Resources": "resources", "Weights": "weights", "Origin": "weights.from[]",

@@ -105,17 +105,17 @@ def test_an_unknown_major_version_of_a_plan_is_refused():
         load_plan(json.dumps(saved_plan(formatVersion="2.0")), "p.json")
 
 
-PROMOTE = {"id": "m/0", "op": "promote", "model": "m", "replicaId": 0}
+DEMOTE = {"id": "m/0", "op": "demote", "model": "m", "replicaId": 0}
 
 
-@pytest.mark.parametrize(("version", "found"), [("1.0", "of formatVersion 1.0"), ("1.1", "of formatVersion 1.1")])
+@pytest.mark.parametrize(("version", "found"), [("1.0", "of formatVersion 1.0"), ("1.2", "of formatVersion 1.2")])
 def test_a_plan_with_an_operation_that_is_not_known_needs_a_newer_fleetctl(version: str, found: str):
-    newer = saved_plan(formatVersion=version, toolVersion="0.9.0", actions=[PROMOTE])
+    newer = saved_plan(formatVersion=version, toolVersion="0.9.0", actions=[DEMOTE])
     with pytest.raises(DocumentError) as caught:
         load_plan(json.dumps(newer), "p.json")
     assert caught.value.message == (
-        f'p.json needs a newer fleetctl: it holds the operation "promote", which this one does not know; it is {found}'
-        ", made by fleetctl 0.9.0, and this is fleetctl 0.1.0, which knows formatVersion 1.0")
+        f'p.json needs a newer fleetctl: it holds the operation "demote", which this one does not know; it is {found}'
+        ", made by fleetctl 0.9.0, and this is fleetctl 0.1.0, which knows formatVersion 1.1")
     assert "damaged" not in caught.value.message
     assert caught.value.hint == "use the fleetctl that wrote it, or write it again with this one"
     assert caught.value.exit_code == 1
@@ -126,7 +126,7 @@ def test_a_newer_minor_version_that_does_not_fit_is_not_called_damaged():
         load_plan(json.dumps(saved_plan(formatVersion="1.3", models=3)), "p.json")
     assert caught.value.message == (
         "p.json needs a newer fleetctl: models: Input should be a valid list; it is of formatVersion 1.3, "
-        "made by fleetctl 0.1.0, and this is fleetctl 0.1.0, which knows formatVersion 1.0")
+        "made by fleetctl 0.1.0, and this is fleetctl 0.1.0, which knows formatVersion 1.1")
     replicas = [{"model": "m", "level": "FROZEN"}]
     newer = refusal(json.dumps({**INVENTORY, "formatVersion": "1.2", "replicas": replicas})).message
     assert newer.startswith("inv.json needs a newer fleetctl: replicas[0].level: Input should be 'HOT', 'WARM' or")
@@ -135,9 +135,9 @@ def test_a_newer_minor_version_that_does_not_fit_is_not_called_damaged():
 @pytest.mark.parametrize("op", [3, None, {"a": 1}, ""])
 def test_what_is_no_operation_is_damaged(op: object):
     with pytest.raises(DocumentError, match=r"p\.json is damaged"):
-        load_plan(json.dumps(saved_plan(actions=[{**PROMOTE, "op": op}])), "p.json")
+        load_plan(json.dumps(saved_plan(actions=[{**DEMOTE, "op": op}])), "p.json")
 
 
 def test_an_operation_that_was_put_in_is_told_as_a_change():
     with pytest.raises(DocumentError, match="was changed after it was written"):
-        load_plan(json.dumps({**saved_plan(), "actions": [PROMOTE]}), "p.json")
+        load_plan(json.dumps({**saved_plan(), "actions": [DEMOTE]}), "p.json")

@@ -50,6 +50,7 @@ FAULTS = {
     "before the result": "_before(apply.Run, 'finish', _die)",
     "frozen between two creates": "_before(attempt, 'create', _freeze, nth=2)",
     "no patience with dirty cards": "from . import cards; cards.CLEAN_S = 0.0",
+    "WARM, and the HOT one not ended": "from . import evict; _before(evict, '_ask_to_leave', _die)",
     "the node is taken at the last moment": "attempt.check = _steal",
 }
 

@@ -39,7 +39,7 @@ def check_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> None:
     taken_slots: dict[tuple[str, str], set[int]] = {}
     crowds = crowded_values(fleet, inventory, adopt)
     for action in plan.actions:
-        assert action.op == "create"
+        assert action.op in ("create", "promote")
         _check_geometry(action, models[action.model], nodes)
         _check_slots(action, models[action.model], nodes, taken_slots)
         _check_spread(action, models[action.model], nodes, crowds)
@@ -147,14 +147,19 @@ def _check_counts(plan: Plan, fleet: ResolvedFleet, live: dict[str, list[str | N
 def _check_ids(plan: Plan, inventory: Inventory, fleet: str, adopt: str | None) -> None:
     known = [replica for replica in inventory.replicas if replica.state in LIVE and replica.replica_id is not None]
     for key in {action.model for action in plan.actions}:
-        ids = [action.replica_id for action in plan.actions if action.model == key]
+        ids = [action.replica_id for action in plan.actions if action.model == key and action.op == "create"]
+        promoted = [action.replica_id for action in plan.actions if action.model == key and action.op == "promote"]
         taken = {replica.replica_id for replica in known if replica.model == key}
+        warm = {replica.replica_id for replica in known if replica.model == key and replica.level == "WARM"
+                and replica.fleet is not None and replica.fleet in (fleet, adopt)}
         ours = [replica.replica_id for replica in known
                 if replica.model == key and replica.fleet is not None and replica.fleet in (fleet, adopt)]
         assert ids == sorted(set(ids))
         assert not taken.intersection(ids)
         first = max(ours, default=-1) + 1
-        assert ids == [number for number in range(first, ids[-1] + 1) if number not in taken]
+        assert ids == [number for number in range(first, max(ids, default=0) + 1) if number not in taken][:len(ids)]
+        assert len(set(promoted)) == len(promoted)
+        assert warm.issuperset(promoted)
 
 
 def _check_geometry(action: Action, model: ResolvedModel, nodes: dict[str, SimNode]) -> None:

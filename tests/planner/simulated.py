@@ -153,7 +153,7 @@ def _sim_node(
     slots: dict[str, int] = {}
     for replica in live:
         mine = replica.fleet is not None and replica.fleet in (fleet, adopt) and replica.replica_id is not None
-        if mine and any(member.node_id == node.id for member in replica.members):
+        if mine and replica.level == "HOT" and any(member.node_id == node.id for member in replica.members):
             slots[replica.model] = slots.get(replica.model, 0) + 1
     return SimNode(
         node, cap, cordon, cards, max(0, round(total.gpu * WHOLE) - gpus_used),

@@ -312,6 +312,22 @@ class Fetch(Limits):
         return "".join(f"; {name}: {why}" for name, why in self._left)
 
 
+def on_disk(root: str, artifact: str, view: Optional[str]) -> Fetched:
+    """Return what is complete on this node already, and keep it from being removed; raises WeightsError."""
+    entry, whole = Entry(root, artifact, view), Entry(root, artifact, None)
+    entry.keep()
+    held = entry.index()
+    if held is None:
+        raise WeightsError(f"{entry.folder} is not complete")
+    try:
+        with open(os.path.join(root, artifact, NAME), "rb") as file:
+            index = read_index(file.read(), artifact)
+    except OSError as error:
+        raise WeightsError(f"the index of {artifact[:12]} is not on this node: {error}") from None
+    canonical = Canonical(whole, index) if whole.index() is not None else None
+    return Fetched(entry, index, held, canonical, "disk", root, 0, 0.0, held.size, [])
+
+
 def _write_all(out: Any, piece: memoryview) -> None:
     at = 0
     while at < len(piece):

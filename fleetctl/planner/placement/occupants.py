@@ -6,8 +6,7 @@ what is left; what would be left without some replica is worked out from the inv
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -47,6 +46,8 @@ class Occupant(NamedTuple):
     """Counts toward the target of a model in the file."""
     wanted: bool = True
     """False = ours, but beyond the target of its model or not in the file."""
+    warm: bool = False
+    """It holds memory alone, and serves nothing."""
     live: Mapping[int, tuple[ReplicaMember, ...]] = NOTHING
     planned: Mapping[int, tuple[Planned, ...]] = NOTHING
 
@@ -128,7 +129,7 @@ def look_around(
         counted = model is not None and replica.level == "HOT"
         wanted = not ours or (counted and (replica.replica_id or 0) < beyond.get(replica.model, 1 << 63))
         found.append(Occupant(replica.model, replica.replica_id, replica.foreign_id, replica.fleet,
-                              model.priority if model else None, ours, counted, wanted,
+                              model.priority if model else None, ours, counted, wanted, replica.level == "WARM",
                               _by_place((places.get(member.node_id or ""), member) for member in replica.members)))
     return Occupants([documents[node.id] for node in facts], facts, found)
 
@@ -142,16 +143,12 @@ def _beyond_target(running: Iterable[tuple[Replica, bool]], models: Mapping[str,
     return {key: sorted(found)[models[key].replicas] for key, found in ids.items() if len(found) > models[key].replicas}
 
 
-def planned(
-    placed: Sequence[Placed], models: Sequence[ResolvedModel], new_ids: Callable[[str, int], Iterable[int]]
-) -> Iterator[Occupant]:
-    """Yield what a plan would create, in order of creation."""
-    ids = {place: iter(new_ids(models[place].key, count))
-           for place, count in Counter(one.demand.place for one in placed).items()}
-    for one in placed:
+def planned(placed: Iterable[tuple[Placed, int]], models: Sequence[ResolvedModel]) -> Iterator[Occupant]:
+    """Yield what a plan would create, each with its id, in order of creation."""
+    for one, replica_id in placed:
         model = models[one.demand.place]
         members = _by_place((new.node, Planned(new.seat.claim, new.gpus)) for new in one.assignments)
-        yield Occupant(model.key, next(ids[one.demand.place]), priority=model.priority, planned=members)
+        yield Occupant(model.key, replica_id, priority=model.priority, planned=members)
 
 
 def _by_place(members: Iterable[tuple[int | None, Any]]) -> dict[int, tuple[Any, ...]]:

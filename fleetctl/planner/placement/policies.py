@@ -41,6 +41,8 @@ class EffectivePolicy:
     gpu_memory: int | None = None
     cordoned_by: str | None = None
     cooling: bool = False
+    warm: int | None = None
+    """The most memory for weights of WARM replicas; None = the default."""
 
     def cap_for(self, wants_cards: bool) -> SlotCap:
         """Return the slot cap for a model that does, or does not, claim GPU or VRAM."""
@@ -52,7 +54,7 @@ class EffectivePolicy:
 def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) -> EffectivePolicy:
     """Merge the entries that select a node with `labels`."""
     cap = labelled_cap(labels)
-    reserve, memory, cordon = 0, None, None
+    reserve, memory, cordon, warm = 0, None, None, None
     for place, policy in enumerate(policies):
         if not matches(policy.selector, labels):
             continue
@@ -64,7 +66,9 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
             memory = policy.gpu_memory
         if policy.cordon is not None:
             cordon = f"spec.nodes[{place}].cordon" if policy.cordon else None
-    return EffectivePolicy(cap, reserve, memory, cordon)
+        if policy.warm is not None:
+            warm = policy.warm
+    return EffectivePolicy(cap, reserve, memory, cordon, warm=warm)
 
 
 def with_notes(policy: EffectivePolicy, node: Node) -> EffectivePolicy:

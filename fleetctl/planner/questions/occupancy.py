@@ -79,6 +79,7 @@ class _Member(NamedTuple):
     replica: str
     gpus: int
     cards: tuple[int, ...]
+    warm: int | None = None
 
     def shares(self) -> list[int]:
         """Return what it takes card by card: whole cards, then the share below one."""
@@ -93,7 +94,8 @@ def _members(scenario: Scenario, found: Occupants, place: int) -> Iterator[_Memb
         for member in one.live.get(place, ()):
             known = card_indices(member, found.nodes[place].gpus)
             cards = tuple(known) if len(known) * SHARE >= member.gpus else ()
-            yield _Member(_holder(scenario, one), one.model, one.name, member.gpus, cards)
+            yield _Member(_holder(scenario, one), one.model, one.name, member.gpus, cards,
+                          member.memory if one.warm else None)
         for new in one.planned.get(place, ()):
             yield _Member("new", one.model, one.name, new.gpus, new.cards)
 
@@ -162,7 +164,7 @@ def _node(
     return MapNode(
         id=node.id, name=node.name, hardware=hardware(node), state=node.state, cordoned_by=cordoned_by,
         cards=[_card(card, models.get(card.index), sheets[card.index]) for card in cards],
-        beside=[Beside(holder=one.holder, model=one.model, replica=one.replica) for one in beside],
+        beside=[Beside(holder=one.holder, model=one.model, replica=one.replica, warm=one.warm) for one in beside],
     )
 
 
@@ -181,6 +183,6 @@ def _legend(scenario: Scenario, found: Occupants, nodes: Sequence[MapNode]) -> l
             held[piece.model] += piece.share
     counts: dict[str, Counter[Holder]] = {}
     for one in found.replicas:
-        counts.setdefault(one.model, Counter())[_holder(scenario, one)] += 1
+        counts.setdefault(one.model, Counter())[_holder(scenario, one)] += not one.warm
     return [LegendEntry(model=model, live=by["live"], new=by["new"], foreign=by["foreign"])
             for model, by in sorted(counts.items(), key=lambda item: (-held[item[0]], item[0]))]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from fleetctl.documents.placement_map import Beside, MapCard, MapNode
 from fleetctl.documents.quantity import SHARE, count_of
-from fleetctl.render.map_legend import MARKS, Legend, card_title, node_state, node_title
+from fleetctl.render.map_legend import MARKS, Legend, card_title, node_state, node_title, warm_text
 from fleetctl.render.page.map_rules import model_class, piece_class, share_class
 from fleetctl.render.page.markup import Markup, el
 from fleetctl.render.page.picture import before
@@ -72,7 +72,7 @@ def _beside(members: Iterable[Beside], legend: Legend) -> Markup | None:
     """Return the members on a node that hold no card; None where there are none."""
     chips = [el("span", MARKS[one.holder] + legend.code(one.model), data_r=one.replica,
                 class_=f"cell {model_class(one.model, legend)} {one.holder}",
-                title=f"without a card: {one.replica} ({one.holder})") for one in members]
+                title=f"without a card: {one.replica} ({one.holder}){warm_text(one)}") for one in members]
     return el("span", el("span", "no card", class_="soft"), chips, class_="beside") if chips else None
 
 

@@ -44,6 +44,7 @@ SEEN = {
     "BASE_BROKEN": "the files that a change is measured against have errors",
     "HELD": "more runs than wanted, and all of it is kept",
     "CREATE": "replicas would be created",
+    "PREFETCH": "nodes would fetch weights to keep them on their disks",
     "UNMANAGED": "capacity in use by other than this fleet",
     "SLOTS_LABEL_IGNORED": "a node label for the slot cap that is not a number",
     "SLOTS_LABEL_OVERRULED": "a node label for the slot cap that the fleet file overrules",

@@ -120,7 +120,7 @@ def _result(run: HistoryEntry) -> str:
     """Return how the run ended, in the few words a row has room for."""
     if run.state == "ok" and run.verb in PAST:
         named = run.replicas[0] if len(run.replicas) == 1 else count_of(len(run.replicas), "replica")
-        return f"{PAST[run.verb]} {named}"
+        return f"{PAST[run.verb]} {named}{f' to {run.level}' if run.level else ''}"
     counts = _counts(run)
     if run.state in ("ok", "partial"):
         return (counts or run.message) + (", interrupted" if run.code == "INTERRUPTED" else "")

@@ -61,10 +61,12 @@ def totals_line(inventory: Inventory) -> str:
     total = sum(node.resources.total.gpu for node in usable)
     in_use = _in_use(inventory)
     used = sum(in_use[node.id].gpu for node in usable)
-    up = sum(replica.state == "ALIVE" for replica in inventory.replicas)
+    hot = [replica for replica in inventory.replicas if replica.level == "HOT"]
+    warm = len(inventory.replicas) - len(hot)
+    up = sum(replica.state == "ALIVE" for replica in hot)
     others = f" ({len(inventory.nodes) - len(usable)} not)" if len(usable) < len(inventory.nodes) else ""
     return (f"{count_of(len(usable), 'node')} alive{others}, {used:g} of {total:g} GPUs in use, "
-            f"{count_of(len(inventory.replicas), 'replica')} live ({up} up)")
+            f"{count_of(len(hot), 'replica')} live ({up} up){f', {warm} WARM' if warm else ''}")
 
 
 def _most_of_a_model(inventory: Inventory) -> Counter[str]:

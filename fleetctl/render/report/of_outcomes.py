@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fleetctl.documents.events import Outcome, ReplicaOutcome
+from fleetctl.documents.quantity import count_of
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.weights_tables import got_weights
 
@@ -28,10 +29,10 @@ def outcomes_report(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = F
 
 def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
     """Return a row per replica, and for a terminal the reasons below them; nothing where there are none."""
-    rows = [(replica_text(row), row.outcome, row.code or "", ", ".join(row.nodes), row.address or "",
+    rows = [(replica_text(row), outcome_text(row), row.code or "", ", ".join(row.nodes), row.address or "",
              took_text(row.seconds), row.message) for row in outcomes]
-    reasons = [(replica_text(row), f"{row.outcome}{f' ({row.code})' if row.code else ''}",
-                tuple(row.message.split("\n"))) for row in outcomes
+    reasons = [(replica_text(row), f"{outcome_text(row)}{f' ({row.code})' if row.code else ''}",
+                (*row.message.split("\n"), *(row.notes if row.level else ()))) for row in outcomes
                if row.message and (row.outcome != "ready" or row.code)]
     tables = (Table("replica", "Replicas", OUTCOME_ROW, tuple(rows), beside_from=0), got_weights(outcomes),
               Table("why", "Why", REASON_ROW, tuple(reasons), line="{replica} {outcome}",
@@ -43,6 +44,8 @@ def totals(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False, ver
     """Return the counts in one line; an apply never counts a removal because there is none."""
     counts = count_outcomes(outcomes)
     parts = [f"{counts[kind]} {kind}" for kind in ORDER if counts[kind]]
+    if nodes := sum(len(row.nodes) for row in outcomes if _is_kept(row) and row.outcome == "ready"):
+        parts.append(f"weights on {count_of(nodes, 'node')}")
     head = f"{verb.capitalize()}{', interrupted' if interrupted else ''}"
     return f"{head}: {', '.join(parts) if parts else 'nothing to do'}{', 0 removed' if verb == 'apply' else ''}"
 
@@ -51,14 +54,28 @@ def count_outcomes(outcomes: Sequence[ReplicaOutcome]) -> Counter[str]:
     """Return how many replicas ended in which way."""
     counts: Counter[str] = Counter()
     for row in outcomes:
-        counts[row.outcome] += row.replicas
-    return counts
+        counts[row.outcome] += 0 if _is_kept(row) and row.outcome == "ready" else row.replicas
+    return +counts
+
+
+def _is_kept(row: ReplicaOutcome) -> bool:
+    """Return whether a row is about weights that a node keeps, and no replica."""
+    return row.level == "COLD" and row.replica_id is None
 
 
 def replica_text(row: ReplicaOutcome) -> str:
     """Name the replica; several that have no ids yet are the model with their count."""
+    if _is_kept(row):
+        return f"weights of {row.model}"
     name = row.model if row.replica_id is None else f"{row.model}/{row.replica_id}"
     return f"{name} (x{row.replicas})" if row.replicas > 1 else name
+
+
+def outcome_text(row: ReplicaOutcome) -> str:
+    """Return how one ended: `ready`, `promoted`, `gone to WARM`; what nodes keep: `fetched`."""
+    if row.outcome == "ready" and row.level:
+        return "fetched" if row.level == "COLD" else "promoted"
+    return f"{row.outcome} to {row.level}" if row.level and row.outcome == "gone" else row.outcome
 
 
 def took_text(seconds: float | None) -> str:

@@ -23,11 +23,14 @@ LABELS = (
     ("lost", "lost"), ("unmanaged", "unmanaged"),
 )
 """The counts of `Plan.summary`, as they read after the number."""
+LEVEL_LABELS = (("promote", "from WARM"), ("prefetch", "nodes to fetch weights"))
+"""Those that most fleets never have."""
 
 
 def plan_report(plan: Plan) -> Report:
     """Return the plan as every format shows it."""
     totals = [Total(key, label, getattr(plan.summary, key)) for key, label in LABELS]
+    totals += [Total(key, label, count) for key, label in LEVEL_LABELS if (count := getattr(plan.summary, key))]
     return Report(
         kind="plan",
         identity=f"plan:{plan.fleet.name}",
@@ -49,7 +52,9 @@ def plan_report(plan: Plan) -> Report:
 def totals_line(plan: Plan) -> str:
     """Return the last line: the counts that decide the exit code, what is live but not as wanted, and the promise."""
     summary = plan.summary
-    counts = [f"{summary.create} to create", f"{summary.blocked} blocked", f"{summary.hold} held"]
+    warm = f" ({summary.promote} from WARM)" if summary.promote else ""
+    counts = [f"{summary.create} to create{warm}", f"{summary.blocked} blocked", f"{summary.hold} held"]
+    counts += [f"weights onto {count_of(summary.prefetch, 'node')}"] if summary.prefetch else []
     counts += [f"{count} {word}" for word in ("starting", "restarting", "outdated")
                if (count := getattr(summary, word))]
     counts += [f"{plan.new_nodes} to ask for"] if plan.new_nodes else []

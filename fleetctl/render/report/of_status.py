@@ -23,6 +23,7 @@ MODEL_ROW = (Column("model", "model", name=True), Column("wanted", "wanted", num
              Column("outdated", "outdated", numeric=True, terminal="filled"),
              Column("missing", "missing", numeric=True, terminal="filled"),
              Column("surplus", "surplus", numeric=True, terminal="filled"))
+LEVEL = Column("level", "level")
 REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"),
                Column("nodes", "nodes", name=True, terminal="beside"), Column("gpus", "gpus", numeric=True),
                Column("age", "age", numeric=True, terminal="filled"), Column("since", "since", terminal="filled"),
@@ -34,6 +35,8 @@ MEMBER_ROW = (Column("member", "member", name=True), Column("node", "node", name
               Column("weights", "weights", name=True, terminal="filled"), Column("spec", "spec", name=True))
 FAILURE_ROW = (Column("model", "model", name=True), Column("failures", "failures", numeric=True),
                Column("last", "last"), Column("nodes", "nodes", name=True), Column("reason", "reason"))
+COLD_ROW = (Column("model", "model", name=True), Column("nodes", "on", name=True),
+            Column("lacks", "not on", name=True))
 COOLING_ROW = (Column("name", "name", name=True), Column("reason", "reason"))
 
 
@@ -41,23 +44,27 @@ def status_report(
     replicas: Sequence[Replica], node_names: Mapping[str, str], dead_nodes: frozenset[str],
     outdated: Sequence[Drift] = (), wanted: Mapping[str, int] | None = None, *, observed_at: str | None,
     wide: bool = False, failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
+    cold: Sequence[tuple[str, str, str]] = (),
 ) -> Report:
     """Return a row per model and per replica, and what differs for those that are `outdated`.
 
     `wanted` = how many replicas the file wants, by model; the age of a replica is how long it had been so at
-    `observed_at`, None = show since when; `cooling` = models or nodes, and why; `wide` adds a row per member with its
-    cards.
+    `observed_at`, None = show since when; `cooling` = models or nodes, and why; `cold` = models, which nodes keep their
+    weights, and which lack them; `wide` adds a row per member with its cards.
     """
     old = Counter(one.model for one in outdated)
     live = Counter(replica.model for replica in replicas if is_live(replica, dead_nodes))
     surplus = frozenset(key for key, count in (wanted or {}).items() if live[key] > count)
     counts = Counter(status_word(replica, dead_nodes) for replica in replicas)
     words = ", ".join(f"{count} {word}" for word, count in counts.items()) or "none"
+    levels = any(replica.level != "HOT" for replica in replicas) or bool(cold)
+    rows = tuple(_replica_rows(replicas, node_names, dead_nodes, outdated, observed_at,
+                               of_one_fleet=wanted is not None, levels=levels))
+    columns = (REPLICA_ROW[0], LEVEL, *REPLICA_ROW[1:]) if levels else REPLICA_ROW
     tables = (
         Table("model", "Models", MODEL_ROW, tuple(_model_rows(replicas, dead_nodes, wanted or {}, live, old))),
-        Table("replica", "Replicas", REPLICA_ROW, tuple(_replica_rows(replicas, node_names, dead_nodes, outdated,
-                                                                      observed_at, of_one_fleet=wanted is not None)),
-              beside_from=0),
+        Table("replica", "Replicas", columns, rows, beside_from=0),
+        Table("cold", "Weights on disks", COLD_ROW, tuple(cold)),
         Table("member", "Members", MEMBER_ROW, tuple(_member_rows(replicas, node_names)) if wide else ()),
         Table("failure", "Failed in the last day", FAILURE_ROW, tuple(
             (one.model, str(one.count), one.last, one.nodes, one.why) for one in failed)),
@@ -87,8 +94,8 @@ def _some(count: int) -> str:
 
 
 def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: frozenset[str],
-                  outdated: Sequence[Drift], observed_at: str | None, *,
-                  of_one_fleet: bool) -> Iterator[tuple[Cell, ...]]:
+                  outdated: Sequence[Drift], observed_at: str | None, *, of_one_fleet: bool,
+                  levels: bool) -> Iterator[tuple[Cell, ...]]:
     old = {(one.model, one.replica_id) for one in outdated}
     for replica in replicas:
         serving = [member.host_port for member in replica.members if member.rank == 0]
@@ -96,6 +103,7 @@ def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: f
         since = replica.since or ""
         age = age_text(since, observed_at) if since and observed_at else ""
         yield (replica_name(replica.model, replica.replica_id, replica.foreign_id),
+               *([replica.level] if levels else []),
                state_text(replica, dead) + (", outdated" if is_old else ""), node_text(replica, names),
                format_share(sum(member.gpus for member in replica.members)),
                age, "" if observed_at else since, ", ".join(filter(None, serving)),

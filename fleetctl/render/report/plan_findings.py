@@ -65,6 +65,9 @@ def _notices(plan: Plan, places: dict[str, Position | None]) -> Iterator[Finding
     for row in plan.models:
         if row.create:
             yield Finding("notice", "CREATE", row.key, f"{count_of(row.create, 'replica')} to create", row.source)
+    for wanted in plan.prefetches:
+        yield Finding("notice", "PREFETCH", wanted.model,
+                      f"{count_of(len(wanted.nodes), 'node')} to fetch its weights", places.get(wanted.model))
     for item in plan.unmanaged:
         yield Finding("notice", "UNMANAGED", item.model, item.message)
     for note in plan.notes:

@@ -21,7 +21,7 @@ from fleetctl.render.remedy_text import blocked_details
 from fleetctl.render.replica_text import replica_name
 from fleetctl.render.report.change_tables import change_tables
 from fleetctl.render.report.model import EVERYONE, SEE_BELOW, Cell, Column, Reader, Table
-from fleetctl.render.report.weights_tables import planned_weights
+from fleetctl.render.report.weights_tables import planned_fetches, planned_weights
 
 MODEL = Column("model", "model", name=True)
 REPLICA = Column("replica", "replica", name=True)
@@ -44,9 +44,9 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     actions = sorted(plan.actions, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
     surplus = {row.key for row in plan.models if row.surplus}
     tables = (_policy(plan), _altered_policy(plan), *change_tables(plan.change), *_models(plan), _labels(plan),
-              *place_tables(actions), planned_weights(actions), *blocked_tables(plan.blocked),
-              growth_table(plan.growth), _autoscaler(plan), _lost(plan), drift_table(plan.drift, surplus), _holds(plan),
-              _unmanaged(plan), _notes(plan))
+              *place_tables(actions), planned_weights(actions), planned_fetches(plan.prefetches),
+              *blocked_tables(plan.blocked), growth_table(plan.growth), _autoscaler(plan), _lost(plan),
+              drift_table(plan.drift, surplus), _holds(plan), _unmanaged(plan), _notes(plan))
     return tuple(table for table in tables if table.rows or table.note)
 
 
@@ -63,7 +63,7 @@ def sign_of(row: ModelRow) -> str:
     """Return the one sign that says what the plan does about a model."""
     if row.blocked:
         return "!"
-    if row.create:
+    if row.create or row.fetch:
         return "+"
     if row.surplus:
         return "~"

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fleetctl.documents.events import ReplicaOutcome
-from fleetctl.documents.plan import Action
+from fleetctl.documents.plan import Action, Prefetch
 from fleetctl.documents.quantity import format_bytes
 from fleetctl.documents.served_weights import PlannedWeights, ServedWeights
 from fleetctl.render.place_text import ids_text
+from fleetctl.render.replica_text import replica_name
 from fleetctl.render.report.model import Column, Table
 
 LINES_SHOWN = 20
 PLANNED = (Column("replicas", "replicas", name=True), Column("from", "weights from"))
+FETCHED = (Column("model", "model", name=True), Column("nodes", "onto", name=True), Column("from", "weights from"))
 GOT = (Column("replica", "replica", name=True), Column("from", "weights from"), *(
     Column(key, title, numeric=True) for key, title in (("bytes", "fetched"), ("reused", "reused"), ("took", "time"))))
 ID_SHOWN = 12
@@ -30,9 +32,23 @@ def planned_weights(actions: Iterable[Action]) -> Table:
                  line="{replicas}: weights from {from}")
 
 
+def planned_fetches(prefetches: Iterable[Prefetch]) -> Table:
+    """Return what nodes would fetch to keep it; nodes with the same source share a row."""
+    rows = [(one.model, ", ".join(names), source) for one in prefetches for source, names in _by_source(one).items()]
+    return Table("prefetch", "Would fetch", FETCHED, tuple(rows), folded=True, rank=3, most=LINES_SHOWN,
+                 line="weights of {model} onto {nodes} from {from}", signs=("+",) * len(rows))
+
+
+def _by_source(prefetch: Prefetch) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for node in prefetch.nodes:
+        found.setdefault(", ".join(dict.fromkeys(_planned(one.weights) for one in node.members)), []).append(node.node)
+    return found
+
+
 def got_weights(outcomes: Sequence[ReplicaOutcome]) -> Table:
     """Return where each replica that was started had its weights from, and which sources were left for others."""
-    rows = [(f"{row.model}/{row.replica_id}", (" ".join(filter(None, (got.source, got.from_))), *row.notes),
+    rows = [(replica_name(row.model, row.replica_id), (" ".join(filter(None, (got.source, got.from_))), *row.notes),
              format_bytes(got.bytes), format_bytes(got.reused) if got.reused else "", f"{got.seconds:.1f}s")
             for row in outcomes if (got := row.weights)]
     return Table("weights", "Weights", GOT, tuple(rows), folded=True, rank=4, most=LINES_SHOWN)

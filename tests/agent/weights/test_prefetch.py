@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from small import SECRET
 from weights_world import SHARD, fetch, files_in, model, serving
 
-from fleetctl.agent import prefetch
+from fleetctl.agent import cold, prefetch, prune
+from fleetctl.inventory.cold import _WHAT, NOTE
 
 NONE: dict[str, str] = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "4", "FLEETCTL_MODEL": "m"}
 
@@ -24,6 +27,31 @@ def wanted(artifact: str, origin: str | Path, *sources: dict[str, Any], **more: 
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "here"))
     monkeypatch.setattr(prefetch, "session_secret", lambda: SECRET)
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr(cold, "log_path", lambda name: str(tmp_path / "logs" / name))
+    monkeypatch.setattr(cold.ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "n1"))
+
+
+def notes(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "logs").iterdir())
+
+
+def test_what_is_complete_is_noted_until_it_is_removed(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefetch.fetch_here({"members": [wanted("f" * 64, origin)], "timeout": 60})
+    assert notes(tmp_path) == []
+    prefetch.fetch_here({"members": [wanted(artifact, origin, view=SHARD)], "timeout": 60})
+    found = [_WHAT.fullmatch(name.removeprefix(f"{NOTE}n1")) for name in notes(tmp_path)]
+    said = [json.loads((tmp_path / "logs" / name).read_text()) for name in notes(tmp_path)]
+    # the origin has no parts, so all of it is here too
+    assert [(one[1], one[2]) for one in found if one] == [(one["artifact"], one["view"]) for one in said]
+    assert {one["view"] is None for one in said} == {True, False}
+    before = notes(tmp_path)
+    for removed, left in ((False, before), (True, [])):
+        monkeypatch.setattr(prune, "remove", lambda *_, removed=removed: removed)
+        prune.remove_here([artifact])
+        assert notes(tmp_path) == left
 
 
 def test_a_node_fetches_from_a_replica_and_a_member_there_fetches_nothing(

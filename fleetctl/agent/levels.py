@@ -1,0 +1,225 @@
+"""What an eviction to WARM or COLD makes sure of before it ends anything. Apply never imports this."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections import Counter
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import ray
+
+from . import cluster
+from .explicit import Job, Outcome, Replica, key_of, result
+from .failure import decode_failure
+from .mark import warm_name
+from .on_nodes import ask_nodes
+from .warm import WarmReplica, actor_options, bytes_by_node
+from .weights.store import Entry, cache_root
+
+ANSWER_S = 60.0
+SETTLE_S = 5.0
+POLL_S = 0.1
+NOT_LOCKED = ("the limit for locked memory (ulimit -l) of Ray is too low there: its files are used once a minute, "
+              "so that they stay in memory")
+CLASSES = ("WarmReplica", "WarmHolder")
+KEPT = ("group", "copy", "role", "rank", "nodeId", "weights")
+
+
+class _Refused(Exception):
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Warm(NamedTuple):
+    """What a replica is to be WARM with: the places of its members, and the bytes on each node."""
+
+    replica: Replica
+    report: Mapping[str, Any]
+    sizes: Mapping[str, int]
+
+
+def prepare(job: Job, replicas: Sequence[Replica]) -> Dict[str, Outcome]:
+    """Return, by actor id, the outcomes of what cannot go to the level that is asked for: it must not end."""
+    refused: Dict[str, Outcome] = {}
+    if job.level == "WARM":
+        _make_warm(job, replicas, refused)
+    for replica in replicas if job.level == "COLD" else ():
+        with _kept_back(replica, refused):
+            _require_on_disk(job, replica)
+    return refused
+
+
+@contextlib.contextmanager
+def _kept_back(replica: Replica, refused: Dict[str, Outcome]) -> Iterator[None]:
+    try:
+        yield
+    except _Refused as why:
+        outcome = "skipped" if why.code == "INTERRUPTED" else "failed"
+        refused[replica["actorId"]] = result(replica, outcome, why.code, f"{why}: it stays as it is")
+
+
+def at_level(job: Job, replica: Replica) -> Mapping[str, Any]:
+    """Return what the outcome of a replica that is gone says beside that."""
+    if not job.level:
+        return {}
+    if job.level == "COLD":
+        return {"level": "COLD", "message": "its weights stay on the disks of its nodes"}
+    try:
+        warm = _report(ray.get_actor(warm_name(replica["model"], replica["replicaId"]))._actor_id.hex())
+    except (ValueError, _Refused):
+        return {"message": "its WARM one is gone, too"}
+    sizes = ", ".join(f"{_gib(size)} on {_node(job, node_id)}"
+                      for node_id, size in bytes_by_node(warm["members"]).items())
+    notes = {} if warm["locked"] else {"notes": [NOT_LOCKED]}
+    return {"level": "WARM", "message": f"in memory: {sizes}", **notes}
+
+
+def _report(actor_id: str) -> Mapping[str, Any]:
+    """Return what a replica says of itself; raises _Refused where it was never up, or names no weights."""
+    try:
+        report: Dict[str, Any] = json.loads(cluster.actor_record(actor_id).report)
+    except ValueError:
+        raise _Refused("NOT_READY", "it was not ready yet, so its weights are not known") from None
+    if not any(member.get("weights") for member in report["members"]):
+        raise _Refused("NO_WEIGHTS", "no member of it has `weights` in the fleet file")
+    return report
+
+
+def _make_warm(job: Job, replicas: Sequence[Replica], refused: Dict[str, Outcome]) -> None:
+    """Create the WARM ones beside the replicas, which go on serving, and return when they are up."""
+    wanted: List[_Warm] = []
+    made: List[Tuple[Replica, Any]] = []
+    for replica in replicas:
+        with _kept_back(replica, refused):
+            report = _report(replica["actorId"])
+            begun = _begun_before(replica)
+            if begun is not None:
+                made.append((replica, begun))
+            else:
+                wanted.append(_Warm(replica, report, bytes_by_node(report["members"])))
+    held = _held_by_node()
+    free = _free_memory(wanted)
+    for one in wanted:
+        with _kept_back(one.replica, refused):
+            _take(job, one.sizes, held, free)
+            made.append((one.replica, _create(job, one)))
+    for replica, warm in made:
+        with _kept_back(replica, refused):
+            try:
+                _await_warm(job, replica, warm)
+            except _Refused:
+                ray.kill(warm, no_restart=True)
+                raise
+
+
+def _begun_before(replica: Replica) -> Optional[Any]:
+    """Return the WARM one that an eviction which was broken off has made of this very replica.
+
+    One of an earlier life of this id is about to leave, and is waited for.
+    """
+    name, deadline = warm_name(replica["model"], replica["replicaId"]), time.monotonic() + ANSWER_S
+    while name in cluster.taken_names():
+        with contextlib.suppress(ValueError):
+            warm = ray.get_actor(name)
+            report = cluster.actor_record(warm._actor_id.hex()).report
+            if report and json.loads(report).get("madeFrom") == replica["actorId"]:
+                return warm
+        if time.monotonic() >= deadline:
+            raise _Refused("NAME_TAKEN", f"{name} exists already")
+        time.sleep(POLL_S)
+    return None
+
+
+def _held_by_node() -> "Counter[str]":
+    """Return how many bytes are WARM on each node."""
+    held: Counter[str] = Counter()
+    for actor in cluster.live_actors():
+        if actor.class_name in CLASSES:
+            held[actor.address.node_id.hex()] += int(actor.required_resources.get("memory", 0))
+    return held
+
+
+def _free_memory(wanted: Sequence[_Warm]) -> Dict[str, float]:
+    """Return Ray's free memory by node; what was given back is reported late, so too little is waited for."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        free = {node_id: amounts.get("memory", 0.0) for node_id, amounts in cluster.free_by_node().items()}
+        needed = sum((Counter(one.sizes) for one in wanted), Counter())
+        if all(free.get(node_id, 0.0) >= size for node_id, size in needed.items()) or time.monotonic() >= deadline:
+            return free
+        time.sleep(POLL_S)
+
+
+def _take(job: Job, sizes: Mapping[str, int], held: "Counter[str]", free: Dict[str, float]) -> None:
+    """Take the bytes from what may be WARM on each node, and from its free memory; raises _Refused, and takes none."""
+    for node_id, size in sizes.items():
+        most = job.warm.get(node_id, {}).get("bytes")
+        if most is not None and held[node_id] + size > most:
+            raise _Refused("WARM_BUDGET", f"{_node(job, node_id)} may have {_gib(most)} of weights WARM: "
+                                          f"{_gib(held[node_id])} are, {_gib(size)} more needed")
+        left = free.get(node_id, 0.0)
+        if left < size:
+            raise _Refused("NO_MEMORY", f"{_node(job, node_id)} has {_gib(left)} of Ray's memory free, "
+                                        f"{_gib(size)} needed")
+    for node_id, size in sizes.items():
+        held[node_id] += size
+        free[node_id] -= size
+
+
+def _create(job: Job, one: _Warm) -> Any:
+    replica, report = one.replica, one.report
+    places = [{key: place[key] for key in KEPT if key in place} for place in report["members"]]
+    first = places[0]["nodeId"]
+    job.events.emit("replicaWarming", f"{key_of(replica)}: its weights are being loaded into memory",
+                    model=replica["model"], replicaId=replica["replicaId"])
+    return ray.remote(WarmReplica).options(
+        name=warm_name(replica["model"], replica["replicaId"]), lifetime="detached", max_restarts=-1,
+        **actor_options(first, one.sizes.get(first, 0)),
+    ).remote({**{key: report[key] for key in ("fleet", "namespace", "specHash")}, "model": replica["model"],
+              "replicaId": replica["replicaId"], "madeFrom": replica["actorId"], "members": places})
+
+
+def _await_warm(job: Job, replica: Replica, warm: Any) -> None:
+    """Return when a WARM one is up; raises _Refused when it cannot be, or the run is to stop."""
+    deadline = time.monotonic() + float(replica["startupTimeout"])
+    while True:
+        record = cluster.actor_record(warm._actor_id.hex())
+        if record.state == "ALIVE" and record.report:
+            return
+        if record.state == "DEAD" and record.death:
+            raise _Refused(*decode_failure(record.death))
+        if job.stop.is_set():
+            raise _Refused("INTERRUPTED", "interrupted")
+        if time.monotonic() >= deadline:
+            raise _Refused("NOT_HELD", f"its weights were not in memory within {replica['startupTimeout']:g} s")
+        time.sleep(POLL_S)
+
+
+def _require_on_disk(job: Job, replica: Replica) -> None:
+    """Raise _Refused where the weights of a replica are not complete on the disks of its nodes."""
+    entries: Dict[str, List[Any]] = {}
+    for place in _report(replica["actorId"])["members"]:
+        if place.get("weights"):
+            entries.setdefault(place["nodeId"], []).append((place["weights"]["artifact"], place["weights"]["view"]))
+    for answer in ask_nodes(incomplete_here, entries, ANSWER_S):
+        why = answer.trouble or ", ".join(answer.content)
+        if why:
+            raise _Refused("NOT_ON_DISK", f"its weights are not complete on {_node(job, answer.node_id)}: {why}")
+
+
+def incomplete_here(entries: Sequence[Any]) -> List[str]:
+    """Return the folders of this node that lack files of the entries; runs there."""
+    found = [Entry(cache_root(os.environ), artifact, view) for artifact, view in entries]
+    return [entry.folder for entry in found if entry.index() is None]
+
+
+def _node(job: Job, node_id: str) -> str:
+    return str(job.warm.get(node_id, {}).get("name", node_id[:8]))
+
+
+def _gib(size: float) -> str:
+    return f"{size / (1 << 30):.2f} GiB"

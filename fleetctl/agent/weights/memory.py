@@ -1,0 +1,63 @@
+"""Files of weights in a node's memory: mapped and locked, so that a start that follows reads nothing from the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import resource
+from typing import Any, Tuple
+
+from .index import Index, WeightsError
+from .store import Entry
+
+POPULATE_READ = 22
+SLICE = 1 << 20
+
+
+def require_memory(size: int) -> None:
+    """Raise WeightsError where the kernel has not `size` bytes to spare, those that hold files counted as free."""
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        free = next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), size)
+    if free < size:
+        raise WeightsError(f"needs {size} bytes of memory, {free} are free")
+
+
+class InMemory:
+    """The files of one entry. `locked` = the kernel keeps them in memory; else `touch` has to, now and then."""
+
+    def __init__(self, entry: Entry, index: Index) -> None:
+        self._libc = _libc()
+        self._maps = [self._map(entry.path(file.path), file.size) for file in index.files if file.size]
+        with contextlib.suppress(ValueError, OSError):
+            most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
+        refused = [area for area in self._maps if self._libc.mlock(*area)]  # what it locks, it also loads
+        self.locked = not refused
+        if not self.locked:
+            self.touch()
+
+    def _map(self, path: str, size: int) -> Tuple[int, int]:
+        with open(path, "rb") as file:
+            address = self._libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+        if address == ctypes.c_void_p(-1).value:
+            raise WeightsError(f"{path} cannot be mapped: {os.strerror(ctypes.get_errno())}")
+        return int(address), size
+
+    def touch(self) -> None:
+        """Use every page, so that all are in memory and others go first."""
+        for address, size in self._maps:
+            if self._libc.madvise(address, size, POPULATE_READ):  # a kernel before 5.14
+                for at in range(0, size, SLICE):
+                    ctypes.string_at(address + at, min(SLICE, size - at))
+
+
+def _libc() -> Any:
+    """Return the C library; its functions run without Python's lock. Python's own mmap does not say its address."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    area = (ctypes.c_void_p, ctypes.c_size_t)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (*area, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    libc.mlock.argtypes, libc.madvise.argtypes = area, (*area, ctypes.c_int)
+    return libc

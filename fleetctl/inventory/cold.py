@@ -1,0 +1,39 @@
+"""Which weights are on the disks of nodes: from the names of the notes that the agent leaves in Ray's log folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from fleetctl.documents.inventory import ColdWeights, Inventory
+from fleetctl.documents.selector import matches
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.engine_log import READERS, names_on
+from fleetctl.planner.placement.claims import NODE_ID_LABEL
+
+NOTE = "fleetctl-cold-"
+"""What names of notes begin with, before the id of the node; see agent/cold.py."""
+_WHAT = re.compile(r"-([0-9a-f]{64})(?:-([0-9a-f]{16}))?\.json")
+
+
+def with_cold(client: DashboardClient, seen: Inventory, selectors: Sequence[Mapping[str, str]]) -> Inventory:
+    """Return the inventory with what is on the disks of the nodes that one of the selectors allows.
+
+    A node that does not answer is named in the warnings, and nothing is known of it.
+    """
+    asked = [node for node in seen.nodes if node.state == "ALIVE" and any(
+        matches(selector, {NODE_ID_LABEL: node.id, **node.labels}) for selector in selectors)]
+    with ThreadPoolExecutor(READERS, thread_name_prefix="cold") as pool:
+        answers = dict(zip((node.id for node in asked),
+                           pool.map(lambda node: names_on(client, node.id, f"{NOTE}{node.id}-*"), asked), strict=True))
+    found = {node_id: None if isinstance(names, str) else _kept(names, node_id) for node_id, names in answers.items()}
+    failed = [f"{node.name}: what is on its disk is not known: {names}" for node in asked
+              if isinstance(names := answers[node.id], str)]
+    return seen.model_copy(update={"warnings": [*seen.warnings, *failed], "nodes": [
+        node.model_copy(update={"cold": found[node.id]}) if node.id in found else node for node in seen.nodes]})
+
+
+def _kept(names: Sequence[str], node_id: str) -> list[ColdWeights]:
+    found = (_WHAT.fullmatch(name.removeprefix(NOTE + node_id)) for name in names)
+    return [ColdWeights(artifact=match[1], view=match[2]) for match in found if match]

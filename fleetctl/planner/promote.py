@@ -1,0 +1,159 @@
+"""The ids of new replicas: one that may be where a replica of its model is WARM is placed there, and takes its id.
+
+That comes after packing, moves nothing else, and takes no more than was taken: as many are placed as without it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from fleetctl.documents.inventory import Replica
+from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.planner.live import ModelState
+from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.demand import Placed
+from fleetctl.planner.placement.greedy.greedy import take_again
+from fleetctl.planner.placement.greedy.lifts import Lifts, nodes_of
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.replica import Assigned, Placer, SeatNodes
+from fleetctl.planner.weights import weights_by_rank
+
+MOST_TRIED = 8
+"""New replicas of a model that may be tried in the place of one that is WARM."""
+
+
+class Warm(NamedTuple):
+    """A replica that is WARM with the weights that the file wants, and the node of each of its members.
+
+    `current` = it ran with the spec of the file, too.
+    """
+
+    place: int
+    replica_id: int
+    current: bool
+    seats: SeatNodes
+
+
+def with_ids(
+    placed: Sequence[Placed], models: Sequence[ResolvedModel], states: Mapping[str, ModelState], ledger: Ledger,
+    start: int,
+) -> list[tuple[Placed, int]]:
+    """Return the new replicas with their ids, in order of creation, and move those that are promoted on the ledger.
+
+    `start` = the mark of the ledger before any of them was placed. Where nothing is WARM nothing is touched.
+    """
+    shapes = {one.demand.place: one.demand.shape for one in placed}
+    numbers = {node.id: number for number, node in enumerate(ledger.nodes)} if any(
+        states[shape.key].not_hot for shape in shapes.values()) else {}
+    warm = [one for place, shape in shapes.items() for one in _warm(models[place], shape, states, numbers, place)]
+    taken = _promoted(placed, warm, ledger, start) if warm else [(one, None) for one in placed]
+    counts = Counter(one.demand.place for one, replica_id in taken if replica_id is None)
+    ids = {place: iter(states[models[place].key].new_ids(count)) for place, count in counts.items()}
+    return [(one, next(ids[one.demand.place]) if replica_id is None else replica_id) for one, replica_id in taken]
+
+
+def _warm(
+    model: ResolvedModel, shape: ReplicaShape, states: Mapping[str, ModelState], numbers: Mapping[str, int], place: int
+) -> Iterator[Warm]:
+    """Yield the replicas of a model that may be promoted."""
+    state = states[model.key]
+    free = state.not_hot_ids
+    wanted = {(seat.group, seat.copy, seat.rank): weights.index if weights else None
+              for ranks in [weights_by_rank(model)] if ranks for seat in shape.seats
+              for weights in [ranks[seat.group][seat.rank]]}
+    for one in sorted(state.not_hot, key=lambda one: one.replica_id or 0):
+        if one.replica_id in free and one.level == "WARM" and one.state == "ALIVE" and _has(one, wanted, numbers):
+            seats = {(member.group or "", member.copy_index, member.rank): numbers[member.node_id or ""]
+                     for member in one.members}
+            yield Warm(place, one.replica_id or 0, model.has_spec(one.spec_hash), seats)
+
+
+def _has(
+    replica: Replica, wanted: Mapping[tuple[str, int, int], str | None], numbers: Mapping[str, int]
+) -> bool:
+    """Return whether a replica has a member for each that is wanted, on a node that is listed, with its weights."""
+    members = {(member.group or "", member.copy_index, member.rank): member for member in replica.members}
+    return bool(wanted) and members.keys() == wanted.keys() and all(
+        members[seat].node_id in numbers
+        and (index is None or ((weights := members[seat].weights) is not None and weights.artifact == index))
+        for seat, index in wanted.items())
+
+
+def _promoted(
+    placed: Sequence[Placed], warm: Sequence[Warm], ledger: Ledger, start: int
+) -> list[tuple[Placed, int | None]]:
+    ledger.undo(start)
+    opening = list(ledger.numbers)
+    promotion = _Promotion(take_again(placed, Placer(ledger)), ledger, opening)
+    for current in (True, False):
+        for one in [one for one in warm if one.current is current and not promotion.has_there(one)]:
+            promotion.move_there(one)
+    return promotion.result()
+
+
+class _Promotion:
+    """A packing that is on the ledger, and which of its replicas have the ids of WARM ones."""
+
+    def __init__(self, placed: Sequence[Placed], ledger: Ledger, opening: Sequence[int]) -> None:
+        self._lifts = Lifts(ledger, opening, {id(one): one for one in placed})
+        self._placer = Placer(ledger)
+        self._ids: dict[int, int] = {}
+
+    def has_there(self, warm: Warm) -> bool:
+        """Give its id to a replica that is on its nodes as it is; returns whether there is one."""
+        found = next((one for one in self._free(warm) if _seats(one) == warm.seats), None)
+        if found is not None:
+            self._ids[id(found)] = warm.replica_id
+        return found is not None
+
+    def move_there(self, warm: Warm) -> None:
+        """Move a replica onto its nodes, where one may be there and fits, and give it its id."""
+        free = self._free(warm)
+        nodes = set(warm.seats.values())
+        free.sort(key=lambda one: nodes.isdisjoint(nodes_of(one)))
+        for one in free[:MOST_TRIED]:
+            if not _allows(one.demand.shape, warm.seats, self._lifts.ledger):
+                continue
+            mark = self._lifts.ledger.mark()
+            found = self._placer.take_at(one.demand.shape, warm.seats) if self._lifts.lift([one]) else None
+            if found is not None and _gpus(found) <= _gpus(one.assignments):
+                moved = Placed(one.demand, found)
+                self._lifts.accept([one], [moved])
+                self._ids[id(moved)] = warm.replica_id
+                return
+            self._lifts.ledger.undo(mark)
+
+    def result(self) -> list[tuple[Placed, int | None]]:
+        """Return the packing with the ids that were given."""
+        before = [self._ids.get(one) for one in self._lifts.placed]
+        return list(zip(self._lifts.closed_up(), before, strict=True))
+
+    def _free(self, warm: Warm) -> list[Placed]:
+        """Return the replicas of its model without an id, the last one first."""
+        return [one for number, one in reversed(self._lifts.placed.items())
+                if one.demand.place == warm.place and number not in self._ids]
+
+
+def _seats(one: Placed) -> SeatNodes:
+    return {(found.seat.group, found.seat.copy, found.seat.rank): found.node for found in one.assignments}
+
+
+def _gpus(assignments: Sequence[Assigned]) -> int:
+    return sum(assigned.gpus for assigned in assignments)
+
+
+def _allows(shape: ReplicaShape, seats: SeatNodes, ledger: Ledger) -> bool:
+    """Return whether a shape may be on these nodes, by selectors, by labels and by the ranks on one node."""
+    gangs: dict[tuple[str, int], list[int]] = {}
+    for seat in shape.seats:
+        node = seats[seat.group, seat.copy, seat.rank]
+        if node not in ledger.selected(seat.selector):
+            return False
+        gangs.setdefault(seat.gang, []).append(node)
+    together = [[node for nodes in gangs.values() for node in nodes]] if shape.as_one else list(gangs.values())
+    values = [{ledger.nodes[node].labels.get(shape.same_label) for node in nodes}
+              for nodes in together if shape.same_label and len(nodes) > 1]
+    return all(max(Counter(nodes).values()) <= shape.ranks_per_node for nodes in gangs.values() if len(nodes) > 1) \
+        and all(len(found) == 1 and None not in found for found in values)

@@ -1,0 +1,64 @@
+"""How much of a node's memory the weights of WARM replicas may have, and what more of them would take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fleetctl.documents.fleet import NodePolicy
+from fleetctl.documents.inventory import Inventory, Node, Replica
+from fleetctl.documents.quantity import format_bytes
+from fleetctl.errors import FleetctlError
+from fleetctl.planner.placement.claims import NODE_ID_LABEL
+from fleetctl.planner.placement.policies import effective_policy
+
+
+@dataclass(frozen=True, slots=True)
+class WarmRoom:
+    """One node: its budget for weights, how much of it WARM replicas have, and how much `more` are to have. Bytes."""
+
+    node: Node
+    budget: int
+    held: int
+    more: int
+
+    def __str__(self) -> str:
+        return (f"{self.node.name}: {format_bytes(self.more)} of weights stay in memory; with what is WARM already "
+                f"{format_bytes(self.held + self.more)} of at most {format_bytes(self.budget)}")
+
+
+def budget_of(node: Node, policies: Sequence[NodePolicy]) -> int:
+    """Return the bytes of weights that may be WARM on a node: what the fleet file says, else half of Ray's memory."""
+    said = effective_policy(policies, {NODE_ID_LABEL: node.id, **node.labels}).warm
+    return node.resources.total.memory // 2 if said is None else said
+
+
+def rooms_for(
+    seen: Inventory, chosen: Sequence[Replica], policies: Sequence[NodePolicy] = ()
+) -> list[WarmRoom]:
+    """Return the nodes on which the weights of these replicas would be; raises FleetctlError where they cannot be."""
+    more: dict[str, int] = {}
+    for replica in chosen:
+        found = dict(_entries(replica))
+        if not found:
+            raise FleetctlError(f"{replica.model}/{replica.replica_id} cannot be WARM: no member that is ready has "
+                                "`weights` in the fleet file", hint="docs/weights.md says how fleetctl fetches them")
+        for (node_id, _, _), size in found.items():
+            more[node_id] = more.get(node_id, 0) + size
+    held: dict[str, int] = {}
+    for replica in seen.replicas:
+        for member in replica.members if replica.level == "WARM" else ():
+            held[member.node_id or ""] = held.get(member.node_id or "", 0) + member.memory
+    rooms = [WarmRoom(node, budget_of(node, policies), held.get(node.id, 0), more[node.id])
+             for node in seen.nodes if node.id in more]
+    if full := [room for room in rooms if room.held + room.more > room.budget]:
+        raise FleetctlError("; ".join(map(str, full)),
+                            hint="`fleetctl evict` of a WARM one gives some back")
+    return rooms
+
+
+def _entries(replica: Replica) -> Iterator[tuple[tuple[str, str, str | None], int]]:
+    """Yield the folders of weights of a replica, by node, artifact and view, with their bytes."""
+    for member in replica.members:
+        if member.weights and member.node_id:
+            yield (member.node_id, member.weights.artifact, member.weights.view), member.weights.bytes or 0

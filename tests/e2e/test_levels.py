@@ -1,0 +1,177 @@
+"""HOT, WARM and back on a real Ray: cards come free, ids stay, and nothing is doubled or lost, whatever is killed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster import RayCluster, eventually
+from conftest import World, member, model
+
+import fleetctl.apply.run
+from fleetctl.documents.plan import Plan
+
+pytestmark = pytest.mark.ray
+
+MIB = 1 << 20
+NODE_MEMORY = 8 * MIB
+HOT, WARM = "ModelActor:one:0", "WarmReplica:one:0"
+
+
+@pytest.fixture(scope="module")
+def disks(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """Two nodes with a card, a disk and a little of Ray's memory each."""
+    found = {name: tmp_path_factory.mktemp(name) for name in ("warm-a", "warm-b")}
+    for name, disk in found.items():
+        ray_cluster.add(names=[name], gpus=1, memory=NODE_MEMORY, env={"FLEETCTL_CACHE_DIR": str(disk)})
+    yield found
+    for name in found:
+        ray_cluster.remove(name=name)
+
+
+def weights_of(world: World, size: int) -> dict[str, Any]:
+    """Index a model of one tensor of that size; returns the lines for the fleet file."""
+    folder = world.tmp_path / f"origin-{size}"
+    folder.mkdir()
+    header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    data = hashlib.shake_128(world.fleet.encode()).digest(size)
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
+    printed: dict[str, Any] = yaml.safe_load(world.run("weights", "index", str(folder)).stdout)["weights"]
+    return printed
+
+
+def on(node: str, weights: dict[str, Any], role: str | None = None) -> dict[str, Any]:
+    return member("--plain", node=node, role=role, weights=weights)
+
+
+def evicted(world: World, *arguments: str) -> dict[str, Any]:
+    done = world.run("evict", *arguments, "--yes", "--format", "json")
+    assert done.stdout, done.stderr
+    [row] = json.loads(done.stdout)["outcomes"]
+    return dict(row)
+
+
+def applied(world: World) -> dict[str, Any]:
+    """Apply, and return the outcome of what it has started."""
+    [row] = world.apply_result()["outcomes"]
+    return dict(row)
+
+
+def promoted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Apply a plan that promotes id 0; written by hand where the planner has not done it."""
+    plain = fleetctl.apply.run.apply_request
+
+    def by_hand(plan: Plan, *arguments: Any, **more: Any) -> dict[str, Any]:
+        request = plain(plan, *arguments, **more)
+        [action] = request["plan"]["actions"]
+        if action["op"] != "promote":
+            text = json.dumps(request).replace(f"{action['id']}", f"{action['model']}/0")
+            request = json.loads(text)
+            request["plan"]["actions"][0].update(op="promote", replicaId=0)
+        return dict(request)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fleetctl.apply.run, "apply_request", by_hand)
+        row = applied(world)
+    assert (row["outcome"], row["replicaId"]) == ("ready", 0), row
+    return row
+
+
+def states(world: World) -> dict[str, str]:
+    return {name: row["state"] for name, row in world.actors().items()}
+
+
+def levels(world: World) -> list[tuple[str, int, str, str]]:
+    return [(row["model"], row["replicaId"], row["level"], row["state"]) for row in world.replicas()]
+
+
+def test_a_warm_replica_frees_its_card_survives_and_is_hot_again_under_its_id(
+    world: World, disks: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = weights_of(world, MIB)
+    one = model("one", 1, on("warm-a", weights))
+    world.write(one)
+    assert applied(world)["weights"]["source"] == "origin"
+    shutil.rmtree(world.tmp_path / f"origin-{MIB}")
+
+    killed = world.run_with("WARM, and the HOT one not ended", "evict", "one/0", "--to", "warm", "--yes")
+    assert "the agent ended without a summary" in killed.stderr, killed.stderr
+    assert states(world) == {HOT: "ALIVE", WARM: "ALIVE"}
+    assert sorted(levels(world)) == [("one", 0, "HOT", "ALIVE"), ("one", 0, "WARM", "ALIVE")]
+    assert (world.plan()["actions"], world.plan()["unmanaged"]) == ([], [])
+    begun = world.actors()[WARM]["pid"]
+
+    row = evicted(world, "one/0", "--to", "warm")
+    assert (row["outcome"], row["level"], row["nodes"]) == ("gone", "WARM", ["warm-a"]), row
+    assert states(world) == {WARM: "ALIVE"}
+    assert world.actors()[WARM]["pid"] == begun, "what the eviction that was killed had loaded is used"
+    assert world.engines() == []
+    assert world.run("history").stdout.count("evicted one/0 to WARM") == 1
+
+    world.write({**one, "replicas": 0}, model("two", 1, member("--plain", node="warm-a")))
+    assert applied(world)["outcome"] == "ready", "the card is free"
+    os.kill(begun, signal.SIGKILL)
+    eventually(lambda: (row := world.actors().get(WARM)) and row["state"] == "ALIVE" and row["pid"] != begun,
+               "it is WARM again")
+    assert sorted(levels(world)) == [("one", 0, "WARM", "ALIVE"), ("two", 0, "HOT", "ALIVE")]
+    assert world.run("restart", "one/0", "--yes").returncode == 1
+    assert evicted(world, "two/0")["outcome"] == "gone"
+
+    world.write(one)
+    row = promoted(world, monkeypatch)
+    assert (row["weights"]["source"], row["weights"]["bytes"]) == ("disk", 0)
+    eventually(lambda: states(world) == {HOT: "ALIVE"}, "the WARM one has left")
+    assert world.ask(row)["FLEETCTL_MODEL_DIR"] == str(disks["warm-a"] / weights["index"] / "files")
+    assert world.plan()["actions"] == []
+
+
+def test_what_finds_no_room_in_memory_stays_hot(
+    world: World, disks: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write(model("one", 1, on("warm-a", weights_of(world, NODE_MEMORY + MIB))))
+    ready = applied(world)
+    over = world.run("evict", "one/0", "--to", "warm", "--yes")
+    assert over.returncode == 1
+    assert "warm-a: 9.00Mi of weights stay in memory; with what is WARM already 9.00Mi of at most 4Mi" in over.stderr
+    monkeypatch.setattr("fleetctl.workflow.warm_budget.budget_of", lambda *_: 2 * NODE_MEMORY)
+    row = evicted(world, "one/0", "--to", "warm")
+    assert (row["outcome"], row["code"]) == ("failed", "NO_MEMORY"), row
+    assert states(world) == {HOT: "ALIVE"}
+    assert world.ask(ready)["FLEETCTL_REPLICA_ID"] == "0"
+
+
+def test_a_gang_is_warm_on_all_its_nodes_and_goes_cold(
+    world: World, disks: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = {**weights_of(world, MIB), "view": {"shard": {"rules": [{"match": "w"}]}}}
+    world.write(model("one", 1, on("warm-b", weights, "Leader"), on("warm-a", weights, "Worker")))
+    assert applied(world)["outcome"] == "ready"
+    assert evicted(world, "one/0", "--to", "warm")["level"] == "WARM"
+    assert (states(world), world.cluster.groups()) == ({WARM: "ALIVE"}, [])
+    [row] = world.replicas()
+    assert [each["memory"] // 1024 for each in row["members"]] == [512, 512]
+    assert len({each["nodeId"] for each in row["members"]}) == 2
+
+    [holder] = world.cluster.classes(name="WarmHolder")
+    os.kill(holder, signal.SIGKILL)
+    eventually(lambda: world.cluster.classes(name="WarmHolder") not in ([], [holder])
+               and states(world) == {WARM: "ALIVE"}, "all of it is WARM again")
+    row = promoted(world, monkeypatch)
+    assert row["weights"]["bytes"] == 0
+    eventually(lambda: states(world) == {HOT: "ALIVE"} and not world.cluster.classes(name="WarmHolder"), "it has left")
+
+    row = evicted(world, "one/0", "--to", "cold")
+    assert (row["outcome"], row["level"], states(world)) == ("gone", "COLD", {})
+    assert applied(world)["weights"]["bytes"] == 0
+    for disk in disks.values():
+        shutil.rmtree(disk / weights["index"])
+    row = evicted(world, "one/0", "--to", "cold")
+    assert (row["outcome"], row["code"], states(world)) == ("failed", "NOT_ON_DISK", {HOT: "ALIVE"})

@@ -1,0 +1,151 @@
+"""Promote: a new replica goes where one of its model is WARM, under its id, and never at the price of another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from checker import check_plan
+from how_many import cases
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from planner_worlds import plan_for, short_fleet, short_inventory
+from world_strategies import worlds
+
+from fleetctl.documents.inventory import Inventory, Replica
+from fleetctl.documents.weights import Weights
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.planner.placement.claims import replica_shape
+from fleetctl.planner.stale import moved_since
+
+WANTED, OTHER = "1" * 64, "2" * 64
+GIB = 1 << 30
+
+
+def with_weights(model: ResolvedModel) -> ResolvedModel:
+    weights = Weights.model_validate({"from": [{"path": "/m"}], "index": WANTED})
+    return replace(model, workers=tuple(group.model_copy(update={"members": [
+        member.model_copy(update={"weights": weights}) for member in group.members]}) for group in model.workers))
+
+
+def warm(model: ResolvedModel, number: int, nodes: list[str], artifact: str = WANTED, **more: Any) -> Replica:
+    """Return a WARM replica of a model; its members are on `nodes`, in turn."""
+    members = [{"group": seat.group, "copy": seat.copy, "role": seat.role, "rank": seat.rank, "memory": GIB,
+                "nodeId": nodes[place % len(nodes)], "weights": {"artifact": artifact, "port": 7000}}
+               for place, seat in enumerate(replica_shape(model).seats)]
+    return Replica.model_validate({"model": model.key, "replicaId": number, "fleet": "lab", "level": "WARM",
+                                   "specHash": model.spec_hash, "members": members, **more})
+
+
+def with_replicas(inventory: Inventory, replicas: list[Replica]) -> Inventory:
+    return inventory.model_copy(update={"replicas": [*inventory.replicas, *replicas]})
+
+
+@st.composite
+def warm_worlds(draw: st.DrawFn) -> tuple[ResolvedFleet, Inventory, list[Replica]]:
+    fleet, inventory = draw(worlds())
+    fleet = replace(fleet, models=tuple(map(with_weights, fleet.models)))
+    names = [node.id for node in inventory.nodes] or ["gone"]
+    found = [warm(model, number, draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)),
+                  state=draw(st.sampled_from(["ALIVE"] * 5 + ["RESTARTING"])),
+                  specHash=draw(st.sampled_from([model.spec_hash, "old"])),
+                  fleet=draw(st.sampled_from(["lab"] * 6 + [None])))
+             for model in fleet.models
+             for number in draw(st.lists(st.integers(0, 7), max_size=3, unique=True))]
+    return fleet, inventory, found
+
+
+@settings(max_examples=cases(20), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(warm_worlds())
+def test_a_promote_costs_no_other_replica_its_place(world: tuple[ResolvedFleet, Inventory, list[Replica]]) -> None:
+    fleet, inventory, found = world
+    useless = [one.model_copy(update={"members": [
+        member.model_copy(update={"weights": member.weights and member.weights.model_copy(update={"artifact": OTHER})})
+        for member in one.members]}) for one in found]
+    without, seen = plan_for(fleet, with_replicas(inventory, useless)), with_replicas(inventory, found)
+    plan = plan_for(fleet, seen)
+    check_plan(plan, fleet, seen)
+    assert not any(action.op == "promote" for action in without.actions)
+    assert [(row.key, row.create, row.blocked) for row in plan.models] == \
+        [(row.key, row.create, row.blocked) for row in without.models]
+    assert sum(member.gpus for action in plan.actions for member in action.members) <= \
+        sum(member.gpus for action in without.actions for member in action.members)
+    by_name = {(one.model, one.replica_id): one for one in found}
+    hot = {(one.model, one.replica_id) for one in inventory.replicas}
+    for action in plan.actions:
+        if action.op == "promote":
+            name = action.model, action.replica_id
+            assert name not in hot
+            assert by_name[name].state == "ALIVE"
+            assert by_name[name].fleet == "lab"
+            assert [(one.group, one.copy_index, one.rank, one.node_id) for one in action.members] == \
+                [(one.group, one.copy_index, one.rank, one.node_id) for one in by_name[name].members]
+    assert moved_since(plan, seen) == []
+
+
+def small(replicas: int = 1, gpus: float = 1, **more: Any) -> tuple[ResolvedFleet, ResolvedModel]:
+    fleet = short_fleet({"models": [{"key": "m", "replicas": replicas, "gpus": gpus, **more}]})
+    fleet = replace(fleet, models=tuple(map(with_weights, fleet.models)))
+    return fleet, fleet.models[0]
+
+
+def nodes(**gpus: int) -> Inventory:
+    return short_inventory({"nodes": [{"name": name, "gpus": count, "vram": "80Gi"} for name, count in gpus.items()]})
+
+
+def done(fleet: ResolvedFleet, inventory: Inventory, *found: Replica) -> list[tuple[str, int, str]]:
+    plan = plan_for(fleet, with_replicas(inventory, list(found)))
+    assert plan.format_version == ("1.1" if any(one.op == "promote" for one in plan.actions) else "1.0")
+    return [(one.op, one.replica_id, one.members[0].node) for one in plan.actions]
+
+
+def test_a_replica_goes_where_it_is_warm_and_keeps_its_id() -> None:
+    fleet, model = small(replicas=2)
+    elsewhere = warm(model, 9, ["a"], artifact=OTHER)
+    assert done(fleet, nodes(a=2, b=8), elsewhere) == [("create", 10, "a"), ("create", 11, "a")]
+    assert done(fleet, nodes(a=2, b=8), elsewhere, warm(model, 3, ["b"])) == [("create", 10, "a"), ("promote", 3, "b")]
+
+
+@pytest.mark.parametrize("more", [
+    {"artifact": OTHER}, {"state": "RESTARTING"}, {"fleet": "other"}, {"nodes": ["full"]}, {"nodes": ["gone"]},
+])
+def test_what_cannot_be_promoted_is_created_elsewhere(more: dict[str, Any]) -> None:
+    fleet, model = small()
+    place = more.pop("nodes", ["b"])
+    made = done(fleet, nodes(a=1, b=8, full=0), warm(model, 3, place, **more))
+    assert [op for op, _, _ in made] == ["create"]
+
+
+def test_of_two_that_are_warm_the_one_with_the_spec_of_the_file_is_promoted() -> None:
+    fleet, model = small()
+    found = [warm(model, 0, ["a"], specHash="old"), warm(model, 1, ["b"])]
+    assert done(fleet, nodes(a=8, b=8), *found) == [("promote", 1, "b")]
+    assert done(fleet, nodes(a=8, b=8), found[0]) == [("promote", 0, "a")]
+
+
+def test_one_that_is_hot_under_that_id_is_not_promoted() -> None:
+    fleet, model = small(replicas=2)
+    hot = warm(model, 3, ["a"], level="HOT")
+    assert done(fleet, nodes(a=8, b=8), hot, warm(model, 3, ["a"])) == [("create", 4, "a")]
+
+
+def test_a_plan_that_promotes_is_stale_once_that_one_is_gone() -> None:
+    fleet, model = small()
+    found = [warm(model, 0, ["b"]), warm(model, 1, ["a"], artifact=OTHER)]
+    plan = plan_for(fleet, with_replicas(nodes(a=8, b=8), found))
+    assert moved_since(plan, with_replicas(nodes(a=8, b=8), found[1:])) == ["m/0 is not WARM now"]
+
+
+def test_a_gang_is_promoted_whole_and_each_rank_on_its_node() -> None:
+    fleet, model = small(gang={"gpus": 8, "workers": 1})
+    plan = plan_for(fleet, with_replicas(nodes(a=8, b=8, c=8, d=8), [warm(model, 5, ["d", "b"])]))
+    [action] = plan.actions
+    assert (action.op, action.replica_id, [one.node for one in action.members]) == ("promote", 5, ["d", "b"])
+
+
+def test_the_memory_of_a_warm_one_counts_until_it_has_left() -> None:
+    fleet, model = small(memory="511Gi")
+    assert done(fleet, nodes(a=1), warm(model, 0, ["a"])) == [("promote", 0, "a")]
+    fleet, model = small(memory="512Gi")
+    assert done(fleet, nodes(a=1), warm(model, 0, ["a"])) == []
