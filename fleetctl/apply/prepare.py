@@ -37,8 +37,8 @@ class ApplyTask:
 
     @property
     def creates(self) -> bool:
-        """Whether there is anything to create, or to tell the autoscaler: a fleet may need fewer nodes than before."""
-        return bool(self.plan.actions or self.plan.growth)
+        """Whether there is anything to create, to reload, or to tell the autoscaler: it may need fewer nodes than before."""
+        return bool(self.plan.acts or self.plan.growth)
 
 
 def awaited(plan: Plan) -> Sequence[ModelRow]:

@@ -30,7 +30,7 @@ def actions_for(
     """Return one create per placed replica, in order of creation; ids count on per model."""
     counts = Counter(one.demand.place for one in placed)
     ids = {place: iter(states[models[place].key].new_ids(count)) for place, count in counts.items()}
-    lifecycles = {place: _lifecycle(models[place]) for place in counts}
+    lifecycles = {place: lifecycle_of(models[place]) for place in counts}
     most = {place: states[models[place].key].most(models[place]) for place in counts}
     documents = []
     for one in placed:
@@ -53,14 +53,16 @@ def _adapter() -> TypeAdapter[list[Action]]:
 def _action(
     model: ResolvedModel, replica_id: int, lifecycle: dict[str, float], members: list[dict[str, Any]], most: int
 ) -> ActionDocument:
+    engine = {"engineHash": model.engine_hash} if model.engine_hash else {}
     return {
-        "id": f"{model.key}/{replica_id}", "lifecycle": lifecycle, "members": members, "model": model.key,
+        **engine, "id": f"{model.key}/{replica_id}", "lifecycle": lifecycle, "members": members, "model": model.key,
         "op": "create", "priority": model.priority, "replicaId": replica_id, "specHash": model.spec_hash,
         "wanted": most,
     }
 
 
-def _lifecycle(model: ResolvedModel) -> dict[str, float]:
+def lifecycle_of(model: ResolvedModel) -> dict[str, float]:
+    """Return how replicas of a model are started and restarted, as a plan has it."""
     return {
         "restartBackoff": float(model.restart.backoff), "restartMax": model.restart.max,
         "schedulingTimeout": float(model.scheduling_timeout_s), "startupTimeout": float(model.startup_timeout_s),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from fleetctl.collector import collector_paused
+from fleetctl.documents.base import FORMAT_VERSION
 from fleetctl.documents.canonical import canonical_json_of_sorted, plan_id
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import (
@@ -21,6 +22,7 @@ from fleetctl.documents.plan import (
     PlanFlags,
     PlanFleet,
     PlanInventory,
+    Reloaded,
     Summary,
 )
 from fleetctl.documents.quantity import plural
@@ -45,9 +47,13 @@ from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.policy import Doing, policy_findings, refusing
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
+from fleetctl.planner.reloads import Reloads, find_reloads
 from fleetctl.planner.rows import model_row
 from fleetctl.planner.update import needs_room
 from fleetctl.planner.weights import add_weights
+
+WITH_RELOADS = "1.1"
+"""The formatVersion of a plan that an older fleetctl would carry out in part only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ class _Decided:
     certificate: Certificate
     blocked: Sequence[Blocked]
     growth: Sequence[Growth]
+    reloads: Reloads
 
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -117,7 +124,8 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
 
         growing = Growing(fleet.cluster.grow, fleet.policies, inventory, ledger)
         growth, blocked = growing.find(found.short(placed), state, placed, blocked)
-    return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked, growth)
+    reloads = find_reloads(fleet, [place for place, _ in planned], state.models, limits, inventory)
+    return _Decided(fleet, state, shapes, ledger, demands, placed, certificate, blocked, growth, reloads)
 
 
 def _occupants(
@@ -172,14 +180,17 @@ def _claimed(key: str, replicas: int, fleets: Sequence[str]) -> Blocked:
 def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
     fleet, state = decided.fleet, decided.state
     actions = actions_for(decided.placed, fleet.models, state.models, decided.ledger)
-    add_weights(actions, fleet.models, decided.shapes, inventory)
+    reloads = decided.reloads.documents
+    add_weights([*actions, *reloads], fleet.models, decided.shapes, inventory)
     acted_on = {action["model"] for action in actions}
-    drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes)
+    drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes,
+                       {one["actorId"] for one in reloads})
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
     rows = _rows(decided, options)
     policy = policy_findings(fleet, _doing(decided, actions), force=options.force)
     plan = Plan(
+        format_version=WITH_RELOADS if reloads else FORMAT_VERSION,
         tool_version=facts.tool_version,
         fleet=PlanFleet(name=fleet.name, namespace=facts.namespace, files=list(fleet.files), git=facts.git),
         inventory=PlanInventory(
@@ -191,8 +202,9 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         certificate=decided.certificate,
         models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
-               for model in fleet.models if model.key in acted_on},
+               for model in fleet.models if model.key in acted_on | {one["model"] for one in reloads}},
         actions=read_actions(actions),
+        reloads=[Reloaded.model_validate(one) for one in reloads],
         holds=holds,
         blocked=list(decided.blocked),
         growth=list(decided.growth),
@@ -204,7 +216,8 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         options=_flags(options),
         observed={key: {"live": len(state.models[key].live), "highestId": state.models[key].highest_id}
                   for key in sorted(acted_on)},
-        exit_code=detailed_exit_code(actions=len(actions), blocked=len(decided.blocked), refused=len(refusing(policy))),
+        exit_code=detailed_exit_code(actions=len(actions) + len(reloads), blocked=len(decided.blocked),
+                                     refused=len(refusing(policy))),
     )
     rest = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
     return plan.model_copy(update={"plan_id": plan_id(rest, {"actions": canonical_json_of_sorted(actions)})})
@@ -227,16 +240,18 @@ def _summary(
         blocked=sum(one.replicas for one in decided.blocked), unmanaged=len(decided.state.unmanaged),
         drift=len(drift), lost=len(decided.state.lost),
         starting=sum(row.starting - row.restarting for row in rows), restarting=sum(row.restarting for row in rows),
-        outdated=sum(row.outdated for row in rows),
+        outdated=sum(row.outdated for row in rows), reload=sum(row.reload for row in rows),
     )
 
 
 def _rows(decided: _Decided, options: PlanOptions) -> list[ModelRow]:
     created = Counter(one.demand.place for one in decided.placed)
+    reloads = Counter(one["model"] for one in decided.reloads.documents)
     blocked = {one.model: one for one in decided.blocked}
     return [
-        model_row(model, decided.state.models[model.key], create=created[place],
-                  blocked=blocked.get(model.key), left_out=options.left_out(model.key, model.labels))
+        model_row(model, decided.state.models[model.key], create=created[place], reload=reloads[model.key],
+                  in_place=decided.reloads.said.get(model.key, ""), blocked=blocked.get(model.key),
+                  left_out=options.left_out(model.key, model.labels))
         for place, model in enumerate(decided.fleet.models)
     ]
 

@@ -17,6 +17,8 @@ _LABELS = "says which --selector and which quotas the model is of; nothing that 
 _ORIGINS = "says where new replicas look for their files; nothing that runs is touched"
 _LIFECYCLE = "holds for replicas created from now on; those that run keep the old value"
 _KEEP = "outdated replicas count toward the target; nothing that runs is touched"
+_IN_PLACE = "outdated replicas count toward the target, and reload where only their weights have changed"
+_RELOADED = "update: running replicas reload their weights in place, one at a time; new ones get this"
 _OTHERS = {"priority": _PRIORITY, "labels": _LABELS, "serving": _SERVING}
 
 
@@ -27,9 +29,11 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
     if steps[4:] == ORIGINS:
         return "none", _ORIGINS
     if steps[0] in SPEC_KEYS:
-        return "drift", update_effect(model) or (_SELECTOR if "nodeSelector" in steps else _DRIFT)
+        reloads = model.reload and steps[4:5] == ORIGINS[:1]
+        return "drift", update_effect(model) or (_RELOADED if reloads else _SELECTOR if "nodeSelector" in steps else _DRIFT)
     if steps[0] == "update":
-        return ("additive", f"outdated replicas count no longer: {_beside(model)}") if model.surge else ("none", _KEEP)
+        return (("additive", f"outdated replicas count no longer: {_beside(model)}") if model.surge
+                else ("none", _IN_PLACE if model.reload else _KEEP))
     return "none", _OTHERS.get(steps[0], _LIFECYCLE)
 
 

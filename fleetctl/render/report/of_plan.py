@@ -49,7 +49,8 @@ def plan_report(plan: Plan) -> Report:
 def totals_line(plan: Plan) -> str:
     """Return the last line: the counts that decide the exit code, what is live but not as wanted, and the promise."""
     summary = plan.summary
-    counts = [f"{summary.create} to create", f"{summary.blocked} blocked", f"{summary.hold} held"]
+    counts = [f"{summary.create} to create", *([f"{summary.reload} to reload"] if summary.reload else []),
+              f"{summary.blocked} blocked", f"{summary.hold} held"]
     counts += [f"{count} {word}" for word in ("starting", "restarting", "outdated")
                if (count := getattr(summary, word))]
     refused = "; refused by policy" if refusing(plan.policy) else ""
