@@ -318,13 +318,15 @@ def test_only_the_doctor_repairs_and_only_after_a_question() -> None:
     assert question.lineno < call.lineno
 
 
-def test_a_plan_knows_no_operation_but_create() -> None:
+def test_a_plan_knows_no_operation_but_create_and_reload() -> None:
+    """A reload is a request to an engine that runs; what carries it out is not in the list of what ends something."""
     assert get_args(Action.model_fields["op"].annotation) == ("create",)
     schema = json.loads((ROOT / "schemas" / "plan.schema.json").read_text())
     assert schema["$defs"]["Action"]["properties"]["op"]["const"] == "create"
     lists = {name for name, field in Plan.model_fields.items() if "list[" in str(field.annotation)}
     assert lists == {"models", "actions", "holds", "blocked", "drift", "unmanaged", "lost", "policy", "notes",
-                     "growth"}
+                     "growth", "reloads"}
+    assert not [name for name in ALLOWED if "reload" in name]
 
 
 def test_the_autoscaler_hears_of_floors_alone() -> None:

@@ -165,7 +165,7 @@ class _Reload:
                 return self._ended(state)
             self._ask(again=not running)
         if self._clock() - self._begun > float(self.row["lifecycle"]["startupTimeout"]) + MARGIN_S:
-            return self.outcome("starting", "STILL_RELOADING", "it goes on by itself; the next apply says how it ended")
+            return self.outcome("starting", "STILL_STARTING", "it goes on by itself; the next apply says how it ended")
         return None
 
     def _ask(self, again: bool = True) -> None:

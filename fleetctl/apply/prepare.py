@@ -37,7 +37,7 @@ class ApplyTask:
 
     @property
     def creates(self) -> bool:
-        """Whether there is anything to create, to reload, or to tell the autoscaler: it may need fewer nodes than before."""
+        """Whether there is anything to create or reload, or to tell the autoscaler: a fleet may need fewer nodes."""
         return bool(self.plan.acts or self.plan.growth)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from fleetctl.documents.base import Authored, Text, refusal
 from fleetctl.documents.engine import Port
@@ -14,21 +14,25 @@ MAX_REPLICAS = 100_000
 Mode = Literal["keep", "surge", "inPlace"]
 
 
-def _check_json(body: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _check_json(body: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(body, allow_nan=False)
-    except ValueError:
-        raise refusal("bad_body", "{found} is not a value of JSON", body, "numbers that JSON has") from None
+    except (TypeError, ValueError):
+        raise refusal("bad_body", "{found} is not {allowed}", body, "what JSON can say") from None
     return body
+
+
+Body = Annotated[dict[str, Any], AfterValidator(_check_json), WithJsonSchema({"type": "object"})]
 
 
 class HttpReload(Authored):
     """The request by which an engine loads other weights: it has, once the answer is 200 to 299."""
 
-    path: Annotated[Text, Field(pattern="^/", description="the path, such as /update_weights_from_disk")]
+    path: Annotated[Text, Field(pattern="^/", json_schema_extra={"pattern": "^/"},
+                                description="the path, such as /update_weights_from_disk")]
     method: Literal["POST", "PUT", "GET"] = Field("POST", description="POST, PUT or GET")
     port: Port | None = Field(None, description="default: the port on which the engine is ready")
-    body: Annotated[dict[str, JsonValue], AfterValidator(_check_json)] | None = Field(
+    body: Body | None = Field(
         None, description="sent as JSON; $(FLEETCTL_NEW_MODEL_DIR) in its texts is the folder with the new weights")
 
 

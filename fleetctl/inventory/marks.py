@@ -53,8 +53,9 @@ def read_marks(repr_name: str) -> Marks:
     members, most = _members(mark.get("members"), problems), mark.get("restartMax")
     fleet, namespace, spec_hash, engine_hash = (
         text_of(mark.get(key)) for key in ("fleet", "namespace", "specHash", "engineHash"))
-    return Marks(fleet, namespace, spec_hash, engine_hash, moment_of(mark.get("readyAt")), most if isinstance(most, int) else None, members,
-                 frozenset(texts_of(mark.get("earlierTries"))), object_of(mark.get("failed")), tuple(problems))
+    return Marks(fleet, namespace, spec_hash, engine_hash, moment_of(mark.get("readyAt")),
+                 most if isinstance(most, int) else None, members, frozenset(texts_of(mark.get("earlierTries"))),
+                 object_of(mark.get("failed")), tuple(problems))
 
 
 def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:

@@ -29,8 +29,8 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
     if steps[4:] == ORIGINS:
         return "none", _ORIGINS
     if steps[0] in SPEC_KEYS:
-        reloads = model.reload and steps[4:5] == ORIGINS[:1]
-        return "drift", update_effect(model) or (_RELOADED if reloads else _SELECTOR if "nodeSelector" in steps else _DRIFT)
+        kept = _RELOADED if model.reload and steps[4:5] == ORIGINS[:1] else _DRIFT
+        return "drift", update_effect(model) or (_SELECTOR if "nodeSelector" in steps else kept)
     if steps[0] == "update":
         return (("additive", f"outdated replicas count no longer: {_beside(model)}") if model.surge
                 else ("none", _IN_PLACE if model.reload else _KEEP))
