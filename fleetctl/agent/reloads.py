@@ -25,6 +25,7 @@ POLL_S = 0.5
 MARGIN_S = 120.0
 MOST_MESSAGE = 600
 MOST_SOURCES = 3
+ENDED = "its actor ended meanwhile, and Ray restarts it"
 
 Row = Dict[str, Any]
 Outcome = Dict[str, Any]
@@ -144,7 +145,7 @@ class _Reload:
         try:
             return self._step()
         except ray.exceptions.RayActorError:
-            return self._failed("RELOAD_FAILED", "its actor ended meanwhile, and Ray restarts it")
+            return self._failed("RELOAD_FAILED", ENDED)
         except Exception as error:
             return self._failed("AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
 
@@ -160,6 +161,8 @@ class _Reload:
         done, _ = ray.wait([self._answer], timeout=0)
         if done:
             state = ray.get(self._answer)
+            if not state:  # never asked again: its engine may have ended because of it
+                return self._failed("RELOAD_FAILED", ENDED)
             running = state["state"] == "reloading"
             if state["specHash"] == self.row["specHash"] and not running:
                 return self._ended(state)

@@ -61,6 +61,8 @@ def _objection(fleet: ResolvedFleet, model: ResolvedModel, replica: Replica) -> 
         return OTHERWISE
     if protecting(fleet.policy.protected_models, model.key):
         return "the model is protected (spec.policy.protectedModels)"
+    if replica.restarts and replica.restart_max is not None and replica.restarts >= replica.restart_max:
+        return "no restart is left, should its engine end meanwhile"
     return "" if serves(replica) and replica.actor_id else UNREADY
 
 

@@ -233,6 +233,12 @@ def test_a_failure_is_noted_and_the_others_of_its_model_are_not_asked(monkeypatc
     assert (noted["code"], noted["message"], noted["nodeIds"]) == ("RELOAD_FAILED", "HTTP 500", ["n"])
 
 
+def test_an_actor_that_was_restarted_meanwhile_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[RUNNING, {}, RUNNING])
+    assert actors.run(actors.begin(0)) == {"m/0": ("failed", "RELOAD_FAILED")}
+    assert len(actors.asked) == 1
+
+
 def test_a_reload_to_another_spec_that_still_runs_is_waited_for_and_then_ours_begins(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_plan_that_reloads_nothing_is_as_it_was() -> None:
     ({"engine_hash": "another"}, {}, "not in place: more than index or view of its weights has changed"),
     ({"engine_hash": None}, {}, "not in place: more than index or view of its weights has changed"),
     ({"state": "RESTARTING"}, {}, "not in place: not ready"),
+    ({"restarts": 3, "restart_max": 3}, {}, "not in place: no restart is left"),
     ({"draining": True}, {}, "not in place: not ready"),
     ({}, {"protected_models": ["m"]}, "not in place: the model is protected"),
 ])
