@@ -1,7 +1,7 @@
 """Problems in fleet files: message, place, what is allowed, the nearest spelling.
 
 Codes are stable: an unused one stays reserved. FL001-FL019 reading the text, FL020-FL039 one value or key,
-FL040-FL059 several fields together, FL060-FL079 warnings, from FL080 on errors in weights.
+FL040-FL059 several fields together, FL060-FL079 warnings, from FL080 on errors in weights and their updates.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ CODES: dict[str, str] = {
     "FL081": "not a regular expression",
     "FL082": "a shard of more or fewer parts than its group has members",
     "FL083": "cold on a model without weights",
+    "FL085": "an update in place without the request by which engines reload",
+    "FL086": "an update in place of a model whose engines have no weights",
 }
 
 

@@ -343,13 +343,15 @@ def test_only_the_doctor_repairs_and_only_after_a_question() -> None:
 
 
 def test_a_plan_knows_no_operation_that_ends_anything() -> None:
+    """A reload is a request to an engine that runs; what carries it out is not in the list of what ends something."""
     assert get_args(Action.model_fields["op"].annotation) == ("create", "promote")
     schema = json.loads((ROOT / "schemas" / "plan.schema.json").read_text())
     assert schema["$defs"]["Action"]["properties"]["op"]["enum"] == ["create", "promote"]
     assert schema["$defs"]["Prefetch"]["properties"]["op"]["const"] == "prefetch"
     lists = {name for name, field in Plan.model_fields.items() if "list[" in str(field.annotation)}
     assert lists == {"models", "actions", "prefetches", "holds", "blocked", "drift", "unmanaged", "lost", "policy",
-                     "notes", "growth", "autoscaler"}
+                     "notes", "growth", "autoscaler", "reloads"}
+    assert not [name for name in ALLOWED if "reload" in name]
 
 
 def test_the_autoscaler_hears_of_floors_alone() -> None:

@@ -8,16 +8,14 @@ worker; waiting needs none. SIGTERM means: begin nothing more, report, exit.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
 import time
 from collections import deque
-from typing import Any, Collection, Deque, Dict, List, Mapping, Optional, Set
+from typing import Any, Deque, Dict, List, Mapping, Optional, Set
 
 import ray
-from ray._private.ray_constants import KV_NAMESPACE_JOB
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from . import cluster
@@ -28,14 +26,15 @@ from .floor import ask_for_nodes
 from .grants import CardTurns, Grants
 from .lock import KV_NAMESPACE, HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
+from .notes import note
 from .prefetch import run_floor
+from .reloads import Reloads
 from .replan import Replanning
 
 POLL_S = 0.1
 HEARTBEAT_S = 10.0
 REPORT_S = 1.2
 """Ray sends SIGKILL three seconds after SIGTERM; the report must be out before."""
-JOB_KEY = "_ray_internal_job_info_"
 DRAINING = "draining"
 
 
@@ -55,6 +54,7 @@ class Run:
         self._turns = CardTurns([])
         self._promoted: Set[str] = set()
         self._replanning = Replanning(request["job"], bool(request["mayReplan"]), events, time.monotonic)
+        self._reloads = Reloads(request, events.emit, time.monotonic)
         self._lock: Optional[HeldLock] = None
         self._last_beat = time.monotonic()
 
@@ -76,9 +76,11 @@ class Run:
             began = time.monotonic()
             self._begin()
             self._step()
+            for key, result in self._reloads.step().items():
+                self._report(key, result)
             if not self._creating() and not self._replan():
                 self._release()
-                if not self._under_way or not self.request["wait"]:
+                if self._reloads.done and (not self._under_way or not self.request["wait"]):
                     return
             self._heartbeat()
             self.stop.wait(max(POLL_S, time.monotonic() - began))
@@ -187,7 +189,7 @@ class Run:
     def finish(self, interrupted: bool = False) -> None:
         """Write the summary and exit at once; a created replica that is not ready yet continues by itself."""
         code, why = ("INTERRUPTED", "the apply was interrupted") if interrupted else (None, "created, not waited for")
-        self.outcomes.update(self._replanning.refused)
+        self.outcomes.update({**self._replanning.refused, **self._reloads.left()})
         for attempt in (*self._under_way, *self._not_begun):
             self.outcomes[attempt.key] = attempt.result or outcome(
                 attempt.replica, "starting" if attempt.begun else "skipped", code, why)
@@ -231,20 +233,6 @@ def claim_single_use(plan_id: str, job: str) -> Optional[bytes]:
     return None
 
 
-def note_draining(job: str, node_ids: Collection[str]) -> None:
-    """Note the draining nodes for the next plan, in our job's metadata; another layout of Ray's jobs gets no note.
-
-    No GET of Ray's dashboard shows that a node is draining, and a drain is never undone.
-    """
-    key = f"{JOB_KEY}{job}".encode()
-    try:
-        info = json.loads(_internal_kv_get(key, namespace=KV_NAMESPACE_JOB))
-        info["metadata"] = {**(info.get("metadata") or {}), DRAINING: " ".join(sorted(node_ids))}
-        _internal_kv_put(key, json.dumps(info).encode(), overwrite=True, namespace=KV_NAMESPACE_JOB)
-    except Exception:  # never fail an apply for a note
-        return
-
-
 def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
     """Run one apply; returns the exit code where it ends before any action (lock, used plan)."""
     run = Run(request, events)
@@ -271,7 +259,7 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
     events.emit("lockAcquired", f"lock of fleet {fleet} acquired")
     draining = cluster.draining_nodes()
     if draining:
-        note_draining(job, draining)
+        note(job, DRAINING, " ".join(sorted(draining)))  # no GET shows it, and a drain is never undone
     ask_for_nodes(run.plan, events)
     _work(run, lock)
     return 0

@@ -56,6 +56,8 @@ def replica_of(plan: Mapping[str, Any], action: Mapping[str, Any], logs: Mapping
     groups = {group["name"]: ranks_of(group) for group in plan["specs"][action["specHash"]]["workers"]}
     replica = {key: action[key] for key in ("id", "model", "replicaId", "specHash", "wanted", "lifecycle")}
     replica["op"] = action.get("op", "create")
+    if "engineHash" in action:
+        replica["engineHash"] = action["engineHash"]
     replica["fleet"], replica["namespace"] = plan["fleet"]["name"], plan["fleet"]["namespace"]
     supervisor = SUPERVISOR.read_text(encoding="utf-8")
     replica["members"] = [

@@ -8,13 +8,14 @@ import time
 from typing import Any, Mapping, Optional, Sequence
 
 from .engine_log import LAST_OUTPUT, EngineLog
-from .environment import engine_environment, expand_all
+from .environment import engine_environment, expand_all, expand_within
 from .failure import StartFailed
 from .guarded import GuardedProcess
 from .holders import ports_of
-from .ownership import PortTaken
+from .ownership import Ownership, PortTaken
 from .ports import LOOPBACKS, probe_port, taken_by
 from .probes import Check, build_check, pauses
+from .reload_call import RELOAD_FAILED, ask_to_reload
 
 DEFAULT_READY_S = 5.0
 PORT_FREE_S = 10.0
@@ -116,6 +117,25 @@ class EngineProcess:
                 late = f"not ready within its startupTimeout of {allowed_s:g} s ({seen})"
                 raise StartFailed("STARTUP_TIMEOUT", self._with_last_output(late))
         raise AssertionError("pauses do not end")
+
+    def reload(self, request: Mapping[str, Any], variables: Mapping[str, str], deadline: float) -> None:
+        """Return once the engine has loaded other weights, as the request asks it, and is ready; raises StartFailed.
+
+        `variables` are for the request alone; `deadline` is monotonic.
+        """
+        port = int(request.get("port") or self._answered or self._port)
+        env, allowed_s = {**self._env, **variables}, deadline - time.monotonic()
+        asked = {**request, **expand_within({key: request.get(key) for key in ("path", "body")}, env)}
+        try:
+            answer = ask_to_reload(asked, port, self._hosts, deadline, Ownership(port, self._run.tree).objection)
+        except PortTaken as taken:
+            raise StartFailed(RELOAD_FAILED, str(taken)) from None
+        self._log.say(f"reload: {answer}")
+        try:
+            if not self._await_readiness(deadline, allowed_s):
+                raise StartFailed(RELOAD_FAILED, self.how_it_ended() + " after it was asked to reload")
+        except StartFailed as failure:
+            raise StartFailed(RELOAD_FAILED, f"{answer}; then {failure}") from None
 
     def watch(self, serving: Optional[threading.Event] = None) -> str:
         """Block until the engine is down, by its own end or by its liveness probe, and return why.

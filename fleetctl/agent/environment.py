@@ -69,3 +69,12 @@ def expand_all(parts: List[str], env: Mapping[str, str]) -> List[str]:
         return [expand(part, env) for part in parts]
     except KeyError as unknown:
         raise StartFailed("UNRESOLVED_VARIABLE", f"$({unknown.args[0]}) is not a variable of fleetctl") from None
+
+
+def expand_within(value: Any, env: Mapping[str, str]) -> Any:
+    """Return a JSON value with the references in its texts replaced; keys stay as they are."""
+    if isinstance(value, str):
+        return expand_all([value], env)[0]
+    if isinstance(value, Mapping):
+        return {key: expand_within(part, env) for key, part in value.items()}
+    return [expand_within(part, env) for part in value] if isinstance(value, list) else value

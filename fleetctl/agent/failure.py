@@ -35,6 +35,13 @@ class StartFailed(Exception):
         return str(self.args[1])
 
 
+def start_failure(error: Exception) -> StartFailed:
+    """Return any error of a start as StartFailed: a full disk must not cost a replica its remaining restarts either."""
+    if isinstance(error, StartFailed):
+        return error
+    return StartFailed("START_ERROR", f"{error.__class__.__name__}: {error}".strip())
+
+
 def encode_failure(code: str, message: str, about: Optional[Mapping[str, Any]] = None) -> str:
     """Pack a failure so that it survives Ray's wrapping of errors; `decode_failure` unpacks it, the client `about`."""
     return FAILURE_PREFIX + json.dumps({"code": code, "message": message, **(about or {})})

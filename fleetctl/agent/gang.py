@@ -19,10 +19,20 @@ from . import node
 from .claims import bundle_for, format_claim, member_options
 from .cluster import shortfalls
 from .engine import EngineProcess
-from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, end_with, keep_failure
+from .failure import (
+    LEAVE_S,
+    StartFailed,
+    about,
+    decode_failure,
+    encode_failure,
+    end_with,
+    keep_failure,
+    start_failure,
+)
 from .mark import actor_name, describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, write_reason
-from .replica import end_from_thread, fail_start, leave_soon, start_failure
+from .reload import Reloading, as_reloaded
+from .replica import end_from_thread, fail_start, leave_soon
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0
@@ -91,6 +101,22 @@ class GangMember:
         self._serving.set()
         return self._seat.serve_weights()
 
+    def take_step(self, step: str, *given: Any) -> None:
+        """Begin a step of a reload, a method of the seat, in a thread: `step` says when it is done."""
+        self._step: Dict[str, Any] = {}
+        threading.Thread(target=self._take_step, args=(step, given), daemon=True).start()
+
+    def _take_step(self, step: str, given: Tuple[Any, ...]) -> None:
+        try:
+            self._step = {"answer": getattr(self._seat, step)(*given)}
+        except Exception as error:
+            failure = start_failure(error)
+            self._step = {"code": failure.code, "reason": str(failure)}
+
+    def step(self) -> Dict[str, Any]:
+        """Return the answer of the latest step, or code and reason of its failure; empty while it runs."""
+        return self._step
+
     def leave(self) -> None:
         """End the engine and return when nothing of it is left."""
         self._seat.end_engine(self._engine)
@@ -113,6 +139,7 @@ class GangCoordinator:
         restarted = node.was_restarted()
         if restarted:
             node.back_off(replica["lifecycle"])
+            self._replica = replica = as_reloaded(replica)
         try:
             self._require_nodes()
             self._give_back()
@@ -123,6 +150,7 @@ class GangCoordinator:
         except Exception as error:
             self._fail(start_failure(error), restarted)
         self._ready_at = utc_now()
+        self._reloads = Reloading(self._replica, self._places, self._take_step)
         threading.Thread(target=self._end_with_members, name="fleetctl-watch", daemon=True).start()
 
     def _require_nodes(self) -> None:
@@ -266,6 +294,29 @@ class GangCoordinator:
         except ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)
             raise StartFailed(getattr(cause, "code", "MEMBER_FAILED"), str(cause or error)) from None
+
+    def reload(self, request: Dict[str, Any]) -> None:
+        """Begin to reload: the engines load the weights of the request, and go on serving."""
+        self._reloads.begin(request)
+
+    def reloading(self) -> Dict[str, Any]:
+        """Return how far the latest reload is."""
+        return self._reloads.state()
+
+    def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
+        """Let members take a step of a reload; each bounds its own time."""
+        actors = {index: self._members[index] for index in given}
+        self._get([actor.take_step.remote(step, *given[index]) for index, actor in actors.items()])
+        while True:
+            found = dict(zip(actors, self._ask(list(actors.values()), "step")))
+            if all(found.values()):
+                break
+            time.sleep(POLL_S)
+        for index, one in found.items():
+            if "code" in one:
+                rank, group = self._places[index]["rank"], self._places[index]["group"]
+                raise StartFailed(one["code"], f"rank {rank} of group {group}: {one['reason']}")
+        return {index: one["answer"] for index, one in found.items()}
 
     def leave(self) -> None:
         """End all engines and return when nothing of them is left; eviction ends the rest."""

@@ -44,6 +44,7 @@ def describe(
         "fleet": replica["fleet"],
         "namespace": replica["namespace"],
         "specHash": replica["specHash"],
+        **({"engineHash": replica["engineHash"]} if "engineHash" in replica else {}),
         "readyAt": ready_at,
         "restartMax": replica["lifecycle"]["restartMax"],
         **earlier_tries(replica),

@@ -12,7 +12,7 @@ from .engine import EngineProcess
 from .engine_log import LAST_OUTPUT, EngineLog
 from .environment import node_environment
 from .failure import StartFailed
-from .model_files import ModelFiles
+from .model_files import NEW_MODEL_DIR, ModelFiles
 from .ports import reserve_port
 
 
@@ -22,6 +22,8 @@ class MemberSeat:
     def __init__(self, member: Mapping[str, Any]) -> None:
         self.member = member
         self._weights: Optional[ModelFiles] = None
+        self._served: Optional[ModelFiles] = None
+        self._new: Optional[ModelFiles] = None
         self.ip: str = ray.util.get_node_ip_address()
         self._reserved = [reserve_port() for _ in range(2 if int(member["rank"]) == 0 else 1)]
         self.port, self.leader_port = [*(int(port.getsockname()[1]) for port in self._reserved), 0][:2]
@@ -46,6 +48,7 @@ class MemberSeat:
 
     def fetch_weights(self, injected: Mapping[str, str], deadline: float) -> None:
         """Return once the member's weights are on this node, where it has some; raises StartFailed."""
+        self._injected = injected
         if self.member.get("weights"):
             log = EngineLog(node.log_path(self.member["log"]))
             self._weights = ModelFiles(self.member, injected, deadline, log.say)
@@ -54,12 +57,43 @@ class MemberSeat:
         """Serve the weights to other nodes, and return what is new in the member's place."""
         if self._weights is None:
             return {}
+        return self._serve(self._weights)
+
+    def _serve(self, weights: ModelFiles) -> Dict[str, Any]:
+        """Serve these weights from now on, in place of those that were served before."""
+        former, self._served = self._served, weights
         try:
-            return {"weights": self._weights.serve(self.ip)}
+            return {"weights": weights.serve(self.ip, former)}
         except Exception as error:  # what is ready must not end because others cannot fetch from it
             EngineLog(node.log_path(self.member["log"])).say(
                 f"weights: not served to others: {error.__class__.__name__}: {error}")
-            return {}
+            return {"weights": None} if former else {}
+        finally:
+            if former and former is not self._weights:  # the engine's FLEETCTL_MODEL_DIR is that of the first ones
+                former.release()
+
+    def fetch_new(self, weights: Mapping[str, Any], within_s: float) -> None:
+        """Return once other weights are on this node, beside those of the engine; raises StartFailed."""
+        log = EngineLog(node.log_path(self.member["log"]))
+        self._new = ModelFiles({**self.member, "weights": weights}, self._injected, time.monotonic() + within_s,
+                               log.say)
+
+    def reload_engine(self, request: Mapping[str, Any], within_s: float) -> None:
+        """Return once the engine has loaded the new weights and is ready; raises StartFailed."""
+        assert self._new is not None
+        self._engine.reload(request, {NEW_MODEL_DIR: self._new.folder}, time.monotonic() + within_s)
+
+    def drop_new(self) -> None:
+        """Let others remove the new weights: the engine has those it had."""
+        if self._new is not None:
+            self._new.release()
+            self._new = None
+
+    def serve_new(self) -> Dict[str, Any]:
+        """Serve the new weights in place of the former ones, and return what is new in the member's place."""
+        assert self._new is not None
+        new, self._new = self._new, None
+        return self._serve(new)
 
     def start_engine(self, injected: Mapping[str, str]) -> EngineProcess:
         """Start the engine; must run in a thread that lives as long as it: the actor's main thread."""
@@ -68,12 +102,13 @@ class MemberSeat:
         log = EngineLog(node.log_path(self.member["log"]))
         engine = EngineProcess(self.member, variables, log, self._reserved, self.ip)
         engine.start()
+        self._engine = engine
         return engine
 
     def end_engine(self, engine: EngineProcess) -> None:
         """End the engine and wait until its processes are gone, and with them its memory on the cards."""
-        if self._weights:
-            self._weights.drain()
+        if self._served:
+            self._served.drain()
         engine.stop()
         cards.wait_for_clean_cards(self._granted, int(self.member["gpus"]), int(self.member["vram"]),
                                    node_environment(), settled=True)

@@ -9,14 +9,14 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from .cold import note_cold
-from .environment import engine_environment, expand_all
+from .environment import engine_environment, expand_within
 from .failure import KV_NAMESPACE, StartFailed
 from .weights.fetch import Fetch, Fetched, Wanted
 from .weights.index import WeightsError
 from .weights.serve import Source, WeightsServer
 from .weights.store import OutOfTime, cache_root
 
-MODEL_DIR = "FLEETCTL_MODEL_DIR"
+MODEL_DIR, NEW_MODEL_DIR = "FLEETCTL_MODEL_DIR", "FLEETCTL_NEW_MODEL_DIR"
 SECRET = b"weights-secret"
 MOST_NOTE = 300
 
@@ -38,8 +38,10 @@ class ModelFiles:
         self._secret = session_secret()
         self._root = cache_root(os.environ)
         self._server: Optional[WeightsServer] = None
+        self._source: Optional[Source] = None
         try:
-            self._fetched = Fetch(self._root, wanted_by(member, injected, self._secret), deadline, say).run()
+            fetch = Fetch(self._root, wanted_by(member, injected, self._secret), deadline, say)
+            self._fetched, self._kept = fetch.run(), fetch.kept
         except OutOfTime as late:
             raise StartFailed("STARTUP_TIMEOUT", str(late)) from None
         except WeightsError as error:
@@ -47,18 +49,37 @@ class ModelFiles:
         note_cold(self._root, self._fetched)
         say(_in_words(self._fetched))
 
+    @property
+    def folder(self) -> str:
+        """Return the folder with the files."""
+        return self._fetched.entry.folder
+
     def variables(self) -> Dict[str, str]:
         """Return what the engine finds its weights by."""
-        return {MODEL_DIR: self._fetched.entry.folder}
+        return {MODEL_DIR: self.folder}
 
-    def serve(self, ip: str) -> Dict[str, Any]:
-        """Serve them from now on, and return what the member's place says: what is served, and where it came from."""
-        source = Source(self._root, self._fetched, self._secret)
-        self._server = WeightsServer(source, ip)
-        self._server.start()
+    def serve(self, ip: str, former: Optional[ModelFiles] = None) -> Dict[str, Any]:
+        """Serve them from now on, and return what the member's place says: what is served, and where it came from.
+
+        In place of the `former` ones, where there are any: at their port, and the former ones no longer.
+        """
+        self._source = source = Source(self._root, self._fetched, self._secret)
+        if former is not None and former._server is not None:
+            self._server = former._server
+            self._server.source = source
+        else:
+            self._server = WeightsServer(source, ip)
+            self._server.start()
         got = self._fetched
         return {"artifact": source.artifact, "view": got.entry.view, "whole": got.whole is not None,
                 "port": self._server.port, "bytes": got.held.size, "fetched": as_document(got)}
+
+    def release(self) -> None:
+        """Let others remove the files from this node's disk."""
+        for entry in self._kept:
+            entry.release()
+        if self._source is not None:
+            self._source.release()
 
     def drain(self) -> None:
         """Let nobody begin a fetch any more: the replica leaves."""
@@ -70,18 +91,10 @@ def wanted_by(member: Mapping[str, Any], injected: Mapping[str, str], secret: by
     """Return what the plan says of a member's weights, with the variables replaced as in its engine's arguments."""
     weights = member["weights"]
     env = engine_environment(member["engine"], injected)
-    origins = _expanded(weights["from"], env)
-    view = _expanded(weights.get("view"), env)
+    origins = expand_within(weights["from"], env)
+    view = expand_within(weights.get("view"), env)
     return Wanted(weights["artifact"], view, int(injected["FLEETCTL_RANK"]), int(injected["FLEETCTL_GROUP_SIZE"]),
                   origins, list(weights.get("sources") or []), secret)
-
-
-def _expanded(value: Any, env: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        return expand_all([value], env)[0]
-    if isinstance(value, Mapping):
-        return {key: _expanded(part, env) for key, part in value.items()}
-    return [_expanded(part, env) for part in value] if isinstance(value, list) else value
 
 
 def as_document(got: Fetched) -> Dict[str, Any]:

@@ -9,24 +9,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import ray
 
 from . import node
 from .engine import EngineProcess
-from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with
+from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, start_failure
 from .mark import describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, write_reason
+from .reload import Reloading, as_reloaded
 
 EVICTED_S = 60.0
-
-
-def start_failure(error: Exception) -> StartFailed:
-    """Return any error of a start as StartFailed: a full disk must not cost a replica its remaining restarts either."""
-    if isinstance(error, StartFailed):
-        return error
-    return StartFailed("START_ERROR", f"{error.__class__.__name__}: {error}".strip())
 
 
 def leave_soon() -> None:
@@ -63,11 +57,13 @@ class ModelActor:
         restarted = node.was_restarted()
         if restarted:
             node.back_off(replica["lifecycle"])
+            self._replica = replica = as_reloaded(replica)
         try:
             self._engine = self._start()
         except Exception as error:
             fail_start(replica, start_failure(error), restarted)
         self._ready_at = utc_now()
+        self._reloads = Reloading(self._replica, self._places, self._take_step)
         threading.Thread(target=self._end_with_engine, name="fleetctl-watch", daemon=True).start()
 
     def _start(self) -> EngineProcess:
@@ -95,6 +91,17 @@ class ModelActor:
         finally:
             if not self._leaving:
                 os._exit(1)
+
+    def reload(self, request: Dict[str, Any]) -> None:
+        """Begin to reload: the engine loads the weights of the request, and goes on serving."""
+        self._reloads.begin(request)
+
+    def reloading(self) -> Dict[str, Any]:
+        """Return how far the latest reload is."""
+        return self._reloads.state()
+
+    def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
+        return {index: getattr(self._seat, step)(*arguments) for index, arguments in given.items()}
 
     def end(self, reason: str) -> None:
         """End this process, so that Ray keeps the reason."""

@@ -38,7 +38,7 @@ class ApplyTask:
     @property
     def creates(self) -> bool:
         """Whether there is anything to do, or to tell the autoscaler: a fleet may need fewer nodes than before."""
-        return bool(self.plan.changes_anything or self.plan.growth)
+        return bool(self.plan.acts or self.plan.growth)
 
 
 def awaited(plan: Plan) -> Sequence[ModelRow]:

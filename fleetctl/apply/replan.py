@@ -88,7 +88,7 @@ def limited_to_refused(fresh: Plan, former: Plan, refused: Mapping[str, int]) ->
         rows[model].model_copy(update={"replicas": short}) for model, count in refused.items()
         if (short := count + before[model] - placed[model]) > 0 and model in rows
     ]
-    return fresh.model_copy(update={"actions": actions, "blocked": _in_order(blocked, former)})
+    return fresh.model_copy(update={"actions": actions, "reloads": [], "blocked": _in_order(blocked, former)})
 
 
 def _in_order(blocked: Sequence[Any], plan: Plan) -> list[Any]:

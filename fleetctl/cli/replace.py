@@ -22,7 +22,7 @@ from fleetctl.cli.explicit import DryRun, Wanted, act_on, agreed_to, refuse_prot
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.events import ReplicaOutcome
-from fleetctl.documents.fleet import MAX_REPLICAS
+from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.inventory.read import read_inventory

@@ -12,7 +12,7 @@ from fleetctl.cli.apply.scaled import ModelArgument, StartFlags, apply_scaled
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
-from fleetctl.documents.fleet import MAX_REPLICAS
+from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import UsageError
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.scaling import look_up

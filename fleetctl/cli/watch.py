@@ -208,7 +208,8 @@ def _tell(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None,
 def _run(task: ApplyTask) -> RunSummary:
     """Apply, and follow until everything is created; Ctrl-C stops the apply, and then the watch, however that ends."""
     job, interrupts = new_job_id("apply"), list[str]()
-    say("job", f"{job}: {count_of(len(task.plan.actions), 'replica')} to create")
+    reload = f", {len(task.plan.reloads)} to reload" if task.plan.reloads else ""
+    say("job", f"{job}: {count_of(len(task.plan.actions), 'replica')} to create{reload}")
     started = start_apply(task.client, task.plan, job, starter(os.environ), ApplyOptions(wait=False),
                           replanner=task.replanner, patience=Patience(report=lambda line: say("note", line)))
     try:

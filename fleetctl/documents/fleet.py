@@ -16,10 +16,10 @@ from fleetctl.documents.engine import Engine
 from fleetctl.documents.grow import GrowType
 from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
 from fleetctl.documents.selector import Expression, LabelKey, LabelValue, Selector
+from fleetctl.documents.update import MAX_REPLICAS, Update
 from fleetctl.documents.weights import Weights
 
 API_VERSION = "fleetctl/v1"
-MAX_REPLICAS = 100_000
 MAX_COUNT = 1_024
 
 FileName = Annotated[str, Field(min_length=1)]
@@ -130,18 +130,6 @@ class Restart(Authored):
 
     max: Annotated[int, Field(ge=0, le=1000)] = Field(5, description="restarts before the replica stays down")
     backoff: Seconds = Field(10, description="wait before the first restart; doubles up to 5m")
-
-
-class Update(Authored):
-    """What happens when the file's spec is no longer the one that replicas run; nothing is ended either way."""
-
-    mode: Literal["keep", "surge"] = Field(
-        "keep", description="keep = outdated replicas count toward the target; surge = they do not, and current ones "
-                            "are created beside them"
-    )
-    surge: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
-        1, description="with surge: the most replicas beyond the target at a time"
-    )
 
 
 class ModelDefaults(Authored):

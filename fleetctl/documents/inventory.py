@@ -152,6 +152,8 @@ class Replica(Stored):
     state: ReplicaState = "ALIVE"
     fleet: str | None = Field(None, description="the fleet whose mark it carries; null = unmanaged")
     spec_hash: str | None = None
+    engine_hash: str | None = Field(None, exclude_if=is_absent, description="of its spec without index and view of "
+                                                                            "its weights; null = it has none")
     actor_id: str | None = None
     restarts: int = Field(0, description="how many times Ray has restarted it since it was created")
     restart_max: int | None = Field(None, description="how many times Ray restarts it at most, where it says so")

@@ -13,7 +13,7 @@ from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
 from fleetctl.documents.difference import PlanChange
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of
-from fleetctl.documents.served_weights import PlannedWeights, is_absent
+from fleetctl.documents.served_weights import PlannedWeights, is_absent, is_zero
 
 NEWEST_PLAN = "1.1"
 """The format of a plan that has another operation than create; an older fleetctl refuses such an action."""
@@ -74,6 +74,7 @@ class Summary(Stored):
     starting: int = Field(0, description="of the live ones: not ready yet for the first time")
     restarting: int = Field(0, description="of the live ones: ended, and being restarted by Ray")
     outdated: int = Field(0, description="of the live ones: started with another spec than the file's")
+    reload: int = Field(0, exclude_if=is_zero, description="of the outdated ones: reload their weights in place")
 
 
 class Certificate(Stored):
@@ -102,6 +103,7 @@ class ModelRow(Stored):
     current: int = Field(0, description="of the live ones: started with the file's spec")
     outdated: int = Field(0, description="of the live ones: started with another spec; what one runs may be unknown")
     create: int
+    reload: int = Field(0, exclude_if=is_zero, description="of the outdated ones: reload their weights in place")
     blocked: int
     surplus: int
     startup_timeout: float = Field(description="seconds a replica may take to become ready")
@@ -145,6 +147,7 @@ class Action(Stored):
     model: str
     replica_id: int
     spec_hash: str
+    engine_hash: str | None = Field(None, exclude_if=is_absent, description="of the spec without its weights")
     wanted: int = Field(description="the model's target, and its surge beside outdated ones: the agent creates no more")
     priority: int = 0
     lifecycle: Lifecycle
@@ -175,6 +178,31 @@ class Prefetch(Stored):
     spec_hash: str
     timeout: float = Field(description="seconds that each node may take: the model's startupTimeout")
     nodes: list[PrefetchNode]
+
+
+class ReloadMember(Stored):
+    """One member of a replica that reloads, and its new weights; null = it has none."""
+
+    group: str
+    copy_index: int = Field(alias="copy")
+    rank: int
+    node_id: str
+    node: str
+    weights: PlannedWeights | None = Field(None, exclude_if=is_absent)
+
+
+class Reloaded(Stored):
+    """A replica that runs and whose engine loads other weights in place. Nothing is ended for it."""
+
+    id: str = Field(description="<model>/<replicaId>")
+    model: str
+    replica_id: int
+    actor_id: str
+    runs: str = Field(description="the spec hash it has")
+    spec_hash: str = Field(description="the spec hash it gets")
+    http: dict[str, Any] = Field(description="the request to its engine, as in the file")
+    lifecycle: Lifecycle
+    members: list[ReloadMember]
 
 
 class Hold(Stored):
@@ -380,6 +408,9 @@ class Plan(Stored):
     )
     actions: list[Action] = Field(default_factory=list)
     prefetches: list[Prefetch] = Field(default_factory=list, exclude_if=_is_empty)
+    reloads: list[Reloaded] = Field(
+        default_factory=list, exclude_if=is_zero, description="formatVersion 1.1: which replicas load other weights, "
+                                                              "one of a model at a time")
     holds: list[Hold] = Field(default_factory=list)
     blocked: list[Blocked] = Field(default_factory=list)
     growth: list[Growth] = Field(default_factory=list, description="the node types that the autoscaler may add")
@@ -399,9 +430,9 @@ class Plan(Stored):
     exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 partial, 4 policy")
 
     @property
-    def changes_anything(self) -> bool:
-        """Whether an apply creates or fetches anything."""
-        return bool(self.actions or self.prefetches)
+    def acts(self) -> bool:
+        """Whether an apply creates, reloads or fetches anything."""
+        return bool(self.actions or self.reloads or self.prefetches)
 
     @property
     def waits_for_nodes(self) -> bool:

@@ -46,6 +46,7 @@ def _kinds(value: JsonSchema, named: Callable[[str], str]) -> Iterator[str]:
     elif value.get("type") == "array":
         yield f"list of {' or '.join(_kinds(value['items'], named))}"
     elif value.get("type") == "object":
-        yield f"map of {' or '.join(_kinds(value['additionalProperties'], named))}"
+        inner = " or ".join(_kinds(value.get("additionalProperties", {}), named))
+        yield f"map of {inner}" if inner else "mapping"
     elif "type" in value and value["type"] != "null":
         yield {"string": "text", "integer": "integer", "number": "number", "boolean": "true, false"}[value["type"]]

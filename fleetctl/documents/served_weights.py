@@ -17,6 +17,11 @@ def is_absent(value: object) -> bool:
     return value is None
 
 
+def is_zero(value: object) -> bool:
+    """Return whether a number or a list is left out of a document: most plans reload nothing."""
+    return not value
+
+
 class GotWeights(Stored):
     """How a member, or all of a replica together, got their weights when they started."""
 

@@ -278,4 +278,5 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "bad_origin": _own("FL035", lambda text: re.sub(r"^(s3://|https://huggingface\.co/|/+)|\s+$", "", text)),
     "bad_regex": _own("FL081"),
     "bad_of": _own("FL082"),
+    "bad_body": _own("FL035"),
 }

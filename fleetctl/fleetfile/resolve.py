@@ -62,6 +62,17 @@ def hash_of_shape(as_set: Mapping[str, Any]) -> str:
     return sha256_hex(canonical_json({**as_set, "workers": workers}))[:SPEC_HASH_DIGITS]
 
 
+def engine_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str | None:
+    """Return the hash of a shape whatever its weights are, as long as the same members have some; None = none has."""
+    if not any(member.weights for group in workers for member in group.members):
+        return None
+    shape = shape_as_set(workers, placement)
+    for group in shape["workers"]:
+        group["members"] = [{**member, "weights": {}} if "weights" in member else member
+                            for member in group["members"]]
+    return sha256_hex(canonical_json(shape))[:SPEC_HASH_DIGITS]
+
+
 def former_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str:
     """Return the spec hash of an earlier fleetctl, over the shape as it is spelled."""
     return hash_of_shape({"workers": [_as_spelled(group) for group in workers], "placement": _as_spelled(placement)})
@@ -89,6 +100,8 @@ def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> R
         labels=model.labels,
         former_hash=former_hash(model.workers, placement),
         surge=update.surge if update.mode == "surge" else 0,
+        reload=update.reload.http if update.mode == "inPlace" and update.reload else None,
+        engine_hash=engine_hash(model.workers, placement),
     )
 
 

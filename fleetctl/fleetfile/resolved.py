@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fleetctl.documents.fleet import Cluster, NodePolicy, Placement, Policy, Restart, Serving, WorkerGroup
 from fleetctl.documents.plan import FleetSource
 from fleetctl.documents.position import Position
+from fleetctl.documents.update import HttpReload
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,9 @@ class ResolvedModel:
     `former_hash` = the hash that an earlier fleetctl made of them as they are spelled, which replicas may still carry.
     `dedicated` = new replicas take whole cards, whatever share the file gives them.
     `cold` = the labels of the nodes that are to have its weights on their disks; None = none.
-    `surge` = how many replicas beyond the target an update may create beside outdated ones; 0 = mode keep.
+    `surge` = how many replicas beyond the target an update may create beside outdated ones; 0 = another mode.
+    `reload` = how engines load other weights in place; None = another mode. `engine_hash` = the hash of all but what
+    index and view of the weights say; None = it has no weights.
     """
 
     key: str
@@ -34,6 +37,8 @@ class ResolvedModel:
     labels: Mapping[str, str] = field(default_factory=dict)
     former_hash: str = ""
     surge: int = 0
+    reload: HttpReload | None = None
+    engine_hash: str | None = None
     dedicated: bool = False
     cold: Mapping[str, str] | None = None
 

@@ -13,6 +13,7 @@ from fleetctl.documents.quantity import parse_duration
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.raw import Raw, models, repeated, root
+from fleetctl.fleetfile.rules_update import check_updates
 from fleetctl.problem import Problem
 
 _ONCE = {"cluster": "FL050", "defaults": "FL051", "policy": "FL057"}
@@ -35,6 +36,7 @@ def check_fleet(documents: Sequence[Document]) -> Iterator[Problem]:
 def check_whole(documents: Sequence[Document]) -> Iterator[Problem]:
     """Yield the problems that show only when every file could be read."""
     yield from _not_empty(documents)
+    yield from check_updates(documents)
     for document in documents:
         policy = root(document).child("spec").child("policy")
         yield from _protected_models(policy, documents)

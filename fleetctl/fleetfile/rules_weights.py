@@ -21,9 +21,9 @@ KNOWN = ("FLEETCTL_MODEL", "FLEETCTL_REPLICA_ID", "FLEETCTL_GROUP", "FLEETCTL_CO
 def check_weights(group: Raw, member: Raw) -> Iterator[Problem]:
     """Yield the problems of one member's weights beyond the types of its values."""
     weights = member.child("weights")
-    for path, text in _texts((*weights.path, "from"), weights.get("from")):
+    for path, text in texts_below((*weights.path, "from"), weights.get("from")):
         yield from _unknown(weights, path, list(references(text)))
-    for path, text in _texts((*weights.path, "view"), weights.get("view")):
+    for path, text in texts_below((*weights.path, "view"), weights.get("view")):
         yield from _unknown(weights, path, list(all_references(text)))
     parts, size = weights.child("view").child("shard").get("of"), members_per_copy(group)
     if isinstance(parts, int) and not isinstance(parts, bool) and 0 < parts != size:
@@ -40,9 +40,10 @@ def _unknown(weights: Raw, path: Path, names: list[str]) -> Iterator[Problem]:
                                            allowed=", ".join(KNOWN), suggestion=f"$({meant})" if meant else None)
 
 
-def _texts(path: Path, value: Value) -> Iterator[tuple[Path, str]]:
+def texts_below(path: Path, value: Value) -> Iterator[tuple[Path, str]]:
+    """Yield the texts in a value, whatever it is, each with its path."""
     if isinstance(value, str):
         yield path, value
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, below in entries:
-        yield from _texts((*path, key), below)
+        yield from texts_below((*path, key), below)

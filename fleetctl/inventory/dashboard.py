@@ -21,6 +21,7 @@ from fleetctl.inventory.lives import with_lives
 from fleetctl.inventory.nodes import FoundNode, read_node
 from fleetctl.inventory.notes import with_draining, with_notes
 from fleetctl.inventory.planned import draining_nodes, find_planned
+from fleetctl.inventory.reloads import failed_reloads, with_reloads
 from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.state_api import Listing, Row, list_rows
 from fleetctl.inventory.sums import AgentView, RaySum, read_sums
@@ -84,7 +85,8 @@ def read_dashboard(
         answers.notes.append(f"{answers.actors.cut}: the claims of some actors are not known")
     failures = [*answers.failures, *_unusable(answers, nodes), *_unknown(answers, parts),
                 *contradictions(parts)]
-    marked = with_draining([found.replica for found in parts.replicas], answers.jobs or (), namespace)
+    jobs = answers.jobs or ()
+    marked = with_draining(with_reloads([found.replica for found in parts.replicas], jobs), jobs, namespace)
     lives = with_lives(client, marked, namespace, observed_at, all_of_them=ages)
     built = build_nodes(parts)
     tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
@@ -96,9 +98,10 @@ def read_dashboard(
         warnings=[*failures, *answers.notes, *lives.problems, *consistency_warnings(parts, built)],
         cluster=ClusterIdentity(address=client.base_url, ray_version=version,
                                 session_id=text_of(answers.version.get("session_name"))),
-        nodes=with_notes(built, answers.jobs or (), observed_at),
+        nodes=with_notes(built, jobs, observed_at),
         replicas=lives.replicas,
-        failures=[one for one in answers.failed if one.actor_id not in tried_again],
+        failures=[*(one for one in answers.failed if one.actor_id not in tried_again),
+                  *failed_reloads(jobs, namespace)],
     )
 
 

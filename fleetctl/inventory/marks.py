@@ -28,6 +28,7 @@ class Marks:
     fleet: str | None = None
     namespace: str | None = None
     spec_hash: str | None = None
+    engine_hash: str | None = None
     ready_at: str | None = None
     restart_max: int | None = None
     members: tuple[ReplicaMember, ...] = ()
@@ -50,9 +51,11 @@ def read_marks(repr_name: str) -> Marks:
         return Marks()
     problems: list[str] = []
     members, most = _members(mark.get("members"), problems), mark.get("restartMax")
-    return Marks(text_of(mark.get("fleet")), text_of(mark.get("namespace")), text_of(mark.get("specHash")),
-                 moment_of(mark.get("readyAt")), most if isinstance(most, int) else None, members,
-                 frozenset(texts_of(mark.get("earlierTries"))), object_of(mark.get("failed")), tuple(problems))
+    fleet, namespace, spec_hash, engine_hash = (
+        text_of(mark.get(key)) for key in ("fleet", "namespace", "specHash", "engineHash"))
+    return Marks(fleet, namespace, spec_hash, engine_hash, moment_of(mark.get("readyAt")),
+                 most if isinstance(most, int) else None, members, frozenset(texts_of(mark.get("earlierTries"))),
+                 object_of(mark.get("failed")), tuple(problems))
 
 
 def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:

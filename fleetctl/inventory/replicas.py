@@ -64,6 +64,7 @@ def _replica(
         state=actor.state,
         fleet=fleet if ours else None,
         spec_hash=spec_hash if ours else None,
+        engine_hash=marks.engine_hash if ours else None,
         actor_id=actor.actor_id,
         restarts=actor.restarts,
         ready_at=marks.ready_at if actor.state == "ALIVE" and name.level == "HOT" else None,

@@ -29,7 +29,7 @@ def actions_for(
 ) -> list[ActionDocument]:
     """Return one action per placed replica and its id, in order of creation."""
     places = {one.demand.place for one, _ in placed}
-    lifecycles = {place: _lifecycle(models[place]) for place in places}
+    lifecycles = {place: lifecycle_of(models[place]) for place in places}
     most = {place: states[models[place].key].most(models[place]) for place in places}
     warm = {place: states[models[place].key].not_hot_ids for place in places}
     documents = []
@@ -54,14 +54,16 @@ def _adapter() -> TypeAdapter[list[Action]]:
 def _action(
     model: ResolvedModel, replica_id: int, lifecycle: dict[str, float], members: list[dict[str, Any]], most: int
 ) -> ActionDocument:
+    engine = {"engineHash": model.engine_hash} if model.engine_hash else {}
     return {
-        "id": f"{model.key}/{replica_id}", "lifecycle": lifecycle, "members": members, "model": model.key,
+        **engine, "id": f"{model.key}/{replica_id}", "lifecycle": lifecycle, "members": members, "model": model.key,
         "op": "create", "priority": model.priority, "replicaId": replica_id, "specHash": model.spec_hash,
         "wanted": most,
     }
 
 
-def _lifecycle(model: ResolvedModel) -> dict[str, float]:
+def lifecycle_of(model: ResolvedModel) -> dict[str, float]:
+    """Return how replicas of a model are started and restarted, as a plan has it."""
     return {
         "restartBackoff": float(model.restart.backoff), "restartMax": model.restart.max,
         "schedulingTimeout": float(model.scheduling_timeout_s), "startupTimeout": float(model.startup_timeout_s),

@@ -23,9 +23,12 @@ Allowed = dict[tuple[tuple[tuple[str, str], ...], ...], dict[str, bool]]
 
 def find_drift(
     models: Sequence[ResolvedModel], shapes: Mapping[str, ReplicaShape], states: Mapping[str, ModelState],
-    nodes: Sequence[LedgerNode],
+    nodes: Sequence[LedgerNode], reloading: Set[str] = frozenset(),
 ) -> list[Drift]:
-    """Return how live replicas differ from the file: by model in file order, then by replica id."""
+    """Return how live replicas differ from the file: by model in file order, then by replica id.
+
+    The spec of those that are `reloading`, by actor id, is not reported: the plan changes it.
+    """
     by_id = {node.id: node for node in nodes}
     capped = {wants_cards: frozenset(node.id for node in nodes if node.policy.cap_for(wants_cards).limit < NO_CAP)
               for wants_cards in (False, True)}
@@ -35,18 +38,18 @@ def find_drift(
         shape, live = shapes[model.key], states[model.key].live
         above = _above_cap(shape, live, by_id, capped[shape.wants_cards])
         if live:
-            found += _of_model(model, live, above, by_id, allowed_by)
+            found += _of_model(model, live, above, by_id, allowed_by, reloading)
     return found
 
 
 def _of_model(
     model: ResolvedModel, live: Sequence[Replica], above: Mapping[int, str], nodes: Mapping[str, LedgerNode],
-    allowed_by: Allowed,
+    allowed_by: Allowed, reloading: Set[str],
 ) -> Iterator[Drift]:
     seats = _seats(model, allowed_by)
     for replica in live:
         number = replica.replica_id or 0
-        if is_outdated(replica, model):
+        if is_outdated(replica, model) and replica.actor_id not in reloading:
             yield spec_drift(model, replica)
         moved = _left_selector(seats, replica, nodes)
         if moved:

@@ -24,6 +24,7 @@ from fleetctl.documents.plan import (
     PlanFleet,
     PlanInventory,
     Prefetch,
+    Reloaded,
     Summary,
 )
 from fleetctl.documents.quantity import plural
@@ -50,9 +51,13 @@ from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.policy import Doing, policy_findings, refusing
 from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
+from fleetctl.planner.reloads import Reloads, find_reloads
 from fleetctl.planner.rows import model_row
 from fleetctl.planner.update import needs_room
 from fleetctl.planner.weights import add_weights
+
+WITH_RELOADS = "1.1"
+"""The formatVersion of a plan that an older fleetctl would carry out in part only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ class _Decided:
     growth: Sequence[Growth]
     waiting: Sequence[Placed]
     """What would run on new nodes."""
+    reloads: Reloads
 
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -127,7 +133,8 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
         growing = Growing(fleet.cluster.grow, fleet.policies, inventory, ledger)
         growth, blocked, waiting = growing.find(found.short(placed), state, placed, blocked)
         certificate = certificate.model_copy(update={"on_new_nodes": len(waiting)})
-    return _Decided(fleet, state, shapes, ledger, demands, named, certificate, blocked, growth, waiting)
+    reloads = find_reloads(fleet, [place for place, _ in planned], state.models, limits, inventory)
+    return _Decided(fleet, state, shapes, ledger, demands, named, certificate, blocked, growth, waiting, reloads)
 
 
 def _occupants(
@@ -183,18 +190,20 @@ def _claimed(key: str, replicas: int, fleets: Sequence[str]) -> Blocked:
 def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
     fleet, state = decided.fleet, decided.state
     actions = actions_for(decided.placed, fleet.models, state.models, decided.ledger)
-    add_weights(actions, fleet.models, decided.shapes, inventory)
+    reloads = decided.reloads.documents
+    add_weights([*actions, *reloads], fleet.models, decided.shapes, inventory)
     acted_on = {action["model"] for action in actions}
     fetched = list(prefetches([model for model in fleet.models if options.left_out(model.key, model.labels) is None],
                               inventory, decided.ledger.nodes))
-    drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes)
+    drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes,
+                       {one["actorId"] for one in reloads})
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
     rows = with_fetches(_rows(decided, options), fetched)
     promotes = sum(action["op"] == "promote" for action in actions)
     policy = policy_findings(fleet, _doing(decided, actions), force=options.force)
     plan = Plan(
-        format_version=NEWEST_PLAN if fetched or promotes else FORMAT_VERSION,
+        format_version=NEWEST_PLAN if fetched or promotes or reloads else FORMAT_VERSION,
         tool_version=facts.tool_version,
         fleet=PlanFleet(name=fleet.name, namespace=facts.namespace, files=list(fleet.files), git=facts.git),
         inventory=PlanInventory(
@@ -207,8 +216,9 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         certificate=decided.certificate,
         models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
-               for model in fleet.models if model.key in acted_on | {one["model"] for one in fetched}},
+               for model in fleet.models if model.key in acted_on | {one["model"] for one in (*fetched, *reloads)}},
         actions=read_actions(actions),
+        reloads=[Reloaded.model_validate(one) for one in reloads],
         prefetches=[Prefetch.model_validate(one) for one in fetched],
         holds=holds,
         blocked=list(decided.blocked),
@@ -221,7 +231,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         options=_flags(options),
         observed={key: {"live": len(state.models[key].live), "highestId": state.models[key].highest_id}
                   for key in sorted(acted_on)},
-        exit_code=detailed_exit_code(actions=len(actions) + len(fetched), blocked=len(decided.blocked),
+        exit_code=detailed_exit_code(actions=len(actions) + len(reloads) + len(fetched), blocked=len(decided.blocked),
                                      refused=len(refusing(policy))),
     )
     rest = plan.model_dump(mode="json", by_alias=True, exclude={"actions"})
@@ -248,16 +258,18 @@ def _summary(
         blocked=sum(one.replicas for one in decided.blocked), unmanaged=len(decided.state.unmanaged),
         drift=len(drift), lost=len(decided.state.lost),
         starting=sum(row.starting - row.restarting for row in rows), restarting=sum(row.restarting for row in rows),
-        outdated=sum(row.outdated for row in rows),
+        outdated=sum(row.outdated for row in rows), reload=sum(row.reload for row in rows),
     )
 
 
 def _rows(decided: _Decided, options: PlanOptions) -> list[ModelRow]:
     created = Counter(one.demand.place for one, _ in decided.placed)
+    reloads = Counter(one["model"] for one in decided.reloads.documents)
     blocked = {one.model: one for one in decided.blocked}
     return [
-        model_row(model, decided.state.models[model.key], create=created[place],
-                  blocked=blocked.get(model.key), left_out=options.left_out(model.key, model.labels))
+        model_row(model, decided.state.models[model.key], create=created[place], reload=reloads[model.key],
+                  in_place=decided.reloads.said.get(model.key, ""), blocked=blocked.get(model.key),
+                  left_out=options.left_out(model.key, model.labels))
         for place, model in enumerate(decided.fleet.models)
     ]
 

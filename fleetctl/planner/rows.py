@@ -13,19 +13,21 @@ from fleetctl.planner.update import update_reason
 
 
 def model_row(
-    model: ResolvedModel, state: ModelState, *, create: int, blocked: Blocked | None, left_out: str | None
+    model: ResolvedModel, state: ModelState, *, create: int, blocked: Blocked | None, left_out: str | None,
+    reload: int = 0, in_place: str = "",
 ) -> ModelRow:
-    """Return the row of one model; `left_out` = why flags keep it out of this plan."""
+    """Return the row of one model; `left_out` = why flags keep it out of this plan, `in_place` = what reloads."""
     row = ModelRow(
         key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
         restarting=sum(replica.state == "RESTARTING" for replica in state.live),
         restarted=len(_restarted_recently(state.live, state.observed_at)),
         current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
-        outdated=state.outdated(model), create=create, blocked=blocked.replicas if blocked else 0,
+        outdated=state.outdated(model), create=create, reload=reload, blocked=blocked.replicas if blocked else 0,
         surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s, reason="-",
         labels=dict(model.labels), source=model.source,
     )
-    return row.model_copy(update={"reason": "; ".join(_reason(row, model, state, blocked, left_out))})
+    return row.model_copy(update={"reason": "; ".join(
+        filter(None, (in_place, *_reason(row, model, state, blocked, left_out))))})
 
 
 def _reason(

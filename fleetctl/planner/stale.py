@@ -25,7 +25,15 @@ def moved_since(plan: Plan, inventory: Inventory) -> list[str]:
     """Return one sentence for each thing `plan` relies on that is different in `inventory`; empty = still good."""
     state = sort_out(inventory, plan.fleet.name, set(plan.observed), plan.options.adopt_from)
     ledger = open_ledger(inventory, (), state)
-    return [*_session(plan, inventory), *_models(plan, state), *_nodes(plan, ledger)]
+    return [*_session(plan, inventory), *_models(plan, state), *_reloads(plan, inventory), *_nodes(plan, ledger)]
+
+
+def _reloads(plan: Plan, inventory: Inventory) -> Iterator[str]:
+    now = {one.actor_id: one.spec_hash for one in inventory.replicas} if plan.reloads else {}
+    for one in plan.reloads:
+        if now.get(one.actor_id) != one.runs:
+            found = f"runs spec {str(now[one.actor_id])[:12]} now" if one.actor_id in now else "is gone now"
+            yield f"{one.id}: ran spec {one.runs[:12]} when planned, {found}"
 
 
 def _session(plan: Plan, inventory: Inventory) -> Iterator[str]:

@@ -37,7 +37,7 @@ def model_differences(old: Mapping[str, ModelView], new: Mapping[str, ModelView]
 
 def _compared_by(model: ResolvedModel) -> tuple[Any, ...]:
     return (model.spec_hash, model.replicas, model.priority, model.startup_timeout_s, model.scheduling_timeout_s,
-            model.restart.max, model.restart.backoff, dict(model.labels), model.serving, model.surge,
+            model.restart.max, model.restart.backoff, dict(model.labels), model.serving, model.surge, model.reload,
             model.cold,
             [member.weights.as_json()["from"] for group in model.workers for member in group.members if member.weights])
 

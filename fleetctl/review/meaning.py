@@ -65,7 +65,10 @@ def _lifecycle(model: ResolvedModel) -> Keyed:
     return {"replicas": model.replicas, "priority": model.priority, "startupTimeout": model.startup_timeout_s,
             "schedulingTimeout": model.scheduling_timeout_s,
             "restart": {"max": model.restart.max, "backoff": model.restart.backoff}, "labels": dict(model.labels),
-            "update": {"mode": "surge" if model.surge else "keep", "surge": model.surge or 1},
+            "update": {"mode": "surge" if model.surge else "inPlace" if model.reload else "keep",
+                       "surge": model.surge or 1,
+                       **({"reload": {"http": _keyed(model.reload.model_dump(exclude_none=True))}}
+                          if model.reload else {})},
             **({"cold": {"nodes": dict(in_one_spelling(model.cold))}} if model.cold is not None else {}),
             "serving": _keyed(model.serving.model_dump(exclude_unset=True))}
 

@@ -19,6 +19,8 @@ _LIFECYCLE = "holds for replicas created from now on; those that run keep the ol
 _KEEP = "outdated replicas count toward the target; nothing that runs is touched"
 _COLD = "nodes without its weights may fetch them; nothing that runs is touched"
 _NOT_COLD = "nodes keep what they have; `fleetctl prune` removes what no file names"
+_IN_PLACE = "outdated replicas count toward the target, and reload where only their weights have changed"
+_RELOADED = "update: running replicas reload their weights in place, one at a time; new ones get this"
 _OTHERS = {"priority": _PRIORITY, "labels": _LABELS, "serving": _SERVING}
 
 
@@ -29,9 +31,11 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
     if steps[4:] == ORIGINS:
         return "none", _ORIGINS
     if steps[0] in SPEC_KEYS:
-        return "drift", update_effect(model) or (_SELECTOR if "nodeSelector" in steps else _DRIFT)
+        kept = _RELOADED if model.reload and steps[4:5] == ORIGINS[:1] else _DRIFT
+        return "drift", update_effect(model) or (_SELECTOR if "nodeSelector" in steps else kept)
     if steps[0] == "update":
-        return ("additive", f"outdated replicas count no longer: {_beside(model)}") if model.surge else ("none", _KEEP)
+        return (("additive", f"outdated replicas count no longer: {_beside(model)}") if model.surge
+                else ("none", _IN_PLACE if model.reload else _KEEP))
     if steps[0] == "cold":
         return ("none", _NOT_COLD) if model.cold is None else ("additive", _COLD)
     return "none", _OTHERS.get(steps[0], _LIFECYCLE)

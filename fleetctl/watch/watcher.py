@@ -121,7 +121,7 @@ class Watcher:
         plan, self.plan_s = self.planned.plan, self.clock() - begun
         if self.keeps_history:
             self._read_history(self.planned)
-        return PlanMade(self.clock(), len(plan.actions) + len(plan.prefetches), _blocked(plan),
+        return PlanMade(self.clock(), len(plan.actions) + len(plan.reloads) + len(plan.prefetches), _blocked(plan),
                         "; ".join(finding.message for finding in refusing(plan.policy)), _cools_for(self.planned),
                         "".join(one.model_dump_json() for one in plan.growth))
 

@@ -45,7 +45,7 @@ class Draining:
         live, leaving = Counter(_live(self.fleet, self.before)), Counter(one.model for one in self.leaving())
         models = tuple(
             replace(model, replicas=max(live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]),
-                    surge=0)
+                    surge=0, reload=None)
             if leaving[model.key] else model for model in self.fleet.models)
         return replace(self.loaded, fleet=replace(self.fleet, models=models))
 

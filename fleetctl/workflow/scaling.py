@@ -27,7 +27,7 @@ class Scaling:
     def to(self, replicas: int, surge: int = 0, *, dedicated: bool = False) -> LoadedFleet:
         """Return the fleet with this many replicas of the model wanted; the rest as in `ResolvedModel`."""
         fleet = self.loaded.sound()
-        models = tuple(replace(one, replicas=replicas, surge=surge, dedicated=dedicated)
+        models = tuple(replace(one, replicas=replicas, surge=surge, reload=None, dedicated=dedicated)
                        if one.key == self.model else one for one in fleet.models)
         return replace(self.loaded, fleet=replace(fleet, models=models))
 

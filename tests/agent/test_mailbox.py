@@ -7,7 +7,7 @@ import json
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import apply, mailbox
+from fleetctl.agent import mailbox, notes
 from fleetctl.apply.package import document
 from fleetctl.inventory.jobs import DRAINING
 
@@ -16,7 +16,7 @@ JOBS = b"job"
 
 @pytest.fixture
 def keys(monkeypatch: pytest.MonkeyPatch) -> Keys:
-    return Keys().install(monkeypatch, mailbox, apply)
+    return Keys().install(monkeypatch, mailbox, notes)
 
 
 def test_a_document_is_read_once_and_is_gone(keys: Keys) -> None:
@@ -45,18 +45,18 @@ def test_one_that_does_not_come_is_not_waited_for_without_end(keys: Keys) -> Non
     assert mailbox.wait_for("j-request", 60, lambda: True) is None
 
 
-def test_draining_nodes_are_noted_beside_what_the_metadata_holds(keys: Keys) -> None:
-    key = f"{apply.JOB_KEY}j".encode()
+def test_a_note_is_beside_what_the_metadata_holds(keys: Keys) -> None:
+    key = f"{notes.JOB_KEY}j".encode()
     keys.put(key, json.dumps({"status": "RUNNING", "metadata": {"tool": "fleetctl"}}).encode(), namespace=JOBS)
-    apply.note_draining("j", {"b2", "a1"})
+    notes.note("j", DRAINING, "a1 b2")
     assert json.loads(keys.get(key, namespace=JOBS) or b"") == {
         "status": "RUNNING", "metadata": {"tool": "fleetctl", DRAINING: "a1 b2"}}
 
 
 @pytest.mark.parametrize("kept", [None, b"not JSON", b"[]"])
 def test_a_ray_that_keeps_jobs_in_another_way_has_no_note_and_no_error(keys: Keys, kept: bytes | None) -> None:
-    key = f"{apply.JOB_KEY}j".encode()
+    key = f"{notes.JOB_KEY}j".encode()
     if kept is not None:
         keys.put(key, kept, namespace=JOBS)
-    apply.note_draining("j", {"a1"})
+    notes.note("j", DRAINING, "a1")
     assert keys.get(key, namespace=JOBS) == kept

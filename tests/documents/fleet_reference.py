@@ -24,6 +24,7 @@ TITLES = {
     "Reserve": "spec.nodes[].reserve", "Shape": "spec.shapes.NAME", "Model": "spec.models[]",
     "ShapeUse": "spec.models[].shape", "Serving": "serving", "Cold": "cold",
     "Placement": "placement", "SameLabel": "sameLabel", "Spread": "spread", "Restart": "restart", "Update": "update",
+    "Reload": "update.reload", "HttpReload": "update.reload.http",
     "WorkerGroup": "workers[]",
     "Member": "members[]", "Resources": "resources", "Weights": "weights", "Origin": "weights.from[]",
     "View": "view", "Shard": "shard", "ShardRule": "shard.rules[]", "Engine": "engine",

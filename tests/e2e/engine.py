@@ -19,13 +19,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
         ready = time.monotonic() >= READY_AT and (not options.ready_when or os.access(options.ready_when, os.F_OK))
         self.send_response(200 if self.path != "/health" or ready else 503)
         self.end_headers()
-        self.wfile.write(json.dumps({**os.environ, "E2E_PID": str(os.getpid())}).encode())
+        loaded = {"E2E_LOADED": LOADED[-1], "E2E_LOADS": str(len(LOADED))}
+        self.wfile.write(json.dumps({**os.environ, **loaded, "E2E_PID": str(os.getpid())}).encode())
 
     def do_POST(self) -> None:
-        """Take a moment, as a generation does."""
-        self.rfile.read(int(self.headers["Content-Length"]))
-        time.sleep(0.3)
-        self.do_GET()
+        """Take a moment, as a generation does; /reload loads another model, if that is a sound one."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path != "/reload":
+            time.sleep(0.3)
+            self.do_GET()
+            return
+        asked = json.loads(body)
+        config = json.loads(Path(asked["dir"], "config.json").read_text())
+        while config.get("waitsFor") and not Path(config["waitsFor"]).exists():
+            time.sleep(0.05)
+        if config.get("broken"):
+            self.send_response(500)
+            self.end_headers()
+            self.wfile.write(b"cannot load layer 7")
+            return
+        LOADED.append(config["name"])
+        self.send_response(200)
+        self.end_headers()
 
     def do_PUT(self) -> None:
         """Answer once two engines are asked at the same time, each with the path of the same folder."""
@@ -59,6 +74,9 @@ parser.add_argument("--plain", action="store_true", help="no children")
 options = parser.parse_args()
 
 print(f"engine rank {os.environ.get('FLEETCTL_RANK')} says hello", flush=True)
+MODEL_DIR = os.environ.get("FLEETCTL_MODEL_DIR")
+CONFIG = json.loads(Path(MODEL_DIR, "config.json").read_text()) if MODEL_DIR else {}
+LOADED = [str(CONFIG.get("name", ""))]
 READY_AT = time.monotonic() + options.ready_after
 if not options.plain:
     escape()

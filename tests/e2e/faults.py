@@ -48,6 +48,8 @@ FAULTS = {
     "right after a create": "_after(attempt, 'create', _die)",
     "while a constructor waits": "_before(attempt.Attempt, '_await_ready', _die)",
     "before the result": "_before(apply.Run, 'finish', _die)",
+    "right after a reload has begun": "from . import reloads; _after(reloads._Reload, '_ask', _die)",
+    "before a reload is noted": "from . import reloads; _before(reloads, 'note', _die)",
     "frozen between two creates": "_before(attempt, 'create', _freeze, nth=2)",
     "no patience with dirty cards": "from . import cards; cards.CLEAN_S = 0.0",
     "WARM, and the HOT one not ended": "from . import evict; _before(evict, '_ask_to_leave', _die)",

@@ -72,6 +72,8 @@ class Fetch(Limits):
         self._broken: List[Origin] = []
         self._given: Dict[Origin, int] = {}
         self._reused = 0
+        self.kept: List[Entry] = []
+        """The folders that nobody removes before they are released."""
         self._whole: Optional[Canonical] = None
         self._window_s, self._window_bytes = 0.0, 0
         self._buffer = memoryview(bytearray(SLICE))  # one for all: fresh memory costs more than the copy
@@ -113,8 +115,12 @@ class Fetch(Limits):
                 self._whole = self._whole or Canonical(entry, index)
             elif self._whole is None and self._entry(None).index() is not None:
                 self._whole = Canonical(self._entry(None), index)
-        except OSError as error:
-            raise WeightsError(f"this node's disk: {error}") from None
+        except BaseException as error:
+            for one in self.kept:
+                one.release()
+            if isinstance(error, OSError):
+                raise WeightsError(f"this node's disk: {error}") from None
+            raise
         finally:
             for source in self._all():
                 source.close()
@@ -157,6 +163,7 @@ class Fetch(Limits):
         view = self._wanted.view if entry.view else None
         goal = index if view is None else files_view(index, view["files"]) if "files" in view else None
         entry.keep()
+        self.kept.append(entry)
         with entry.writing(self._deadline, self._clock):
             held = entry.index()
             if held is not None and goal in (None, held):

@@ -70,6 +70,11 @@ class Source:
             raise Refused("absent")
         return found
 
+    def release(self) -> None:
+        """Let others remove what is served no longer."""
+        for _, entry in self._held.values():
+            entry.release()
+
     def index(self, view: Optional[str], asked: Optional[Mapping[str, Any]]) -> bytes:
         """Return the index of the artifact, or of a view; `asked` says which view to make where it is not here yet.
 
@@ -150,17 +155,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Begin a connection."""
         super().setup()
         _be_nice()
+        self._source = self.server.source  # to the end of the connection, whatever is served after it
         self._fetch = uuid.uuid4().hex
 
     def finish(self) -> None:
         """End the connection, and the fetch with it."""
-        self.server.source.table.end(self._fetch)
+        self._source.table.end(self._fetch)
         with contextlib.suppress(OSError):
             super().finish()
 
     def do_GET(self) -> None:
         """Answer with an index or with the bytes of a file."""
-        source = self.server.source
+        source = self._source
         given = self.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {token(source.secret, self.path)}".encode()):
             return self._answer(401, b"no valid token")
@@ -179,7 +185,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self._answer(500, str(error).encode())
 
     def _send(self, view: Optional[str], path: str) -> None:
-        source = self.server.source
+        source = self._source
         index, entry = source.held(view)
         size = next((file.size for file in index.files if file.path == path), None)
         begin = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "bytes=0-")
@@ -197,8 +203,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._head(206 if headers else 200, size - at, headers)
         while at < size:
             sent = self.connection.sendfile(file, at, min(SLICE, size - at))
-            self.server.source.sent += sent
-            if not sent or not self.server.source.table.sent(self._fetch):
+            self._source.sent += sent
+            if not sent or not self._source.table.sent(self._fetch):
                 self.close_connection = True
                 return
             at += sent

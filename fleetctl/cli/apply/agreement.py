@@ -29,7 +29,7 @@ def agreed_to(
     Raises PolicyRefused, and UsageError without a terminal to ask on.
     """
     plan = proposal.task.plan
-    asks = bool(plan.changes_anything or plan.new_nodes) and not yes and not proposal.agreed
+    asks = bool(plan.acts or plan.new_nodes) and not yes and not proposal.agreed
     if not proposal.agreed and (output_format is ApplyFormat.TABLE or asks):
         # in a format for programs the plan is not part of the result: only the person who is asked sees it
         shown_on = result_console() if output_format is ApplyFormat.TABLE else message_console()
@@ -45,7 +45,8 @@ def _confirmed(invocation: Invocation, task: ApplyTask) -> bool:
     plan = task.plan
     fetches = plan.summary.prefetch
     does = [f"create {count_of(len(plan.actions), 'replica')}"] \
-        if plan.actions or not (plan.new_nodes or fetches) else []
+        if plan.actions or not (plan.acts or plan.new_nodes) else []
+    does += [f"reload the weights of {count_of(len(plan.reloads), 'replica')} in place"] if plan.reloads else []
     does += [f"fetch weights onto {count_of(fetches, 'node')}"] if fetches else []
     does += [f"ask the autoscaler for {plan.new_nodes}"] if plan.new_nodes else []
     question = " and ".join(does)
@@ -69,7 +70,7 @@ def new_plan_offer(
         except FleetctlError as error:
             say("note", f"no new plan can be made here: {error.message}")
             raise stale from None
-        asks = console.may_ask() and not yes and fresh.changes_anything and not refusing(fresh.policy)
+        asks = console.may_ask() and not yes and fresh.acts and not refusing(fresh.policy)
         if asks:
             say("refused", stale.message)
             for moved in stale.moved:

@@ -111,7 +111,7 @@ def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: App
             agreed_to(job.invocation, proposal, ApplyFormat.TABLE, force=job.force, yes=True)
             options_of_run = ApplyOptions(lock_timeout_s=lock_timeout_s, single_use=task.single_use)
             code = carry_out(task, options_of_run, output, None)
-        return JobResult(_report(task.plan, output.outcomes, code), code, task.plan.plan_id, task.plan.changes_anything)
+        return JobResult(_report(task.plan, output.outcomes, code), code, task.plan.plan_id, task.plan.acts)
     except UsageError:
         raise
     except FleetctlError as error:
@@ -146,4 +146,4 @@ def _saved(job: Job, plan_file: str | None) -> Plan | None:
 def _failed(job: Job, plan: Plan | None, error: FleetctlError) -> JobResult:
     name = plan.fleet.name if plan else fleet_name(job.invocation, job.files, None) or "unknown"
     report = failure_report(error, identity=f"apply:{name}", fleet=name, title=f"No apply of fleet {name}")
-    return JobResult(report, error.exit_code, plan.plan_id if plan else "", bool(plan and plan.changes_anything))
+    return JobResult(report, error.exit_code, plan.plan_id if plan else "", bool(plan and plan.acts))

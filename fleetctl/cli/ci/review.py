@@ -125,7 +125,7 @@ def _reviewed(job: Job) -> JobResult:
     render_problems(loaded.problems, message_console())
     report = add_warning(base, formats.report())
     report = replace(report, findings=(*report.findings, *problems_report(loaded).findings))
-    return JobResult(report, plan.exit_code, plan.plan_id, plan.changes_anything, plan_file=str(job.out or ""),
+    return JobResult(report, plan.exit_code, plan.plan_id, plan.acts, plan_file=str(job.out or ""),
                      reports=tuple(str(one.path) for one in reports))
 
 

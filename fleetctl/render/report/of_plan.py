@@ -53,7 +53,8 @@ def totals_line(plan: Plan) -> str:
     """Return the last line: the counts that decide the exit code, what is live but not as wanted, and the promise."""
     summary = plan.summary
     warm = f" ({summary.promote} from WARM)" if summary.promote else ""
-    counts = [f"{summary.create} to create{warm}", f"{summary.blocked} blocked", f"{summary.hold} held"]
+    counts = [f"{summary.create} to create{warm}", *([f"{summary.reload} to reload"] if summary.reload else []),
+              f"{summary.blocked} blocked", f"{summary.hold} held"]
     counts += [f"weights onto {count_of(summary.prefetch, 'node')}"] if summary.prefetch else []
     counts += [f"{count} {word}" for word in ("starting", "restarting", "outdated")
                if (count := getattr(summary, word))]

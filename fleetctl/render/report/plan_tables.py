@@ -44,9 +44,10 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
     actions = sorted(plan.actions, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
     surplus = {row.key for row in plan.models if row.surplus}
     tables = (_policy(plan), _altered_policy(plan), *change_tables(plan.change), *_models(plan), _labels(plan),
-              *place_tables(actions), planned_weights(actions), planned_fetches(plan.prefetches),
-              *blocked_tables(plan.blocked), growth_table(plan.growth), _autoscaler(plan), _lost(plan),
-              drift_table(plan.drift, surplus), _holds(plan), _unmanaged(plan), _notes(plan))
+              *place_tables(actions), _reloads(plan), planned_weights([*actions, *plan.reloads]),
+              planned_fetches(plan.prefetches), *blocked_tables(plan.blocked), growth_table(plan.growth),
+              _autoscaler(plan), _lost(plan), drift_table(plan.drift, surplus), _holds(plan), _unmanaged(plan),
+              _notes(plan))
     return tuple(table for table in tables if table.rows or table.note)
 
 
@@ -89,6 +90,15 @@ def place_tables(actions: Iterable[Action | NewReplica]) -> tuple[Table, ...]:
     short = [(", ".join(alike), place) for place, alike in names.items()]
     return (replace(full, readers=BUT_TERMINAL),
             replace(full, rows=tuple(short), signs=("+",) * len(short), line="{place}: {replicas}", readers=TERMINAL))
+
+
+def _reloads(plan: Plan) -> Table:
+    """Return which replicas reload their weights in place."""
+    rows = [(one.id, ", ".join(dict.fromkeys(member.node for member in one.members)), f"{one.runs} -> {one.spec_hash}")
+            for one in plan.reloads]
+    columns = (REPLICA, Column("nodes", "nodes", name=True), Column("spec", "spec", name=True))
+    return Table("reload", "Would reload in place", columns, tuple(rows), folded=True, rank=3, signs=("*",) * len(rows),
+                 meaning="each goes on serving", line="{replica}: on {nodes}", most=PLACES_SHOWN)
 
 
 def blocked_tables(blocked: Sequence[Blocked], title: str = "Blocked") -> tuple[Table, ...]:

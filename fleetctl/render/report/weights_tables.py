@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fleetctl.documents.events import ReplicaOutcome
-from fleetctl.documents.plan import Action, Prefetch
+from fleetctl.documents.plan import Action, Prefetch, Reloaded
 from fleetctl.documents.quantity import format_bytes
 from fleetctl.documents.served_weights import PlannedWeights, ServedWeights
 from fleetctl.render.place_text import ids_text
@@ -20,8 +20,8 @@ GOT = (Column("replica", "replica", name=True), Column("from", "weights from"), 
 ID_SHOWN = 12
 
 
-def planned_weights(actions: Iterable[Action]) -> Table:
-    """Return the source of the weights of each planned replica; those of one model with the same share a row."""
+def planned_weights(actions: Iterable[Action | Reloaded]) -> Table:
+    """Return the source of the weights of each replica that starts or reloads; those with the same share a row."""
     alike: dict[tuple[str, str], list[int]] = {}
     for action in actions:
         told = [_planned(member.weights) for member in action.members if member.weights]

@@ -1,0 +1,98 @@
+"""Update in place: the engine of a replica that runs loads other weights, asked over HTTP. Nothing is ended for it.
+
+Each member fetches them into a folder of their own; then the engines of rank 0 are asked; then their nodes serve the
+new weights. After a failure the replica goes on with the spec that it had.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import suppress
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+
+import ray
+from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
+
+from . import node
+from .failure import KV_NAMESPACE, start_failure
+from .mark import utc_now
+
+Steps = Callable[[str, Mapping[int, Tuple[Any, ...]]], Dict[int, Any]]
+"""Calls a method of these members' seats, all at once, and returns what each answers; raises StartFailed."""
+
+
+class Reloading:
+    """The reloads of one replica, one at a time, in a thread: its actor answers meanwhile.
+
+    `replica` and `places` are the actor's own; both say what is new once a reload has succeeded.
+    """
+
+    def __init__(self, replica: Dict[str, Any], places: Sequence[Dict[str, Any]], steps: Steps) -> None:
+        self._replica, self._places, self._steps = replica, places, steps
+        self._state: Dict[str, Any] = {}
+        self._busy = threading.Lock()
+
+    def begin(self, request: Mapping[str, Any]) -> None:
+        """Begin what is asked for; while another reload runs, `state` goes on to be about that one."""
+        if self._busy.acquire(blocking=False):
+            self._state = {"state": "reloading", "specHash": request["specHash"]}
+            threading.Thread(target=self._run, args=(request,), name="fleetctl-reload", daemon=True).start()
+
+    def state(self) -> Dict[str, Any]:
+        """Return the state of the latest reload: reloading, done or failed, and of which spec."""
+        return self._state
+
+    def _run(self, request: Mapping[str, Any]) -> None:
+        found: Dict[str, Any]
+        try:
+            if self._replica["specHash"] != request["specHash"]:
+                self._reload(request)
+            found = {"state": "done", "restarts": node.restart_count(), "places": [
+                {key: place.get(key) for key in ("nodeId", "ip", "port", "weights")} for place in self._places]}
+        except Exception as error:
+            failure = start_failure(error)
+            found = {"state": "failed", "code": failure.code, "reason": str(failure)}
+        self._state = {**found, "specHash": request["specHash"], "at": utc_now()}
+        self._busy.release()
+
+    def _reload(self, request: Mapping[str, Any]) -> None:
+        deadline = time.monotonic() + float(request["startupTimeout"])
+        new = changed(self._replica, request)
+        fetching = [index for index, member in enumerate(new["members"]) if member.get("weights")]
+        leaders = [index for index in fetching if int(new["members"][index]["rank"]) == 0]
+        try:
+            self._steps("fetch_new", {index: (new["members"][index]["weights"], deadline - time.monotonic())
+                                      for index in fetching})
+            self._steps("reload_engine", {index: (request["http"], deadline - time.monotonic()) for index in leaders})
+            _internal_kv_put(_key(), json.dumps({key: request[key] for key in ("specHash", "members")}).encode(),
+                             overwrite=True, namespace=KV_NAMESPACE)
+        except Exception:
+            with suppress(Exception):  # a member that is gone has none
+                self._steps("drop_new", dict.fromkeys(fetching, ()))
+            raise
+        for index, weights in self._steps("serve_new", dict.fromkeys(fetching, ())).items():
+            self._places[index].update(weights)
+        self._replica.update(new)
+
+
+def changed(replica: Mapping[str, Any], request: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return a replica with the spec and the weights of a reload."""
+    weights = {_seat(member): member["weights"] for member in request["members"]}
+    return {**replica, "specHash": request["specHash"], "members": [
+        {**member, "weights": weights.get(_seat(member))} for member in replica["members"]]}
+
+
+def as_reloaded(replica: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the replica of an actor that Ray restarts as its last reload left it."""
+    kept: Optional[bytes] = _internal_kv_get(_key(), namespace=KV_NAMESPACE)
+    return changed(replica, json.loads(kept)) if kept else replica
+
+
+def _key() -> bytes:
+    return f"reloaded:{ray.get_runtime_context().get_actor_id()}".encode()
+
+
+def _seat(member: Mapping[str, Any]) -> Tuple[Any, ...]:
+    return member["group"], member["copy"], member["rank"]

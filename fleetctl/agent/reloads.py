@@ -1,0 +1,198 @@
+"""The reloads of an apply: which replicas are asked to reload, one of a model at a time, and what came of it.
+
+A failure ends the reloads of its model: the others run as before. Each result is noted for later plans, for what a
+replica says of itself is what it was when its actor started.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from contextlib import suppress
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
+
+import ray
+
+from . import model_files
+from .lock import HeldLock, LockBusy, take_lock
+from .mark import actor_name, utc_now
+from .notes import note
+from .ports import host_port
+
+RELOADS = "reloads"
+"""The key of our job's metadata under which they are noted; see inventory/reloads.py."""
+POLL_S = 0.5
+MARGIN_S = 120.0
+MOST_MESSAGE = 600
+MOST_SOURCES = 3
+ENDED = "its actor ended meanwhile, and Ray restarts it"
+
+Row = Dict[str, Any]
+Outcome = Dict[str, Any]
+
+
+class Reloads:
+    """The reloads that a request asks for. Nothing waits: `step` goes as far as it can."""
+
+    def __init__(self, request: Mapping[str, Any], emit: Callable[..., None], clock: Callable[[], float]) -> None:
+        self._request, self._emit, self._clock = request, emit, clock
+        self._queues: Dict[str, Deque[Row]] = {}
+        for row in request["plan"].get("reloads", []):
+            self._queues.setdefault(row["model"], deque()).append(dict(row))
+        self._under_way: Dict[str, _Reload] = {}
+        self._noted: List[Mapping[str, Any]] = []
+        self._sources: Dict[str, List[Mapping[str, Any]]] = {}
+        self._lock: Optional[HeldLock] = None
+
+    @property
+    def done(self) -> bool:
+        """Return whether all have a result."""
+        return not self._under_way and not any(self._queues.values())
+
+    def step(self) -> Dict[str, Outcome]:
+        """Go on with all models, and return the new results by replica."""
+        if self.done:
+            return {}
+        if self._lock is None:
+            try:
+                self._lock = self._take_lock()
+            except LockBusy as busy:
+                return self._skip("LOCK_HELD", f"another run reloads replicas of this fleet: {busy}", *self._queues)
+        results: Dict[str, Outcome] = {}
+        for model, queue in self._queues.items():
+            if model not in self._under_way and queue:
+                self._under_way[model] = self._begun(queue.popleft())
+            if model in self._under_way:
+                results.update(self._step(model, self._under_way[model]))
+        if self.done:
+            self._lock.release()
+        return results
+
+    def left(self) -> Dict[str, Outcome]:
+        """Return the results of those that have none yet, as the run ends."""
+        going = {one.row["id"]: one.outcome("starting", "INTERRUPTED", "its reload goes on by itself")
+                 for one in self._under_way.values()}
+        return {**going, **self._skip("INTERRUPTED", "interrupted: it runs as before", *self._queues)}
+
+    def _take_lock(self) -> HeldLock:
+        holder = {**self._request["holder"], "driver": ray.get_runtime_context().get_job_id()}
+        return take_lock(f"{self._request['plan']['fleet']['name']}/reload", holder, 0.0, lambda _: None, lambda: False)
+
+    def _skip(self, code: str, why: str, *models: str) -> Dict[str, Outcome]:
+        rows = [row for model in models for row in self._queues[model]]
+        for model in models:
+            self._queues[model].clear()
+        return {row["id"]: _Reload(row, self._clock).outcome("skipped", code, why) for row in rows}
+
+    def _begun(self, row: Row) -> "_Reload":
+        for member in row["members"]:
+            weights = member.get("weights")
+            if weights:
+                more = self._sources.get(weights["artifact"], [])[-MOST_SOURCES:]
+                member["weights"] = {**weights, "sources": [*more, *weights["sources"]]}
+        nodes = ", ".join(dict.fromkeys(member["node"] for member in row["members"]))
+        self._emit("replicaReloading", f"{row['id']}: reloads its weights on {nodes}, and goes on serving",
+                   model=row["model"], replicaId=row["replicaId"])
+        return _Reload(row, self._clock)
+
+    def _step(self, model: str, one: "_Reload") -> Dict[str, Outcome]:
+        result = one.step()
+        if result is None:
+            return {}
+        del self._under_way[model]
+        results = {one.row["id"]: result}
+        if one.noted:
+            self._noted.append({**{key: one.row[key] for key in ("model", "replicaId", "actorId", "specHash")},
+                                "nodeIds": list(dict.fromkeys(member["nodeId"] for member in one.row["members"])),
+                                **one.noted})
+            note(self._request["job"], RELOADS, json.dumps(self._noted, separators=(",", ":")))
+        for place in one.places:
+            if place["weights"]:
+                self._sources.setdefault(place["weights"]["artifact"], []).append(_source(one.row["id"], place))
+        if result["outcome"] != "ready":
+            why = f"the reload of {one.row['id']} before it did not succeed: it runs as before"
+            results.update(self._skip("NOT_BEGUN", why, model))
+        return results
+
+
+def _source(replica: str, place: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a member that has reloaded as a source for the next replica."""
+    weights = place["weights"]
+    return {"replica": replica, "nodeId": place["nodeId"], "address": host_port(place["ip"], weights["port"]),
+            "view": weights["view"], "whole": weights["whole"]}
+
+
+class _Reload:
+    """One replica's reload: its actor is asked, and asked again until it says how that ended."""
+
+    def __init__(self, row: Row, clock: Callable[[], float]) -> None:
+        self.row, self._clock = row, clock
+        self.noted: Dict[str, Any] = {}
+        self.places: List[Mapping[str, Any]] = []
+        self._begun = clock()
+        self._next = self._begun
+        self._handle: Any = None
+        self._answer: Any = None
+
+    def outcome(self, kind: str, code: str, message: str, **more: Any) -> Outcome:
+        """Return the result of this replica."""
+        return {"model": self.row["model"], "replicaId": self.row["replicaId"], "outcome": kind, "code": code,
+                "nodes": list(dict.fromkeys(member["node"] for member in self.row["members"])), "message": message,
+                "seconds": round(self._clock() - self._begun, 2), **more}
+
+    def step(self) -> Optional[Outcome]:
+        """Return the result, once there is one."""
+        try:
+            return self._step()
+        except ray.exceptions.RayActorError:
+            return self._failed("RELOAD_FAILED", ENDED)
+        except Exception as error:
+            return self._failed("AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
+
+    def _step(self) -> Optional[Outcome]:
+        if self._handle is None:
+            with suppress(ValueError):
+                self._handle = ray.get_actor(actor_name(self.row["model"], self.row["replicaId"]))
+            if self._handle is None or self._handle._actor_id.hex() != self.row["actorId"]:
+                return self.outcome("skipped", "NOT_FOUND", "it is gone, or another one has its name")
+            self._ask()
+        if self._clock() < self._next:
+            return None
+        done, _ = ray.wait([self._answer], timeout=0)
+        if done:
+            state = ray.get(self._answer)
+            if not state:  # never asked again: its engine may have ended because of it
+                return self._failed("RELOAD_FAILED", ENDED)
+            running = state["state"] == "reloading"
+            if state["specHash"] == self.row["specHash"] and not running:
+                return self._ended(state)
+            self._ask(again=not running)
+        if self._clock() - self._begun > float(self.row["lifecycle"]["startupTimeout"]) + MARGIN_S:
+            return self.outcome("starting", "STILL_STARTING", "it goes on by itself; the next apply says how it ended")
+        return None
+
+    def _ask(self, again: bool = True) -> None:
+        """Ask how far it is; `again` = begin first: nothing runs, or what ran was another reload."""
+        if again:
+            self._handle.reload.remote({
+                "specHash": self.row["specHash"], "http": self.row["http"],
+                "startupTimeout": self.row["lifecycle"]["startupTimeout"],
+                "members": [{key: member.get(key) for key in ("group", "copy", "rank", "weights")}
+                            for member in self.row["members"]]})
+        self._answer = self._handle.reloading.remote()
+        self._next = self._clock() + POLL_S
+
+    def _ended(self, state: Mapping[str, Any]) -> Outcome:
+        if state["state"] == "failed":
+            return self._failed(state["code"], state["reason"])
+        self.places = state["places"]
+        self.noted = {"at": state["at"], "restarts": state["restarts"], "weights": [
+            {key: value for key, value in place["weights"].items() if key != "fetched"} if place["weights"] else None
+            for place in self.places]}
+        first = self.places[0]
+        return self.outcome("ready", "RELOADED", "its engine has loaded other weights in place",
+                            address=host_port(first["ip"], first["port"]), **model_files.of_all(self.places))
+
+    def _failed(self, code: str, why: str) -> Outcome:
+        self.noted = {"at": utc_now(), "code": code, "message": why[:MOST_MESSAGE]}
+        return self.outcome("failed", code, f"{why}\nit goes on with the spec that it had")

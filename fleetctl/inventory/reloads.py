@@ -1,0 +1,75 @@
+"""What became of updates in place: which replicas have other weights than when they were started, and which failed.
+
+Ray keeps what a replica says of itself as it was when its actor started. So the agent notes each reload in the metadata
+of its job; the newest note about an actor counts. One that Ray restarts starts with what it has reloaded, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from fleetctl.documents.base import Moment, Stored
+from fleetctl.documents.inventory import Failure, Replica
+from fleetctl.documents.served_weights import ServedWeights
+from fleetctl.inventory.jobs import Job
+from fleetctl.inventory.json_values import list_of
+
+RELOADS = "reloads"
+"""The key of a job's metadata under which its agent notes them; see agent/reloads.py."""
+
+
+class ReloadNote(Stored):
+    """One reload that ended; `code` says that it failed. `weights` = what each member serves, in their order."""
+
+    model: str
+    replica_id: int
+    actor_id: str
+    spec_hash: str
+    at: Moment
+    node_ids: list[str] = Field(default_factory=list)
+    restarts: int = 0
+    weights: list[ServedWeights | None] = Field(default_factory=list)
+    code: str | None = None
+    message: str = ""
+
+
+def with_reloads(replicas: Sequence[Replica], jobs: Sequence[Job]) -> list[Replica]:
+    """Return the replicas with the spec and the weights that they have reloaded; `jobs` are the oldest first."""
+    newest = {note.actor_id: note for _, note in _notes(jobs) if note.code is None}
+    return [_reloaded(one, newest[one.actor_id]) if one.actor_id in newest else one for one in replicas]
+
+
+def failed_reloads(jobs: Sequence[Job], namespace: str) -> list[Failure]:
+    """Return the reloads that failed in `namespace`, the oldest first."""
+    return [Failure(**note.model_dump(exclude={"weights"}), fleet=job.metadata.get("fleet"))
+            for job, note in _notes(jobs) if note.code and job.metadata.get("namespace") == namespace]
+
+
+def _reloaded(replica: Replica, note: ReloadNote) -> Replica:
+    if replica.state != "ALIVE":  # what it says of itself is of its last life
+        return replica.model_copy(update={"spec_hash": note.spec_hash})
+    if replica.restarts != note.restarts or len(replica.members) != len(note.weights):
+        return replica
+    members = [member.model_copy(update={"weights": weights})
+               for member, weights in zip(replica.members, note.weights, strict=True)]
+    return replica.model_copy(update={"spec_hash": note.spec_hash, "ready_at": note.at, "members": members})
+
+
+def _notes(jobs: Sequence[Job]) -> Iterator[tuple[Job, ReloadNote]]:
+    for job in jobs:
+        for row in _rows(job.metadata) if RELOADS in job.metadata else ():
+            try:
+                yield job, ReloadNote.model_validate(row)
+            except ValidationError:  # of another release
+                continue
+
+
+def _rows(metadata: Mapping[str, str]) -> Sequence[Any]:
+    try:
+        return list_of(json.loads(metadata[RELOADS]))
+    except (ValueError, RecursionError):
+        return ()

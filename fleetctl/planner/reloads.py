@@ -1,0 +1,86 @@
+"""Update in place: which outdated replicas reload their weights, and why others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleetctl.documents.canonical import in_order
+from fleetctl.documents.inventory import Inventory, Replica, serves
+from fleetctl.documents.quantity import some
+from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.planner.actions import lifecycle_of
+from fleetctl.planner.cooling import WAITS, Limits
+from fleetctl.planner.live import ModelState, is_outdated
+from fleetctl.planner.policy import protecting
+
+OTHERWISE = "more than index or view of its weights has changed (fleetctl replace)"
+UNREADY = "not ready"
+
+
+@dataclass(slots=True)
+class Reloads:
+    """The reloads of a plan as plain documents, and a sentence about those of each model, by key."""
+
+    documents: list[dict[str, Any]] = field(default_factory=list)
+    said: dict[str, str] = field(default_factory=dict)
+
+
+def find_reloads(
+    fleet: ResolvedFleet, planned: Sequence[int], states: Mapping[str, ModelState], limits: Limits,
+    inventory: Inventory,
+) -> Reloads:
+    """Return what reloads, of the models at these places of the fleet file that are updated in place."""
+    found, names = Reloads(), {node.id: node.name for node in inventory.nodes}
+    for place in planned:
+        model = fleet.models[place]
+        outdated = [one for one in states[model.key].live if is_outdated(one, model)] if model.reload else []
+        why: dict[str, list[str]] = {}
+        left = limits.most.get(place, len(outdated))
+        for replica in outdated:
+            name = f"{model.key}/{replica.replica_id}"
+            objection = _objection(fleet, model, replica) or _cooling(limits, place, replica, left)
+            if objection:
+                why.setdefault(objection, []).append(name)
+                continue
+            left -= 1
+            found.documents.append(_document(model, replica, name, names))
+            why.setdefault("", []).append(name)
+        if why:
+            found.said[model.key] = "; ".join(
+                f"{some(which)} not in place: {text}" if text else f"reload {some(which)} in place, one at a time"
+                for text, which in sorted(why.items()))
+    return found
+
+
+def _objection(fleet: ResolvedFleet, model: ResolvedModel, replica: Replica) -> str:
+    """Return why a replica does not reload; empty = it may."""
+    seats = sum((member.count or 1) * group.copies for group in model.workers for member in group.members)
+    if model.engine_hash is None or replica.engine_hash != model.engine_hash or len(replica.members) != seats:
+        return OTHERWISE
+    if protecting(fleet.policy.protected_models, model.key):
+        return "the model is protected (spec.policy.protectedModels)"
+    if replica.restarts and replica.restart_max is not None and replica.restarts >= replica.restart_max:
+        return "no restart is left, should its engine end meanwhile"
+    return "" if serves(replica) and replica.actor_id else UNREADY
+
+
+def _cooling(limits: Limits, place: int, replica: Replica, left: int) -> str:
+    """Return why the breaker leaves a replica alone: its spec cools, or does on its nodes."""
+    if left <= 0:
+        return limits.why[place]
+    values, because = limits.left_out.get(place, {}), limits.because.get(place, {})
+    return next((because[node] for member in replica.members
+                 if (node := member.node_id or "") in values and values[node] == WAITS), "")
+
+
+def _document(model: ResolvedModel, replica: Replica, name: str, nodes: Mapping[str, str]) -> dict[str, Any]:
+    request = model.reload.model_dump(mode="json", exclude_none=True) if model.reload else {}
+    members = [{"copy": member.copy_index, "group": member.group, "node": nodes.get(member.node_id or "", ""),
+                "nodeId": member.node_id, "rank": member.rank} for member in replica.members]
+    return {
+        "actorId": replica.actor_id, "http": in_order(request),
+        "id": name, "lifecycle": lifecycle_of(model), "members": members, "model": model.key,
+        "replicaId": replica.replica_id, "runs": replica.spec_hash, "specHash": model.spec_hash,
+    }

@@ -1,0 +1,261 @@
+"""An update in place on the agent's side: the request to the engine, what a failure leaves, one replica at a time."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray_keys import Keys
+
+from fleetctl.agent import reload, reloads
+from fleetctl.agent.failure import StartFailed
+from fleetctl.agent.lock import LockBusy
+from fleetctl.agent.reload import Reloading, as_reloaded
+from fleetctl.agent.reload_call import ANSWER_SHOWN, ask_to_reload
+from fleetctl.agent.reloads import Reloads
+
+Requests = list[tuple[str, str, bytes]]
+
+
+@pytest.fixture
+def engine() -> Iterator[tuple[int, Requests, dict[str, Any]]]:
+    """An engine's port, what it is asked, and how it answers."""
+    asked: Requests = []
+    answers: dict[str, Any] = {"status": 200, "text": "", "until": None}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append((self.command, self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0))))
+            if answers["until"]:
+                answers["until"].wait(30)
+            self.send_response(answers["status"])
+            self.end_headers()
+            self.wfile.write(answers["text"].encode())
+
+        do_GET = do_POST
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1], asked, answers
+    server.shutdown()
+    server.server_close()
+
+
+def ask(port: int, within_s: float = 30, objection: Callable[[str], str | None] = lambda _: None, **more: Any) -> str:
+    return ask_to_reload({"method": "POST", "path": "/load", **more}, port, ("127.0.0.1", "127.0.0.2"),
+                         time.monotonic() + within_s, objection)
+
+
+def test_the_engine_is_asked_once_with_json_and_an_error_is_its_answer_cut_short(engine: Any) -> None:
+    port, asked, answers = engine
+    assert ask(port, body={"dir": "/new", "layers": [1]}).endswith("HTTP 200")
+    assert ask(port, method="GET")
+    assert [(method, path, json.loads(body or b"null")) for method, path, body in asked] == [
+        ("POST", "/load", {"dir": "/new", "layers": [1]}), ("GET", "/load", None)]
+    answers.update(status=500, text="x" * 9999)
+    with pytest.raises(StartFailed, match="HTTP 500: x") as failed:
+        ask(port)
+    assert (failed.value.code, len(str(failed.value)) < ANSWER_SHOWN + 100, len(asked)) == ("RELOAD_FAILED", True, 3)
+    answers.update(status=302)
+    with pytest.raises(StartFailed, match="HTTP 302"):
+        ask(port)
+
+
+def test_an_engine_that_does_not_answer_in_time_or_is_another_process_has_not_reloaded(engine: Any) -> None:
+    port, asked, answers = engine
+    answers["until"] = threading.Event()
+    with pytest.raises(StartFailed, match=r"TimeoutError|timeout"):
+        ask(port, within_s=0.2)
+    answers["until"].set()
+    with pytest.raises(StartFailed, match="not ours"):
+        ask(port, objection=lambda _: "not ours")
+    assert len(asked) == 1
+    with pytest.raises(StartFailed, match="ConnectionRefusedError"):
+        ask(1)
+
+
+REPLICA = {"specHash": "old", "members": [
+    {"group": "g", "copy": 0, "rank": rank, "weights": {"artifact": "a"}, "engine": {}} for rank in (0, 1)]}
+REQUEST = {"specHash": "new", "http": {"path": "/load"}, "startupTimeout": 60, "members": [
+    {"group": "g", "copy": 0, "rank": rank, "weights": {"artifact": "b"}} for rank in (0, 1)]}
+
+
+class Steps:
+    """The members' seats: what was asked of them; `failing` = a step that fails, `waits` = one that waits."""
+
+    def __init__(self, failing: str = "") -> None:
+        self.failing, self.taken, self.go = failing, list[tuple[str, list[int]]](), threading.Event()
+        self.go.set()
+
+    def __call__(self, step: str, given: Any) -> dict[int, Any]:
+        self.go.wait(30)
+        self.taken.append((step, sorted(given)))
+        if step == self.failing:
+            raise StartFailed("RELOAD_FAILED", "no")
+        return {index: {"weights": {"artifact": "b"}} if step == "serve_new" else None for index in given}
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> Keys:
+    monkeypatch.setattr(reload, "ray", SimpleNamespace(get_runtime_context=lambda: SimpleNamespace(
+        get_actor_id=lambda: "x")))
+    monkeypatch.setattr(reload.node, "restart_count", lambda: 2)
+    return Keys().install(monkeypatch, reload)
+
+
+def ended(reloading: Reloading) -> dict[str, Any]:
+    deadline = time.monotonic() + 30
+    while reloading.state()["state"] == "reloading" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return reloading.state()
+
+
+def test_all_members_fetch_before_leaders_are_asked_and_a_restart_keeps_what_was_reloaded(keys: Keys) -> None:
+    replica, places, steps = dict(REPLICA), [{"nodeId": "n"}, {"nodeId": "n"}], Steps()
+    reloading = Reloading(replica, places, steps)
+    reloading.begin(REQUEST)
+    found = ended(reloading)
+    assert steps.taken == [("fetch_new", [0, 1]), ("reload_engine", [0]), ("serve_new", [0, 1])]
+    assert (found["state"], found["restarts"], found["places"][1]["weights"]) == ("done", 2, {"artifact": "b"})
+    assert replica["specHash"] == "new"
+    again = as_reloaded(dict(REPLICA))  # what Ray hands to the constructor is what the actor was created with
+    assert (again["specHash"], again["members"][1]) == ("new", {**REPLICA["members"][1], "weights": {"artifact": "b"}})
+    reloading.begin(REQUEST)
+    assert ended(reloading)["state"] == "done"
+    assert len(steps.taken) == 3  # it has these weights
+
+
+@pytest.mark.parametrize("failing", ["fetch_new", "reload_engine"])
+def test_a_failure_leaves_the_replica_as_it_was_and_its_restart_too(keys: Keys, failing: str) -> None:
+    replica, places, steps = dict(REPLICA), [{"weights": {"artifact": "a"}}] * 2, Steps(failing)
+    reloading = Reloading(replica, places, steps)
+    reloading.begin(REQUEST)
+    found = ended(reloading)
+    assert (found["state"], found["code"], found["specHash"]) == ("failed", "RELOAD_FAILED", "new")
+    assert (replica, places, steps.taken[-1]) == (REPLICA, [{"weights": {"artifact": "a"}}] * 2, ("drop_new", [0, 1]))
+    assert as_reloaded(dict(REPLICA)) == REPLICA
+
+
+def test_a_second_request_does_not_disturb_the_first(keys: Keys) -> None:
+    replica, steps = dict(REPLICA), Steps()
+    reloading = Reloading(replica, [{}, {}], steps)
+    steps.go.clear()
+    reloading.begin(REQUEST)
+    reloading.begin({**REQUEST, "specHash": "other"})
+    assert reloading.state() == {"state": "reloading", "specHash": "new"}
+    steps.go.set()
+    assert ended(reloading)["specHash"] == replica["specHash"] == "new"
+
+
+class Actors:
+    """The actors that an agent asks: `states` are what each says, one a question; what it was asked, and noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **states: list[dict[str, Any]]) -> None:
+        self.states, self.now, self.lock_holder = states, 0.0, ""
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.noted: list[dict[str, Any]] = []
+        self.released = 0
+        monkeypatch.setattr(reloads, "ray", SimpleNamespace(
+            get_actor=self.actor, wait=lambda refs, timeout: (refs, []), get=lambda state: state,
+            get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "01"),
+            exceptions=SimpleNamespace(RayActorError=ZeroDivisionError)))
+        monkeypatch.setattr(reloads, "take_lock", self.take_lock)
+        monkeypatch.setattr(reloads, "note", lambda job, key, text: self.noted.append(json.loads(text)))
+
+    def take_lock(self, name: str, *_: object) -> Any:
+        assert name == "lab/reload"
+        if self.lock_holder:
+            raise LockBusy(name, {"job": self.lock_holder})
+        return SimpleNamespace(release=lambda: setattr(self, "released", self.released + 1))
+
+    def actor(self, name: str) -> Any:
+        number = name.rpartition(":")[2]
+        if f"m{number}" not in self.states:
+            raise ValueError(name)
+        left = self.states[f"m{number}"]
+        return SimpleNamespace(
+            _actor_id=SimpleNamespace(hex=lambda: f"actor{number}"),
+            reload=SimpleNamespace(remote=lambda request: self.asked.append((number, request))),
+            reloading=SimpleNamespace(remote=lambda: left.pop(0) if len(left) > 1 else left[0]))
+
+    def begin(self, *numbers: int) -> Reloads:
+        rows = [{"id": f"m/{number}", "model": "m", "replicaId": number, "actorId": f"actor{number}",
+                 "specHash": "new", "http": {}, "lifecycle": {"startupTimeout": 60}, "members": [
+                     {"group": "g", "copy": 0, "rank": 0, "node": "a", "nodeId": "n",
+                      "weights": {"artifact": "b", "sources": []}}]} for number in numbers]
+        request = {"plan": {"reloads": rows, "fleet": {"name": "lab"}}, "job": "j", "holder": {"job": "j"}}
+        return Reloads(request, lambda *_, **__: None, lambda: self.now)
+
+    def run(self, found: Reloads, steps: int = 9) -> dict[str, Any]:
+        results: dict[str, Any] = {}
+        for _ in range(steps):
+            results.update(found.step())
+            self.now += 1
+        return {key: (result["outcome"], result["code"]) for key, result in results.items()}
+
+
+RUNNING = {"state": "reloading", "specHash": "new"}
+DONE = {"state": "done", "specHash": "new", "at": "2026-03-04T12:00:00Z", "restarts": 1, "places": [
+    {"nodeId": "n", "ip": "10.0.0.1", "port": 8000, "weights": {
+        "artifact": "b", "view": None, "whole": True, "port": 7, "bytes": 1, "fetched": {
+            "source": "origin", "from": "/m", "bytes": 1, "seconds": 1.0, "reused": 0, "left": []}}}]}
+FAILED = {"state": "failed", "specHash": "new", "code": "RELOAD_FAILED", "reason": "HTTP 500"}
+
+
+def test_one_of_a_model_at_a_time_each_noted_and_a_source_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[RUNNING, RUNNING, DONE], m1=[RUNNING, DONE])
+    found = actors.begin(0, 1)
+    assert actors.run(found, 2) == {}
+    assert [number for number, _ in actors.asked] == ["0"]
+    assert actors.run(found) == {"m/0": ("ready", "RELOADED"), "m/1": ("ready", "RELOADED")}
+    assert [number for number, _ in actors.asked] == ["0", "1"]
+    assert actors.asked[1][1]["members"][0]["weights"]["sources"] == [
+        {"replica": "m/0", "nodeId": "n", "address": "10.0.0.1:7", "view": None, "whole": True}]
+    assert [(one["actorId"], one["restarts"], one["weights"][0]["port"]) for one in actors.noted[-1]] == [
+        ("actor0", 1, 7), ("actor1", 1, 7)]
+    assert (found.done, actors.released) == (True, 1)
+
+
+def test_a_failure_is_noted_and_the_others_of_its_model_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[FAILED], m1=[DONE])
+    assert actors.run(actors.begin(0, 1)) == {"m/0": ("failed", "RELOAD_FAILED"), "m/1": ("skipped", "NOT_BEGUN")}
+    assert [number for number, _ in actors.asked] == ["0"]
+    [[noted]] = actors.noted
+    assert (noted["code"], noted["message"], noted["nodeIds"]) == ("RELOAD_FAILED", "HTTP 500", ["n"])
+
+
+def test_an_actor_that_was_restarted_meanwhile_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[RUNNING, {}, RUNNING])
+    assert actors.run(actors.begin(0)) == {"m/0": ("failed", "RELOAD_FAILED")}
+    assert len(actors.asked) == 1
+
+
+def test_a_reload_to_another_spec_that_still_runs_is_waited_for_and_then_ours_begins(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = {"state": "reloading", "specHash": "older"}
+    actors = Actors(monkeypatch, m0=[other, other, {**DONE, "specHash": "older"}, RUNNING, DONE])
+    assert actors.run(actors.begin(0)) == {"m/0": ("ready", "RELOADED")}
+    assert len(actors.asked) == 2
+
+
+def test_what_is_gone_or_is_reloaded_by_another_run_or_left_when_this_one_ends_runs_as_before(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actors = Actors(monkeypatch, m1=[RUNNING], m2=[RUNNING])
+    assert actors.run(actors.begin(0)) == {"m/0": ("skipped", "NOT_FOUND")}
+    found = actors.begin(1, 2)
+    assert actors.run(found, 2) == {}
+    assert [(one["outcome"], one["code"]) for one in found.left().values()] == [
+        ("starting", "INTERRUPTED"), ("skipped", "INTERRUPTED")]
+    actors.lock_holder = "other-job"
+    assert actors.run(actors.begin(1)) == {"m/1": ("skipped", "LOCK_HELD")}

@@ -1,0 +1,70 @@
+"""A member whose engine reloads: its node serves the new artifact, and keeps what the engine was started with."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small import SECRET
+from weights_world import fetch, files_in, model
+
+from fleetctl.agent import model_files
+from fleetctl.agent.failure import StartFailed
+from fleetctl.agent.model_files import ModelFiles
+from fleetctl.agent.weights.index import WeightsError
+from fleetctl.agent.weights.store import Entry
+
+INJECTED = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "1"}
+
+
+def had(artifact: str, origin: Path) -> ModelFiles:
+    weights = {"artifact": artifact, "from": [{"path": str(origin)}], "view": None}
+    return ModelFiles({"node": "a", "engine": {}, "weights": weights}, INJECTED, time.monotonic() + 60, lambda _: None)
+
+
+def source(served: dict[str, Any]) -> dict[str, Any]:
+    return {"replica": "m/0", "nodeId": "a", "address": f"127.0.0.1:{served['port']}", "view": None, "whole": True}
+
+
+def test_the_new_weights_are_served_at_the_same_port_and_the_former_ones_no_longer(
+    origin: Path, artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(cache))
+    monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
+    others = [tmp_path / "second", tmp_path / "third"]
+    second, third = (model(folder, seed=seed) for seed, folder in enumerate(others, start=1))
+
+    first = had(artifact, origin)
+    before = first.serve("127.0.0.1")
+    new = had(second, others[0])
+    assert files_in(first.folder) == files_in(origin)  # the folder of the engine that runs is as it was
+    after = new.serve("127.0.0.1", first)
+    assert (after["artifact"], after["port"]) == (second, before["port"])
+    got = fetch(tmp_path / "peer", second, source(after))
+    assert files_in(got.entry.folder) == files_in(others[0])
+    with pytest.raises(WeightsError, match="404"):
+        fetch(tmp_path / "late", artifact, source(before))
+
+    newest = had(third, others[1])
+    newest.serve("127.0.0.1", new)
+    new.release()  # as a member does: not the first ones, which its engine's FLEETCTL_MODEL_DIR names
+    assert [Entry(str(cache), one, None).remove() for one in (artifact, second, third)] == [False, True, False]
+
+
+def test_a_fetch_that_fails_leaves_nothing_that_cannot_be_removed(
+    artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StartFailed, match="no source has its index"):
+        had(artifact, tmp_path / "empty")
+    broken = tmp_path / "broken"
+    name = model(broken, seed=9)
+    (broken / "model-00002-of-00002.safetensors").write_bytes(b"not it")
+    with pytest.raises(StartFailed, match="no source gave them"):
+        had(name, broken)
+    assert Entry(str(tmp_path / "cache"), name, None).remove()

@@ -1,0 +1,155 @@
+"""Update in place on a real Ray: engines that serve load other weights, and nothing is ended or restarted for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from cluster import RayCluster, eventually
+from conftest import World, member, model
+from test_update import Poller
+
+pytestmark = pytest.mark.ray
+IN_PLACE = {"mode": "inPlace", "reload": {"http": {"path": "/reload", "body": {"dir": "$(FLEETCTL_NEW_MODEL_DIR)"}}}}
+
+
+@pytest.fixture(scope="module")
+def disk(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A node with a disk of its own."""
+    found = tmp_path_factory.mktemp("disk-r")
+    ray_cluster.add(names=["disk-r"], env={"FLEETCTL_CACHE_DIR": str(found)})
+    yield found
+    ray_cluster.remove(name="disk-r")
+
+
+def artifact(world: World, name: str, **more: Any) -> dict[str, Any]:
+    """Make a model of that name, and return its lines for the fleet file."""
+    folder = world.tmp_path / f"origin-{name}"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"name": f"{world.fleet} {name}", **more}))
+    weights: dict[str, Any] = yaml.safe_load(world.run("weights", "index", str(folder)).stdout)["weights"]
+    return weights
+
+
+def write(world: World, weights: dict[str, Any], replicas: int = 1, *roles: str) -> None:
+    members = [member("--plain", node="disk-r", gpus=0.5, weights=weights, role=role) for role in roles or (None,)]
+    world.write(model("m", replicas, *members, update=IN_PLACE, placement={"ranksPerNode": 2} if roles else {}))
+
+
+def asked(world: World, outcomes: list[dict[str, Any]], *keys: str) -> list[tuple[str, ...]]:
+    """What each engine says of itself."""
+    return [tuple(world.ask(one)[key] for key in keys) for one in outcomes]
+
+
+@contextmanager
+def polled(outcomes: list[dict[str, Any]]) -> Iterator[None]:
+    """Ask every replica meanwhile; each request is answered."""
+    pollers = [Poller(f"http://{one['address']}", keep_alive=True) for one in outcomes]
+    with ExitStack() as stack:
+        for poller in pollers:
+            stack.callback(poller.ended.set)
+            poller.start()
+        yield
+        more = [poller.answered + 2 for poller in pollers]
+        eventually(lambda: all(one.answered >= least or one.failed for one, least in zip(pollers, more, strict=True)),
+                   "requests are answered to the end")
+    for poller in pollers:
+        poller.join()
+        assert poller.failed == []
+
+
+def test_replicas_that_serve_reload_and_the_next_ones_get_the_new_weights_from_them(world: World, disk: Path) -> None:
+    write(world, artifact(world, "old"), 2)
+    before = world.apply_result()["outcomes"]
+    pids = asked(world, before, "E2E_PID", "FLEETCTL_MODEL_DIR")
+    new = artifact(world, "new")
+    write(world, new, 2)
+    planned = world.run("plan", "-f", world.file, "--format", "json", "--detailed-exitcode")
+    assert planned.returncode == 2, planned.stderr
+    plan = json.loads(planned.stdout)
+    assert (plan["formatVersion"], plan["actions"], plan["drift"]) == ("1.1", [], [])
+    assert [one["id"] for one in plan["reloads"]] == ["m/0", "m/1"]
+    with polled(before):
+        done = world.apply_result()
+    assert done["exitCode"] == 0
+    assert [(one["outcome"], one["code"]) for one in done["outcomes"]] == [("ready", "RELOADED")] * 2
+    assert [one["weights"]["source"] for one in done["outcomes"]] == ["origin", "disk"]
+    assert asked(world, done["outcomes"], "E2E_PID", "FLEETCTL_MODEL_DIR") == pids  # neither ended nor moved
+    assert asked(world, done["outcomes"], "E2E_LOADED", "E2E_LOADS") == [(f"{world.fleet} new", "2")] * 2
+    again = world.plan()
+    assert (again.get("reloads"), again["summary"]["outdated"], again["exitCode"]) == (None, 0, 0)
+    assert [each["weights"]["artifact"] for one in world.replicas() for each in one["members"]] == [new["index"]] * 2
+
+    write(world, new, 3)
+    [action] = json.loads(world.run("plan", "-f", world.file, "--format", "json").stdout)["actions"]
+    assert {one["replica"] for one in action["members"][0]["weights"]["sources"]} == {"m/0", "m/1"}
+
+    write(world, new, 2)
+    assert world.run("restart", "m/0", "-f", world.file, "--yes").returncode == 0
+    assert world.plan()["summary"]["outdated"] == 0
+    first = min(world.replicas(), key=lambda one: one["replicaId"])
+    address = {"address": f"{first['members'][0]['address']}:{first['members'][0]['port']}"}
+    assert asked(world, [address], "E2E_LOADED", "E2E_LOADS") == [(f"{world.fleet} new", "1")]
+
+
+def test_an_engine_that_cannot_load_them_serves_what_it_had_and_its_failure_is_remembered(
+    world: World, disk: Path
+) -> None:
+    write(world, artifact(world, "old"), 2)
+    before = world.apply_result()["outcomes"]
+    pids = asked(world, before, "E2E_PID", "E2E_LOADED")
+    write(world, artifact(world, "bad", broken=True), 2)
+    with polled(before):
+        done = world.apply_result()
+    assert done["exitCode"] == 3
+    assert [(one["outcome"], one["code"]) for one in done["outcomes"]] == [
+        ("failed", "RELOAD_FAILED"), ("skipped", "NOT_BEGUN")]
+    assert "HTTP 500: cannot load layer 7" in done["outcomes"][0]["message"]
+    assert asked(world, before, "E2E_PID", "E2E_LOADED") == pids
+    seen = world.inventory()
+    assert {(one["replicaId"], one["code"], one["specHash"]) for one in seen["failures"]} == {
+        (0, "RELOAD_FAILED", world.plan()["reloads"][0]["specHash"])}
+
+
+@pytest.mark.parametrize("fault", ["right after a reload has begun", "before a reload is noted"])
+def test_an_agent_that_dies_meanwhile_leaves_a_reload_that_the_next_apply_finds(
+    world: World, disk: Path, fault: str
+) -> None:
+    write(world, artifact(world, "old"))
+    [before] = world.apply_result()["outcomes"]
+    release = world.tmp_path / "release"
+    write(world, artifact(world, "new", waitsFor=str(release)))
+    if fault.startswith("before"):
+        release.touch()
+    killed = world.run_with(fault, "apply", "-f", world.file, "--yes")
+    assert killed.returncode == 1, killed.stderr
+    if fault.startswith("right"):
+        assert asked(world, [before], "E2E_LOADS") == [("1",)]
+    release.touch()
+    done = world.apply_result()
+    assert [(one["outcome"], one["code"]) for one in done["outcomes"]] == [("ready", "RELOADED")]
+    assert asked(world, [before], "E2E_LOADED", "E2E_LOADS") == [(f"{world.fleet} new", "2")]  # asked once
+    assert world.plan()["summary"]["outdated"] == 0
+
+
+def test_a_gang_fetches_everywhere_and_its_leader_is_asked(world: World, disk: Path) -> None:
+    write(world, artifact(world, "old"), 1, "Leader", "Worker")
+    [before] = world.apply_result()["outcomes"]
+    engines = world.engines()
+    new = artifact(world, "new")
+    write(world, new, 1, "Leader", "Worker")
+    with polled([before]):
+        [done] = world.apply_result()["outcomes"]
+    assert (done["outcome"], done["code"]) == ("ready", "RELOADED")
+    assert world.engines() == engines
+    assert asked(world, [done], "E2E_LOADED", "E2E_LOADS") == [(f"{world.fleet} new", "2")]
+    [replica] = world.replicas()
+    assert [each["weights"]["artifact"] for each in replica["members"]] == [new["index"]] * 2
+    assert httpx.get(f"http://{done['address']}/health", timeout=10).is_success
+    assert world.plan()["summary"]["outdated"] == 0

@@ -1,0 +1,62 @@
+"""Notes of reloads: what a replica has reloaded counts while its actor lives as then, and what failed is a failure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fleetctl.documents.inventory import Replica
+from fleetctl.inventory.jobs import Job
+from fleetctl.inventory.reloads import RELOADS, failed_reloads, with_reloads
+
+A, B = "a" * 64, "b" * 64
+
+
+def job(*notes: dict[str, Any], namespace: str = "fleet") -> Job:
+    return Job("j", "SUCCEEDED", {"verb": "apply", "fleet": "lab", "namespace": namespace, RELOADS: json.dumps(notes)})
+
+
+def note(spec: str = "new", **more: Any) -> dict[str, Any]:
+    return {"model": "m", "replicaId": 0, "actorId": "x", "specHash": spec, "at": "2026-03-04T12:00:00Z", "restarts": 1,
+            "nodeIds": ["n"], "weights": [{"artifact": B, "view": None, "whole": True, "port": 7, "bytes": 1}], **more}
+
+
+def replica(**more: Any) -> Replica:
+    member = {"weights": {"artifact": A, "port": 7}}
+    return Replica.model_validate({"model": "m", "replicaId": 0, "actorId": "x", "specHash": "old", "restarts": 1,
+                                   "readyAt": "2026-03-01T12:00:00Z", "members": [member], **more})
+
+
+def seen(one: Replica, *jobs: Job) -> tuple[str | None, str | None]:
+    [found] = with_reloads([one], jobs)
+    weights = found.members[0].weights
+    return found.spec_hash, weights.artifact if weights else None
+
+
+def test_the_newest_note_counts_and_says_since_when() -> None:
+    assert seen(replica(), job(note("first"), note()), job(note("later"))) == ("later", B)
+    [found] = with_reloads([replica()], [job(note())])
+    assert found.ready_at == "2026-03-04T12:00:00Z"
+
+
+def test_what_ray_has_restarted_says_itself_what_it_has_and_while_it_starts_has_what_it_reloaded() -> None:
+    assert seen(replica(restarts=2), job(note())) == ("old", A)
+    assert seen(replica(restarts=2, state="RESTARTING"), job(note())) == ("new", A)
+    assert seen(replica(actorId="y"), job(note())) == ("old", A)
+
+
+@pytest.mark.parametrize("damaged", [
+    "no JSON", "{}", "[7]", json.dumps([{**note(), "at": "noon"}]), json.dumps([{**note(), "weights": []}]),
+    json.dumps([{**note(), "weights": [{"artifact": "?"}]}]), "[" * 9999])
+def test_a_note_that_cannot_be_read_is_none(damaged: str) -> None:
+    assert seen(replica(), Job("j", "SUCCEEDED", {RELOADS: damaged})) == ("old", A)
+
+
+def test_a_reload_that_failed_is_a_failure_of_its_spec_on_its_nodes_and_changes_no_replica() -> None:
+    failed = job(note(code="RELOAD_FAILED", message="HTTP 500", weights=[]))
+    assert seen(replica(), failed) == ("old", A)
+    [failure] = failed_reloads([failed, job(note(code="RELOAD_FAILED"), namespace="other"), job(note())], "fleet")
+    assert (failure.model, failure.spec_hash, failure.node_ids, failure.code, failure.fleet) == (
+        "m", "new", ["n"], "RELOAD_FAILED", "lab")

@@ -1,0 +1,161 @@
+"""Updates in place: what reloads, what does not and why; nothing else of a plan depends on them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from how_many import cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planner_worlds import before, plan_for
+from published import validator
+from test_weight_sources import NAMES, ONE, OTHER, model, world
+
+from fleetctl.apply.request import ApplyOptions, apply_request
+from fleetctl.documents.inventory import Failure, Inventory
+from fleetctl.documents.loading import load_plan
+from fleetctl.documents.plan import Plan
+from fleetctl.documents.update import HttpReload
+from fleetctl.fleetfile.resolve import engine_hash, hash_of_shape, shape_as_set
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.planner.stale import moved_since
+from fleetctl.render.plan_json import saved_plan_json
+from fleetctl.render.report.markdown import render_markdown
+from fleetctl.render.report.of_plan import plan_report
+
+RELOAD = HttpReload(path="/reload", body={"dir": "$(FLEETCTL_NEW_MODEL_DIR)"})
+OLD = {"artifact": OTHER}
+
+
+def in_place(fleet: ResolvedFleet, reload: HttpReload | None = RELOAD) -> ResolvedFleet:
+    """The fleet with the hashes that a file would have, updated in place."""
+    return replace(fleet, models=tuple(
+        replace(one, reload=reload, engine_hash=engine_hash(one.workers, one.placement),
+                spec_hash=hash_of_shape(shape_as_set(one.workers, one.placement))) for one in fleet.models))
+
+
+def outdated(count: int, wanted: int | None = None, **more: Any) -> tuple[ResolvedFleet, Inventory]:
+    """A model of which `count` replicas run with other weights; `more` is put into each."""
+    replicas = [{"model": "m", "id": number, "node": NAMES[number], "serves": OLD, "hash": "old"}
+                for number in range(count)]
+    fleet, inventory = world([model("m") | {"replicas": count if wanted is None else wanted}], replicas)
+    fleet = in_place(fleet)
+    return fleet, with_each(inventory, engine_hash=fleet.models[0].engine_hash, **more)
+
+
+def with_each(inventory: Inventory, **more: Any) -> Inventory:
+    return inventory.model_copy(update={"replicas": [
+        one.model_copy(update={"actor_id": f"actor{one.replica_id}", **more}) for one in inventory.replicas]})
+
+
+def reason(plan: Plan) -> str:
+    return plan.models[0].reason
+
+
+def test_what_differs_in_its_weights_alone_reloads_and_the_plan_can_be_saved_and_sent() -> None:
+    fleet, inventory = outdated(2)
+    plan = plan_for(fleet, inventory)
+    assert ([one.id for one in plan.reloads], plan.exit_code, plan.format_version) == (["m/0", "m/1"], 2, "1.1")
+    assert (plan.actions, plan.drift, plan.summary.reload, plan.summary.outdated) == ([], [], 2, 2)
+    saved = saved_plan_json(plan)
+    assert load_plan(saved, "saved") == plan
+    validator("plan").validate(json.loads(saved))
+    [first, _] = apply_request(plan, "job", "ana", ApplyOptions(), may_replan=False)["plan"]["reloads"]
+    assert (first["actorId"], first["runs"], first["specHash"]) == ("actor0", "old", fleet.models[0].spec_hash)
+    assert (first["http"]["path"], first["members"][0]["weights"]["artifact"]) == ("/reload", ONE)
+    assert fleet.models[0].spec_hash in plan.specs  # so that later plans can say what it runs
+    shown = render_markdown(plan_report(plan))
+    assert reason(plan).startswith("reload m/0, m/1 in place, one at a time; ")
+    assert "Would reload in place" in shown
+    assert "2 to reload" in shown
+
+
+def test_a_plan_that_reloads_nothing_is_as_it_was() -> None:
+    fleet, inventory = outdated(1)
+    for without in (replace(fleet, models=tuple(replace(one, reload=None) for one in fleet.models)),
+                    in_place(world([{"key": "m", "replicas": 0, "gpus": 1}], [])[0])):
+        text = saved_plan_json(plan_for(without, inventory))
+        assert json.loads(text)["formatVersion"] == "1.0"
+        assert '"reload' not in text
+
+
+@pytest.mark.parametrize(("more", "policy", "said"), [
+    ({"engine_hash": "another"}, {}, "not in place: more than index or view of its weights has changed"),
+    ({"engine_hash": None}, {}, "not in place: more than index or view of its weights has changed"),
+    ({"state": "RESTARTING"}, {}, "not in place: not ready"),
+    ({"restarts": 3, "restart_max": 3}, {}, "not in place: no restart is left"),
+    ({"draining": True}, {}, "not in place: not ready"),
+    ({}, {"protected_models": ["m"]}, "not in place: the model is protected"),
+])
+def test_what_does_not_reload_is_kept_and_the_plan_says_why(
+    more: dict[str, Any], policy: dict[str, Any], said: str
+) -> None:
+    fleet, inventory = outdated(1)
+    fleet = replace(fleet, policy=fleet.policy.model_copy(update=policy))
+    plan = plan_for(fleet, with_each(inventory, **{"engine_hash": fleet.models[0].engine_hash, **more}))
+    assert (plan.reloads, plan.actions, plan.format_version) == ([], [], "1.0")
+    assert said in reason(plan)
+
+
+def test_what_failed_three_times_is_left_alone_then_tried_with_one() -> None:
+    fleet, inventory = outdated(2)
+    spec = fleet.models[0].spec_hash
+
+    def failed(*ago: str) -> Inventory:
+        return inventory.model_copy(update={"failures": [
+            Failure(model="m", replica_id=0, actor_id="actor0", spec_hash=spec, node_ids=[NAMES[number % 2]],
+                    code="RELOAD_FAILED", message="HTTP 500", at=before(one)) for number, one in enumerate(ago)]})
+
+    assert len(plan_for(fleet, failed("3m", "2m")).reloads) == 2
+    cooling = plan_for(fleet, failed("3m", "2m", "1m"))
+    assert (cooling.reloads, cooling.exit_code) == ([], 0)
+    assert "m/0, m/1 not in place: cooling until" in reason(cooling)
+    assert "3 x RELOAD_FAILED: HTTP 500" in reason(cooling)
+    assert len(plan_for(fleet, failed("3m", "2m", "1m"), ignore_cooldown=True).reloads) == 2
+    assert [one.id for one in plan_for(fleet, failed("9m", "8m", "7m")).reloads] == ["m/0"]  # it has cooled
+    one_node = [one.model_copy(update={"node_ids": [NAMES[0]]}) for one in failed("3m", "2m", "1m").failures]
+    pair = plan_for(fleet, inventory.model_copy(update={"failures": one_node}))
+    assert [one.id for one in pair.reloads] == ["m/1"]
+    assert "m/0 not in place: cooling until" in reason(pair)
+
+
+def test_a_saved_plan_is_stale_once_its_replica_runs_another_spec_or_is_gone() -> None:
+    fleet, inventory = outdated(1)
+    plan = plan_for(fleet, inventory)
+    assert moved_since(plan, inventory) == []
+    assert moved_since(plan, with_each(inventory, spec_hash="other")) == [
+        "m/0: ran spec old when planned, runs spec other now"]
+    assert moved_since(plan, inventory.model_copy(update={"replicas": []})) == [
+        "m/0: ran spec old when planned, is gone now"]
+
+
+HASHES = st.sampled_from(["current", "old", "older", None])
+
+
+@settings(max_examples=cases(60), deadline=None, derandomize=True)
+@given(st.integers(0, 6), st.lists(st.tuples(HASHES, st.booleans(), st.sampled_from(["ALIVE", "PENDING_CREATION"])),
+                                   max_size=6))
+def test_reloads_change_nothing_else_and_their_success_leaves_nothing_to_do(
+    wanted: int, drawn: list[tuple[str | None, bool, str]]
+) -> None:
+    """Actions, ids and what is blocked are those of mode keep; what has reloaded is current and never planned again."""
+    fleet, inventory = outdated(len(drawn), wanted)
+    [one] = fleet.models
+    replicas = [replica.model_copy(update={
+        "spec_hash": one.spec_hash if spec == "current" else spec, "state": state,
+        "engine_hash": one.engine_hash if alike else "another"})
+        for replica, (spec, alike, state) in zip(inventory.replicas, drawn, strict=True)]
+    inventory = inventory.model_copy(update={"replicas": replicas})
+    plan, kept = plan_for(fleet, inventory), plan_for(in_place(fleet, reload=None), inventory)
+    assert (plan.actions, plan.blocked, plan.holds) == (kept.actions, kept.blocked, kept.holds)
+    assert {reload.replica_id for reload in plan.reloads} == {
+        number for number, (spec, alike, state) in enumerate(drawn)
+        if spec in ("old", "older") and alike and state == "ALIVE"}
+    done = {reload.actor_id for reload in plan.reloads}
+    after = inventory.model_copy(update={"replicas": [
+        replica.model_copy(update={"spec_hash": one.spec_hash}) if replica.actor_id in done else replica
+        for replica in replicas]})
+    assert plan_for(fleet, after).reloads == []
