@@ -76,8 +76,8 @@ def check(replica: Mapping[str, Any], not_counted: Set[int]) -> None:
     """
     names = cluster.taken_names()
     name = actor_name(replica["model"], replica["replicaId"])
-    held = [] if replica.get("op") == "promote" else [warm_name(replica["model"], replica["replicaId"])]
-    for taken in (name, *held):
+    warm = warm_name(replica["model"], replica["replicaId"])
+    for taken in (name,) if replica.get("op") == "promote" else (name, warm):
         if taken in names:
             raise NotCreated("NAME_TAKEN", f"{taken} exists already")
     live = cluster.live_ids(replica["model"], names, not_counted)

@@ -56,8 +56,6 @@ from fleetctl.planner.rows import model_row
 from fleetctl.planner.update import needs_room
 from fleetctl.planner.weights import add_weights
 
-WITH_RELOADS = "1.1"
-"""The formatVersion of a plan that an older fleetctl would carry out in part only."""
 
 
 @dataclass(frozen=True, slots=True)
