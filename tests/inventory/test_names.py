@@ -45,3 +45,9 @@ def test_an_id_in_front_is_ndifs(key: str, foreign: str):
 ])
 def test_names_are_read_for_what_they_are(name: str, expected: ReplicaName | None):
     assert parse_actor_name(name) == expected
+
+
+@given(keys, st.integers(min_value=0, max_value=10**17))
+def test_a_warm_replica_has_the_same_id_under_another_name(key: str, replica_id: int):
+    assert parse_actor_name(f"WarmReplica:{key}:{replica_id}") == ReplicaName(key, replica_id, "WARM")
+    assert parse_actor_name(f"WarmReplica:{key}:0{replica_id}") is None

@@ -1,0 +1,52 @@
+"""What is WARM counts as nothing in a plan, but for its id; it serves its weights like any other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from planner_worlds import plan_for, short_fleet, short_inventory, short_replica
+from test_properties import World, some
+from world_strategies import KEYS, worlds
+
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.plan import Plan
+
+Warm = st.lists(st.fixed_dictionaries({
+    "model": st.sampled_from([*KEYS, "unlisted"]), "id": st.integers(0, 9), "node": st.sampled_from(["n0", "n1", "gone"]),
+    "gpus": st.just(0), "level": st.just("WARM"), "hash": st.sampled_from([None, "old", "new-m0"]),
+    "state": st.sampled_from(["ALIVE", "ALIVE", "PENDING_CREATION", "RESTARTING"]), "fleet": st.sampled_from(["lab", "lab", None]),
+}), min_size=1, max_size=4)
+
+
+def without_ids(plan: Plan) -> dict[str, Any]:
+    document = plan.model_dump(mode="json", exclude={"plan_id"})
+    for action in document["actions"]:
+        action["id"] = action["replica_id"] = None
+    for seen in document["observed"].values():
+        seen.pop("highestId")
+    return document
+
+
+@some
+@given(worlds(), Warm)
+def test_replicas_that_are_warm_change_nothing_but_ids(world: World, warm: list[dict[str, Any]]) -> None:
+    fleet, inventory = world
+    rows = [short_replica(one) for one in warm]
+    with_them = inventory.model_copy(update={"replicas": [*rows, *inventory.replicas]})
+    plan, before = plan_for(fleet, with_them), plan_for(fleet, inventory)
+    assert without_ids(plan) == without_ids(before)
+    for action in plan.actions:
+        ours = [one.replica_id for one in rows if one.model == action.model and one.fleet == "lab"]
+        assert action.replica_id > max(ours, default=-1)
+    for one, other in zip(before.actions, plan.actions, strict=True):
+        assert other.replica_id >= one.replica_id
+
+
+def test_what_is_warm_on_a_dead_node_is_not_lost() -> None:
+    inventory: Inventory = short_inventory({
+        "nodes": [{"name": "a", "gpus": 1}, {"name": "b", "state": "DEAD"}],
+        "replicas": [{"model": "m", "id": 4, "node": "b", "level": "WARM"}]})
+    plan = plan_for(short_fleet({"models": [{"key": "m", "replicas": 1, "gpus": 1}]}), inventory)
+    assert ([action.id for action in plan.actions], plan.lost, plan.unmanaged) == (["m/5"], [], [])
