@@ -57,7 +57,6 @@ from fleetctl.planner.update import needs_room
 from fleetctl.planner.weights import add_weights
 
 
-
 @dataclass(frozen=True, slots=True)
 class _Decided:
     """What was decided for a fleet, before it is written down as a plan."""

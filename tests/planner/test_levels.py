@@ -14,9 +14,11 @@ from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
 
 Warm = st.lists(st.fixed_dictionaries({
-    "model": st.sampled_from([*KEYS, "unlisted"]), "id": st.integers(0, 9), "node": st.sampled_from(["n0", "n1", "gone"]),
+    "model": st.sampled_from([*KEYS, "unlisted"]), "id": st.integers(0, 9),
+    "node": st.sampled_from(["n0", "n1", "gone"]),
     "gpus": st.just(0), "level": st.just("WARM"), "hash": st.sampled_from([None, "old", "new-m0"]),
-    "state": st.sampled_from(["ALIVE", "ALIVE", "PENDING_CREATION", "RESTARTING"]), "fleet": st.sampled_from(["lab", "lab", None]),
+    "state": st.sampled_from(["ALIVE", "ALIVE", "PENDING_CREATION", "RESTARTING"]),
+    "fleet": st.sampled_from(["lab", "lab", None]),
 }), min_size=1, max_size=4)
 
 
