@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from fleetctl.collector import collector_paused
@@ -123,15 +123,20 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
         return Inquiry(placer, occupants, fleet.policies)
 
     blocked = _blocked(fleet.models, whole, found, tries, quotas, state, limits, cache(inquire))
-    growth, waiting = list[Growth](), list[Placed]()
-    if fleet.cluster.grow:
-        from fleetctl.planner.growth import Growing
-
-        growing = Growing(fleet.cluster.grow, fleet.policies, inventory, ledger)
-        growth, blocked, waiting = growing.find(found.short(placed), state, placed, blocked)
-        certificate = certificate.model_copy(update={"on_new_nodes": len(waiting)})
     reloads = find_reloads(fleet, [place for place, _ in planned], state.models, limits, inventory)
-    return _Decided(fleet, state, shapes, ledger, demands, named, certificate, blocked, growth, waiting, reloads)
+    decided = _Decided(fleet, state, shapes, ledger, demands, named, certificate, blocked, (), (), reloads)
+    return _with_growth(decided, inventory, found.short(placed)) if fleet.cluster.grow else decided
+
+
+def _with_growth(decided: _Decided, inventory: Inventory, short: Sequence[Demand]) -> _Decided:
+    """Return it with the new nodes that the autoscaler may add for what is `short`."""
+    from fleetctl.planner.growth import Growing
+
+    growing = Growing(decided.fleet.cluster.grow, decided.fleet.policies, inventory, decided.ledger)
+    placed = [one for one, _ in decided.placed]
+    growth, blocked, waiting = growing.find(short, decided.state, placed, decided.blocked)
+    certificate = decided.certificate.model_copy(update={"on_new_nodes": len(waiting)})
+    return replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=waiting)
 
 
 def _occupants(
