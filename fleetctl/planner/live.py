@@ -87,7 +87,7 @@ class LiveState:
     unmanaged: list[Unmanaged]
     lost: list[Lost]
     running: list[tuple[Replica, bool]]
-    """All live replicas, foreign ones too, in a fixed order, and whether each is ours."""
+    """All live replicas, also foreign ones, and WARM ones with memory, in a fixed order; and whether each is ours."""
 
 
 def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from: str | None = None) -> LiveState:
@@ -106,7 +106,7 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
                                           and replica.model in keys)
         ours = ours and replica.replica_id is not None
         _file(state, replica, names, ours=ours, lost=lost)
-        if not lost:
+        if not lost and (replica.level == "HOT" or any(member.memory for member in replica.members)):
             state.running.append((replica, ours))
             for member in replica.members:
                 if member.node_id is not None:

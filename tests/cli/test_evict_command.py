@@ -222,3 +222,47 @@ def test_a_model_that_the_fleet_file_protects_is_left_alone_and_nobody_is_asked(
     assert running.writes() == []
     fleet_file.write_text(text.replace("org/one:*", "org/two"))
     assert cli(verb, f"{MODEL}/1", "-f", fleet_file, "--yes").code == 0
+
+
+def with_weights(running: ClusterStandIn, size: int) -> dict[str, Any]:
+    """Let the first replica have weights; returns its actor."""
+    actor = running.actors[0]
+    mark = json.loads(actor["repr_name"])
+    mark["members"][0]["weights"] = {"artifact": "a" * 64, "view": None, "whole": True, "port": 9, "bytes": size}
+    actor["repr_name"] = json.dumps(mark)
+    return actor
+
+
+def test_to_warm_says_what_it_takes_and_asks_the_agent_with_the_budget(cli, running: ClusterStandIn) -> None:
+    with_weights(running, 3 << 30)
+    dry = cli("evict", f"{MODEL}/0", "--to", "warm", "--dry-run")
+    assert f"evict to warm: {MODEL}/0 (fleet lab, ready, on node-a)" in dry.err
+    assert "node-a: 3Gi of weights stay in memory; with what is WARM already 3Gi of at most 512Gi" in dry.err
+    assert running.writes() == []
+    assert cli("evict", f"{MODEL}/0", "--to", "warm", typed="y\n").code == 0
+    request = asked(running)
+    assert (request["level"], list(request["warm"].values())) == ("WARM", [{"name": "node-a", "bytes": 1 << 39}])
+    assert "level" not in request["replicas"][0]
+    [job] = running.jobs.values()
+    assert job.body["metadata"]["level"] == "WARM"
+
+
+@pytest.mark.parametrize(("size", "said"), [(0, "cannot be WARM: no member that is ready has `weights`"),
+                                            (1 << 40, "node-a: 1Ti of weights stay in memory")])
+def test_what_cannot_be_warm_is_refused_before_anything(cli, running: ClusterStandIn, size: int, said: str) -> None:
+    if size:
+        with_weights(running, size)
+    refused = cli("evict", f"{MODEL}/0", "--to", "warm", "--yes")
+    assert (refused.code, running.writes()) == (1, [])
+    assert said in refused.err
+
+
+def test_one_that_is_warm_is_ended_by_its_own_name_and_has_no_engine(cli, running: ClusterStandIn) -> None:
+    actor = with_weights(running, 5)
+    actor["name"] = actor["name"].replace("ModelActor:", "WarmReplica:")
+    assert f"{MODEL}/0 is WARM already" in cli("evict", f"{MODEL}/0", "--to", "warm", "--yes").err
+    assert "what is WARM has no engine" in cli("restart", f"{MODEL}/0", "--yes").err
+    assert running.writes() == []
+    shown = cli("evict", f"{MODEL}/0", typed="y\n")
+    assert f"End {MODEL}/0 (fleet lab, WARM, ready, on node-a)?" in shown.err
+    assert asked(running)["replicas"][0]["level"] == "WARM"

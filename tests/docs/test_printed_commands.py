@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -48,6 +49,9 @@ def cluster() -> Iterator[ClusterStandIn]:
                               ("Qwen/Qwen3-235B-A22B", 0, "node-b")):
         stand_in.add_replica(key, number, ids[node], fleet="prod", gpus=10_000)
         stand_in.log_files[ids[node], log_name("fleet", key, number, "main", 0, 0)] = "ready\n"
+    mark = json.loads(stand_in.actors[1]["repr_name"])  # that of gpt2/1
+    mark["members"][0]["weights"] = {"artifact": "a" * 64, "view": None, "whole": True, "port": 9, "bytes": 522 << 20}
+    stand_in.actors[1]["repr_name"] = json.dumps(mark)
     stand_in.log_files[ids["node-c"], log_name("fleet", "Qwen/Qwen3-Coder-480B", 0, "main", 0, 1)] = "it has ended\n"
     for number, job in enumerate((RUN, "fleetctl-apply-e61455000000"), start=1):
         log = event(0, "version", "fleetctl agent", version="1.0") + summary(1)

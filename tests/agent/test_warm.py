@@ -1,0 +1,71 @@
+"""When a WARM replica leaves, what it counts, and its files in memory; the rest is on a real Ray, in tests/e2e."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+
+from fleetctl.agent import warm
+from fleetctl.agent.weights import memory
+from fleetctl.agent.weights.index import File, Index, WeightsError
+from fleetctl.agent.weights.store import Entry
+
+A, B = "a" * 64, "b" * 64
+
+
+def place(node: str, artifact: str | None, view: str | None = None, size: int = 5) -> dict[str, Any]:
+    weights = {"artifact": artifact, "view": view, "bytes": size} if artifact else None
+    return {"nodeId": node, **({"weights": weights} if weights else {})}
+
+
+def test_what_members_of_a_node_share_counts_once() -> None:
+    assert warm.bytes_by_node([place("x", A), place("x", A), place("x", A, "v"), place("x", B), place("y", A),
+                               place("z", None)]) == {"x": 15, "y": 5}
+
+
+@pytest.mark.parametrize(("hot", "answer", "waited_s", "leaves"), [
+    ("first", None, 10, False), ("first", None, warm.HALFWAY_S, True), (None, None, 1e6, False),
+    ("second", True, 0, True), ("second", ray.exceptions.GetTimeoutError(), 1e6, False),
+    ("second", ray.exceptions.RayActorError(), 1e6, False),
+])
+def test_it_leaves_when_another_hot_one_is_ready_or_its_own_never_ended(
+        monkeypatch: pytest.MonkeyPatch, hot: str | None, answer: Any, waited_s: float, *, leaves: bool) -> None:
+    def get_actor(name: str) -> Any:
+        assert name == "ModelActor:m:3"
+        if hot is None:
+            raise ValueError
+        return SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: hot),
+                               __ray_ready__=SimpleNamespace(remote=lambda: "asked"))
+
+    def get(_: str, **__: float) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(warm, "ray", SimpleNamespace(get_actor=get_actor, get=get, exceptions=ray.exceptions))
+    one = warm.WarmReplica.__new__(warm.WarmReplica)
+    one._replica, one._asked = {"model": "m", "replicaId": 3, "madeFrom": "first"}, {}
+    assert one._not_needed(waited_s) is leaves
+
+
+def test_files_are_mapped_whole_and_can_be_touched(tmp_path: Path) -> None:
+    folder = tmp_path / A / "files"
+    folder.mkdir(parents=True)
+    (folder / "empty").write_bytes(b"")
+    (folder / "data").write_bytes(os.urandom(3 * 4096 + 1))
+    files = File("data", 3 * 4096 + 1, "", ()), File("empty", 0, "", ())
+    held = memory.InMemory(Entry(str(tmp_path), A, None), Index(files))
+    held.touch()
+    mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if str(folder / "data") in line]
+    assert len(mapped) == 1
+
+
+def test_more_than_the_kernel_has_is_refused() -> None:
+    memory.require_memory(1)
+    with pytest.raises(WeightsError, match="bytes of memory"):
+        memory.require_memory(1 << 60)
