@@ -26,7 +26,7 @@ EPILOG = epilog(
     "fleetctl evict openai-community/gpt2/2",
     "fleetctl evict openai-community/gpt2/1 openai-community/gpt2/2 --drain 30s",
     "fleetctl evict openai-community/gpt2 --dry-run   # all its replicas",
-    "fleetctl evict openai-community/gpt2/1 --to warm # its GPUs are free, its weights in memory",
+    "fleetctl evict openai-community/gpt2/1 --to warm   # keep the weights",
     "fleetctl evict --all -f fleets/prod.yaml         # all of the fleet",
     exit_codes="0 gone, 1 error, or there is no such replica of ours, 3 some are not gone, 4 protected by the fleet's "
                "policy, 5 an apply creates, 64 usage")

@@ -264,5 +264,5 @@ def test_one_that_is_warm_is_ended_by_its_own_name_and_has_no_engine(cli, runnin
     assert "what is WARM has no engine" in cli("restart", f"{MODEL}/0", "--yes").err
     assert running.writes() == []
     shown = cli("evict", f"{MODEL}/0", typed="y\n")
-    assert f"End {MODEL}/0 (fleet lab, WARM, ready, on node-a)?" in shown.err
+    assert f"End {MODEL}/0 (fleet lab, warm, on node-a)?" in shown.err
     assert asked(running)["replicas"][0]["level"] == "WARM"
