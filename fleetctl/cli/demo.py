@@ -14,6 +14,7 @@ import typer
 
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import write_document
+from fleetctl.cli.entry import callers_environment
 from fleetctl.demo.home import ClusterState, DemoHome
 from fleetctl.demo.lifecycle import client_environment, left_in, running, start_cluster, stop_cluster
 from fleetctl.demo.nodes import DEMO_NODES
@@ -105,7 +106,8 @@ def _start(home: DemoHome) -> ClusterState:
     described = {node.name: node.describe() for node in DEMO_NODES}
     if running(home) is None:
         _note("starting a local Ray; a node takes a few seconds")
-    state, fresh = start_cluster(home, os.environ, sys.executable, lambda name: _note(f"  {described[name]}"))
+    state, fresh = start_cluster(home, callers_environment(), sys.executable,
+                                 lambda name: _note(f"  {described[name]}"))
     _note(f"the demo cluster is {'' if fresh else 'already '}up at {state.address}")
     return state
 

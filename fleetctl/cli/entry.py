@@ -18,12 +18,17 @@ from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.version import VERSION_LINE
 
 USAGE, INTERRUPTED = 64, 130
+QUICKER = {
+    "OPENBLAS_NUM_THREADS": "1",  # plans solve small systems: threads cost more than they bring
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",  # it would look through every installed package
+}
+_added: set[str] = set()
 
 
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # plans solve small systems: threads cost more than they bring
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would look through every installed package
+    _added.update(QUICKER.keys() - os.environ.keys())
+    os.environ.update({name: QUICKER[name] for name in _added})
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         print(VERSION_LINE)  # noqa: T201  a console would cost the imports this shortcut saves
@@ -36,6 +41,11 @@ def main() -> NoReturn:
         os._exit(code)  # a normal exit would wait for every thread that waits for an answer
     atexit.register(signals.ignore)
     sys.exit(code)
+
+
+def callers_environment() -> dict[str, str]:
+    """Return the environment without what this process has added for itself: engines of the demo inherit it."""
+    return {name: value for name, value in os.environ.items() if name not in _added}
 
 
 def _run_interruptible(arguments: Sequence[str]) -> int:

@@ -76,15 +76,8 @@ class Watcher:
         self.news = (*self.news[1 - NEWS_KEPT:], (at, text))
 
     def map(self) -> PlacementMap | None:
-        """Return the placement map as last planned, or as last read; None where the cluster was never read."""
-        if self.planned is not None:
-            return self.planned.map()
-        if self.seen is None or self.good is None:
-            return None
-        from fleetctl.planner.questions.occupancy import placement_map  # NumPy
-        from fleetctl.planner.questions.scenario import Scenario
-
-        return placement_map(Scenario(self.good.sound(), self.seen))
+        """Return the placement map as last planned; None where there is no plan yet."""
+        return self.planned.map() if self.planned else None
 
     def turns_within(self, seconds: float | None) -> None:
         """Note that the loop turns now, and again after so many seconds; None = not known."""

@@ -15,7 +15,9 @@ LAST_S = 5.0
 
 
 class Webhook:
-    """Sends each piece of news once, in order; `failed` gets a sentence when one is given up, without the address.
+    """Sends the news in order; `failed` gets a sentence when one is given up, without the address.
+
+    What the receiver did not confirm is sent again, so it may get a piece of news twice.
 
     The address is a secret: who knows it may write. Raises ForgeError for one that cannot be used.
     """

@@ -226,3 +226,16 @@ def _fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         raise error
 
     monkeypatch.setattr(entry, "_run_app", fail)
+
+
+def test_what_makes_this_process_quicker_does_not_reach_engines_of_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "8")
+    monkeypatch.setenv("PYDANTIC_DISABLE_PLUGINS", "")
+    monkeypatch.delenv("PYDANTIC_DISABLE_PLUGINS")
+    monkeypatch.setattr(entry, "_added", set())
+    monkeypatch.setattr("sys.argv", ["fleetctl", "--version"])
+    with pytest.raises(SystemExit):
+        entry.main()
+    assert os.environ["PYDANTIC_DISABLE_PLUGINS"] == "__all__"
+    assert entry.callers_environment()["OPENBLAS_NUM_THREADS"] == "8"
+    assert "PYDANTIC_DISABLE_PLUGINS" not in entry.callers_environment()

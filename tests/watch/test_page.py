@@ -17,6 +17,7 @@ from watched import FLEET, advance, watcher_of
 
 from fleetctl.cli.watch_server import MOST_LISTENERS, Served, serving
 from fleetctl.documents.base import as_datetime
+from fleetctl.documents.inventory import Failure
 from fleetctl.watch.page import watch_page
 from fleetctl.watch.watcher import Watcher
 
@@ -148,3 +149,15 @@ def test_a_page_may_ask_its_own_server_and_nothing_else(watcher: Watcher) -> Non
     assert "default-src &#x27;none&#x27;" in policy[1]
     assert "connect-src &#x27;self&#x27;" in policy[1]
     assert (answer.headers["Cache-Control"], answer.headers["X-Frame-Options"]) == ("no-store", "DENY")
+
+
+def test_failures_of_another_fleet_are_not_shown(watcher: Watcher) -> None:
+    advance(watcher)
+    assert watcher.seen
+    at = watcher.seen.observed_at
+    watcher.seen = watcher.seen.model_copy(update={"failures": [
+        Failure(model=f"org/{fleet}-breaks", replica_id=0, actor_id=fleet, fleet=fleet, at=at, code="ENGINE_EXITED")
+        for fleet in ("lab", "other")]})
+    shown = words(watch_page(watcher).html)
+    assert "org/lab-breaks" in shown
+    assert "org/other-breaks" not in shown
