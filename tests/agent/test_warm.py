@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -69,3 +70,19 @@ def test_more_than_the_kernel_has_is_refused() -> None:
     memory.require_memory(1)
     with pytest.raises(WeightsError, match="bytes of memory"):
         memory.require_memory(1 << 60)
+
+
+def test_who_is_asked_to_stay_waits_again_and_who_leaves_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    itself = SimpleNamespace(leave=SimpleNamespace(remote=lambda: asked.append("leave")))
+    monkeypatch.setattr(warm, "ray", SimpleNamespace(
+        get_runtime_context=lambda: SimpleNamespace(current_actor=itself)))
+    one = warm.WarmReplica.__new__(warm.WarmReplica)
+    one._turn, one._leaving, one._since = threading.Lock(), False, -warm.HALFWAY_S
+    monkeypatch.setattr(one, "_not_needed", lambda waited_s: waited_s >= warm.HALFWAY_S)
+    one.stay()
+    assert (one._leaves(), asked) == (False, [])
+    one._since -= warm.HALFWAY_S
+    assert (one._leaves(), asked) == (True, ["leave"])
+    with pytest.raises(RuntimeError, match="leaves"):
+        one.stay()
