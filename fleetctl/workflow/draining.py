@@ -41,12 +41,15 @@ class Draining:
         return [one for one in self.here() if _is_of(self.fleet, one) and one.model in keys]
 
     def with_replacements(self) -> LoadedFleet:
-        """Return the fleet that wants replacements: as many as keep min(target, live) without those that leave."""
+        """Return the fleet that wants replacements: as many as keep min(target, live) without those that leave.
+
+        What it keeps on disks is left to the next apply.
+        """
         live, leaving = Counter(_live(self.fleet, self.before)), Counter(one.model for one in self.leaving())
         models = tuple(
             replace(model, replicas=max(live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]),
-                    surge=0, reload=None)
-            if leaving[model.key] else model for model in self.fleet.models)
+                    surge=0, reload=None, cold=None)
+            if leaving[model.key] else replace(model, cold=None) for model in self.fleet.models)
         return replace(self.loaded, fleet=replace(self.fleet, models=models))
 
     def cordoned(self, inventory: Inventory, cordon: Cordon) -> Inventory:
