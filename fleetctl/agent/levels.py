@@ -12,9 +12,10 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 import ray
 
 from . import cluster
-from .explicit import Job, Outcome, Replica, key_of, result
+from .explicit import Job, Outcome, Replica, key_of, result, say_draining
 from .failure import decode_failure
 from .mark import warm_name
+from .notes import note
 from .on_nodes import ask_nodes
 from .warm import WarmReplica, actor_options, bytes_by_node
 from .weights.store import Entry, cache_root
@@ -27,6 +28,8 @@ STAY_S = 60.0
 NOT_LOCKED = ("the limit for locked memory (ulimit -l) of Ray is too low there: its files are used once a minute, "
               "so that they stay in memory")
 CLASSES = ("WarmReplica", "WarmHolder")
+ENDING = "ending"
+"""The key of our job's metadata under which it names what ends now; see inventory/notes.py."""
 NOTHING: Replica = {}
 KEPT = ("group", "copy", "role", "rank", "nodeId", "weights")
 
@@ -55,7 +58,10 @@ def prepare(job: Job, replicas: Sequence[Replica]) -> Dict[str, Outcome]:
     for replica in replicas if job.level == "COLD" else ():
         with _kept_back(replica, refused):
             _require_on_disk(job, replica)
-    for replica in [one for one in replicas if one["actorId"] in made and one["actorId"] not in refused]:
+    loaded = [one for one in replicas if one["actorId"] in made and one["actorId"] not in refused]
+    if loaded:
+        _drain(job, loaded, made)
+    for replica in loaded:
         with _kept_back(replica, refused):
             _require_staying(made[replica["actorId"]])
     if job.stop.is_set():
@@ -65,6 +71,17 @@ def prepare(job: Job, replicas: Sequence[Replica]) -> Dict[str, Outcome]:
     for actor_id in made.keys() & refused.keys():
         ray.kill(made[actor_id], no_restart=True)
     return refused
+
+
+def _drain(job: Job, loaded: Sequence[Replica], made: Mapping[str, Any]) -> None:
+    """Note that these are no endpoints any more, and wait until requests have ended, or the run is to stop."""
+    note(job.name, ENDING, json.dumps([key_of(replica) for replica in loaded]))
+    if job.drain_s:
+        say_draining(job.events, job.drain_s)
+    deadline = time.monotonic() + job.drain_s
+    while not job.stop.wait(max(0.0, min(deadline - time.monotonic(), STAY_S))) and time.monotonic() < deadline:
+        for warm in made.values():
+            warm.stay.remote()
 
 
 def _go_on(job: Job) -> None:

@@ -27,6 +27,7 @@ class Played:
         self.killed: list[str] = []
         self.loading: set[str] = set()
         self.leaving: set[str] = set()
+        self.noted: list[tuple[str, ...]] = []
 
     def add(self, number: int) -> dict[str, Any]:
         weights = {"artifact": OLD, "view": None, "bytes": 5}
@@ -69,6 +70,7 @@ def played(monkeypatch: pytest.MonkeyPatch, job: Job) -> Played:
         actor_record=lambda actor_id: cluster.records.get(actor_id, GONE), taken_names=set, live_actors=list,
         free_by_node=lambda: {"n": {"memory": 1e9}}))
     monkeypatch.setattr(levels, "actor_options", lambda *_: {})
+    monkeypatch.setattr(levels, "note", lambda *noted: cluster.noted.append(noted))
     return cluster
 
 
@@ -106,3 +108,23 @@ def test_what_was_updated_in_place_is_warm_with_what_it_serves_now(
     assert refused(job, {**played.add(0), **known}) == {}
     [made] = played.made.values()
     assert (made["specHash"], made["members"][0]["weights"]["artifact"]) == holds
+
+
+def test_it_serves_until_its_weights_are_loaded_and_drains_then(
+        played: Played, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(_: float) -> bool:
+        assert list(played.made) == ["WarmReplica:m:0"]
+        assert played.noted == [("j", "ending", '["m/0"]')]
+        job.stop.set()
+        return True
+
+    monkeypatch.setattr(job.stop, "wait", wait)
+    job = job._replace(name="j", drain_s=1e6)
+    unready = {**played.add(1), "actorId": "starting"}
+    assert refused(job, played.add(0), unready) == {
+        "hot0": ("skipped", "INTERRUPTED"), "starting": ("failed", "NOT_READY")}
+
+
+def test_what_cannot_be_warm_does_not_drain(played: Played, job: Job) -> None:
+    refused(job._replace(drain_s=1e6), {**played.add(1), "actorId": "starting"})
+    assert played.noted == []
