@@ -30,6 +30,11 @@ class Draining:
         return [one for one in self.before.replicas
                 if is_live(one, dead) and any(member.node_id == self.node.id for member in one.members)]
 
+    def warm(self) -> list[Replica]:
+        """Return what is WARM there, of any fleet: no drain moves it."""
+        return [one for one in self.before.replicas
+                if one.level == "WARM" and any(member.node_id == self.node.id for member in one.members)]
+
     def staying(self) -> list[Replica]:
         """Return those there that a drain of this fleet leaves alone."""
         leaving = self.leaving()
