@@ -68,9 +68,14 @@ def prepare(job: Job, replicas: Sequence[Replica]) -> Dict[str, Outcome]:
         for replica in [one for one in replicas if one["actorId"] not in refused]:
             with _kept_back(replica, refused):
                 _go_on(job)
+    _take_back(made, refused)
+    return refused
+
+
+def _take_back(made: Mapping[str, Any], refused: Mapping[str, Outcome]) -> None:
+    """End the WARM ones of replicas that stay as they are."""
     for actor_id in made.keys() & refused.keys():
         ray.kill(made[actor_id], no_restart=True)
-    return refused
 
 
 def _drain(job: Job, loaded: Sequence[Replica], made: Mapping[str, Any]) -> None:
