@@ -45,7 +45,7 @@ ALLOWED = {
         "end_all": "the explicit verb: ends the replicas it names",
     },
     "agent/levels.py": {
-        "_make_warm": "the explicit verb: a WARM replica that it has just created, where it does not come up",
+        "_take_back": "the explicit verb: a WARM replica that it has just created, whose HOT one stays as it is",
     },
     "agent/warm.py": {
         "WarmReplica._watch": "its own process, when a part of it on another node has ended; Ray restarts it",
@@ -310,7 +310,7 @@ def test_what_is_warm_ends_by_itself_or_by_the_explicit_verb() -> None:
             ) in found
     leaving = {(path.name, function) for path in SOURCES for function, call in calls(path, "remote")
                if ast.unparse(call.func).endswith("leave.remote")}
-    assert leaving == {("warm.py", "_watch"), ("evict.py", "_ask_to_leave")}
+    assert leaving == {("warm.py", "_leaves"), ("evict.py", "_ask_to_leave")}
 
 
 def test_the_reach_is_really_followed() -> None:

@@ -59,9 +59,14 @@ class Run:
         self._last_beat = time.monotonic()
 
     def work(self, lock: HeldLock) -> None:
-        """Create and await everything, then fetch what nodes are to keep; returns then, or on SIGTERM."""
+        """Create and await everything, then fetch what nodes are to keep; returns then, or on SIGTERM.
+
+        A run that does not wait fetches on a few nodes, so that who watches looks again; the next run goes on.
+        """
         self._create_all(lock)
-        for result in run_floor(self.request["plan"], self.events):
+        if self.stop.is_set():
+            return
+        for result in run_floor(self.request, self.events):
             self.fetched.append(result)
             if self.stop.is_set():
                 return
@@ -198,7 +203,7 @@ class Run:
                      "replicas": row["replicas"]} for row in self.blocked]
         ready = sum(result["outcome"] == "ready" for result in results)
         wanted = sum(result.get("replicas", 1) for result in results)
-        results += [*self.fetched, *self._not_fetched()]
+        results += [*self.fetched, *(self._not_fetched() if interrupted else ())]
         complete = ready == wanted and not interrupted and all(row["outcome"] == "ready" for row in self.fetched)
         self.events.emit("runSummary", f"{ready} of {wanted} ready", level="info" if complete else "warning",
                          outcomes=results, exitCode=0 if complete else 3, interrupted=interrupted,

@@ -24,7 +24,7 @@ class Job(NamedTuple):
     """One run of a verb, once it holds the lock. `stop` is set at SIGTERM: nothing more may be begun.
 
     `keep` = how many replicas of a model must stay up, by model key. `level` = where an eviction goes, `warm` = by node
-    id its name, and how many bytes of weights may be WARM there.
+    id its name, and how many bytes of weights may be WARM there; `drain_s` = how long requests may still take to end.
     """
 
     replicas: List[Replica]
@@ -34,6 +34,8 @@ class Job(NamedTuple):
     keep: Mapping[str, int]
     level: str = ""
     warm: Mapping[str, Mapping[str, Any]] = {}
+    name: str = ""
+    drain_s: float = 0.0
 
 
 def key_of(replica: Replica) -> str:
@@ -58,19 +60,27 @@ def result(replica: Replica, outcome: str, code: Optional[str] = None, message: 
     return {**row, "code": code} if code else row
 
 
+def say_draining(events: EventStream, seconds: float) -> None:
+    """Say how long requests may take to end."""
+    events.emit("draining", f"waiting {seconds:g} s for requests to end: `fleetctl endpoints` lists it no more")
+
+
 def run_explicit(
     request: Mapping[str, Any], events: EventStream, lock_name: str, act: Callable[[Job], List[Outcome]]
 ) -> int:
-    """Wait until requests have drained, take the lock, act; returns 0 all done, 3 some not, 5 the lock is held."""
+    """Wait until requests have drained, take the lock, act; returns 0 all done, 3 some not, 5 the lock is held.
+
+    What becomes WARM serves until its weights are loaded, and drains then: `act` has that wait to do.
+    """
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     events.begin(ray.__version__, request)
-    drain_s = float(request.get("drain", 0))
-    if drain_s:
-        events.emit("draining", f"waiting {drain_s:g} s for requests to end: `fleetctl endpoints` lists it no more")
+    loads, drain_s = request.get("level") == "WARM", float(request.get("drain", 0))
+    if drain_s and not loads:
+        say_draining(events, drain_s)
     holder = {**request["holder"], "driver": ray.get_runtime_context().get_job_id()}
     try:
-        if stop.wait(drain_s):
+        if stop.wait(0 if loads else drain_s):
             raise Interrupted
         lock = take_lock(lock_name, holder, float(request["lockTimeout"]), lambda _: None, stop.is_set)
     except LockBusy as busy:
@@ -79,7 +89,7 @@ def run_explicit(
         return events.end(3, "interrupted before anything was begun", interrupted=True)
     try:
         outcomes = act(Job(list(request["replicas"]), events, lock, stop, request.get("keep", {}),
-                           request.get("level", ""), request.get("warm", {})))
+                           request.get("level", ""), request.get("warm", {}), request["job"], drain_s))
     finally:
         lock.release()
     done = sum(row["outcome"] in DONE for row in outcomes)

@@ -7,14 +7,15 @@ import json
 import os
 import time
 from collections import Counter
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 import ray
 
 from . import cluster
-from .explicit import Job, Outcome, Replica, key_of, result
+from .explicit import Job, Outcome, Replica, key_of, result, say_draining
 from .failure import decode_failure
 from .mark import warm_name
+from .notes import note
 from .on_nodes import ask_nodes
 from .warm import WarmReplica, actor_options, bytes_by_node
 from .weights.store import Entry, cache_root
@@ -22,9 +23,14 @@ from .weights.store import Entry, cache_root
 ANSWER_S = 60.0
 SETTLE_S = 5.0
 POLL_S = 0.1
+STAY_S = 60.0
+"""How often those that wait for others are asked to stay."""
 NOT_LOCKED = ("the limit for locked memory (ulimit -l) of Ray is too low there: its files are used once a minute, "
               "so that they stay in memory")
 CLASSES = ("WarmReplica", "WarmHolder")
+ENDING = "ending"
+"""The key of our job's metadata under which it names what ends now; see inventory/notes.py."""
+NOTHING: Replica = {}
 KEPT = ("group", "copy", "role", "rank", "nodeId", "weights")
 
 
@@ -43,14 +49,57 @@ class _Warm(NamedTuple):
 
 
 def prepare(job: Job, replicas: Sequence[Replica]) -> Dict[str, Outcome]:
-    """Return, by actor id, the outcomes of what cannot go to the level that is asked for: it must not end."""
+    """Return, by actor id, the outcomes of what must not end: it cannot go to its level, or the run is to stop.
+
+    A WARM one that was made for such a replica ends.
+    """
     refused: Dict[str, Outcome] = {}
-    if job.level == "WARM":
-        _make_warm(job, replicas, refused)
+    made = _make_warm(job, replicas, refused) if job.level == "WARM" else {}
     for replica in replicas if job.level == "COLD" else ():
         with _kept_back(replica, refused):
             _require_on_disk(job, replica)
+    loaded = [one for one in replicas if one["actorId"] in made and one["actorId"] not in refused]
+    if loaded:
+        _drain(job, loaded, made)
+    for replica in loaded:
+        with _kept_back(replica, refused):
+            _require_staying(made[replica["actorId"]])
+    if job.stop.is_set():
+        for replica in [one for one in replicas if one["actorId"] not in refused]:
+            with _kept_back(replica, refused):
+                _go_on(job)
+    _take_back(made, refused)
     return refused
+
+
+def _take_back(made: Mapping[str, Any], refused: Mapping[str, Outcome]) -> None:
+    """End the WARM ones of replicas that stay as they are."""
+    for actor_id in made.keys() & refused.keys():
+        ray.kill(made[actor_id], no_restart=True)
+
+
+def _drain(job: Job, loaded: Sequence[Replica], made: Mapping[str, Any]) -> None:
+    """Note that these are no endpoints any more, and wait until requests have ended, or the run is to stop."""
+    note(job.name, ENDING, json.dumps([key_of(replica) for replica in loaded]))
+    if job.drain_s:
+        say_draining(job.events, job.drain_s)
+    deadline = time.monotonic() + job.drain_s
+    while not job.stop.wait(max(0.0, min(deadline - time.monotonic(), STAY_S))) and time.monotonic() < deadline:
+        for warm in made.values():
+            warm.stay.remote()
+
+
+def _go_on(job: Job) -> None:
+    if job.stop.is_set():
+        raise _Refused("INTERRUPTED", "interrupted")
+
+
+def _require_staying(warm: Any) -> None:
+    """Raise _Refused where a WARM one is not up, or about to leave because its eviction takes so long."""
+    try:
+        ray.get(warm.stay.remote(), timeout=SETTLE_S)
+    except ray.exceptions.RayError as error:
+        raise _Refused("NOT_HELD", f"its weights are no longer in memory: {type(error).__name__}") from None
 
 
 @contextlib.contextmanager
@@ -78,45 +127,52 @@ def at_level(job: Job, replica: Replica) -> Mapping[str, Any]:
     return {"level": "WARM", "message": f"in memory: {sizes}", **notes}
 
 
-def _report(actor_id: str) -> Mapping[str, Any]:
-    """Return what a replica says of itself; raises _Refused where it was never up, or names no weights."""
+def _report(actor_id: str, replica: Replica = NOTHING) -> Mapping[str, Any]:
+    """Return what a replica says of itself; raises _Refused where it was never up, or names no weights.
+
+    Ray keeps that as it was at its start. `replica` has the spec and the weights that it has been updated to since.
+    """
     try:
         report: Dict[str, Any] = json.loads(cluster.actor_record(actor_id).report)
     except ValueError:
         raise _Refused("NOT_READY", "it was not ready yet, so its weights are not known") from None
+    served = replica.get("weights", [])
+    if any(served) and len(served) == len(report["members"]):
+        members = [{**member, "weights": weights} for member, weights in zip(report["members"], served)]
+        report.update(members=members, specHash=replica.get("specHash") or report["specHash"])
     if not any(member.get("weights") for member in report["members"]):
         raise _Refused("NO_WEIGHTS", "no member of it has `weights` in the fleet file")
     return report
 
 
-def _make_warm(job: Job, replicas: Sequence[Replica], refused: Dict[str, Outcome]) -> None:
-    """Create the WARM ones beside the replicas, which go on serving, and return when they are up."""
+def _make_warm(job: Job, replicas: Sequence[Replica], refused: Dict[str, Outcome]) -> Dict[str, Any]:
+    """Create the WARM ones beside the replicas, which go on serving; returns those that were made, by actor id.
+
+    They load one after another: each finds out how much memory the ones before it have left.
+    """
     wanted: List[_Warm] = []
-    made: List[Tuple[Replica, Any]] = []
+    made: Dict[str, Any] = {}
     for replica in replicas:
         with _kept_back(replica, refused):
-            report = _report(replica["actorId"])
-            begun = _begun_before(replica)
+            report = _report(replica["actorId"], replica)
+            begun = _begun_before(job, replica)
             if begun is not None:
-                made.append((replica, begun))
+                made[replica["actorId"]] = begun
+                _await_warm(job, replica, made)
             else:
                 wanted.append(_Warm(replica, report, bytes_by_node(report["members"])))
     held = _held_by_node()
     free = _free_memory(wanted)
     for one in wanted:
         with _kept_back(one.replica, refused):
+            _go_on(job)
             _take(job, one.sizes, held, free)
-            made.append((one.replica, _create(job, one)))
-    for replica, warm in made:
-        with _kept_back(replica, refused):
-            try:
-                _await_warm(job, replica, warm)
-            except _Refused:
-                ray.kill(warm, no_restart=True)
-                raise
+            made[one.replica["actorId"]] = _create(job, one)
+            _await_warm(job, one.replica, made)
+    return made
 
 
-def _begun_before(replica: Replica) -> Optional[Any]:
+def _begun_before(job: Job, replica: Replica) -> Optional[Any]:
     """Return the WARM one that an eviction which was broken off has made of this very replica.
 
     One of an earlier life of this id is about to leave, and is waited for.
@@ -128,6 +184,7 @@ def _begun_before(replica: Replica) -> Optional[Any]:
             report = cluster.actor_record(warm._actor_id.hex()).report
             if report and json.loads(report).get("madeFrom") == replica["actorId"]:
                 return warm
+        _go_on(job)
         if time.monotonic() >= deadline:
             raise _Refused("NAME_TAKEN", f"{name} exists already")
         time.sleep(POLL_S)
@@ -183,26 +240,33 @@ def _create(job: Job, one: _Warm) -> Any:
               "replicaId": replica["replicaId"], "madeFrom": replica["actorId"], "members": places})
 
 
-def _await_warm(job: Job, replica: Replica, warm: Any) -> None:
-    """Return when a WARM one is up; raises _Refused when it cannot be, or the run is to stop."""
-    deadline = time.monotonic() + float(replica["startupTimeout"])
+def _await_warm(job: Job, replica: Replica, made: Mapping[str, Any]) -> None:
+    """Return when the WARM one of a replica is up; raises _Refused when it cannot be, or the run is to stop.
+
+    All that were `made` are asked to stay meanwhile: each leaves by itself when its eviction seems broken off.
+    """
+    warm, begun = made[replica["actorId"]], time.monotonic()
+    asked, deadline = begun, begun + float(replica["startupTimeout"])
     while True:
         record = cluster.actor_record(warm._actor_id.hex())
         if record.state == "ALIVE" and record.report:
             return
         if record.state == "DEAD" and record.death:
             raise _Refused(*decode_failure(record.death))
-        if job.stop.is_set():
-            raise _Refused("INTERRUPTED", "interrupted")
+        _go_on(job)
         if time.monotonic() >= deadline:
             raise _Refused("NOT_HELD", f"its weights were not in memory within {replica['startupTimeout']:g} s")
+        if time.monotonic() >= asked + STAY_S:
+            asked = time.monotonic()
+            for other in made.values():
+                other.stay.remote()
         time.sleep(POLL_S)
 
 
 def _require_on_disk(job: Job, replica: Replica) -> None:
     """Raise _Refused where the weights of a replica are not complete on the disks of its nodes."""
     entries: Dict[str, List[Any]] = {}
-    for place in _report(replica["actorId"])["members"]:
+    for place in _report(replica["actorId"], replica)["members"]:
         if place.get("weights"):
             entries.setdefault(place["nodeId"], []).append((place["weights"]["artifact"], place["weights"]["view"]))
     for answer in ask_nodes(incomplete_here, entries, ANSWER_S):

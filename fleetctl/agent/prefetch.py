@@ -5,6 +5,7 @@ As a verb of its own, and as the last part of an apply, for what the fleet file 
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from typing import Any, Dict, Iterator, List, Mapping
@@ -15,7 +16,9 @@ from .cold import note_cold
 from .create import ranks_of
 from .events import EventStream
 from .failure import StartFailed
+from .mark import utc_now
 from .model_files import as_document, of_all, session_secret, wanted_by
+from .notes import note
 from .on_nodes import ask_in_turn
 from .weights.fetch import Fetch
 from .weights.index import WeightsError
@@ -24,6 +27,8 @@ from .weights.store import cache_root
 MARGIN_S = 30.0
 AT_ONCE = 4
 """Nodes that fetch at a time in an apply: no source serves more."""
+UNFETCHED = "unfetched"
+"""The key of our job's metadata under which failures are noted; see inventory/cold.py."""
 
 
 def run_prefetch(request: Mapping[str, Any], events: EventStream) -> int:
@@ -47,15 +52,28 @@ def fetch_on_nodes(nodes: Mapping[str, Any], limit_s: float, at_once: int) -> It
             yield {"nodeId": answer.node_id, **row}
 
 
-def run_floor(plan: Mapping[str, Any], events: EventStream) -> Iterator[Dict[str, Any]]:
-    """Carry out the plan's prefetches and yield their outcomes: of each node of each, in turn."""
+def run_floor(request: Mapping[str, Any], events: EventStream) -> Iterator[Dict[str, Any]]:
+    """Carry out the prefetches of a plan and yield their outcomes: of each node of each, in turn.
+
+    A request that does not wait is for `AT_ONCE` nodes. What failed is noted: later plans leave it alone for a while.
+    """
+    failed: List[Mapping[str, Any]] = []
+    plan = request["plan"]
+    most = None if request["wait"] else AT_ONCE
     for wanted in plan.get("prefetches", []):
+        nodes = wanted["nodes"][:most]
+        if not nodes:
+            return
+        most = None if most is None else most - len(nodes)
         groups = {group["name"]: ranks_of(group) for group in plan["specs"][wanted["specHash"]]["workers"]}
-        names = {node["nodeId"]: node["node"] for node in wanted["nodes"]}
+        names = {node["nodeId"]: node["node"] for node in nodes}
         orders = {node["nodeId"]: [dict(member, engine=groups[member["variables"]["FLEETCTL_GROUP"]][
             int(member["variables"]["FLEETCTL_RANK"])]["engine"]) for member in node["members"]]
-                  for node in wanted["nodes"]}
+                  for node in nodes}
         for row in fetch_on_nodes(orders, float(wanted["timeout"]), AT_ONCE):
+            if row.get("trouble"):
+                failed.append({"nodeId": row["nodeId"], "artifact": row["artifact"], "at": utc_now()})
+                note(request["job"], UNFETCHED, json.dumps(failed, separators=(",", ":")))
             yield _floor_outcome(wanted["model"], names[row["nodeId"]], row, events)
 
 

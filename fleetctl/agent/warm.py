@@ -109,6 +109,8 @@ class WarmReplica:
         self._replica = replica
         self._places: List[Dict[str, Any]] = []
         self._asked: Dict[str, Any] = {}
+        self._since = time.monotonic()
+        self._turn, self._leaving = threading.Lock(), False
         if node.was_restarted():
             node.back_off(BACKOFF)
         places, sizes = replica["members"], bytes_by_node(replica["members"])
@@ -123,22 +125,29 @@ class WarmReplica:
         found = {_seat(place): place for places_there, _ in reports for place in places_there}
         self._places = [{**found[_seat(place)], "memory": sizes.pop(place["nodeId"], 0)} for place in places]
         self._ready_at = utc_now()
+        self._since = time.monotonic()
         threading.Thread(target=self._watch, name="fleetctl-watch", daemon=True).start()
 
     def _watch(self) -> None:
         """End when the HOT replica of this id is ready; what could not be asked is asked again."""
-        begun = time.monotonic()
         while True:
             time.sleep(POLL_S)
             try:
                 ray.get([holder.report.remote() for holder in self._holders])
-                if self._not_needed(time.monotonic() - begun):
-                    ray.get_runtime_context().current_actor.leave.remote()
+                if self._leaves():
                     return
             except ray.exceptions.ActorDiedError:
                 os._exit(1)  # a holder has ended: Ray restarts all of it
             except Exception:  # the cluster's head does not answer: it may be back later
                 continue
+
+    def _leaves(self) -> bool:
+        """Return whether it is not needed, and ends itself then."""
+        with self._turn:
+            self._leaving = self._not_needed(time.monotonic() - self._since)
+            if self._leaving:
+                ray.get_runtime_context().current_actor.leave.remote()
+        return self._leaving
 
     def _not_needed(self, waited_s: float) -> bool:
         """Return whether there is a HOT one of this id that is ready, or the one that was to end has not."""
@@ -158,6 +167,13 @@ class WarmReplica:
         except ray.exceptions.RayActorError:  # it is down: Ray may start it again
             self._asked.clear()
             return False
+
+    def stay(self) -> None:
+        """Begin the time again that it waits for the replica that it was made from; raises where it leaves already."""
+        with self._turn:
+            if self._leaving:
+                raise RuntimeError("it leaves")
+            self._since = time.monotonic()
 
     def leave(self) -> None:
         """End this actor permanently, and with it what it holds."""

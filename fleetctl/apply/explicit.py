@@ -12,6 +12,7 @@ from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.record import Starter, explicit_metadata
 from fleetctl.apply.run import STOP_PATIENCE_S
 from fleetctl.documents.events import Event, RunSummary
+from fleetctl.documents.served_weights import ServedWeights
 from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.version import __version__
@@ -28,6 +29,7 @@ class NamedReplica:
     """A replica to act on: this actor, and no later one of its name.
 
     `nodes` are names, for people; `startup_timeout_s` is how long it may take to be ready. `warm` = it is WARM.
+    `spec_hash`, `weights` = what it runs and each member serves, updates in place included.
     """
 
     model: str
@@ -36,6 +38,8 @@ class NamedReplica:
     nodes: tuple[str, ...]
     startup_timeout_s: float
     warm: bool = False
+    spec_hash: str | None = None
+    weights: Sequence[ServedWeights | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +105,14 @@ def run_explicit(
 
 def _request(order: Order, job: str, who: str) -> dict[str, Any]:
     replicas = [{"model": one.model, "replicaId": one.replica_id, "actorId": one.actor_id, "nodes": list(one.nodes),
-                 "startupTimeout": one.startup_timeout_s, **({"level": "WARM"} if one.warm else {})}
+                 "startupTimeout": one.startup_timeout_s, **({"level": "WARM"} if one.warm else {}),
+                 **(_runs(one) if order.level else {})}
                 for one in order.replicas]
     to = {"level": order.level, "warm": {key: dict(one) for key, one in order.warm.items()}} if order.level else {}
     return {"fleet": order.fleet, "replicas": replicas, "drain": order.drain_s, "lockTimeout": order.lock_timeout_s,
             "keep": dict(order.keep), **to, "job": job, "holder": {"job": job, "who": who}, "toolVersion": __version__}
+
+
+def _runs(one: NamedReplica) -> dict[str, Any]:
+    return {"specHash": one.spec_hash, "weights": [
+        each and {"artifact": each.artifact, "view": each.view, "bytes": each.bytes or 0} for each in one.weights]}

@@ -103,6 +103,8 @@ def drain(
         for one in found.staying():
             whose = f"of fleet {one.fleet}" if one.fleet != found.fleet.name else "of no model in the fleet file"
             say("stays", f"{_name(one)}: {whose if one.fleet else 'no fleet started it'}")
+        for one in found.warm():
+            say("stays", f"{_name(one)}: it is WARM, and gone with the node; `fleetctl evict` ends it before")
         with one_command("drain"):
             return _drain(invocation, source, found, wanted)
 

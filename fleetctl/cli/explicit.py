@@ -127,7 +127,8 @@ def _orders(
         nodes = tuple(dict.fromkeys(names.get(member.node_id or "", "") for member in one.members))
         by_fleet[one.fleet or ""].append(NamedReplica(
             one.model, one.replica_id or 0, one.actor_id, tuple(filter(None, nodes)),
-            timeouts.get(one.model, USUAL_STARTUP_S), one.level == "WARM"))
+            timeouts.get(one.model, USUAL_STARTUP_S), one.level == "WARM", one.spec_hash,
+            [member.weights for member in one.members]))
     warm = {room.node.id: {"name": room.node.name, "bytes": room.budget} for room in wanted.rooms}
     for name, replicas in by_fleet.items():
         yield Order(wanted.verb, name, source.namespace, replicas, wanted.drain_s, wanted.lock_timeout_s,

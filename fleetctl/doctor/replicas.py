@@ -42,9 +42,10 @@ def check_restarts(evidence: Evidence) -> Iterator[Diagnosed]:
 
 
 def _ours(evidence: Evidence) -> Iterator[Replica]:
-    """Yield the replicas of the fleet, of every fleet without one, that are live for Ray."""
+    """Yield the replicas of the fleet, of every fleet without one, that are HOT and live for Ray."""
     for replica in evidence.inventory.replicas:
-        if replica.fleet and replica.replica_id is not None and replica.state in LIVE_STATES and (
+        ours = replica.level == "HOT" and replica.fleet and replica.replica_id is not None
+        if ours and replica.state in LIVE_STATES and (
                 evidence.fleet is None or replica.fleet == evidence.fleet.name):
             yield replica
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored, as_datetime
-from fleetctl.documents.served_weights import Artifact, ServedWeights, ViewId, is_absent
+from fleetctl.documents.served_weights import Artifact, ServedWeights, ViewId, is_absent, is_zero
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
 Level = Literal["HOT", "WARM", "COLD"]
@@ -99,6 +99,13 @@ class ColdWeights(Stored):
     view: ViewId | None = Field(None, description="the part that is there; null = all files")
 
 
+class FailedFetch(Stored):
+    """Weights that an apply could not bring onto a node's disk."""
+
+    artifact: Artifact
+    at: Moment
+
+
 class Node(Stored):
     """One Ray node."""
 
@@ -115,6 +122,8 @@ class Node(Stored):
     uncordoned_at: Moment | None = Field(None, description="when a person last said that it is good to use")
     cold: list[ColdWeights] | None = Field(
         None, exclude_if=is_absent, description="weights on its disk; null = not asked for, or it did not answer")
+    unfetched: list[FailedFetch] = Field(
+        default_factory=list, exclude_if=is_zero, description="fetches for its disk that failed, the oldest first")
 
 
 class ReplicaMember(Stored):

@@ -5,15 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
-from fleetctl.documents.inventory import ColdWeights, Inventory
+from pydantic import ValidationError
+
+from fleetctl.documents.inventory import ColdWeights, FailedFetch, Inventory, Node
 from fleetctl.documents.selector import matches
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import READERS, names_on
+from fleetctl.inventory.jobs import Job, listed
+from fleetctl.inventory.json_values import object_of
 from fleetctl.planner.placement.claims import NODE_ID_LABEL
 
 NOTE = "fleetctl-cold-"
 """What names of notes begin with, before the id of the node; see agent/cold.py."""
+UNFETCHED = "unfetched"
+"""The key of a job's metadata under which its agent notes fetches that failed; see agent/prefetch.py."""
 _WHAT = re.compile(r"-([0-9a-f]{64})(?:-([0-9a-f]{16}))?\.json")
 
 
@@ -32,6 +39,16 @@ def with_cold(client: DashboardClient, seen: Inventory, selectors: Sequence[Mapp
               if isinstance(names := answers[node.id], str)]
     return seen.model_copy(update={"warnings": [*seen.warnings, *failed], "nodes": [
         node.model_copy(update={"cold": found[node.id]}) if node.id in found else node for node in seen.nodes]})
+
+
+def with_unfetched(nodes: Sequence[Node], jobs: Sequence[Job]) -> list[Node]:
+    """Return the nodes with the fetches that failed there, as applies have noted them; `jobs` are the oldest first."""
+    found: dict[str, list[FailedFetch]] = {}
+    for job in jobs:
+        for row in listed(job.metadata, UNFETCHED):
+            with suppress(ValidationError):  # of another release
+                found.setdefault(str(object_of(row).get("nodeId")), []).append(FailedFetch.model_validate(row))
+    return [node.model_copy(update={"unfetched": found[node.id]}) if node.id in found else node for node in nodes]
 
 
 def _kept(names: Sequence[str], node_id: str) -> list[ColdWeights]:

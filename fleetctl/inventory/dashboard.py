@@ -14,6 +14,7 @@ from fleetctl.inventory.actors import LiveActors, list_live_actors
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
 from fleetctl.inventory.cards import holds_cards, pids_of
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.cold import with_unfetched
 from fleetctl.inventory.failures import list_failures
 from fleetctl.inventory.jobs import Job, ours
 from fleetctl.inventory.json_values import list_of, object_of, text_of
@@ -98,7 +99,7 @@ def read_dashboard(
         warnings=[*failures, *answers.notes, *lives.problems, *consistency_warnings(parts, built)],
         cluster=ClusterIdentity(address=client.base_url, ray_version=version,
                                 session_id=text_of(answers.version.get("session_name"))),
-        nodes=with_notes(built, jobs, observed_at),
+        nodes=with_unfetched(with_notes(built, jobs, observed_at), jobs),
         replicas=lives.replicas,
         failures=[*(one for one in answers.failed if one.actor_id not in tried_again),
                   *failed_reloads(jobs, namespace)],

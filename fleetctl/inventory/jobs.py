@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.json_values import object_of
+from fleetctl.inventory.json_values import list_of, object_of
 
 if TYPE_CHECKING:
     from fleetctl.inventory.answer import Answer
@@ -82,6 +82,14 @@ def log_of(client: DashboardClient, submission_id: str) -> str | None:
     """Return everything the job has written so far; None when its log cannot be served, now or any more."""
     answer = client.get(f"{JOBS_PATH}{submission_id}/logs")
     return str(_content(answer).get("logs") or "") if answer.status_code == 200 else None
+
+
+def listed(metadata: Mapping[str, str], key: str) -> list[Any]:
+    """Return what an agent has noted as a JSON list under a key; of another release it may be anything."""
+    try:
+        return list_of(json.loads(metadata.get(key, "[]")))
+    except (ValueError, RecursionError):
+        return []
 
 
 def named_replicas(metadata: Mapping[str, str]) -> list[str]:

@@ -11,12 +11,15 @@ from pydantic import ValidationError
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Cordon, Node, Replica, Slots
-from fleetctl.inventory.jobs import Job, named_replicas
+from fleetctl.inventory.jobs import Job, listed, named_replicas
 from fleetctl.inventory.json_values import moment_of_ms
 
 CORDON, UNCORDON, SLOTS = "cordon", "uncordon", "slots"
 """The verbs of notes. Their metadata, see apply/notes.py, is the whole note."""
 NOTES = frozenset({CORDON, UNCORDON, SLOTS})
+
+ENDING = "ending"
+"""The key of a job's metadata under which an eviction to WARM names what ends now; see agent/levels.py."""
 
 Note = Mapping[str, str]
 NONE = Job("", "")
@@ -32,12 +35,20 @@ def with_notes(nodes: Sequence[Node], jobs: Sequence[Job], observed_at: str) -> 
 
 
 def with_draining(replicas: Sequence[Replica], jobs: Sequence[Job], namespace: str) -> list[Replica]:
-    """Return the replicas, marked where an eviction of ours that has not ended names them."""
+    """Return the replicas, marked where an eviction of ours that has not ended names them.
+
+    What becomes WARM serves until its weights are loaded: the agent names it then.
+    """
     ending = {name for job in jobs if job.metadata.get("verb") == "evict" and not job.ended
-              and job.metadata.get("namespace") in (namespace, None) for name in named_replicas(job.metadata)}
+              and job.metadata.get("namespace") in (namespace, None) for name in _ending(job.metadata)}
     return [one.model_copy(update={"draining": True})
             if ending and one.fleet and one.level == "HOT" and f"{one.model}/{one.replica_id}" in ending else one
             for one in replicas]
+
+
+def _ending(metadata: Mapping[str, str]) -> list[str]:
+    return [str(name) for name in listed(metadata, ENDING)] if metadata.get("level") == "WARM" \
+        else named_replicas(metadata)
 
 
 def cordon_note(node: Node, jobs: Sequence[Job]) -> Cordon | None:

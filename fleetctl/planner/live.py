@@ -21,7 +21,10 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 
 @dataclass(slots=True)
 class ModelState:
-    """What is known to run of one model of our fleet, at `observed_at`. `taken_ids` also has others' ids."""
+    """What is known to run of one model of our fleet, at `observed_at`.
+
+    `taken_ids` also has others' ids; `hot_ids` = those of them under which somebody's replica is HOT.
+    """
 
     live: list[Replica] = field(default_factory=list)
     lost: list[Replica] = field(default_factory=list)
@@ -29,6 +32,7 @@ class ModelState:
     """Ours on another level, lost or not: not counted as anything, but their ids are in use."""
     claimed_by: set[str] = field(default_factory=set)
     taken_ids: set[int] = field(default_factory=set)
+    hot_ids: set[int] = field(default_factory=set)
     observed_at: str = ""
 
     @property
@@ -62,9 +66,8 @@ class ModelState:
 
     @property
     def not_hot_ids(self) -> set[int]:
-        """Ids of ours on another level, under which nothing is HOT."""
-        return {one.replica_id for one in self.not_hot if one.replica_id is not None} - {
-            one.replica_id for one in (*self.live, *self.lost)}
+        """Ids of ours on another level, under which nothing of anyone is HOT."""
+        return {one.replica_id for one in self.not_hot if one.replica_id is not None} - self.hot_ids
 
     def new_ids(self, count: int) -> list[int]:
         """Return ids for new replicas: counting on from the highest, past names that others hold."""
@@ -153,6 +156,8 @@ def _file(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours:
     model = state.models.get(replica.model)
     if model is not None and replica.replica_id is not None:
         model.taken_ids.add(replica.replica_id)
+        if replica.level == "HOT":
+            model.hot_ids.add(replica.replica_id)
     if replica.level != "HOT":
         if ours and model is not None:
             model.not_hot.append(replica)

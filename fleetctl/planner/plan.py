@@ -31,7 +31,7 @@ from fleetctl.documents.quantity import plural
 from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
-from fleetctl.planner.cold import prefetches, with_fetches
+from fleetctl.planner.cold import left_alone, prefetches, with_fetches
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
@@ -195,13 +195,16 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     reloads = decided.reloads.documents
     add_weights([*actions, *reloads], fleet.models, decided.shapes, inventory)
     acted_on = {action["model"] for action in actions}
-    fetched = list(prefetches([model for model in fleet.models if options.left_out(model.key, model.labels) is None],
-                              inventory, decided.ledger.nodes))
+    chosen = [model for model in fleet.models if options.left_out(model.key, model.labels) is None]
+    cooldown = fleet.policy.cooldown
+    alone_s = cooldown.first if cooldown.failures and not options.ignore_cooldown else 0
+    fetched = list(prefetches(chosen, inventory, decided.ledger.nodes, alone_s))
     drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes,
                        {one["actorId"] for one in reloads})
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
-    rows = with_fetches(_rows(decided, options), fetched)
+    rows = with_fetches(_rows(decided, options), fetched,
+                        left_alone(chosen, inventory, decided.ledger.nodes, alone_s))
     promotes = sum(action["op"] == "promote" for action in actions)
     policy = policy_findings(fleet, _doing(decided, actions), force=options.force)
     plan = Plan(

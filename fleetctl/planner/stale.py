@@ -2,7 +2,8 @@
 
 It relies on: the cluster session; the live count and highest id of each model it acts on, no other fleet running that
 model, and the names of its new replicas being free; each node it places on being alive, without a cordon by a note,
-labelled as its members ask, and having free what the plan's members claim there together.
+labelled as its members ask, and having free what the plan's members claim there together; each replica that it promotes
+being WARM with the same weights on the same nodes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import Inventory, ReplicaMember
 from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.quantity import plural
 from fleetctl.documents.selector import matches
@@ -52,8 +53,23 @@ def _models(plan: Plan, state: LiveState) -> Iterator[str]:
             yield f"{key}: highest id {_number(then['highestId'])} when planned, {_number(highest)} now"
         yield from _held_by_others(key, state.models[key], planned)
     for action in plan.actions:
-        if action.op == "promote" and action.replica_id not in state.models[action.model].not_hot_ids:
-            yield f"{action.id} is not WARM now"
+        if action.op == "promote" and not _is_warm(action, state.models[action.model]):
+            yield f"{action.id} is not WARM now, or not with the same weights on the same nodes"
+
+
+def _is_warm(action: Action, model: ModelState) -> bool:
+    """Return whether the replica of this id has the weights of each planned member in memory, on its node."""
+    wanted = {(one.group, one.copy_index, one.rank): one for one in action.members}
+    return action.replica_id in model.not_hot_ids and any(
+        one.replica_id == action.replica_id and one.level == "WARM" and one.state == "ALIVE"
+        and {(member.group, member.copy_index, member.rank) for member in one.members} == wanted.keys()
+        and all(_holds(member, wanted[member.group or "", member.copy_index, member.rank]) for member in one.members)
+        for one in model.not_hot)
+
+
+def _holds(member: ReplicaMember, planned: ActionMember) -> bool:
+    return member.node_id == planned.node_id and (planned.weights is None or (
+        member.weights is not None and member.weights.artifact == planned.weights.artifact))
 
 
 def _held_by_others(key: str, model: ModelState, planned: Collection[tuple[str, int]]) -> Iterator[str]:

@@ -30,6 +30,11 @@ class Draining:
         return [one for one in self.before.replicas
                 if is_live(one, dead) and any(member.node_id == self.node.id for member in one.members)]
 
+    def warm(self) -> list[Replica]:
+        """Return what is WARM there, of any fleet: no drain moves it."""
+        return [one for one in self.before.replicas
+                if one.level == "WARM" and any(member.node_id == self.node.id for member in one.members)]
+
     def staying(self) -> list[Replica]:
         """Return those there that a drain of this fleet leaves alone."""
         leaving = self.leaving()
@@ -41,12 +46,15 @@ class Draining:
         return [one for one in self.here() if _is_of(self.fleet, one) and one.model in keys]
 
     def with_replacements(self) -> LoadedFleet:
-        """Return the fleet that wants replacements: as many as keep min(target, live) without those that leave."""
+        """Return the fleet that wants replacements: as many as keep min(target, live) without those that leave.
+
+        What it keeps on disks is left to the next apply.
+        """
         live, leaving = Counter(_live(self.fleet, self.before)), Counter(one.model for one in self.leaving())
         models = tuple(
             replace(model, replicas=max(live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]),
-                    surge=0, reload=None)
-            if leaving[model.key] else model for model in self.fleet.models)
+                    surge=0, reload=None, cold=None)
+            if leaving[model.key] else replace(model, cold=None) for model in self.fleet.models)
         return replace(self.loaded, fleet=replace(self.fleet, models=models))
 
     def cordoned(self, inventory: Inventory, cordon: Cordon) -> Inventory:

@@ -25,10 +25,13 @@ class Scaling:
     live: int
 
     def to(self, replicas: int, surge: int = 0, *, dedicated: bool = False) -> LoadedFleet:
-        """Return the fleet with this many replicas of the model wanted; the rest as in `ResolvedModel`."""
+        """Return the fleet with this many replicas of the model wanted; the rest as in `ResolvedModel`.
+
+        What it keeps on disks is left to the next apply.
+        """
         fleet = self.loaded.sound()
-        models = tuple(replace(one, replicas=replicas, surge=surge, reload=None, dedicated=dedicated)
-                       if one.key == self.model else one for one in fleet.models)
+        models = tuple(replace(one, replicas=replicas, surge=surge, reload=None, dedicated=dedicated, cold=None)
+                       if one.key == self.model else replace(one, cold=None) for one in fleet.models)
         return replace(self.loaded, fleet=replace(fleet, models=models))
 
 

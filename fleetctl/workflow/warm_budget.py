@@ -36,18 +36,23 @@ def budget_of(node: Node, policies: Sequence[NodePolicy]) -> int:
 def rooms_for(
     seen: Inventory, chosen: Sequence[Replica], policies: Sequence[NodePolicy] = ()
 ) -> list[WarmRoom]:
-    """Return the nodes on which the weights of these replicas would be; raises FleetctlError where they cannot be."""
+    """Return the nodes on which the weights of these replicas would be; raises FleetctlError where they cannot be.
+
+    What an eviction that was broken off has loaded of them counts once. Where others have weights, the agent
+    says of one without that it stays.
+    """
     more: dict[str, int] = {}
     for replica in chosen:
-        found = dict(_entries(replica))
-        if not found:
-            raise FleetctlError(f"{replica.model}/{replica.replica_id} cannot be WARM: no member that is ready has "
-                                "`weights` in the fleet file", hint="docs/weights.md says how fleetctl fetches them")
-        for (node_id, _, _), size in found.items():
+        for (node_id, _, _), size in dict(_entries(replica)).items():
             more[node_id] = more.get(node_id, 0) + size
+    if not more:
+        raise FleetctlError("nothing can be WARM: no member that is ready has `weights` in the fleet file",
+                            hint="docs/weights.md says how fleetctl fetches them")
     held: dict[str, int] = {}
+    again = {(one.model, one.replica_id) for one in chosen}
     for replica in seen.replicas:
-        for member in replica.members if replica.level == "WARM" else ():
+        counts = replica.level == "WARM" and (replica.model, replica.replica_id) not in again
+        for member in replica.members if counts else ():
             held[member.node_id or ""] = held.get(member.node_id or "", 0) + member.memory
     rooms = [WarmRoom(node, budget_of(node, policies), held.get(node.id, 0), more[node.id])
              for node in seen.nodes if node.id in more]

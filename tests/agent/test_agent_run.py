@@ -290,10 +290,7 @@ def test_what_nodes_are_to_keep_is_fetched_last_and_without_the_lock(
     monkeypatch.setattr(prefetch_module, "fetch_on_nodes", fetch)
     wanted = request_of("m/4")
     wanted["plan"]["actions"][0]["op"] = "promote"
-    members = [{"weights": {"artifact": "1" * 64}, "variables": {"FLEETCTL_GROUP": "main", "FLEETCTL_RANK": "0"}}]
-    wanted["plan"]["prefetches"] = [{"model": model, "specHash": "h", "timeout": 5, "nodes": [
-        {"nodeId": f"n{number}", "node": f"node-{number}", "members": members} for number in (1, 2)]}
-        for model in ("m", "never")]
+    wanted["plan"]["prefetches"] = [floor("m", 2), floor("never", 2)]
     summary = stage.run(**wanted)
     rows = [(row["outcome"], row["level"], row.get("code"), row["nodes"]) for row in summary["outcomes"]]
     assert rows == [
@@ -301,3 +298,41 @@ def test_what_nodes_are_to_keep_is_fetched_last_and_without_the_lock(
         ("ready", "COLD", None, ["node-2"]), *(("skipped", "COLD", "INTERRUPTED", [f"node-{n}"]) for n in (1, 2))]
     assert (summary["exitCode"], summary["interrupted"]) == (3, True)
     assert [RunSummary.model_validate({"seq": 1, "time": "", "type": "runSummary", **summary}).outcomes]
+
+
+def floor(model: str, count: int) -> dict[str, Any]:
+    members = [{"weights": {"artifact": "1" * 64}, "variables": {"FLEETCTL_GROUP": "main", "FLEETCTL_RANK": "0"}}]
+    return {"model": model, "specHash": "h", "timeout": 5, "nodes": [
+        {"nodeId": f"n{number}", "node": f"node-{number}", "members": members} for number in range(1, count + 1)]}
+
+
+def asked_for_floor(stage: Stage, monkeypatch: pytest.MonkeyPatch, **request: Any) -> tuple[list[str], dict[str, Any]]:
+    """Run an apply of one replica and the floor of two models; returns the nodes that fetched, and the summary."""
+    asked: list[str] = []
+
+    def fetch(nodes: dict[str, Any], limit_s: float, at_once: int) -> Any:
+        for node_id in nodes:
+            asked.append(node_id)
+            yield {"nodeId": node_id, "artifact": "1" * 64, "fetched": {
+                "source": "origin", "from": "/m", "bytes": 1, "seconds": 1, "reused": 0, "left": []}}
+
+    monkeypatch.setattr(prefetch_module, "fetch_on_nodes", fetch)
+    wanted = request_of("m/4")
+    wanted["plan"]["prefetches"] = [floor("m", 3), floor("more", 3), floor("last", 1)]
+    return asked, stage.run(**{**wanted, **request})
+
+
+def test_a_run_that_does_not_wait_fetches_on_a_few_nodes_and_leaves_the_rest(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, summary = asked_for_floor(stage, monkeypatch, wait=False)
+    assert asked == ["n1", "n2", "n3", "n1"]
+    assert {row["outcome"] for row in summary["outcomes"]} == {"starting", "ready"}
+    assert len(asked_for_floor(stage, monkeypatch)[0]) == 7
+
+
+def test_a_run_that_is_to_stop_begins_no_fetch(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Run, "_create_all", lambda run, _: run.stop.set())
+    asked, summary = asked_for_floor(stage, monkeypatch)
+    assert (asked, summary["interrupted"]) == ([], True)
+    assert {row["code"] for row in summary["outcomes"]} == {"INTERRUPTED"}

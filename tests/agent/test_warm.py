@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,7 +66,41 @@ def test_files_are_mapped_whole_and_can_be_touched(tmp_path: Path) -> None:
     assert len(mapped) == 1
 
 
-def test_more_than_the_kernel_has_is_refused() -> None:
-    memory.require_memory(1)
-    with pytest.raises(WeightsError, match="bytes of memory"):
-        memory.require_memory(1 << 60)
+@pytest.mark.parametrize(("available", "limit", "used", "fits"), [
+    (100, None, 0, 80), (90, None, 0, 70), (100, 50, 10, 39), (20, 50, 0, 0), (100, 50, 60, 0), (100, "max", 90, 80),
+])
+def test_a_tenth_of_the_host_and_of_the_group_stays_free(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, available: int, limit: int | str | None, used: int,
+        fits: int) -> None:
+    """In MiB, of a host that has 200. Of what the group uses, 4 MiB hold files."""
+    mib = 1 << 20
+    (tmp_path / "meminfo").write_text(f"MemTotal: {200 << 10} kB\nMemAvailable: {available << 10} kB\n")
+    (tmp_path / "own").write_text("1:name=systemd:/x\n0::/pod/ray\n")
+    if limit is not None:
+        folder = tmp_path / "groups" / "pod"
+        folder.mkdir(parents=True)
+        (folder / "memory.max").write_text(f"{limit if isinstance(limit, str) else limit * mib}\n")
+        (folder / "memory.current").write_text(f"{used * mib}\n")
+        (folder / "memory.stat").write_text(f"anon 5\ninactive_file {3 * mib}\nactive_file {mib}\n")
+    for name, path in (("MEMORY", "meminfo"), ("OWN_GROUP", "own"), ("GROUPS", "groups")):
+        monkeypatch.setattr(memory, name, str(tmp_path / path))
+    if fits:
+        memory.require_memory(fits * mib)
+    with pytest.raises(WeightsError, match="a tenth stays so"):
+        memory.require_memory(fits * mib + 1)
+
+
+def test_who_is_asked_to_stay_waits_again_and_who_leaves_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    itself = SimpleNamespace(leave=SimpleNamespace(remote=lambda: asked.append("leave")))
+    monkeypatch.setattr(warm, "ray", SimpleNamespace(
+        get_runtime_context=lambda: SimpleNamespace(current_actor=itself)))
+    one = warm.WarmReplica.__new__(warm.WarmReplica)
+    one._turn, one._leaving, one._since = threading.Lock(), False, -warm.HALFWAY_S
+    monkeypatch.setattr(one, "_not_needed", lambda waited_s: waited_s >= warm.HALFWAY_S)
+    one.stay()
+    assert (one._leaves(), asked) == (False, [])
+    one._since -= warm.HALFWAY_S
+    assert (one._leaves(), asked) == (True, ["leave"])
+    with pytest.raises(RuntimeError, match="leaves"):
+        one.stay()

@@ -10,6 +10,7 @@ from cluster_stand_in import ClusterStandIn, event
 from fleetctl.apply.explicit import NamedReplica, Order, run_explicit
 from fleetctl.apply.record import Starter
 from fleetctl.documents.events import Event, RunSummary
+from fleetctl.documents.served_weights import ServedWeights
 from fleetctl.errors import ApplyError, LockHeld
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.version import __version__
@@ -88,3 +89,13 @@ def test_an_interrupt_stops_it_only_before_anything_ends(
     else:
         assert run_explicit(client, order, "j", Starter("ann"), relay).interrupted
     assert cluster.jobs["j"].stopped is not begun
+
+
+def test_an_eviction_to_a_level_says_what_each_runs_now(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    """Ray's own table has it as it was when the replica started."""
+    answer(cluster, 0, "done")
+    served = ServedWeights(artifact="a" * 64, port=7000, bytes=5)
+    one = NamedReplica("m", 0, "a0", ("node-a",), 60, spec_hash="new", weights=(served, None))
+    run_explicit(client, Order("evict", "lab", "ns", [one], level="COLD"), "j", Starter("ann"), lambda _: None)
+    [asked] = cluster.request_of("j")["replicas"]
+    assert (asked["specHash"], asked["weights"]) == ("new", [{"artifact": "a" * 64, "view": None, "bytes": 5}, None])

@@ -14,7 +14,10 @@ from conftest import Cli
 from published import validator
 
 from fleetctl.documents.inventory import Inventory
+from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.workflow.cold import named_weights
+from fleetctl.workflow.draining import Draining
+from fleetctl.workflow.scaling import Scaling
 
 ONE, TWO, OLD, USED = ("1" * 64, "2" * 64, "a" * 64, "b" * 64)
 RANKS = {"files": "rank-$(FLEETCTL_RANK)-*"}
@@ -223,3 +226,13 @@ def test_history_has_what_changed_something_and_not_what_only_looked(
     runs = json.loads(cli("history", "--format", "json").out)["runs"]
     assert [run["verb"] for run in runs] == ["prune"]
     assert cli("history").code == 0
+
+
+def test_what_drain_and_scale_apply_leaves_the_floor_to_the_next_apply(tmp_path: Path) -> None:
+    loaded = inspect_fleet([str(write(tmp_path / "lab.yaml", member(), cold={"nodes": {}}))])
+    assert loaded.sound().models[0].cold is not None
+    seen = Inventory.model_validate({"observedAt": "2026-01-01T00:00:00Z", "source": "test", "nodes": [
+        {"id": "n", "name": "n"}]})
+    for changed in (Draining(loaded, seen, seen.nodes[0]).with_replacements(), Scaling(loaded, "m", 1, 0).to(2),
+                    Scaling(loaded, "other", 1, 0).to(2)):
+        assert [model.cold for model in changed.sound().models] == [None]

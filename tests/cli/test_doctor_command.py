@@ -13,9 +13,9 @@ from cluster_stand_in import ClusterStandIn, event, summary
 from published import validator
 
 from fleetctl.cli import process
-from fleetctl.doctor import reading
+from fleetctl.doctor import reading, replicas
 from fleetctl.doctor.evidence import Evidence
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import Inventory, Replica
 
 GIB = 1 << 30
 ORPHAN = {"pid": 41, "began": 7, "command": "vllm serve", "model": "org/one:1", "replicaId": "3"}
@@ -141,6 +141,19 @@ def test_a_warning_beside_what_could_not_be_read_has_its_own_label() -> None:
         ("NOT_READ_WHOLE", "error", "no actors"), ("READING", "warning", "odd")]
     older = seen.model_copy(update={"unread": []})
     assert {one.code for one in reading.check(Evidence(at, seen=older))} == {"NOT_READ_WHOLE"}
+
+
+def test_what_is_warm_is_neither_lost_nor_restarted_too_often() -> None:
+    at = "2026-03-04T12:00:00Z"
+
+    def codes(**more: Any) -> list[str]:
+        one = Replica(model="m", replica_id=0, fleet="lab", restarts=9, **more)
+        evidence = Evidence(at, seen=Inventory(observed_at=at, source="t", replicas=[one]))
+        return [one.code for check in (replicas.check_lost, replicas.check_restarts) for one in check(evidence)]
+
+    for state in ("ALIVE", "RESTARTING"):
+        assert (codes(state=state), codes(state=state, level="WARM")) == (["REPLICA_RESTARTS"], [])
+    assert (codes(constructed=False), codes(constructed=False, level="WARM")) == (["REPLICA_LOST"], [])
 
 
 @pytest.mark.parametrize(("answer", "code"), [

@@ -127,12 +127,17 @@ def test_what_no_file_has_a_model_for_is_named_and_left_alone(cli, world: Cluste
     place(world, ("gone", 0, "a", 1), ("two", 0, "a", 2))
     world.add_replica("theirs", 0, world.nodes[0]["node_id"], fleet="other", gpus=0)
     world.add_replica("odd", 0, world.nodes[0]["node_id"], fleet=None, gpus=0)
+    odd = world.actors[-1]
+    world.actors.append({**odd, "actor_id": "e" * 32, "name": "WarmReplica:two:4", "class_name": "WarmReplica",
+                         "repr_name": json.dumps({"v": 1, "fleet": "lab", "namespace": "fleet", "specHash": "abc",
+                                                  "level": "WARM", "members": [{"nodeId": odd["node_id"]}]})})
     shown = cli("drain", "node-a", "--evict", "-f", file, "--yes")
     assert shown.code == 0
+    assert "stays: two/4: it is WARM, and gone with the node" in shown.err
     assert "stays: gone/0: of no model in the fleet file" in shown.err
     assert "stays: theirs/0: of fleet other" in shown.err
     assert "stays: odd/0: no fleet started it" in shown.err
-    assert set(running(world)) == {"gone:0", "theirs:0", "odd:0", "two:1"}
+    assert set(running(world)) == {"gone:0", "theirs:0", "odd:0", "two:4", "two:5"}
 
 
 def test_the_result_as_json_has_a_row_for_each_replica_and_the_history_one_for_the_drain(

@@ -247,7 +247,7 @@ def test_to_warm_says_what_it_takes_and_asks_the_agent_with_the_budget(cli, runn
     assert job.body["metadata"]["level"] == "WARM"
 
 
-@pytest.mark.parametrize(("size", "said"), [(0, "cannot be WARM: no member that is ready has `weights`"),
+@pytest.mark.parametrize(("size", "said"), [(0, "nothing can be WARM: no member that is ready has `weights`"),
                                             (1 << 40, "node-a: 1Ti of weights stay in memory")])
 def test_what_cannot_be_warm_is_refused_before_anything(cli, running: ClusterStandIn, size: int, said: str) -> None:
     if size:
@@ -266,3 +266,16 @@ def test_one_that_is_warm_is_ended_by_its_own_name_and_has_no_engine(cli, runnin
     shown = cli("evict", f"{MODEL}/0", typed="y\n")
     assert f"End {MODEL}/0 (fleet lab, warm, on node-a)?" in shown.err
     assert asked(running)["replicas"][0]["level"] == "WARM"
+
+
+def test_what_was_broken_off_goes_on_within_the_budget_and_one_without_weights_has_its_outcome(
+        cli, running: ClusterStandIn) -> None:
+    hot = with_weights(running, 400 << 30)
+    assert json.loads(hot["repr_name"])["members"]
+    mark = json.loads(hot["repr_name"])
+    mark.update(level="WARM", members=[{**one, "memory": 400 << 30} for one in mark["members"]])
+    running.actors.append({**hot, "actor_id": "e" * 32, "name": hot["name"].replace("ModelActor:", "WarmReplica:"),
+                           "repr_name": json.dumps(mark)})
+    shown = cli("evict", f"{MODEL}/0", f"{MODEL}/1", "--to", "warm", "--yes")
+    assert "with what is WARM already 400Gi of at most 512Gi" in shown.err
+    assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]

@@ -65,10 +65,11 @@ def kept(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> set[str]:
         lines: list[str] = []
         events = SimpleNamespace(emit=lambda kind, message, **fields: lines.append(
             event(len(lines) + 1, kind, message, **fields)))
-        rows = list(prefetch.run_floor(request["plan"], events))  # type: ignore[arg-type]
+        rows = list(prefetch.run_floor(request, events))  # type: ignore[arg-type]
         return [("SUCCEEDED", event(0, "version", "agent", version="1.0") + "".join(lines) + summary(99, *rows))]
 
     monkeypatch.setattr(prefetch, "fetch_on_nodes", fetch)
+    monkeypatch.setattr(prefetch, "note", lambda job, key, text: cluster.jobs[job].body["metadata"].update({key: text}))
     cluster.on_submit = play
     return failing
 
@@ -109,7 +110,14 @@ def test_a_node_that_cannot_fetch_makes_the_apply_partial_and_says_why(
     assert applied.code == 3
     assert "not enough room on the disk" in applied.out
     assert "weights on 1 node" in applied.out.splitlines()[-1]
-    assert "node-b" in cli("plan", "-f", file).out
+    kept.clear()
+    cools = cli("plan", "-f", file, "--detailed-exitcode")
+    assert (cools.code, "weights of m onto" in cools.out) == (0, False)
+    [row] = json.loads(cli("plan", "-f", file, "--format", "json").out)["models"]
+    assert row["reason"].endswith("; 1 node failed to fetch its weights: left alone for a while")
+    assert "weights of m onto node-b" in cli("plan", "-f", file, "--ignore-cooldown").out
+    file.write_text(file.read_text().replace(ONE, "2" * 64))
+    assert "node-b" in cli("plan", "-f", file).out, "other weights are another matter"
 
 
 def test_a_node_that_does_not_answer_is_named_and_nothing_is_fetched_there(

@@ -69,9 +69,9 @@ def test_a_note_without_its_fields_is_no_note_of_any_node() -> None:
 
 def test_a_replica_drains_while_an_eviction_that_runs_names_it() -> None:
     def drains(
-        status: str = "RUNNING", verb: str = "evict", namespace: str = "fleet", fleet: str | None = "lab"
+        status: str = "RUNNING", verb: str = "evict", namespace: str = "fleet", fleet: str | None = "lab", **more: str
     ) -> bool:
-        job = Job("j", status, {"verb": verb, "namespace": namespace, "replicas": '["m/1/0", "m/3"]'})
+        job = Job("j", status, {"verb": verb, "namespace": namespace, "replicas": '["m/1/0", "m/3"]', **more})
         one = Replica(model="m/1", replica_id=0, fleet=fleet)
         [marked, other] = with_draining([one, Replica(model="m", replica_id=1, fleet="lab")], [job], "fleet")
         assert not other.draining
@@ -84,3 +84,6 @@ def test_a_replica_drains_while_an_eviction_that_runs_names_it() -> None:
     assert not drains(verb="restart")
     assert not drains(namespace="other")
     assert not drains(fleet=None)
+    assert not drains(level="WARM"), "its weights are being loaded"
+    assert drains(level="WARM", ending='["m/1/0"]')
+    assert drains(level="COLD")

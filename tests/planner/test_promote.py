@@ -130,11 +130,33 @@ def test_one_that_is_hot_under_that_id_is_not_promoted() -> None:
     assert done(fleet, nodes(a=8, b=8), hot, warm(model, 3, ["a"])) == [("create", 4, "a")]
 
 
+def test_an_id_under_which_one_of_an_unreadable_fleet_is_hot_is_not_promoted() -> None:
+    fleet, model = small()
+    hot = warm(model, 3, ["a"], level="HOT", fleet=None)
+    assert done(fleet, nodes(a=8, b=8), hot, warm(model, 3, ["b"])) == [("create", 4, "a")]
+
+
+@pytest.mark.parametrize("now", [
+    {"nodes": ["a"]}, {"artifact": OTHER}, {"state": "RESTARTING"}, {"level": "HOT", "fleet": None}, {"members": []},
+])
+def test_a_plan_that_promotes_is_stale_once_that_one_is_another(now: dict[str, Any]) -> None:
+    fleet, model = small()
+    before = with_replicas(nodes(a=8, b=8), [warm(model, 3, ["b"])])
+    plan = plan_for(fleet, before)
+    assert (plan.actions[0].op, moved_since(plan, before)) == ("promote", [])
+    other = warm(model, 3, now.pop("nodes", ["b"]), **now) if "members" not in now else \
+        warm(model, 3, ["b"]).model_copy(update=now)
+    again = [warm(model, 3, ["b"])] if other.level == "HOT" else []
+    assert "m/3 is not WARM now, or not with the same weights on the same nodes" in moved_since(
+        plan, with_replicas(nodes(a=8, b=8), [*again, other]))
+
+
 def test_a_plan_that_promotes_is_stale_once_that_one_is_gone() -> None:
     fleet, model = small()
     found = [warm(model, 0, ["b"]), warm(model, 1, ["a"], artifact=OTHER)]
     plan = plan_for(fleet, with_replicas(nodes(a=8, b=8), found))
-    assert moved_since(plan, with_replicas(nodes(a=8, b=8), found[1:])) == ["m/0 is not WARM now"]
+    assert moved_since(plan, with_replicas(nodes(a=8, b=8), found[1:])) == [
+        "m/0 is not WARM now, or not with the same weights on the same nodes"]
 
 
 def test_a_gang_is_promoted_whole_and_each_rank_on_its_node() -> None:

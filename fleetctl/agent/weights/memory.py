@@ -7,21 +7,54 @@ import ctypes
 import mmap
 import os
 import resource
-from typing import Any, Tuple
+from typing import Any, Iterator, Tuple
 
 from .index import Index, WeightsError
 from .store import Entry
 
 POPULATE_READ = 22
 SLICE = 1 << 20
+SPARED = 0.1
+"""The part of a node's memory that stays free for its other replicas."""
+MEMORY, OWN_GROUP, GROUPS = "/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
 def require_memory(size: int) -> None:
-    """Raise WeightsError where the kernel has not `size` bytes to spare, those that hold files counted as free."""
-    with open("/proc/meminfo", encoding="ascii") as lines:
-        free = next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), size)
-    if free < size:
-        raise WeightsError(f"needs {size} bytes of memory, {free} are free")
+    """Raise WeightsError where `size` bytes leave less than a tenth of this node's memory, or of its group's."""
+    for total, free in (_of_host(), *_of_groups()):
+        if free < size + total * SPARED:
+            raise WeightsError(f"needs {size} bytes of memory, {free} of {total} are free, and a tenth stays so")
+
+
+def _of_host() -> Tuple[int, int]:
+    """Return the host's memory, and how much of it is free; what holds files counts as free."""
+    with open(MEMORY, encoding="ascii") as lines:
+        found = dict(line.split(":") for line in lines)
+    return int(found["MemTotal"].split()[0]) << 10, int(found["MemAvailable"].split()[0]) << 10
+
+
+def _of_groups() -> Iterator[Tuple[int, int]]:
+    """Yield the limit, and what is free of it, of this process's control group and each above it that has one.
+
+    What holds files and may go counts as free here, too. Where there is none (cgroup v1, no Linux) nothing limits.
+    """
+    try:
+        with open(OWN_GROUP, encoding="utf-8") as lines:
+            name = next((line[3:].strip().strip("/") for line in lines if line.startswith("0::")), "")
+    except OSError:
+        return
+    parts = name.split("/") if name else []
+    for count in range(len(parts), -1, -1):
+        folder = os.path.join(GROUPS, *parts[:count])
+        with contextlib.suppress(OSError, ValueError, KeyError):  # the root has no limit; a container hides the rest
+            limit, used = (int(_text(folder, f"memory.{what}")) for what in ("max", "current"))
+            held = dict(line.split() for line in _text(folder, "memory.stat").splitlines())
+            yield limit, limit - used + int(held["inactive_file"]) + int(held["active_file"])
+
+
+def _text(folder: str, name: str) -> str:
+    with open(os.path.join(folder, name), encoding="ascii") as file:
+        return file.read()
 
 
 class InMemory:

@@ -1,0 +1,130 @@
+"""What an eviction to WARM or COLD makes sure of, without Ray: nothing HOT ends by half, or on old knowledge."""
+
+from __future__ import annotations
+
+import json
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+
+from fleetctl.agent import levels
+from fleetctl.agent.cluster import GONE, ActorRecord
+from fleetctl.agent.explicit import Job
+
+OLD, NEW = "a" * 64, "b" * 64
+
+
+class Played:
+    """A cluster in which WARM ones are up at once, but for those that `load`; `leaving` ones stay no more."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self.stop = stop
+        self.records: dict[str, ActorRecord] = {}
+        self.made: dict[str, dict[str, Any]] = {}
+        self.killed: list[str] = []
+        self.loading: set[str] = set()
+        self.leaving: set[str] = set()
+        self.noted: list[tuple[str, ...]] = []
+
+    def add(self, number: int) -> dict[str, Any]:
+        weights = {"artifact": OLD, "view": None, "bytes": 5}
+        said = {"fleet": "lab", "namespace": "ns", "specHash": "old", "members": [{"nodeId": "n", "weights": weights}]}
+        self.records[f"hot{number}"] = ActorRecord("ALIVE", True, json.dumps(said), "")
+        return {"model": "m", "replicaId": number, "actorId": f"hot{number}", "nodes": ["a"], "startupTimeout": 5}
+
+    def remote(self, _: Any) -> Any:
+        return SimpleNamespace(options=lambda name, **_: SimpleNamespace(
+            remote=lambda replica: self._create(name, replica)))
+
+    def _create(self, name: str, replica: dict[str, Any]) -> Any:
+        self.made[name] = replica
+        if name in self.loading:
+            self.stop.set()  # a person interrupts it while it loads
+        else:
+            self.records[name] = ActorRecord("ALIVE", True, json.dumps(replica), "")
+        return SimpleNamespace(name=name, _actor_id=SimpleNamespace(hex=lambda: name),
+                               stay=SimpleNamespace(remote=lambda: name))
+
+    def get(self, name: str, **_: Any) -> None:
+        if name in self.leaving:
+            raise ray.exceptions.ActorDiedError
+
+    def kill(self, warm: Any, **_: Any) -> None:
+        self.killed.append(warm.name)
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job([], SimpleNamespace(emit=lambda *_, **__: None), None, threading.Event(), {}, "WARM")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch, job: Job) -> Played:
+    cluster = Played(job.stop)
+    monkeypatch.setattr(levels, "ray", SimpleNamespace(
+        remote=cluster.remote, get=cluster.get, kill=cluster.kill, exceptions=ray.exceptions))
+    monkeypatch.setattr(levels, "cluster", SimpleNamespace(
+        actor_record=lambda actor_id: cluster.records.get(actor_id, GONE), taken_names=set, live_actors=list,
+        free_by_node=lambda: {"n": {"memory": 1e9}}))
+    monkeypatch.setattr(levels, "actor_options", lambda *_: {})
+    monkeypatch.setattr(levels, "note", lambda *noted: cluster.noted.append(noted))
+    return cluster
+
+
+def refused(job: Job, *replicas: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {key: (row["outcome"], row["code"]) for key, row in levels.prepare(job, replicas).items()}
+
+
+def test_an_interrupt_while_one_loads_ends_no_hot_one_and_every_warm_one(played: Played, job: Job) -> None:
+    played.loading = {"WarmReplica:m:1"}
+    stays = "skipped", "INTERRUPTED"
+    assert refused(job, *map(played.add, range(3))) == {"hot0": stays, "hot1": stays, "hot2": stays}
+    assert sorted(played.killed) == sorted(played.made) == ["WarmReplica:m:0", "WarmReplica:m:1"]
+
+
+@pytest.mark.parametrize("level", ["", "COLD"])
+def test_after_an_interrupt_nothing_is_begun(
+        played: Played, job: Job, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    monkeypatch.setattr(levels, "ask_nodes", lambda *_: [])
+    job.stop.set()
+    assert refused(job._replace(level=level), played.add(0)) == {"hot0": ("skipped", "INTERRUPTED")}
+
+
+def test_a_hot_one_stays_whose_warm_one_is_about_to_leave(played: Played, job: Job) -> None:
+    played.leaving = {"WarmReplica:m:0"}
+    assert refused(job, played.add(0), played.add(1)) == {"hot0": ("failed", "NOT_HELD")}
+    assert played.killed == ["WarmReplica:m:0"]
+
+
+@pytest.mark.parametrize(("known", "holds"), [
+    ({}, ("old", OLD)), ({"specHash": None, "weights": [None]}, ("old", OLD)),
+    ({"specHash": "new", "weights": [{"artifact": NEW, "view": None, "bytes": 7}]}, ("new", NEW)),
+])
+def test_what_was_updated_in_place_is_warm_with_what_it_serves_now(
+        played: Played, job: Job, known: dict[str, Any], holds: tuple[str, str]) -> None:
+    assert refused(job, {**played.add(0), **known}) == {}
+    [made] = played.made.values()
+    assert (made["specHash"], made["members"][0]["weights"]["artifact"]) == holds
+
+
+def test_it_serves_until_its_weights_are_loaded_and_drains_then(
+        played: Played, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(_: float) -> bool:
+        assert list(played.made) == ["WarmReplica:m:0"]
+        assert played.noted == [("j", "ending", '["m/0"]')]
+        job.stop.set()
+        return True
+
+    monkeypatch.setattr(job.stop, "wait", wait)
+    job = job._replace(name="j", drain_s=1e6)
+    unready = {**played.add(1), "actorId": "starting"}
+    assert refused(job, played.add(0), unready) == {
+        "hot0": ("skipped", "INTERRUPTED"), "starting": ("failed", "NOT_READY")}
+
+
+def test_what_cannot_be_warm_does_not_drain(played: Played, job: Job) -> None:
+    refused(job._replace(drain_s=1e6), {**played.add(1), "actorId": "starting"})
+    assert played.noted == []
