@@ -20,7 +20,7 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.update import MAX_REPLICAS
-from fleetctl.errors import ForgeError, UsageError
+from fleetctl.errors import UsageError
 from fleetctl.fleetfile.edit import Edit, edit_fleet
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -242,12 +242,10 @@ def _open(made: Proposal, ways: Ways, edits: Sequence[Edit], title: str) -> None
                          "variables of docs/propose.md")
     forge.check_access()
     branch = ways.branch or f"fleetctl/{made.fleet.name}/{made.name}"
-    pushed = push_to_branch(ways.remote, branch, _changes(edits), "\n\n".join(
+    pushed = push_to_branch(ways.remote, branch, ways.into, _changes(edits), "\n\n".join(
         filter(None, (title, "\n".join(made.why)))), environ)
     say("pushed", f"{pushed.commit[:10]} to {branch}" if pushed.changed else f"nothing: {branch} has it already")
-    into = ways.into or pushed.into
-    if not into:
-        raise ForgeError(f"{ways.remote} does not say which branch is its main one", hint="give --into BRANCH")
     evidence = [f"    {line}" for line in made.why]  # as code: a name from a cluster may look like Markdown
-    posted = forge.propose(branch, into, title, "\n".join([*evidence, "", "Made by `fleetctl propose`."]).lstrip("\n"))
+    text = "\n".join([*evidence, "", "Made by `fleetctl propose`."]).lstrip("\n")
+    posted = forge.propose(branch, pushed.into, title, text)
     say(forge.kind_of_change, f"{'opened' if posted.created else 'updated'}: {posted.url}")

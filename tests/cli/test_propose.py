@@ -204,7 +204,7 @@ def test_a_merge_request_of_gitlab_is_opened_with_the_evidence(
     assert (merge["source_branch"], merge["target_branch"]) == ("more", "main")
     assert merge["description"] == ("    Query: load\n    org/b: 1 in the file, the query says 4\n\n"
                                     "Made by `fleetctl propose`.")
-    assert git(server, "log", "-1", "--format=%B", "more").endswith("Proposed-by: fleetctl propose")
+    assert "\n\nProposed-by: fleetctl propose (" in git(server, "log", "-1", "--format=%B", "more")
 
 
 def test_a_branch_of_somebody_else_is_not_written_over(desk: Path, server: Path) -> None:
@@ -215,6 +215,61 @@ def test_a_branch_of_somebody_else_is_not_written_over(desk: Path, server: Path)
         assert (done.returncode, "has not made" in done.stderr) == (1, True)
         assert hub.opened == []
     assert git(server, "rev-parse", "theirs") == git(server, "rev-parse", "main")
+
+
+def refused(desk: Path, server: Path, *arguments: str) -> str:
+    """Open a proposal, which is refused before anything is pushed, and return why."""
+    before = git(server, "for-each-ref")
+    with github() as hub:
+        done = propose(desk, "scale", "org/b", "--replicas", "4", "-f", "fleets", "--open", *arguments,
+                       **hub.environment())
+        assert (done.returncode, hub.opened) == (1, [])
+    assert git(server, "for-each-ref") == before
+    return done.stderr
+
+
+def open_more(desk: Path) -> None:
+    with github() as hub:
+        done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--open", "--branch", "more",
+                       **hub.environment())
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_branch_to_merge_into_is_not_written_over(desk: Path, server: Path) -> None:
+    open_more(desk)
+    for branch in ("main", "release"):  # as after a merge by fast-forward: they end with our commit
+        git(server, "update-ref", f"refs/heads/{branch}", "more")
+    assert "main is a branch to merge into" in refused(desk, server, "--branch", "main")
+    assert "main is a branch to merge into" in refused(desk, server, "--branch", "main", "--into", "release")
+    assert "release is a branch to merge into" in refused(desk, server, "--branch", "release", "--into", "release")
+
+
+@pytest.mark.parametrize("change", ["content", "message"])
+def test_a_proposal_that_a_person_amended_is_not_written_over(desk: Path, server: Path, change: str) -> None:
+    open_more(desk)
+    git(desk, "fetch", "-q", "origin", "more")
+    git(desk, "checkout", "-q", "--detach", "FETCH_HEAD")
+    message = git(desk, "log", "-1", "--format=%B")
+    if change == "content":
+        (desk / "fleets/prod.yaml").write_text(FLEET.replace("replicas: 1", "replicas: 7"))
+    git(desk, "commit", "-q", "-a", "--amend", "-m", message if change == "content" else f"Look first\n\n{message}")
+    git(desk, "push", "-q", "--force", "origin", "HEAD:more")
+    git(desk, "checkout", "-q", "main")
+    assert "has not made" in refused(desk, server, "--branch", "more")
+
+
+def test_commits_that_the_target_lacks_and_a_missing_target_are_found_before_the_push(desk: Path, server: Path) -> None:
+    assert "has no branch nowhere" in refused(desk, server, "--into", "nowhere")
+    git(desk, "commit", "-q", "--allow-empty", "-m", "mine")
+    assert "HEAD has commits that main of origin has not: 1" in refused(desk, server)
+
+
+def test_a_checkout_behind_its_target_can_propose(desk: Path, server: Path) -> None:
+    git(desk, "commit", "-q", "--allow-empty", "-m", "theirs")
+    git(desk, "push", "-q", "origin", "main")
+    git(desk, "reset", "-q", "--hard", "HEAD~1")
+    open_more(desk)
+    assert git(server, "rev-list", "--count", "main..more") == "1"
 
 
 def test_without_a_token_or_a_forge_nothing_is_pushed(desk: Path, server: Path) -> None:
