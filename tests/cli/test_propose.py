@@ -185,7 +185,7 @@ def test_a_pull_request_is_opened_once_and_then_updated_with_its_branch(desk: Pa
         assert "pull request: updated" in opened(4)
         assert git(server, "rev-list", "--count", f"main..{branch}") == "1"
         [pull] = hub.opened
-        assert (pull["title"], pull["head"], pull["base"]) == ("org/b: 1 to 4 replicas", branch, "main")
+        assert (pull["title"], pull["head"]["ref"], pull["base"]["ref"]) == ("org/b: 1 to 4 replicas", branch, "main")
         assert git(desk, "branch", "--format=%(refname:short)") == "main", "the desk stays as it is"
         pull["state"] = "closed"
         assert "pull request: opened" in opened(5)
@@ -205,6 +205,23 @@ def test_a_merge_request_of_gitlab_is_opened_with_the_evidence(
     assert merge["description"] == ("    Query: load\n    org/b: 1 in the file, the query says 4\n\n"
                                     "Made by `fleetctl propose`.")
     assert "\n\nProposed-by: fleetctl propose (" in git(server, "log", "-1", "--format=%B", "more")
+
+
+def test_a_change_from_a_fork_with_a_branch_of_that_name_is_not_ours(desk: Path, server: Path) -> None:
+    asked = ("scale", "org/b", "--replicas", "3", "-f", "fleets", "--open", "--branch", "more")
+    with gitlab() as lab:
+        theirs = {"iid": 60, "state": "opened", "source_branch": "more", "target_branch": "main", "title": "theirs",
+                  "source_project_id": 43, "target_project_id": 42, "web_url": "https://gitlab.example.com/60"}
+        lab.opened.append(dict(theirs))
+        assert "merge request: opened" in propose(desk, *asked, **lab.environment()).stderr
+        assert lab.opened[0] == theirs
+    for repository in ({"full_name": "lab/fork"}, None):  # None = the fork was deleted
+        with github() as hub:
+            pull = {"number": 50, "state": "open", "title": "theirs", "user": {"login": "mallory"}, "html_url": "",
+                    "head": {"ref": "more", "repo": repository}, "base": {"ref": "main"}}
+            hub.opened.append(dict(pull))
+            assert "pull request: opened" in propose(desk, *asked, **hub.environment()).stderr
+            assert hub.opened[0] == pull
 
 
 def test_a_branch_of_somebody_else_is_not_written_over(desk: Path, server: Path) -> None:
