@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.load_metrics import ask_prometheus
 from fleetctl.workflow.output_files import write_file
 
+PASSWORD = re.compile(r"(?i)https?://[^/]*@|\w+://[^/]*:[^/]*@")
+"""Begins an address with a password; over HTTP a name alone may be a token."""
 CODES = "0 proposed, or nothing to change, 1 error, 64 usage"
 app = command_app(help="Change the fleet file, for review.", epilog=epilog(
     "fleetctl propose scale org/model --replicas 5 -f fleets/ --dry-run",
@@ -236,6 +239,10 @@ def _changes(edits: Sequence[Edit]) -> Changes:
 def _open(made: Proposal, ways: Ways, edits: Sequence[Edit], title: str) -> None:
     """Push the commit, and open or update the pull request; what the forge lacks is known before anything is pushed."""
     environ = this_invocation().environ
+    if PASSWORD.match(ways.remote):
+        raise UsageError("--remote: an address with a password or a token would be seen by others on this machine",
+                         hint="give the name of a remote, or the address without it and let git have a credential "
+                         "helper")
     forge = find_forge(environ, ways.forge)
     if forge is None:
         raise UsageError("--open: this is no job of a forge", hint="give --forge github or --forge gitlab, and set the "

@@ -54,7 +54,7 @@ def push_to_branch(remote: str, branch: str, into: str | None, files: Changes, m
     into, where HEAD has commits that `into` lacks, and where the server cannot be asked or refuses.
     """
     git = _git_of(files, environ)
-    server, ref, shown = Fetching(git.folder, environ), f"refs/heads/{branch}", without_secret(remote)
+    server, ref, shown = _server(git), f"refs/heads/{branch}", without_secret(remote)
     if git.run("check-ref-format", ref).returncode:
         raise RevisionError(f"{branch} is not a valid branch name")
     commit = _commit(git, files, message, signed=True)
@@ -80,6 +80,13 @@ def push_to_branch(remote: str, branch: str, into: str | None, files: Changes, m
     _ask_server(server, "push", "--quiet", "--no-verify", "--no-recurse-submodules",
                 f"--force-with-lease={ref}:{tip}", "--", remote, f"{commit}:{ref}")
     return Pushed(commit, into, changed=True)
+
+
+def _server(git: Git) -> Git:
+    """Return git that may ask the server as the checkout does: its key may be in `core.sshCommand`."""
+    ssh = git.ask("config", "core.sshCommand")
+    own = {"GIT_SSH_COMMAND": f"{ssh} -oBatchMode=yes"} if ssh else {}
+    return Fetching(git.folder, {**own, **git.environ})
 
 
 def _asked(server: Git, remote: str, *refs: str) -> tuple[str, Mapping[str, str]]:

@@ -234,13 +234,13 @@ def test_a_branch_of_somebody_else_is_not_written_over(desk: Path, server: Path)
     assert git(server, "rev-parse", "theirs") == git(server, "rev-parse", "main")
 
 
-def refused(desk: Path, server: Path, *arguments: str) -> str:
+def refused(desk: Path, server: Path, *arguments: str, code: int = 1) -> str:
     """Open a proposal, which is refused before anything is pushed, and return why."""
     before = git(server, "for-each-ref")
     with github() as hub:
         done = propose(desk, "scale", "org/b", "--replicas", "4", "-f", "fleets", "--open", *arguments,
                        **hub.environment())
-        assert (done.returncode, hub.opened) == (1, [])
+        assert (done.returncode, hub.opened) == (code, [])
     assert git(server, "for-each-ref") == before
     return done.stderr
 
@@ -287,6 +287,36 @@ def test_a_checkout_behind_its_target_can_propose(desk: Path, server: Path) -> N
     git(desk, "reset", "-q", "--hard", "HEAD~1")
     open_more(desk)
     assert git(server, "rev-list", "--count", "main..more") == "1"
+
+
+@pytest.mark.parametrize("url", ["https://ann:s3cret@127.0.0.1:1/x.git", "https://s3cret@127.0.0.1:1/x.git"])
+def test_an_address_with_a_password_is_refused_and_not_repeated(desk: Path, server: Path, url: str) -> None:
+    said = refused(desk, server, "--remote", url, code=64)
+    assert "a credential helper" in said
+    assert "s3cret" not in said
+
+
+def test_a_refused_push_says_why(desk: Path, server: Path) -> None:
+    hook = server / "hooks/pre-receive"
+    hook.write_text("#!/bin/sh\necho 'fleets are frozen today' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    said = refused(desk, server)
+    assert "[remote rejected]" in said
+    assert "fleets are frozen today" in said
+
+
+def test_the_key_of_the_checkout_is_used_and_nobody_is_asked(desk: Path, server: Path, tmp_path: Path) -> None:
+    ssh = tmp_path / "bin/ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nfor last; do :; done\neval "$last"\n')
+    ssh.chmod(0o755)
+    git(desk, "remote", "set-url", "origin", f"ssh://git@example.com{server}")
+    git(desk, "config", "core.sshCommand", f"{ssh} -i the-key")
+    open_more(desk)
+    assert git(server, "branch", "--list", "more")
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert len(asked) == 3
+    assert all(line.startswith("-i the-key -oBatchMode=yes ") for line in asked)
 
 
 def test_without_a_token_or_a_forge_nothing_is_pushed(desk: Path, server: Path) -> None:
