@@ -108,14 +108,17 @@ class GitHubStandIn:
         owner = REPOSITORY.partition("/")[0]
         if request.method == "GET":
             return Answer(200, [row for row in self.opened if row["state"] == request.query["state"] and
-                                (row["head"], row["base"]) == (request.query["head"].removeprefix(f"{owner}:"),
-                                                               request.query["base"])])
+                                (row["head"]["ref"], row["base"]["ref"]) == (
+                                    request.query["head"].removeprefix(f"{owner}:"), request.query["base"])])
         if request.method == "POST":
-            if any(row["head"] == request.body["head"] and row["state"] == "open" for row in self.opened):
+            if any(row["head"] == {"ref": request.body["head"], "repo": {"full_name": REPOSITORY}}
+                   and row["state"] == "open" for row in self.opened):
                 return Answer(422, {"message": "Validation Failed", "errors": [
                     {"message": f"A pull request already exists for {owner}:{request.body['head']}."}]})
             number = 50 + len(self.opened)
             self.opened.append({"number": number, "state": "open", "user": {"login": "somebody"}, **request.body,
+                                "head": {"ref": request.body["head"], "repo": {"full_name": REPOSITORY}},
+                                "base": {"ref": request.body["base"], "repo": {"full_name": REPOSITORY}},
                                 "html_url": f"https://github.example.com/{REPOSITORY}/pull/{number}"})
             return Answer(201, self.opened[-1])
         row = self.opened[number - 50]

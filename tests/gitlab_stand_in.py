@@ -67,7 +67,8 @@ class GitLabStandIn:
                 row[key] == request.query[key] for key in ("source_branch", "target_branch", "state"))])
         if request.method == "POST":
             iid = 60 + len(self.opened)
-            self.opened.append({"iid": iid, "state": "opened", **request.body,
+            self.opened.append({"iid": iid, "state": "opened", **request.body, "source_project_id": 42,
+                                "target_project_id": 42,
                                 "web_url": f"https://gitlab.example.com/merge_requests/{iid}"})
             return Answer(201, self.opened[-1])
         row = self.opened[iid - 60]

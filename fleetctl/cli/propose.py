@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.update import MAX_REPLICAS
-from fleetctl.errors import ForgeError, UsageError
+from fleetctl.errors import UsageError
 from fleetctl.fleetfile.edit import Edit, edit_fleet
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -33,6 +34,8 @@ from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.load_metrics import ask_prometheus
 from fleetctl.workflow.output_files import write_file
 
+PASSWORD = re.compile(r"(?i)https?://[^/]*@|\w+://[^/]*:[^/]*@")
+"""Begins an address with a password; over HTTP a name alone may be a token."""
 CODES = "0 proposed, or nothing to change, 1 error, 64 usage"
 app = command_app(help="Change the fleet file, for review.", epilog=epilog(
     "fleetctl propose scale org/model --replicas 5 -f fleets/ --dry-run",
@@ -236,18 +239,20 @@ def _changes(edits: Sequence[Edit]) -> Changes:
 def _open(made: Proposal, ways: Ways, edits: Sequence[Edit], title: str) -> None:
     """Push the commit, and open or update the pull request; what the forge lacks is known before anything is pushed."""
     environ = this_invocation().environ
+    if PASSWORD.match(ways.remote):
+        raise UsageError("--remote: an address with a password or a token would be seen by others on this machine",
+                         hint="give the name of a remote, or the address without it and let git have a credential "
+                         "helper")
     forge = find_forge(environ, ways.forge)
     if forge is None:
         raise UsageError("--open: this is no job of a forge", hint="give --forge github or --forge gitlab, and set the "
                          "variables of docs/propose.md")
     forge.check_access()
     branch = ways.branch or f"fleetctl/{made.fleet.name}/{made.name}"
-    pushed = push_to_branch(ways.remote, branch, _changes(edits), "\n\n".join(
+    pushed = push_to_branch(ways.remote, branch, ways.into, _changes(edits), "\n\n".join(
         filter(None, (title, "\n".join(made.why)))), environ)
     say("pushed", f"{pushed.commit[:10]} to {branch}" if pushed.changed else f"nothing: {branch} has it already")
-    into = ways.into or pushed.into
-    if not into:
-        raise ForgeError(f"{ways.remote} does not say which branch is its main one", hint="give --into BRANCH")
     evidence = [f"    {line}" for line in made.why]  # as code: a name from a cluster may look like Markdown
-    posted = forge.propose(branch, into, title, "\n".join([*evidence, "", "Made by `fleetctl propose`."]).lstrip("\n"))
+    text = "\n".join([*evidence, "", "Made by `fleetctl propose`."]).lstrip("\n")
+    posted = forge.propose(branch, pushed.into, title, text)
     say(forge.kind_of_change, f"{'opened' if posted.created else 'updated'}: {posted.url}")

@@ -74,11 +74,14 @@ class GitHub(Forge):
         return Thread(client, f"{path}/issues", f"{path}/issues", "PATCH", self._me, listed, wording)
 
     def _proposals(self, client: ForgeClient, path: str, branch: str, into: str, title: str) -> Thread:
-        owner = path.removeprefix("/repos/").partition("/")[0]
+        repository = path.removeprefix("/repos/")
+        owner = repository.partition("/")[0]
         wording = Wording(number="number", created={"title": title, "head": branch, "base": into},
                           updated={"title": title})
         listed = {"head": f"{owner}:{branch}", "base": into, "state": "open"}
-        return Thread(client, f"{path}/pulls", f"{path}/pulls", "PATCH", self._me, listed, wording, of_one=True)
+        return Thread(client, f"{path}/pulls", f"{path}/pulls", "PATCH", self._me, listed, wording, of_one=True,
+                      counts=lambda row: ((row["head"].get("repo") or {}).get("full_name") or "").casefold()
+                      == repository.casefold())
 
     def _hint(self, status: int | None, change: ChangeRequest | None) -> str | None:
         if change is None:

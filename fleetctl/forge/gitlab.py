@@ -67,7 +67,7 @@ class GitLab(Forge):
                           updated={"title": title})
         merges = f"{path}/merge_requests"
         return Thread(client, merges, merges, "PUT", lambda: self._me(client), {**branches, "state": "opened"}, wording,
-                      of_one=True)
+                      of_one=True, counts=lambda row: row.get("source_project_id") == row.get("target_project_id"))
 
     def _hint(self, status: int | None, change: ChangeRequest | None) -> str | None:  # noqa: ARG002 (as GitHub needs it)
         return HOW_TO_WRITE if status in {401, 403, 404} else None

@@ -71,6 +71,8 @@ class Thread:
     wording: Wording = COMMENT
     of_one: bool = False
     """Whatever is listed is the one to update: the changes of a branch."""
+    counts: Callable[[Mapping[str, Any]], bool] = lambda row: not row.get("system")
+    """Whether a row that is listed is one of them: a note of GitLab itself is none."""
 
     def comments(self) -> Iterator[Comment]:
         """Yield all comments that people or programs wrote, oldest first, page by page."""
@@ -78,7 +80,7 @@ class Thread:
         while more:
             params: dict[str, str | int] = {"per_page": PAGE, "page": page, **self.listed}
             answer = self.client.send("GET", self.path, params=params)
-            yield from (self._read(row) for row in json_objects(answer) if not row.get("system"))
+            yield from (self._read(row) for row in json_objects(answer) if self.counts(row))
             more = "next" in answer.links or bool(answer.headers.get("x-next-page"))
             page += 1
 

@@ -6,13 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from fleetctl.errors import RevisionError
+from fleetctl.inventory.address import without_secret
 from fleetctl.review.git_command import SERVER_TIMEOUT_S, Fetching, Git, error_line
 
 TRAILER = "Proposed-by: fleetctl propose"
-"""The last line of our commits on a server's branch: only such a branch is written over."""
+"""Begins the last line of our commits on a server's branch. A digest of the commit follows: only a commit that is still
+as it was made is written over.
+"""
 
 Changes = Mapping[Path, tuple[str, str]]
 """What each file was, which is to be what HEAD has, and what it becomes."""
@@ -41,23 +45,35 @@ def commit_on_branch(branch: str, files: Changes, message: str, environ: Mapping
     return commit
 
 
-def push_to_branch(remote: str, branch: str, files: Changes, message: str, environ: Mapping[str, str]) -> Pushed:
-    """Push the commit to a branch of a server; one that an earlier proposal made is written over.
+def push_to_branch(remote: str, branch: str, into: str | None, files: Changes, message: str,
+                   environ: Mapping[str, str]) -> Pushed:
+    """Push the commit to a branch of a server, to be merged into another; one that an earlier proposal made is written
+    over. `into` None = the server's main branch.
 
-    Raises RevisionError as `commit_on_branch` does, for a branch with a commit of somebody else, and where the server
-    cannot be asked or refuses.
+    Raises RevisionError as `commit_on_branch` does, for a branch with a commit of somebody else, for one that is merged
+    into, where HEAD has commits that `into` lacks, and where the server cannot be asked or refuses.
     """
     git = _git_of(files, environ)
-    server, ref = Fetching(git.folder, environ), f"refs/heads/{branch}"
+    server, ref, shown = _server(git), f"refs/heads/{branch}", without_secret(remote)
     if git.run("check-ref-format", ref).returncode:
         raise RevisionError(f"{branch} is not a valid branch name")
-    commit = _commit(git, files, f"{message}\n\n{TRAILER}")
-    into, tip = _asked(server, remote, ref)
+    commit = _commit(git, files, message, signed=True)
+    main, commits = _asked(server, remote, ref, *[f"refs/heads/{into}"] * bool(into))
+    into, tip = into or main, commits.get(ref, "")
+    if branch in {main, into}:
+        raise RevisionError(f"{branch} is a branch to merge into", hint="choose another name with --branch")
+    base = commits.get(f"refs/heads/{into}") or (commits.get("HEAD") if into == main else None)
+    if not base:
+        raise RevisionError(f"{shown} has no branch {into}" if into else f"{shown} does not say which branch is its "
+                            "main one", hint="give --into BRANCH")
+    _ask_server(server, "fetch", "--quiet", "--refmap=", "--no-tags", "--no-write-fetch-head", "--no-auto-gc",
+                "--no-recurse-submodules", "--", remote, f"refs/heads/{into}", *[ref] * bool(tip))
+    if (ahead := git.ask("rev-list", "--count", f"{base}..HEAD")) != "0":
+        raise RevisionError(f"HEAD has commits that {into} of {shown} has not: {ahead or 'unknown'}",
+                            hint=f"merge them first, or propose from a checkout of {into}")
     if tip:
-        _ask_server(server, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc",
-                    "--no-recurse-submodules", "--", remote, ref)
-        if not (git.ask("show", "--no-patch", "--format=%B", tip) or "").rstrip().endswith(TRAILER):
-            raise RevisionError(f"the branch {branch} of {remote} ends with a commit that `fleetctl propose` has not "
+        if not _is_as_proposed(git, tip):
+            raise RevisionError(f"the branch {branch} of {shown} ends with a commit that `fleetctl propose` has not "
                                 f"made: {tip[:10]}", hint="choose another name with --branch")
         if _content(git, tip) == _content(git, commit):
             return Pushed(tip, into, changed=False)
@@ -66,13 +82,20 @@ def push_to_branch(remote: str, branch: str, files: Changes, message: str, envir
     return Pushed(commit, into, changed=True)
 
 
-def _asked(server: Git, remote: str, ref: str) -> tuple[str, str]:
-    """Return the main branch of a server, and the commit of one of its refs; empty where it has none."""
-    rows = [row.split("\t") for row in _ask_server(server, "ls-remote", "--symref", "--", remote, "HEAD", ref)
+def _server(git: Git) -> Git:
+    """Return git that may ask the server as the checkout does: its key may be in `core.sshCommand`."""
+    ssh = git.ask("config", "core.sshCommand")
+    own = {"GIT_SSH_COMMAND": f"{ssh} -oBatchMode=yes"} if ssh else {}
+    return Fetching(git.folder, {**own, **git.environ})
+
+
+def _asked(server: Git, remote: str, *refs: str) -> tuple[str, Mapping[str, str]]:
+    """Return the main branch of a server, empty where it names none, and the commits of those refs it has."""
+    rows = [row.split("\t") for row in _ask_server(server, "ls-remote", "--symref", "--", remote, "HEAD", *refs)
             .splitlines() if "\t" in row]
-    into = next((first.removeprefix("ref: refs/heads/") for first, name in rows
+    main = next((first.removeprefix("ref: refs/heads/") for first, name in rows
                  if name == "HEAD" and first.startswith("ref: ")), "")
-    return into, next((first for first, name in rows if name == ref), "")
+    return main, {name: first for first, name in rows if not first.startswith("ref: ")}
 
 
 def _ask_server(server: Git, *arguments: str) -> str:
@@ -87,12 +110,25 @@ def _content(git: Git, commit: str) -> str | None:
     return git.ask("show", "--no-patch", "--format=%T %P%n%B", commit)
 
 
+def _signed(message: str, about: str) -> str:
+    """Return a message with our last line; `about` = parent and tree of its commit."""
+    text = message.rstrip()
+    digest = sha256(f"{about}\n{text}".encode()).hexdigest()
+    return f"{text}\n\n{TRAILER} ({digest[:16]})"
+
+
+def _is_as_proposed(git: Git, tip: str) -> bool:
+    """Return whether a commit is ours and as it was made: nobody has amended it."""
+    about, _, body = (git.ask("show", "--no-patch", "--format=%P %T%n%B", tip) or "").partition("\n")
+    return body.rstrip() == _signed(body.rstrip().rpartition("\n\n")[0], about)
+
+
 def _git_of(files: Changes, environ: Mapping[str, str]) -> Git:
     return Git(str(next(iter(files)).absolute().parent), environ)
 
 
-def _commit(git: Git, files: Changes, message: str) -> str:
-    """Make the commit, which no branch has yet."""
+def _commit(git: Git, files: Changes, message: str, *, signed: bool = False) -> str:
+    """Make the commit, which no branch has yet; `signed` = with our last line."""
     root, head = git.ask("rev-parse", "--show-toplevel"), git.ask("rev-parse", "--verify", "--quiet", "HEAD")
     if root is None or head is None:
         raise RevisionError("the fleet files are in no git repository with a commit", hint="leave --branch out")
@@ -103,7 +139,8 @@ def _commit(git: Git, files: Changes, message: str) -> str:
             raise RevisionError(f"{path} has changes that are not committed", hint="commit them first")
         blob = _write(git, after.encode(), "hash-object", "-w", "--stdin")
         tree = _with(git, tree, inside, blob)
-    return _write(git, message.encode(), "commit-tree", tree, "-p", head, "-F", "-")
+    text = _signed(message, f"{head} {tree}") if signed else message
+    return _write(git, text.encode(), "commit-tree", tree, "-p", head, "-F", "-")
 
 
 def _with(git: Git, tree: str, path: tuple[str, ...], blob: str) -> str:

@@ -67,6 +67,11 @@ class Fetching(Git):
 
 
 def error_line(done: subprocess.CompletedProcess[bytes]) -> str:
-    """Return the first line git printed about a failure."""
-    lines = [line for line in done.stderr.decode(errors="backslashreplace").splitlines() if line.strip()]
+    """Return what git printed about a failure: the first line; for a push what was refused, and the server's word."""
+    lines = [line.strip() for line in done.stderr.decode(errors="backslashreplace").splitlines()
+             if line.strip() and not line.startswith("To ")]
+    refused = next((line for line in lines if line.startswith("! [")), None)
+    if refused:
+        why = (line for line in lines if line.startswith("remote: ") and any(map(str.isalnum, line[8:])))
+        return "; ".join([refused, *list(why)[:1]])
     return lines[0].removeprefix("fatal: ") if lines else f"git ended with {done.returncode}"

@@ -185,7 +185,7 @@ def test_a_pull_request_is_opened_once_and_then_updated_with_its_branch(desk: Pa
         assert "pull request: updated" in opened(4)
         assert git(server, "rev-list", "--count", f"main..{branch}") == "1"
         [pull] = hub.opened
-        assert (pull["title"], pull["head"], pull["base"]) == ("org/b: 1 to 4 replicas", branch, "main")
+        assert (pull["title"], pull["head"]["ref"], pull["base"]["ref"]) == ("org/b: 1 to 4 replicas", branch, "main")
         assert git(desk, "branch", "--format=%(refname:short)") == "main", "the desk stays as it is"
         pull["state"] = "closed"
         assert "pull request: opened" in opened(5)
@@ -204,7 +204,24 @@ def test_a_merge_request_of_gitlab_is_opened_with_the_evidence(
     assert (merge["source_branch"], merge["target_branch"]) == ("more", "main")
     assert merge["description"] == ("    Query: load\n    org/b: 1 in the file, the query says 4\n\n"
                                     "Made by `fleetctl propose`.")
-    assert git(server, "log", "-1", "--format=%B", "more").endswith("Proposed-by: fleetctl propose")
+    assert "\n\nProposed-by: fleetctl propose (" in git(server, "log", "-1", "--format=%B", "more")
+
+
+def test_a_change_from_a_fork_with_a_branch_of_that_name_is_not_ours(desk: Path, server: Path) -> None:
+    asked = ("scale", "org/b", "--replicas", "3", "-f", "fleets", "--open", "--branch", "more")
+    with gitlab() as lab:
+        theirs = {"iid": 60, "state": "opened", "source_branch": "more", "target_branch": "main", "title": "theirs",
+                  "source_project_id": 43, "target_project_id": 42, "web_url": "https://gitlab.example.com/60"}
+        lab.opened.append(dict(theirs))
+        assert "merge request: opened" in propose(desk, *asked, **lab.environment()).stderr
+        assert lab.opened[0] == theirs
+    for repository in ({"full_name": "lab/fork"}, None):  # None = the fork was deleted
+        with github() as hub:
+            pull = {"number": 50, "state": "open", "title": "theirs", "user": {"login": "mallory"}, "html_url": "",
+                    "head": {"ref": "more", "repo": repository}, "base": {"ref": "main"}}
+            hub.opened.append(dict(pull))
+            assert "pull request: opened" in propose(desk, *asked, **hub.environment()).stderr
+            assert hub.opened[0] == pull
 
 
 def test_a_branch_of_somebody_else_is_not_written_over(desk: Path, server: Path) -> None:
@@ -215,6 +232,91 @@ def test_a_branch_of_somebody_else_is_not_written_over(desk: Path, server: Path)
         assert (done.returncode, "has not made" in done.stderr) == (1, True)
         assert hub.opened == []
     assert git(server, "rev-parse", "theirs") == git(server, "rev-parse", "main")
+
+
+def refused(desk: Path, server: Path, *arguments: str, code: int = 1) -> str:
+    """Open a proposal, which is refused before anything is pushed, and return why."""
+    before = git(server, "for-each-ref")
+    with github() as hub:
+        done = propose(desk, "scale", "org/b", "--replicas", "4", "-f", "fleets", "--open", *arguments,
+                       **hub.environment())
+        assert (done.returncode, hub.opened) == (code, [])
+    assert git(server, "for-each-ref") == before
+    return done.stderr
+
+
+def open_more(desk: Path) -> None:
+    with github() as hub:
+        done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--open", "--branch", "more",
+                       **hub.environment())
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_branch_to_merge_into_is_not_written_over(desk: Path, server: Path) -> None:
+    open_more(desk)
+    for branch in ("main", "release"):  # as after a merge by fast-forward: they end with our commit
+        git(server, "update-ref", f"refs/heads/{branch}", "more")
+    assert "main is a branch to merge into" in refused(desk, server, "--branch", "main")
+    assert "main is a branch to merge into" in refused(desk, server, "--branch", "main", "--into", "release")
+    assert "release is a branch to merge into" in refused(desk, server, "--branch", "release", "--into", "release")
+
+
+@pytest.mark.parametrize("change", ["content", "message"])
+def test_a_proposal_that_a_person_amended_is_not_written_over(desk: Path, server: Path, change: str) -> None:
+    open_more(desk)
+    git(desk, "fetch", "-q", "origin", "more")
+    git(desk, "checkout", "-q", "--detach", "FETCH_HEAD")
+    message = git(desk, "log", "-1", "--format=%B")
+    if change == "content":
+        (desk / "fleets/prod.yaml").write_text(FLEET.replace("replicas: 1", "replicas: 7"))
+    git(desk, "commit", "-q", "-a", "--amend", "-m", message if change == "content" else f"Look first\n\n{message}")
+    git(desk, "push", "-q", "--force", "origin", "HEAD:more")
+    git(desk, "checkout", "-q", "main")
+    assert "has not made" in refused(desk, server, "--branch", "more")
+
+
+def test_commits_that_the_target_lacks_and_a_missing_target_are_found_before_the_push(desk: Path, server: Path) -> None:
+    assert "has no branch nowhere" in refused(desk, server, "--into", "nowhere")
+    git(desk, "commit", "-q", "--allow-empty", "-m", "mine")
+    assert "HEAD has commits that main of origin has not: 1" in refused(desk, server)
+
+
+def test_a_checkout_behind_its_target_can_propose(desk: Path, server: Path) -> None:
+    git(desk, "commit", "-q", "--allow-empty", "-m", "theirs")
+    git(desk, "push", "-q", "origin", "main")
+    git(desk, "reset", "-q", "--hard", "HEAD~1")
+    open_more(desk)
+    assert git(server, "rev-list", "--count", "main..more") == "1"
+
+
+@pytest.mark.parametrize("url", ["https://ann:s3cret@127.0.0.1:1/x.git", "https://s3cret@127.0.0.1:1/x.git"])
+def test_an_address_with_a_password_is_refused_and_not_repeated(desk: Path, server: Path, url: str) -> None:
+    said = refused(desk, server, "--remote", url, code=64)
+    assert "a credential helper" in said
+    assert "s3cret" not in said
+
+
+def test_a_refused_push_says_why(desk: Path, server: Path) -> None:
+    hook = server / "hooks/pre-receive"
+    hook.write_text("#!/bin/sh\necho 'fleets are frozen today' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    said = refused(desk, server)
+    assert "[remote rejected]" in said
+    assert "fleets are frozen today" in said
+
+
+def test_the_key_of_the_checkout_is_used_and_nobody_is_asked(desk: Path, server: Path, tmp_path: Path) -> None:
+    ssh = tmp_path / "bin/ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nfor last; do :; done\neval "$last"\n')
+    ssh.chmod(0o755)
+    git(desk, "remote", "set-url", "origin", f"ssh://git@example.com{server}")
+    git(desk, "config", "core.sshCommand", f"{ssh} -i the-key")
+    open_more(desk)
+    assert git(server, "branch", "--list", "more")
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert len(asked) == 3
+    assert all(line.startswith("-i the-key -oBatchMode=yes ") for line in asked)
 
 
 def test_without_a_token_or_a_forge_nothing_is_pushed(desk: Path, server: Path) -> None:
