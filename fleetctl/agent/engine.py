@@ -44,6 +44,7 @@ class EngineProcess:
         self._address = address
         self._hosts = tuple(dict.fromkeys((*LOOPBACKS, address)))
         self._answered: Optional[int] = None
+        self._held_until = 0.0
         self._run: GuardedProcess
 
     def start(self) -> None:
@@ -137,6 +138,10 @@ class EngineProcess:
         except StartFailed as failure:
             raise StartFailed(RELOAD_FAILED, f"{answer}; then {failure}") from None
 
+    def hold_liveness(self, for_s: float) -> None:
+        """Count no failure of the liveness probe for as long, and from then on begin at 0; 0 = count again."""
+        self._held_until = time.monotonic() + for_s
+
     def watch(self, serving: Optional[threading.Event] = None) -> str:
         """Block until the engine is down, by its own end or by its liveness probe, and return why.
 
@@ -155,10 +160,11 @@ class EngineProcess:
         check, failures = self._build(probe), 0
         while not self._run.wait_ended(float(probe.get("period", 1))):
             try:
-                seen = check() if serving is None or serving.is_set() else None
+                counts = (serving is None or serving.is_set()) and time.monotonic() >= self._held_until
+                seen = check() if counts else None
             except PortTaken as taken:
                 seen = str(taken)
-            failures = failures + 1 if seen else 0
+            failures = failures + 1 if seen and time.monotonic() >= self._held_until else 0
             if failures >= int(probe.get("failureThreshold", 3)) and not self.ended():
                 self.stop()
                 return f"liveness failed {failures} times in a row ({seen})"
