@@ -14,9 +14,10 @@ import pytest
 from ray_keys import Keys
 
 from fleetctl.agent import reload, reloads
+from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.lock import LockBusy
-from fleetctl.agent.reload import Reloading, as_reloaded
+from fleetctl.agent.reload import UNKNOWN_SPEC, Reloading, as_reloaded
 from fleetctl.agent.reload_call import ANSWER_SHOWN, ask_to_reload
 from fleetctl.agent.reloads import Reloads
 
@@ -85,7 +86,7 @@ def test_an_engine_that_does_not_answer_in_time_or_is_another_process_has_not_re
 
 REPLICA = {"specHash": "old", "members": [
     {"group": "g", "copy": 0, "rank": rank, "weights": {"artifact": "a"}, "engine": {}} for rank in (0, 1)]}
-REQUEST = {"specHash": "new", "http": {"path": "/load"}, "startupTimeout": 60, "members": [
+REQUEST = {"runs": "old", "specHash": "new", "http": {"path": "/load"}, "startupTimeout": 60, "members": [
     {"group": "g", "copy": 0, "rank": rank, "weights": {"artifact": "b"}} for rank in (0, 1)]}
 
 
@@ -124,14 +125,15 @@ def test_all_members_fetch_before_leaders_are_asked_and_a_restart_keeps_what_was
     reloading = Reloading(replica, places, steps)
     reloading.begin(REQUEST)
     found = ended(reloading)
-    assert steps.taken == [("fetch_new", [0, 1]), ("reload_engine", [0]), ("serve_new", [0, 1])]
+    assert steps.taken == [("fetch_new", [0, 1]), ("hold_liveness", [0, 1]), ("reload_engine", [0]),
+                           ("hold_liveness", [0, 1]), ("serve_new", [0, 1])]
     assert (found["state"], found["restarts"], found["places"][1]["weights"]) == ("done", 2, {"artifact": "b"})
     assert replica["specHash"] == "new"
     again = as_reloaded(dict(REPLICA))  # what Ray hands to the constructor is what the actor was created with
     assert (again["specHash"], again["members"][1]) == ("new", {**REPLICA["members"][1], "weights": {"artifact": "b"}})
     reloading.begin(REQUEST)
     assert ended(reloading)["state"] == "done"
-    assert len(steps.taken) == 3  # it has these weights
+    assert len(steps.taken) == 5  # it has these weights
 
 
 @pytest.mark.parametrize("failing", ["fetch_new", "reload_engine"])
@@ -156,6 +158,42 @@ def test_a_second_request_does_not_disturb_the_first(keys: Keys) -> None:
     assert ended(reloading)["specHash"] == replica["specHash"] == "new"
 
 
+def test_after_a_failure_of_an_engine_that_was_asked_the_spec_is_not_known_and_any_request_asks_again(
+    keys: Keys
+) -> None:
+    replica, steps = dict(REPLICA), Steps("reload_engine")
+    reloading = Reloading(replica, [{}, {}], steps)
+    reloading.begin(REQUEST)
+    assert ended(reloading)["asked"]
+    steps.failing, back = "", {**REQUEST, "specHash": "old", "members": REPLICA["members"]}
+    reloading.begin(back)
+    assert ended(reloading)["state"] == "refused"  # of a plan that does not know of the failure
+    reloading.begin({**back, "runs": UNKNOWN_SPEC})
+    assert ended(reloading)["state"] == "done"
+    assert [step for step, _ in steps.taken].count("reload_engine") == 2
+
+
+def test_a_failure_before_an_engine_is_asked_changes_nothing_and_one_without_time_is_not_asked(keys: Keys) -> None:
+    steps = Steps("fetch_new")
+    reloading = Reloading(dict(REPLICA), [{}, {}], steps)
+    reloading.begin(REQUEST)
+    assert not ended(reloading)["asked"]
+    steps.failing = ""
+    reloading.begin({**REQUEST, "startupTimeout": 0.5})
+    found = ended(reloading)
+    assert (found["code"], found["asked"]) == ("RELOAD_FAILED", False)
+    assert "reload_engine" not in [step for step, _ in steps.taken]
+
+
+def test_a_request_of_an_older_plan_does_not_bring_former_weights_back(keys: Keys) -> None:
+    replica, steps = dict(REPLICA), Steps()
+    reloading = Reloading(replica, [{}, {}], steps)
+    for spec, state in (("newest", "done"), ("new", "refused")):
+        reloading.begin({**REQUEST, "specHash": spec})
+        assert ended(reloading)["state"] == state
+    assert replica["specHash"] == "newest"
+
+
 class Actors:
     """The actors that an agent asks: `states` are what each says, one a question; what it was asked, and noted."""
 
@@ -165,11 +203,25 @@ class Actors:
         self.noted: list[dict[str, Any]] = []
         self.released = 0
         monkeypatch.setattr(reloads, "ray", SimpleNamespace(
-            get_actor=self.actor, wait=lambda refs, timeout: (refs, []), get=lambda state: state,
+            get_actor=self.actor, wait=lambda refs, timeout: (refs, []), get=self.get,
             get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "01"),
             exceptions=SimpleNamespace(RayActorError=ZeroDivisionError)))
         monkeypatch.setattr(reloads, "take_lock", self.take_lock)
-        monkeypatch.setattr(reloads, "note", lambda job, key, text: self.noted.append(json.loads(text)))
+        self.notes_fail_after = 99
+        self.record = ActorRecord("RESTARTING", placed=True, report="", death="", restarts=1)
+        monkeypatch.setattr(reloads, "note", self.note)
+        monkeypatch.setattr(reloads.cluster, "actor_record", lambda _: self.record)
+
+    def get(self, state: dict[str, Any]) -> dict[str, Any]:
+        if state is GONE:
+            raise ZeroDivisionError
+        return state
+
+    def note(self, job: str, key: str, text: str) -> bool:
+        if len(self.noted) < self.notes_fail_after:
+            self.noted.append(json.loads(text))
+            return True
+        return False
 
     def take_lock(self, name: str, *_: object) -> Any:
         assert name == "lab/reload"
@@ -189,7 +241,7 @@ class Actors:
 
     def begin(self, *numbers: int) -> Reloads:
         rows = [{"id": f"m/{number}", "model": "m", "replicaId": number, "actorId": f"actor{number}",
-                 "specHash": "new", "http": {}, "lifecycle": {"startupTimeout": 60}, "members": [
+                 "runs": "old", "specHash": "new", "http": {}, "lifecycle": {"startupTimeout": 60}, "members": [
                      {"group": "g", "copy": 0, "rank": 0, "node": "a", "nodeId": "n",
                       "weights": {"artifact": "b", "sources": []}}]} for number in numbers]
         request = {"plan": {"reloads": rows, "fleet": {"name": "lab"}}, "job": "j", "holder": {"job": "j"}}
@@ -203,6 +255,7 @@ class Actors:
         return {key: (result["outcome"], result["code"]) for key, result in results.items()}
 
 
+GONE: dict[str, Any] = {"state": "no answer"}
 RUNNING = {"state": "reloading", "specHash": "new"}
 DONE = {"state": "done", "specHash": "new", "at": "2026-03-04T12:00:00Z", "restarts": 1, "places": [
     {"nodeId": "n", "ip": "10.0.0.1", "port": 8000, "weights": {
@@ -229,21 +282,58 @@ def test_a_failure_is_noted_and_the_others_of_its_model_are_not_asked(monkeypatc
     actors = Actors(monkeypatch, m0=[FAILED], m1=[DONE])
     assert actors.run(actors.begin(0, 1)) == {"m/0": ("failed", "RELOAD_FAILED"), "m/1": ("skipped", "NOT_BEGUN")}
     assert [number for number, _ in actors.asked] == ["0"]
-    [[noted]] = actors.noted
+    [[asked], [noted]] = actors.noted
+    assert (asked["asked"], asked["restarts"], asked.get("code")) == (True, 1, None)
     assert (noted["code"], noted["message"], noted["nodeIds"]) == ("RELOAD_FAILED", "HTTP 500", ["n"])
 
 
 def test_an_actor_that_was_restarted_meanwhile_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     actors = Actors(monkeypatch, m0=[RUNNING, {}, RUNNING])
-    assert actors.run(actors.begin(0)) == {"m/0": ("failed", "RELOAD_FAILED")}
+    assert actors.run(actors.begin(0)) == {"m/0": ("failed", "RELOAD_ENDED")}
     assert len(actors.asked) == 1
+    assert (actors.noted[-1][0]["code"], actors.noted[-1][0]["asked"]) == ("RELOAD_ENDED", False)
+
+
+@pytest.mark.parametrize(("state", "restarts", "outcome"), [
+    ("DEAD", 1, {"m/0": ("skipped", "NOT_FOUND")}),
+    ("RESTARTING", 1, {"m/0": ("failed", "RELOAD_ENDED")}),
+    ("ALIVE", 2, {"m/0": ("failed", "RELOAD_ENDED")}),
+    ("ALIVE", 1, {"m/0": ("ready", "RELOADED")}),  # it did not answer once
+])
+def test_an_actor_that_does_not_answer_has_ended_or_is_asked_again_as_its_state_says(
+    monkeypatch: pytest.MonkeyPatch, state: str, restarts: int, outcome: dict[str, Any]
+) -> None:
+    actors = Actors(monkeypatch, m0=[GONE, DONE])
+    found = actors.begin(0)
+    assert actors.run(found, 1) == {}
+    actors.record = actors.record._replace(state=state, restarts=restarts)
+    assert actors.run(found) == outcome
+    if state == "DEAD":
+        assert actors.noted[-1] == []
+
+
+def test_what_cannot_be_noted_is_not_asked_and_what_cannot_be_noted_in_the_end_is_not_ready(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actors = Actors(monkeypatch, m0=[RUNNING, DONE])
+    actors.notes_fail_after = 0
+    assert actors.run(actors.begin(0)) == {"m/0": ("failed", "RELOAD_FAILED")}
+    assert actors.asked == []
+    actors.notes_fail_after = 1
+    assert actors.run(actors.begin(0)) == {"m/0": ("starting", "STILL_STARTING")}
+
+
+def test_one_that_has_reloaded_since_the_plan_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[{"state": "refused", "specHash": "new"}])
+    assert actors.run(actors.begin(0)) == {"m/0": ("skipped", "SPEC_MOVED")}
+    assert actors.noted[-1] == []
 
 
 def test_a_reload_to_another_spec_that_still_runs_is_waited_for_and_then_ours_begins(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = {"state": "reloading", "specHash": "older"}
-    actors = Actors(monkeypatch, m0=[other, other, {**DONE, "specHash": "older"}, RUNNING, DONE])
+    actors = Actors(monkeypatch, m0=[other, other, {**FAILED, "specHash": "older"}, RUNNING, DONE])
     assert actors.run(actors.begin(0)) == {"m/0": ("ready", "RELOADED")}
     assert len(actors.asked) == 2
 
