@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 import ray
 
 from . import cluster
-from .explicit import Job, Outcome, Replica, key_of, result
+from .explicit import Job, Outcome, Replica, find_actor, key_of, result
 from .failure import decode_failure
 from .mark import warm_name
 from .on_nodes import ask_nodes
@@ -89,13 +89,28 @@ def _report(actor_id: str) -> Mapping[str, Any]:
     return report
 
 
+def _report_now(replica: Replica) -> Mapping[str, Any]:
+    """Return what a HOT replica says of itself, with the weights that it has reloaded since; raises _Refused."""
+    report, actor = _report(replica["actorId"]), find_actor(replica)
+    try:  # an actor of an earlier release reloads nothing
+        state = ray.get(actor.reloading.remote(), timeout=ANSWER_S) if actor and hasattr(actor, "reloading") else {}
+    except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+        raise _Refused("NOT_READY", "it does not say which weights it has") from None
+    if not state:
+        return report
+    if state.get("runs") is None:
+        raise _Refused("NOT_READY", "it reloads, or a reload has failed: which weights it has is not known")
+    members = [{**member, "weights": place["weights"]} for member, place in zip(report["members"], state["places"])]
+    return {**report, "specHash": state["runs"], "members": members}
+
+
 def _make_warm(job: Job, replicas: Sequence[Replica], refused: Dict[str, Outcome]) -> None:
     """Create the WARM ones beside the replicas, which go on serving, and return when they are up."""
     wanted: List[_Warm] = []
     made: List[Tuple[Replica, Any]] = []
     for replica in replicas:
         with _kept_back(replica, refused):
-            report = _report(replica["actorId"])
+            report = _report_now(replica)
             begun = _begun_before(replica)
             if begun is not None:
                 made.append((replica, begun))
@@ -202,7 +217,7 @@ def _await_warm(job: Job, replica: Replica, warm: Any) -> None:
 def _require_on_disk(job: Job, replica: Replica) -> None:
     """Raise _Refused where the weights of a replica are not complete on the disks of its nodes."""
     entries: Dict[str, List[Any]] = {}
-    for place in _report(replica["actorId"])["members"]:
+    for place in _report_now(replica)["members"]:
         if place.get("weights"):
             entries.setdefault(place["nodeId"], []).append((place["weights"]["artifact"], place["weights"]["view"]))
     for answer in ask_nodes(incomplete_here, entries, ANSWER_S):

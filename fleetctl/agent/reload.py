@@ -39,19 +39,27 @@ class Reloading:
         self._replica, self._places, self._steps = replica, places, steps
         self._runs: Optional[str] = replica["specHash"]
         self._state: Dict[str, Any] = {}
+        self._read = True
         self._busy = threading.Lock()
 
     def begin(self, request: Mapping[str, Any]) -> None:
-        """Begin what is asked for; while another reload runs, `state` goes on to be about that one."""
+        """Begin what is asked for; while another reload runs, `state` goes on to be about that one.
+
+        A failure that no agent has read is its answer: else one that nobody waited for would be tried again and again.
+        """
+        if self._state.get("state") == "failed" and self._state["specHash"] == request["specHash"] and not self._read:
+            return
         if self._busy.acquire(blocking=False):
+            self._read = False
             self._state = {"state": "reloading", "specHash": request["specHash"]}
             threading.Thread(target=self._run, args=(request,), name="fleetctl-reload", daemon=True).start()
 
     def state(self) -> Dict[str, Any]:
         """Return the state of the latest reload: reloading, done, refused or failed, and of which spec.
 
-        With a failure, `asked` = the spec of the replica is not known now.
+        Of one that has ended, `runs` = the spec that the replica has now, None = not known; `places` = its members'.
         """
+        self._read = self._state.get("state") != "reloading"
         return self._state
 
     def _run(self, request: Mapping[str, Any]) -> None:
@@ -62,12 +70,12 @@ class Reloading:
             else:
                 if self._runs != request["specHash"]:
                     self._reload(request)
-                found = {"state": "done", "restarts": node.restart_count(), "places": [
-                    {key: place.get(key) for key in ("nodeId", "ip", "port", "weights")} for place in self._places]}
+                found = {"state": "done", "restarts": node.restart_count()}
         except Exception as error:
             failure = start_failure(error)
-            found = {"state": "failed", "code": failure.code, "reason": str(failure), "asked": self._runs is None}
-        self._state = {**found, "specHash": request["specHash"], "at": utc_now()}
+            found = {"state": "failed", "code": failure.code, "reason": str(failure)}
+        self._state = {**found, "specHash": request["specHash"], "runs": self._runs, "at": utc_now(), "places": [
+            {key: place.get(key) for key in ("nodeId", "ip", "port", "weights")} for place in self._places]}
         self._busy.release()
 
     def _reload(self, request: Mapping[str, Any]) -> None:

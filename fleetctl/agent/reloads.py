@@ -10,7 +10,7 @@ import json
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Set
 
 import ray
 
@@ -47,6 +47,14 @@ class Reloads:
         self._noted: Dict[str, Mapping[str, Any]] = {}
         self._sources: Dict[str, List[Mapping[str, Any]]] = {}
         self._lock: Optional[HeldLock] = None
+        self._waits = bool(request.get("wait", True))
+        self._started: Set[str] = set()
+
+    @property
+    def may_end(self) -> bool:
+        """Return whether the run may end: all have a result, or without waiting one of each model has begun."""
+        return self.done or (not self._waits and self._lock is not None
+                             and all(one.answered for one in self._under_way.values()))
 
     @property
     def done(self) -> bool:
@@ -64,7 +72,8 @@ class Reloads:
                 return self._skip("LOCK_HELD", f"another run reloads replicas of this fleet: {busy}", *self._queues)
         results: Dict[str, Outcome] = {}
         for model, queue in self._queues.items():
-            if model not in self._under_way and queue:
+            if model not in self._under_way and queue and (self._waits or model not in self._started):
+                self._started.add(model)
                 self._under_way[model] = self._begun(queue.popleft())
             if model in self._under_way:
                 results.update(self._step(model, self._under_way[model]))
@@ -72,11 +81,13 @@ class Reloads:
             self._lock.release()
         return results
 
-    def left(self) -> Dict[str, Outcome]:
+    def left(self, interrupted: bool) -> Dict[str, Outcome]:
         """Return the results of those that have none yet, as the run ends."""
-        going = {one.row["id"]: one.outcome("starting", "INTERRUPTED", "its reload goes on by itself")
-                 for one in self._under_way.values()}
-        return {**going, **self._skip("INTERRUPTED", "interrupted: it runs as before", *self._queues)}
+        going = {one.row["id"]: one.outcome("starting", "INTERRUPTED" if interrupted else None,
+                                            "its reload goes on by itself") for one in self._under_way.values()}
+        code, why = (("INTERRUPTED", "interrupted: it runs as before") if interrupted
+                     else ("WAITS_TURN", "one of a model at a time, and none is waited for: the next apply goes on"))
+        return {**going, **self._skip(code, why, *self._queues)}
 
     def _take_lock(self) -> HeldLock:
         holder = {**self._request["holder"], "driver": ray.get_runtime_context().get_job_id()}
@@ -142,8 +153,9 @@ class _Reload:
         self._handle: Any = None
         self._answer: Any = None
         self._restarts = 0
+        self.answered = False
 
-    def outcome(self, kind: str, code: str, message: str, **more: Any) -> Outcome:
+    def outcome(self, kind: str, code: Optional[str], message: str, **more: Any) -> Outcome:
         """Return the result of this replica."""
         return {"model": self.row["model"], "replicaId": self.row["replicaId"], "outcome": kind, "code": code,
                 "nodes": list(dict.fromkeys(member["node"] for member in self.row["members"])), "message": message,
@@ -166,6 +178,7 @@ class _Reload:
         done, _ = ray.wait([self._answer], timeout=0)
         if done:
             state = ray.get(self._answer)
+            self.answered = True
             if not state:  # never asked again: its engine may have ended because of it
                 return self._failed(RELOAD_ENDED, ENDED)
             running = state["state"] == "reloading"
@@ -201,7 +214,7 @@ class _Reload:
 
     def _ended(self, state: Mapping[str, Any]) -> Outcome:
         if state["state"] == "failed":
-            return self._failed(state["code"], state["reason"], asked=bool(state.get("asked")))
+            return self._failed(state["code"], state["reason"], asked=state.get("runs", "") is None)
         if state["state"] == "refused":
             self._note(None)
             return self.outcome("skipped", "SPEC_MOVED", "it has reloaded since this was planned: it runs another spec "

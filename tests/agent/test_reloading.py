@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.server
 import json
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,8 +15,12 @@ from typing import Any
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import reload, reloads
+from fleetctl.agent import engine as engine_module
+from fleetctl.agent import failure as failure_module
+from fleetctl.agent import gang, levels, reload, reloads
+from fleetctl.agent import replica as replica_module
 from fleetctl.agent.cluster import ActorRecord
+from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.lock import LockBusy
 from fleetctl.agent.reload import UNKNOWN_SPEC, Reloading, as_reloaded
@@ -164,7 +170,7 @@ def test_after_a_failure_of_an_engine_that_was_asked_the_spec_is_not_known_and_a
     replica, steps = dict(REPLICA), Steps("reload_engine")
     reloading = Reloading(replica, [{}, {}], steps)
     reloading.begin(REQUEST)
-    assert ended(reloading)["asked"]
+    assert ended(reloading)["runs"] is None
     steps.failing, back = "", {**REQUEST, "specHash": "old", "members": REPLICA["members"]}
     reloading.begin(back)
     assert ended(reloading)["state"] == "refused"  # of a plan that does not know of the failure
@@ -177,11 +183,11 @@ def test_a_failure_before_an_engine_is_asked_changes_nothing_and_one_without_tim
     steps = Steps("fetch_new")
     reloading = Reloading(dict(REPLICA), [{}, {}], steps)
     reloading.begin(REQUEST)
-    assert not ended(reloading)["asked"]
+    assert ended(reloading)["runs"] == "old"
     steps.failing = ""
     reloading.begin({**REQUEST, "startupTimeout": 0.5})
     found = ended(reloading)
-    assert (found["code"], found["asked"]) == ("RELOAD_FAILED", False)
+    assert (found["code"], found["runs"]) == ("RELOAD_FAILED", "old")
     assert "reload_engine" not in [step for step, _ in steps.taken]
 
 
@@ -239,12 +245,13 @@ class Actors:
             reload=SimpleNamespace(remote=lambda request: self.asked.append((number, request))),
             reloading=SimpleNamespace(remote=lambda: left.pop(0) if len(left) > 1 else left[0]))
 
-    def begin(self, *numbers: int) -> Reloads:
+    def begin(self, *numbers: int, wait: bool = True) -> Reloads:
         rows = [{"id": f"m/{number}", "model": "m", "replicaId": number, "actorId": f"actor{number}",
                  "runs": "old", "specHash": "new", "http": {}, "lifecycle": {"startupTimeout": 60}, "members": [
                      {"group": "g", "copy": 0, "rank": 0, "node": "a", "nodeId": "n",
                       "weights": {"artifact": "b", "sources": []}}]} for number in numbers]
-        request = {"plan": {"reloads": rows, "fleet": {"name": "lab"}}, "job": "j", "holder": {"job": "j"}}
+        request = {"plan": {"reloads": rows, "fleet": {"name": "lab"}}, "job": "j", "holder": {"job": "j"},
+                   "wait": wait}
         return Reloads(request, lambda *_, **__: None, lambda: self.now)
 
     def run(self, found: Reloads, steps: int = 9) -> dict[str, Any]:
@@ -345,7 +352,126 @@ def test_what_is_gone_or_is_reloaded_by_another_run_or_left_when_this_one_ends_r
     assert actors.run(actors.begin(0)) == {"m/0": ("skipped", "NOT_FOUND")}
     found = actors.begin(1, 2)
     assert actors.run(found, 2) == {}
-    assert [(one["outcome"], one["code"]) for one in found.left().values()] == [
+    assert [(one["outcome"], one["code"]) for one in found.left(interrupted=True).values()] == [
         ("starting", "INTERRUPTED"), ("skipped", "INTERRUPTED")]
     actors.lock_holder = "other-job"
     assert actors.run(actors.begin(1)) == {"m/1": ("skipped", "LOCK_HELD")}
+
+
+def test_an_address_that_this_host_does_not_have_is_passed_over(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without IPv6 a connection to ::1 fails with a bare OSError."""
+    connect = socket.create_connection
+
+    def connecting(address: tuple[str, int], *more: Any, **options: Any) -> socket.socket:
+        if address[0] == "::1":
+            raise OSError(99, "Cannot assign requested address") from None
+        return connect(address, *more, **options)
+
+    monkeypatch.setattr(socket, "create_connection", connecting)
+    port, asked, _ = engine
+    assert ask_to_reload({"method": "POST", "path": "/load"}, port, ("::1", "127.0.0.1"), time.monotonic() + 30,
+                         lambda _: None).endswith("HTTP 200")
+    assert len(asked) == 1
+    with pytest.raises(StartFailed, match="no time"):
+        ask(port, within_s=-1)
+    assert len(asked) == 1
+
+
+class Run:
+    """A process that ends when it is asked to reload."""
+
+    tree, exit_code = None, 134
+
+    def __init__(self, ended: bool) -> None:
+        self._ended = ended
+
+    def wait_ended(self, _: float) -> bool:
+        return self._ended
+
+
+@pytest.mark.parametrize(("ended", "code"), [(True, "RELOAD_ENDED"), (False, "RELOAD_FAILED")])
+def test_an_engine_that_ends_is_another_failure_and_no_variable_but_ours_is_in_a_path_or_a_message(
+    engine: Any, ended: bool, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, asked, answers = engine
+    answers.update(status=500)
+    process = EngineProcess.__new__(EngineProcess)
+    process.__dict__.update(_env={"TOKEN": "secret", "FLEETCTL_MODEL": "m"}, _port=port, _answered=None,
+                            _run=Run(ended), _hosts=("127.0.0.1",))
+    monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
+    request = {"method": "POST", "path": "/load?of=$(FLEETCTL_MODEL)&as=$(TOKEN)", "body": {"as": "$(TOKEN)"}}
+    with pytest.raises(StartFailed, match=r"POST /load\?of=\$\(FLEETCTL_MODEL\)&as=\$\(TOKEN\) on port") as failed:
+        process.reload(request, {}, time.monotonic() + 30)
+    assert failed.value.code == code
+    assert [(path, json.loads(body)) for _, path, body in asked] == [
+        ("/load?of=m&as=$(TOKEN)", {"as": "secret"})]
+
+
+@pytest.mark.parametrize("kind", [replica_module.ModelActor, gang.GangCoordinator])
+def test_a_restart_that_cannot_read_what_it_had_reloaded_ends_so_that_ray_tries_again(
+    monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    def unreadable(_: object) -> None:
+        raise OSError("no answer")
+
+    module = sys.modules[kind.__module__]
+    monkeypatch.setattr(module, "as_reloaded", unreadable)
+    monkeypatch.setattr(module.node, "was_restarted", lambda: True)
+    monkeypatch.setattr(module.node, "back_off", lambda _: None)
+    monkeypatch.setattr(kind, "_give_back", lambda _: None, raising=False)
+    monkeypatch.setattr(replica_module, "write_reason", lambda *_: None)
+    replica = {"model": "m", "fleet": "lab", "specHash": "a", "lifecycle": {}, "members": [{"nodeId": "n"}]}
+    monkeypatch.setattr(replica_module, "about", lambda *_: {})
+    monkeypatch.setattr(failure_module.os, "_exit", lambda _: None)
+    monkeypatch.setattr(failure_module.threading, "Timer", lambda *_: SimpleNamespace(start=lambda: None))
+    with pytest.raises(SystemExit) as end:
+        kind(replica)
+    assert "START_ERROR" in end.value.unexpected_error_traceback
+
+
+@pytest.mark.parametrize(("states", "left"), [
+    ([RUNNING], {"m/0": ("starting", None), "m/1": ("skipped", "WAITS_TURN")}),
+    ([DONE], {"m/1": ("skipped", "WAITS_TURN")}),
+])
+def test_without_waiting_one_of_a_model_is_asked_and_the_next_plan_goes_on(
+    monkeypatch: pytest.MonkeyPatch, states: list[dict[str, Any]], left: dict[str, Any]
+) -> None:
+    actors = Actors(monkeypatch, m0=states, m1=[DONE])
+    found = actors.begin(0, 1, wait=False)
+    actors.run(found, 1)
+    assert not found.may_end  # the actor has not answered: whether it has been asked is not known
+    actors.run(found, 2)
+    assert found.may_end
+    assert [number for number, _ in actors.asked] == ["0"]
+    assert {key: (one["outcome"], one["code"]) for key, one in found.left(interrupted=False).items()} == left
+
+
+def test_a_failure_that_no_agent_has_read_is_the_answer_to_the_next_request(keys: Keys) -> None:
+    steps = Steps("reload_engine")
+    reloading = Reloading(dict(REPLICA), [{}, {}], steps)
+    reloading.begin(REQUEST)
+    assert reloading._busy.acquire(timeout=30)  # it has ended
+    reloading._busy.release()
+    reloading.begin({**REQUEST, "runs": UNKNOWN_SPEC})
+    assert ended(reloading)["state"] == "failed"
+    assert [step for step, _ in steps.taken].count("reload_engine") == 1
+    reloading.begin({**REQUEST, "runs": UNKNOWN_SPEC})
+    assert ended(reloading)["state"] == "failed"
+    assert [step for step, _ in steps.taken].count("reload_engine") == 2
+
+
+def test_an_eviction_to_another_level_goes_by_the_weights_that_a_replica_has_reloaded(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = {"specHash": "old", "members": [{"rank": 0, "weights": {"artifact": "a"}}]}
+    monkeypatch.setattr(levels, "_report", lambda _: report)
+    monkeypatch.setattr(levels.ray, "get", lambda state, timeout: state)
+    monkeypatch.setattr(levels, "find_actor", lambda replica: SimpleNamespace(
+        reloading=SimpleNamespace(remote=lambda: replica["state"])))
+    assert levels._report_now({"actorId": "x", "state": {}}) == report
+    done = {"state": "failed", "runs": "new", "places": [{"weights": {"artifact": "b"}}]}  # one after it failed
+    assert levels._report_now({"actorId": "x", "state": done}) == {
+        "specHash": "new", "members": [{"rank": 0, "weights": {"artifact": "b"}}]}
+    for state in (RUNNING, {**done, "runs": None}):
+        with pytest.raises(levels._Refused, match="not known"):
+            levels._report_now({"actorId": "x", "state": state})

@@ -22,7 +22,7 @@ from fleetctl.documents.update import HttpReload
 from fleetctl.fleetfile.resolve import engine_hash, hash_of_shape, shape_as_set
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.stale import moved_since
-from fleetctl.render.plan_json import saved_plan_json
+from fleetctl.render.plan_json import render_plan_json, saved_plan_json
 from fleetctl.render.report.markdown import render_markdown
 from fleetctl.render.report.of_plan import plan_report
 
@@ -67,6 +67,8 @@ def test_what_differs_in_its_weights_alone_reloads_and_the_plan_can_be_saved_and
     assert (first["actorId"], first["runs"], first["specHash"]) == ("actor0", "old", fleet.models[0].spec_hash)
     assert (first["http"]["path"], first["members"][0]["weights"]["artifact"]) == ("/reload", ONE)
     assert fleet.models[0].spec_hash in plan.specs  # so that later plans can say what it runs
+    assert '"dir": "$(FLEET' in saved
+    assert '"dir": "***"' in render_plan_json(plan)
     shown = render_markdown(plan_report(plan))
     assert reason(plan).startswith("reload m/0, m/1 in place, one at a time; ")
     assert "Would reload in place" in shown
@@ -107,7 +109,7 @@ def test_what_failed_three_times_is_left_alone_then_tried_with_one() -> None:
     def failed(*ago: str) -> Inventory:
         return inventory.model_copy(update={"failures": [
             Failure(model="m", replica_id=0, actor_id="actor0", spec_hash=spec, node_ids=[NAMES[number % 2]],
-                    code="RELOAD_FAILED", message="HTTP 500", reload=True, at=before(one)) for number, one in enumerate(ago)]})
+                    reload=True, code="RELOAD_FAILED", message="HTTP 500", at=before(one)) for number, one in enumerate(ago)]})
 
     assert len(plan_for(fleet, failed("3m", "2m")).reloads) == 2
     cooling = plan_for(fleet, failed("3m", "2m", "1m"))

@@ -84,6 +84,7 @@ OUTCOME = {
     "NOT_ANSWERING": "a replica that is ready, and whose process does not answer",
     "RELOADED": "a replica that is ready, and has reloaded its weights in place",
     "RELOAD_ENDED": "a replica whose engine ended when it was asked to reload its weights; Ray restarts it",
+    "WAITS_TURN": "a replica that reloads after another of its model, by the next apply",
     "SPEC_MOVED": "a replica that has reloaded since the plan was made, so that it is left as it is",
     "RELOAD_FAILED": "a replica whose engine did not reload its weights, or of which it is not known",
     "NOT_FOUND": "a replica that is gone, so that it cannot reload",
