@@ -109,7 +109,8 @@ def test_what_failed_three_times_is_left_alone_then_tried_with_one() -> None:
     def failed(*ago: str) -> Inventory:
         return inventory.model_copy(update={"failures": [
             Failure(model="m", replica_id=0, actor_id="actor0", spec_hash=spec, node_ids=[NAMES[number % 2]],
-                    reload=True, code="RELOAD_FAILED", message="HTTP 500", at=before(one)) for number, one in enumerate(ago)]})
+                    reload=True, code="RELOAD_FAILED", message="HTTP 500", at=before(one))
+            for number, one in enumerate(ago)]})
 
     assert len(plan_for(fleet, failed("3m", "2m")).reloads) == 2
     cooling = plan_for(fleet, failed("3m", "2m", "1m"))
