@@ -85,7 +85,7 @@ class Run:
                 self._report(key, result)
             if not self._creating() and not self._replan():
                 self._release()
-                if self._reloads.done and (not self._under_way or not self.request["wait"]):
+                if self._reloads.may_end and (not self._under_way or not self.request["wait"]):
                     return
             self._heartbeat()
             self.stop.wait(max(POLL_S, time.monotonic() - began))
@@ -194,7 +194,7 @@ class Run:
     def finish(self, interrupted: bool = False) -> None:
         """Write the summary and exit at once; a created replica that is not ready yet continues by itself."""
         code, why = ("INTERRUPTED", "the apply was interrupted") if interrupted else (None, "created, not waited for")
-        self.outcomes.update({**self._replanning.refused, **self._reloads.left()})
+        self.outcomes.update({**self._replanning.refused, **self._reloads.left(interrupted)})
         for attempt in (*self._under_way, *self._not_begun):
             self.outcomes[attempt.key] = attempt.result or outcome(
                 attempt.replica, "starting" if attempt.begun else "skipped", code, why)

@@ -15,9 +15,10 @@ from .holders import ports_of
 from .ownership import Ownership, PortTaken
 from .ports import LOOPBACKS, probe_port, taken_by
 from .probes import Check, build_check, pauses
-from .reload_call import RELOAD_FAILED, ask_to_reload
+from .reload_call import RELOAD_ENDED, RELOAD_FAILED, ask_to_reload
 
 DEFAULT_READY_S = 5.0
+CRASH_S = 1.0
 PORT_FREE_S = 10.0
 """An engine that is being ended may keep its port for its grace period, and a moment."""
 ADVICE = "give each engine its own with $(FLEETCTL_PORT), or place one on a node"
@@ -44,6 +45,7 @@ class EngineProcess:
         self._address = address
         self._hosts = tuple(dict.fromkeys((*LOOPBACKS, address)))
         self._answered: Optional[int] = None
+        self._held_until = 0.0
         self._run: GuardedProcess
 
     def start(self) -> None:
@@ -125,17 +127,28 @@ class EngineProcess:
         """
         port = int(request.get("port") or self._answered or self._port)
         env, allowed_s = {**self._env, **variables}, deadline - time.monotonic()
-        asked = {**request, **expand_within({key: request.get(key) for key in ("path", "body")}, env)}
+        ours = {name: value for name, value in env.items() if name.startswith("FLEETCTL_")}
+        asked = {**request, "shown": request["path"], "path": expand_within(request["path"], ours),
+                 "body": expand_within(request.get("body"), env)}
         try:
             answer = ask_to_reload(asked, port, self._hosts, deadline, Ownership(port, self._run.tree).objection)
         except PortTaken as taken:
             raise StartFailed(RELOAD_FAILED, str(taken)) from None
+        except StartFailed as failure:  # one that crashes closes its connection first
+            if self._run.wait_ended(CRASH_S):
+                raise StartFailed(RELOAD_ENDED, f"{failure}; then {self.how_it_ended()}") from None
+            raise
         self._log.say(f"reload: {answer}")
         try:
             if not self._await_readiness(deadline, allowed_s):
-                raise StartFailed(RELOAD_FAILED, self.how_it_ended() + " after it was asked to reload")
+                raise StartFailed(RELOAD_ENDED, self.how_it_ended() + " after it was asked to reload")
         except StartFailed as failure:
-            raise StartFailed(RELOAD_FAILED, f"{answer}; then {failure}") from None
+            code = RELOAD_ENDED if failure.code == RELOAD_ENDED else RELOAD_FAILED
+            raise StartFailed(code, f"{answer}; then {failure}") from None
+
+    def hold_liveness(self, for_s: float) -> None:
+        """Count no failure of the liveness probe for as long, and from then on begin at 0; 0 = count again."""
+        self._held_until = time.monotonic() + for_s
 
     def watch(self, serving: Optional[threading.Event] = None) -> str:
         """Block until the engine is down, by its own end or by its liveness probe, and return why.
@@ -155,10 +168,11 @@ class EngineProcess:
         check, failures = self._build(probe), 0
         while not self._run.wait_ended(float(probe.get("period", 1))):
             try:
-                seen = check() if serving is None or serving.is_set() else None
+                counts = (serving is None or serving.is_set()) and time.monotonic() >= self._held_until
+                seen = check() if counts else None
             except PortTaken as taken:
                 seen = str(taken)
-            failures = failures + 1 if seen else 0
+            failures = failures + 1 if seen and time.monotonic() >= self._held_until else 0
             if failures >= int(probe.get("failureThreshold", 3)) and not self.ended():
                 self.stop()
                 return f"liveness failed {failures} times in a row ({seen})"

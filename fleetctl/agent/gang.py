@@ -139,8 +139,9 @@ class GangCoordinator:
         restarted = node.was_restarted()
         if restarted:
             node.back_off(replica["lifecycle"])
-            self._replica = replica = as_reloaded(replica)
         try:
+            if restarted:
+                self._replica = replica = as_reloaded(replica)
             self._require_nodes()
             self._give_back()
             self._seat_members(self._take_group())

@@ -27,6 +27,8 @@ STAY_S = 60.0
 """How often those that wait for others are asked to stay."""
 NOT_LOCKED = ("the limit for locked memory (ulimit -l) of Ray is too low there: its files are used once a minute, "
               "so that they stay in memory")
+UNKNOWN_SPEC = "unknown"
+"""In place of the spec hash of a replica whose weights are not known; see reload.py."""
 CLASSES = ("WarmReplica", "WarmHolder")
 ENDING = "ending"
 """The key of our job's metadata under which it names what ends now; see inventory/notes.py."""
@@ -136,6 +138,8 @@ def _report(actor_id: str, replica: Replica = NOTHING) -> Mapping[str, Any]:
         report: Dict[str, Any] = json.loads(cluster.actor_record(actor_id).report)
     except ValueError:
         raise _Refused("NOT_READY", "it was not ready yet, so its weights are not known") from None
+    if replica.get("specHash") == UNKNOWN_SPEC:
+        raise _Refused("NOT_READY", "it reloads, or a reload has failed: which weights it has is not known")
     served = replica.get("weights", [])
     if any(served) and len(served) == len(report["members"]):
         members = [{**member, "weights": weights} for member, weights in zip(report["members"], served)]

@@ -78,6 +78,10 @@ class MemberSeat:
         self._new = ModelFiles({**self.member, "weights": weights}, self._injected, time.monotonic() + within_s,
                                log.say)
 
+    def hold_liveness(self, for_s: float) -> None:
+        """Let the engine be busy for as long: its liveness does not count meanwhile."""
+        self._engine.hold_liveness(for_s)
+
     def reload_engine(self, request: Mapping[str, Any], within_s: float) -> None:
         """Return once the engine has loaded the new weights and is ready; raises StartFailed."""
         assert self._new is not None

@@ -1,7 +1,8 @@
 """Update in place: the engine of a replica that runs loads other weights, asked over HTTP. Nothing is ended for it.
 
 Each member fetches them into a folder of their own; then the engines of rank 0 are asked; then their nodes serve the
-new weights. After a failure the replica goes on with the spec that it had.
+new weights. Once an engine has been asked, and until all have loaded, the spec of the replica is not known: any later
+request asks the engines.
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ import ray
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from . import node
-from .failure import KV_NAMESPACE, start_failure
+from .failure import KV_NAMESPACE, StartFailed, start_failure
 from .mark import utc_now
+from .reload_call import RELOAD_FAILED
 
+UNKNOWN_SPEC = "unknown"
+"""What a plan says that a replica runs where that is not known; see inventory/reloads.py."""
+ASK_S = 1.0
+"""Less time than this is none: an engine that is asked and not waited for may have loaded anything."""
 Steps = Callable[[str, Mapping[int, Tuple[Any, ...]]], Dict[int, Any]]
 """Calls a method of these members' seats, all at once, and returns what each answers; raises StartFailed."""
 
@@ -31,30 +37,45 @@ class Reloading:
 
     def __init__(self, replica: Dict[str, Any], places: Sequence[Dict[str, Any]], steps: Steps) -> None:
         self._replica, self._places, self._steps = replica, places, steps
+        self._runs: Optional[str] = replica["specHash"]
         self._state: Dict[str, Any] = {}
+        self._read = True
         self._busy = threading.Lock()
 
     def begin(self, request: Mapping[str, Any]) -> None:
-        """Begin what is asked for; while another reload runs, `state` goes on to be about that one."""
+        """Begin what is asked for; while another reload runs, `state` goes on to be about that one.
+
+        A failure that no agent has read is its answer: else one that nobody waited for would be tried again and again.
+        """
+        if self._state.get("state") == "failed" and self._state["specHash"] == request["specHash"] and not self._read:
+            return
         if self._busy.acquire(blocking=False):
+            self._read = False
             self._state = {"state": "reloading", "specHash": request["specHash"]}
             threading.Thread(target=self._run, args=(request,), name="fleetctl-reload", daemon=True).start()
 
     def state(self) -> Dict[str, Any]:
-        """Return the state of the latest reload: reloading, done or failed, and of which spec."""
+        """Return the state of the latest reload: reloading, done, refused or failed, and of which spec.
+
+        Of one that has ended, `runs` = the spec that the replica has now, None = not known; `places` = its members'.
+        """
+        self._read = self._state.get("state") != "reloading"
         return self._state
 
     def _run(self, request: Mapping[str, Any]) -> None:
         found: Dict[str, Any]
         try:
-            if self._replica["specHash"] != request["specHash"]:
-                self._reload(request)
-            found = {"state": "done", "restarts": node.restart_count(), "places": [
-                {key: place.get(key) for key in ("nodeId", "ip", "port", "weights")} for place in self._places]}
+            if self._runs != request["specHash"] and request["runs"] not in (self._runs, UNKNOWN_SPEC):
+                found = {"state": "refused"}
+            else:
+                if self._runs != request["specHash"]:
+                    self._reload(request)
+                found = {"state": "done", "restarts": node.restart_count()}
         except Exception as error:
             failure = start_failure(error)
             found = {"state": "failed", "code": failure.code, "reason": str(failure)}
-        self._state = {**found, "specHash": request["specHash"], "at": utc_now()}
+        self._state = {**found, "specHash": request["specHash"], "runs": self._runs, "at": utc_now(), "places": [
+            {key: place.get(key) for key in ("nodeId", "ip", "port", "weights")} for place in self._places]}
         self._busy.release()
 
     def _reload(self, request: Mapping[str, Any]) -> None:
@@ -65,7 +86,9 @@ class Reloading:
         try:
             self._steps("fetch_new", {index: (new["members"][index]["weights"], deadline - time.monotonic())
                                       for index in fetching})
-            self._steps("reload_engine", {index: (request["http"], deadline - time.monotonic()) for index in leaders})
+            if deadline - time.monotonic() < ASK_S:
+                raise StartFailed(RELOAD_FAILED, "its weights took all of its startupTimeout: it has not been asked")
+            self._ask(request, leaders, deadline)
             _internal_kv_put(_key(), json.dumps({key: request[key] for key in ("specHash", "members")}).encode(),
                              overwrite=True, namespace=KV_NAMESPACE)
         except Exception:
@@ -75,6 +98,18 @@ class Reloading:
         for index, weights in self._steps("serve_new", dict.fromkeys(fetching, ())).items():
             self._places[index].update(weights)
         self._replica.update(new)
+        self._runs = request["specHash"]
+
+    def _ask(self, request: Mapping[str, Any], leaders: Sequence[int], deadline: float) -> None:
+        """Ask the engines; no liveness counts meanwhile, on any rank."""
+        everyone = range(len(self._replica["members"]))
+        self._steps("hold_liveness", {index: (deadline - time.monotonic(),) for index in everyone})
+        self._runs = None
+        try:
+            self._steps("reload_engine", {index: (request["http"], deadline - time.monotonic()) for index in leaders})
+        finally:
+            with suppress(Exception):  # it ends by itself
+                self._steps("hold_liveness", dict.fromkeys(everyone, (0.0,)))
 
 
 def changed(replica: Mapping[str, Any], request: Mapping[str, Any]) -> Dict[str, Any]:

@@ -1,7 +1,7 @@
 """The reloads of an apply: which replicas are asked to reload, one of a model at a time, and what came of it.
 
-A failure ends the reloads of its model: the others run as before. Each result is noted for later plans, for what a
-replica says of itself is what it was when its actor started.
+A failure ends the reloads of its model: the others run as before. Each reload is noted for later plans when its replica
+is asked and when it has ended, for what a replica says of itself is what it was when its actor started.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 from collections import deque
 from contextlib import suppress
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
+from functools import partial
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Set
 
 import ray
 
-from . import model_files
+from . import cluster, model_files
 from .lock import HeldLock, LockBusy, take_lock
 from .mark import actor_name, utc_now
 from .notes import note
 from .ports import host_port
+from .reload_call import RELOAD_ENDED, RELOAD_FAILED
 
 RELOADS = "reloads"
 """The key of our job's metadata under which they are noted; see inventory/reloads.py."""
@@ -25,6 +27,8 @@ POLL_S = 0.5
 MARGIN_S = 120.0
 MOST_MESSAGE = 600
 MOST_SOURCES = 3
+NO_NOTE = "Ray's record of this job takes no note"
+GONE = "it is gone, or another one has its name"
 ENDED = "its actor ended meanwhile, and Ray restarts it"
 
 Row = Dict[str, Any]
@@ -40,9 +44,17 @@ class Reloads:
         for row in request["plan"].get("reloads", []):
             self._queues.setdefault(row["model"], deque()).append(dict(row))
         self._under_way: Dict[str, _Reload] = {}
-        self._noted: List[Mapping[str, Any]] = []
+        self._noted: Dict[str, Mapping[str, Any]] = {}
         self._sources: Dict[str, List[Mapping[str, Any]]] = {}
         self._lock: Optional[HeldLock] = None
+        self._waits = bool(request.get("wait", True))
+        self._started: Set[str] = set()
+
+    @property
+    def may_end(self) -> bool:
+        """Return whether the run may end: all have a result, or without waiting one of each model has begun."""
+        return self.done or (not self._waits and self._lock is not None
+                             and all(one.answered for one in self._under_way.values()))
 
     @property
     def done(self) -> bool:
@@ -60,7 +72,8 @@ class Reloads:
                 return self._skip("LOCK_HELD", f"another run reloads replicas of this fleet: {busy}", *self._queues)
         results: Dict[str, Outcome] = {}
         for model, queue in self._queues.items():
-            if model not in self._under_way and queue:
+            if model not in self._under_way and queue and (self._waits or model not in self._started):
+                self._started.add(model)
                 self._under_way[model] = self._begun(queue.popleft())
             if model in self._under_way:
                 results.update(self._step(model, self._under_way[model]))
@@ -68,11 +81,13 @@ class Reloads:
             self._lock.release()
         return results
 
-    def left(self) -> Dict[str, Outcome]:
+    def left(self, interrupted: bool) -> Dict[str, Outcome]:
         """Return the results of those that have none yet, as the run ends."""
-        going = {one.row["id"]: one.outcome("starting", "INTERRUPTED", "its reload goes on by itself")
-                 for one in self._under_way.values()}
-        return {**going, **self._skip("INTERRUPTED", "interrupted: it runs as before", *self._queues)}
+        going = {one.row["id"]: one.outcome("starting", "INTERRUPTED" if interrupted else None,
+                                            "its reload goes on by itself") for one in self._under_way.values()}
+        code, why = (("INTERRUPTED", "interrupted: it runs as before") if interrupted
+                     else ("WAITS_TURN", "one of a model at a time, and none is waited for: the next apply goes on"))
+        return {**going, **self._skip(code, why, *self._queues)}
 
     def _take_lock(self) -> HeldLock:
         holder = {**self._request["holder"], "driver": ray.get_runtime_context().get_job_id()}
@@ -82,7 +97,17 @@ class Reloads:
         rows = [row for model in models for row in self._queues[model]]
         for model in models:
             self._queues[model].clear()
-        return {row["id"]: _Reload(row, self._clock).outcome("skipped", code, why) for row in rows}
+        return {row["id"]: _Reload(row, self._clock, self._note).outcome("skipped", code, why) for row in rows}
+
+    def _note(self, row: Row, said: Optional[Mapping[str, Any]]) -> bool:
+        """Note what is known of a replica's reload, None = it has been asked for none; return whether that was done."""
+        self._noted.pop(row["actorId"], None)
+        if said:
+            self._noted[row["actorId"]] = {
+                **{key: row[key] for key in ("model", "replicaId", "actorId", "specHash")},
+                "nodeIds": list(dict.fromkeys(member["nodeId"] for member in row["members"])), **said}
+        text = json.dumps(list(self._noted.values()), separators=(",", ":"))
+        return note(self._request["job"], RELOADS, text)
 
     def _begun(self, row: Row) -> "_Reload":
         for member in row["members"]:
@@ -93,7 +118,7 @@ class Reloads:
         nodes = ", ".join(dict.fromkeys(member["node"] for member in row["members"]))
         self._emit("replicaReloading", f"{row['id']}: reloads its weights on {nodes}, and goes on serving",
                    model=row["model"], replicaId=row["replicaId"])
-        return _Reload(row, self._clock)
+        return _Reload(row, self._clock, self._note)
 
     def _step(self, model: str, one: "_Reload") -> Dict[str, Outcome]:
         result = one.step()
@@ -101,11 +126,6 @@ class Reloads:
             return {}
         del self._under_way[model]
         results = {one.row["id"]: result}
-        if one.noted:
-            self._noted.append({**{key: one.row[key] for key in ("model", "replicaId", "actorId", "specHash")},
-                                "nodeIds": list(dict.fromkeys(member["nodeId"] for member in one.row["members"])),
-                                **one.noted})
-            note(self._request["job"], RELOADS, json.dumps(self._noted, separators=(",", ":")))
         for place in one.places:
             if place["weights"]:
                 self._sources.setdefault(place["weights"]["artifact"], []).append(_source(one.row["id"], place))
@@ -125,16 +145,17 @@ def _source(replica: str, place: Mapping[str, Any]) -> Mapping[str, Any]:
 class _Reload:
     """One replica's reload: its actor is asked, and asked again until it says how that ended."""
 
-    def __init__(self, row: Row, clock: Callable[[], float]) -> None:
-        self.row, self._clock = row, clock
-        self.noted: Dict[str, Any] = {}
+    def __init__(self, row: Row, clock: Callable[[], float], note_of: Callable[..., bool]) -> None:
+        self.row, self._clock, self._note = row, clock, partial(note_of, row)
         self.places: List[Mapping[str, Any]] = []
         self._begun = clock()
         self._next = self._begun
         self._handle: Any = None
         self._answer: Any = None
+        self._restarts = 0
+        self.answered = False
 
-    def outcome(self, kind: str, code: str, message: str, **more: Any) -> Outcome:
+    def outcome(self, kind: str, code: Optional[str], message: str, **more: Any) -> Outcome:
         """Return the result of this replica."""
         return {"model": self.row["model"], "replicaId": self.row["replicaId"], "outcome": kind, "code": code,
                 "nodes": list(dict.fromkeys(member["node"] for member in self.row["members"])), "message": message,
@@ -145,37 +166,46 @@ class _Reload:
         try:
             return self._step()
         except ray.exceptions.RayActorError:
-            return self._failed("RELOAD_FAILED", ENDED)
+            return self._ended_meanwhile()
         except Exception as error:
-            return self._failed("AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
+            return self._failed("AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0], asked=True)
 
     def _step(self) -> Optional[Outcome]:
         if self._handle is None:
-            with suppress(ValueError):
-                self._handle = ray.get_actor(actor_name(self.row["model"], self.row["replicaId"]))
-            if self._handle is None or self._handle._actor_id.hex() != self.row["actorId"]:
-                return self.outcome("skipped", "NOT_FOUND", "it is gone, or another one has its name")
-            self._ask()
+            return self._find()
         if self._clock() < self._next:
             return None
         done, _ = ray.wait([self._answer], timeout=0)
         if done:
             state = ray.get(self._answer)
+            self.answered = True
             if not state:  # never asked again: its engine may have ended because of it
-                return self._failed("RELOAD_FAILED", ENDED)
+                return self._failed(RELOAD_ENDED, ENDED)
             running = state["state"] == "reloading"
             if state["specHash"] == self.row["specHash"] and not running:
                 return self._ended(state)
             self._ask(again=not running)
-        if self._clock() - self._begun > float(self.row["lifecycle"]["startupTimeout"]) + MARGIN_S:
+        if self._is_late():
             return self.outcome("starting", "STILL_STARTING", "it goes on by itself; the next apply says how it ended")
+        return None
+
+    def _find(self) -> Optional[Outcome]:
+        """Ask the actor that is meant; first note that, so that a plan knows of it whatever becomes of us."""
+        with suppress(ValueError):
+            self._handle = ray.get_actor(actor_name(self.row["model"], self.row["replicaId"]))
+        if self._handle is None or self._handle._actor_id.hex() != self.row["actorId"]:
+            return self.outcome("skipped", "NOT_FOUND", GONE)
+        self._restarts = cluster.actor_record(self.row["actorId"]).restarts
+        if not self._note({"at": utc_now(), "restarts": self._restarts, "asked": True}):
+            return self.outcome("failed", RELOAD_FAILED, f"{NO_NOTE}, so later plans would not know: it was not asked")
+        self._ask()
         return None
 
     def _ask(self, again: bool = True) -> None:
         """Ask how far it is; `again` = begin first: nothing runs, or what ran was another reload."""
         if again:
             self._handle.reload.remote({
-                "specHash": self.row["specHash"], "http": self.row["http"],
+                "runs": self.row["runs"], "specHash": self.row["specHash"], "http": self.row["http"],
                 "startupTimeout": self.row["lifecycle"]["startupTimeout"],
                 "members": [{key: member.get(key) for key in ("group", "copy", "rank", "weights")}
                             for member in self.row["members"]]})
@@ -184,15 +214,40 @@ class _Reload:
 
     def _ended(self, state: Mapping[str, Any]) -> Outcome:
         if state["state"] == "failed":
-            return self._failed(state["code"], state["reason"])
+            return self._failed(state["code"], state["reason"], asked=state.get("runs", "") is None)
+        if state["state"] == "refused":
+            self._note(None)
+            return self.outcome("skipped", "SPEC_MOVED", "it has reloaded since this was planned: it runs another spec "
+                                                         "than then")
         self.places = state["places"]
-        self.noted = {"at": state["at"], "restarts": state["restarts"], "weights": [
+        noted = self._note({"at": state["at"], "restarts": state["restarts"], "weights": [
             {key: value for key, value in place["weights"].items() if key != "fetched"} if place["weights"] else None
-            for place in self.places]}
+            for place in self.places]})
+        if not noted:
+            why = f"its engine has loaded other weights in place, but {NO_NOTE}: the next apply notes it"
+            return self.outcome("starting", "STILL_STARTING", why)
         first = self.places[0]
         return self.outcome("ready", "RELOADED", "its engine has loaded other weights in place",
                             address=host_port(first["ip"], first["port"]), **model_files.of_all(self.places))
 
-    def _failed(self, code: str, why: str) -> Outcome:
-        self.noted = {"at": utc_now(), "code": code, "message": why[:MOST_MESSAGE]}
-        return self.outcome("failed", code, f"{why}\nit goes on with the spec that it had")
+    def _ended_meanwhile(self) -> Optional[Outcome]:
+        """Return the result of one whose actor does not answer; one that has not ended is asked again."""
+        record = cluster.actor_record(self.row["actorId"])
+        if record.state == "DEAD":
+            self._note(None)
+            return self.outcome("skipped", "NOT_FOUND", GONE)
+        if record.state == "ALIVE" and record.restarts == self._restarts and not self._is_late():
+            self._ask(again=False)
+            return None
+        return self._failed(RELOAD_ENDED, ENDED)
+
+    def _is_late(self) -> bool:
+        return self._clock() - self._begun > float(self.row["lifecycle"]["startupTimeout"]) + MARGIN_S
+
+    def _failed(self, code: str, why: str, asked: bool = False) -> Outcome:
+        """Return the result of a failure; `asked` = what its engines have loaded is not known now."""
+        self._note({"at": utc_now(), "restarts": self._restarts, "code": code, "message": why[:MOST_MESSAGE],
+                    "asked": asked})
+        goes_on = ("its engines were asked, and may have loaded them: its spec is not known" if asked
+                   else "it goes on with the spec that it had")
+        return self.outcome("failed", code, f"{why}\n{goes_on}")

@@ -57,8 +57,9 @@ class ModelActor:
         restarted = node.was_restarted()
         if restarted:
             node.back_off(replica["lifecycle"])
-            self._replica = replica = as_reloaded(replica)
         try:
+            if restarted:
+                self._replica = replica = as_reloaded(replica)
             self._engine = self._start()
         except Exception as error:
             fail_start(replica, start_failure(error), restarted)

@@ -26,10 +26,14 @@ def final_exit_code(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool, wa
 
 
 def _is_fine(row: ReplicaOutcome, *, waited: bool) -> bool:
-    """Return whether the replica is as wanted, or no longer needed because others reached the target."""
+    """Return whether the replica is as wanted, or no longer needed because others reached the target.
+
+    Without waiting, one that reloads after others is as wanted, too.
+    """
     if row.outcome == "starting":
         return not waited and row.code is None
-    return row.outcome in ("ready", "gone") or (row.outcome == "skipped" and row.code == "TARGET_REACHED")
+    return row.outcome in ("ready", "gone") or (
+        row.outcome == "skipped" and (row.code == "TARGET_REACHED" or (row.code == "WAITS_TURN" and not waited)))
 
 
 def blocked_outcomes(plan: Plan) -> list[ReplicaOutcome]:

@@ -20,6 +20,8 @@ STARTING_STATES: frozenset[str] = LIVE_STATES - {"ALIVE"}
 MAX_SLOTS = 100_000
 LAST_OUTPUT = "; last output: "
 """What is before the engine's output in the message of a failure; see agent/engine_log.py."""
+UNKNOWN_SPEC = "unknown"
+"""In place of the spec hash of a replica that may have loaded other weights; see agent/reload.py."""
 RECENT = timedelta(minutes=10)
 
 
@@ -193,6 +195,7 @@ class Failure(Stored):
     gpu_uuids: list[str] = Field(default_factory=list, description="the cards it held there, where known")
     code: str = Field(description="such as ENGINE_EXITED; REPLICA_DIED = by no act of fleetctl's")
     message: str = ""
+    reload: bool = Field(False, exclude_if=is_zero, description="its update in place failed: it runs")
     at: Moment | None = Field(None, description="null = unknown: started by an older agent, or ended from outside")
     restarts: int = 0
 

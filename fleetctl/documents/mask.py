@@ -1,14 +1,23 @@
-"""Secrets: the values of engine environments. The one rule for what is hidden wherever a shape is shown or logged."""
+"""Secrets: the values of engine environments, and what requests to engines carry.
+
+The one rule for what is hidden wherever a shape is shown or logged.
+"""
 
 from __future__ import annotations
 
 MASK = "***"
 _ENVIRONMENT = ("engine", "env")
+_BODY = ("reload", "http", "body")
 
 
 def is_env_value(path: tuple[str | int, ...]) -> bool:
     """Return whether a path leads to the value of one environment variable."""
     return path[-3:-1] == _ENVIRONMENT
+
+
+def is_secret(path: tuple[str | int, ...]) -> bool:
+    """Return whether a path leads to what is hidden: the value of a variable, or the body of a request to an engine."""
+    return is_env_value(path) or any(path[at : at + 3] == _BODY for at in range(len(path) - 2))
 
 
 def variable_of(path: tuple[str | int, ...]) -> str | None:
@@ -24,14 +33,17 @@ def without_value(name: str) -> str:
 
 
 def masked(value: object, path: tuple[str | int, ...] = ()) -> object:
-    """Return the JSON at `path` with the values of its environment variables masked.
+    """Return the JSON at `path` with the values of its environment variables, and the bodies of requests, masked.
 
     A `fromNode` reference stays: it is the name of a variable, not its value.
     """
     if is_env_value(path):
         return value if value is None or isinstance(value, dict) else MASK
+    if is_secret(path) and not isinstance(value, (dict, list)):
+        return None if value is None else MASK
+    above = _BODY if is_secret(path) else path[-2:]
     if isinstance(value, list):
-        return [masked(item, (*path[-2:], at)) for at, item in enumerate(value)]
+        return [masked(item, (*above, at)) for at, item in enumerate(value)]
     if isinstance(value, dict):
-        return {key: masked(item, (*path[-2:], key)) for key, item in value.items()}
+        return {key: masked(item, (*above, key)) for key, item in value.items()}
     return value

@@ -2,6 +2,7 @@
 
 Ray keeps what a replica says of itself as it was when its actor started. So the agent notes each reload in the metadata
 of its job; the newest note about an actor counts. One that Ray restarts starts with what it has reloaded, and says so.
+Where engines were asked and no success is noted, the spec is not known: the replica is outdated whatever the file has.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from fleetctl.documents.base import Moment, Stored
-from fleetctl.documents.inventory import Failure, Replica
+from fleetctl.documents.base import Moment, Stored, as_datetime
+from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Replica
 from fleetctl.documents.served_weights import ServedWeights
 from fleetctl.inventory.jobs import Job
 from fleetctl.inventory.json_values import list_of
@@ -23,7 +24,10 @@ RELOADS = "reloads"
 
 
 class ReloadNote(Stored):
-    """One reload that ended; `code` says that it failed. `weights` = what each member serves, in their order."""
+    """One reload; `code` says that it failed. `weights` = what each member serves, in their order.
+
+    `asked` = engines have been asked, or are about to be, and it is not known whether all have loaded the weights.
+    """
 
     model: str
     replica_id: int
@@ -33,25 +37,32 @@ class ReloadNote(Stored):
     node_ids: list[str] = Field(default_factory=list)
     restarts: int = 0
     weights: list[ServedWeights | None] = Field(default_factory=list)
+    asked: bool = False
     code: str | None = None
     message: str = ""
 
 
 def with_reloads(replicas: Sequence[Replica], jobs: Sequence[Job]) -> list[Replica]:
     """Return the replicas with the spec and the weights that they have reloaded; `jobs` are the oldest first."""
-    newest = {note.actor_id: note for _, note in _notes(jobs) if note.code is None}
+    newest = dict[str, ReloadNote]()
+    for _, note in _notes(jobs):
+        former = newest.get(note.actor_id)
+        if (note.asked or note.code is None) and (former is None or as_datetime(former.at) <= as_datetime(note.at)):
+            newest[note.actor_id] = note
     return [_reloaded(one, newest[one.actor_id]) if one.actor_id in newest else one for one in replicas]
 
 
 def failed_reloads(jobs: Sequence[Job], namespace: str) -> list[Failure]:
     """Return the reloads that failed in `namespace`, the oldest first."""
-    return [Failure(**note.model_dump(exclude={"weights"}), fleet=job.metadata.get("fleet"))
+    return [Failure(**note.model_dump(exclude={"weights", "asked"}), fleet=job.metadata.get("fleet"), reload=True)
             for job, note in _notes(jobs) if note.code and job.metadata.get("namespace") == namespace]
 
 
 def _reloaded(replica: Replica, note: ReloadNote) -> Replica:
     if replica.state != "ALIVE":  # what it says of itself is of its last life
-        return replica.model_copy(update={"spec_hash": note.spec_hash})
+        return replica.model_copy(update={"spec_hash": None if note.asked else note.spec_hash})
+    if replica.restarts == note.restarts and note.asked:
+        return replica.model_copy(update={"spec_hash": UNKNOWN_SPEC})
     if replica.restarts != note.restarts or len(replica.members) != len(note.weights):
         return replica
     members = [member.model_copy(update={"weights": weights})

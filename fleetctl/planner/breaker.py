@@ -99,12 +99,15 @@ class _Past:
         return Cooling(tuple(row), until, until <= self.now)
 
 
-def find_cooled(fleet: ResolvedFleet, inventory: Inventory) -> Cooled:
-    """Return what cools of a fleet, and the nodes that cool, as of the time of the inventory."""
+def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = False) -> Cooled:
+    """Return what cools of a fleet, and the nodes that cool, as of the time of the inventory.
+
+    `reloads` = what cools for updates in place: these and starts fail each for themselves.
+    """
     policy = fleet.policy.cooldown
     if not policy.failures or len(inventory.failures) < policy.failures:
         return Cooled()
-    past = _past(fleet, inventory, policy)
+    past = _past(fleet, inventory, policy, reloads=reloads)
     left_out: dict[str, dict[str, Cooling]] = {}
     models: dict[str, Cooling] = {}
     for model in fleet.models:
@@ -121,7 +124,7 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory) -> Cooled:
     return Cooled(models, nodes, {key: found for key, found in left_out.items() if found})
 
 
-def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown) -> _Past:
+def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloads: bool) -> _Past:
     current = {model.key: model for model in fleet.models}
     nodes = {node.id: node for node in inventory.nodes if node.state != "DEAD"}
 
@@ -130,7 +133,9 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown) -> _Past
         return key, model.spec_hash if model and model.has_spec(spec_hash) else spec_hash
 
     by_spec: defaultdict[Spec, list[Failure]] = defaultdict(list)
-    for failure in sorted((one for one in inventory.failures if _counts(one, nodes)), key=_order):
+    for failure in sorted((one for one in inventory.failures if one.reload == reloads), key=_order):
+        if not _counts(failure, nodes):
+            continue
         by_spec[spec_of(failure.model, failure.spec_hash)].append(failure)
     successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), _node_ids(one))
                  for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]

@@ -136,10 +136,11 @@ def try_nodes(
 
 
 def find_limits(
-    fleet: ResolvedFleet, inventory: Inventory, demands: Sequence[Demand], states: Mapping[str, ModelState]
+    fleet: ResolvedFleet, inventory: Inventory, demands: Sequence[Demand], states: Mapping[str, ModelState],
+    *, reloads: bool = False,
 ) -> Limits:
-    """Return what the breaker leaves of the demands."""
-    cooled = find_cooled(fleet, inventory)
+    """Return what the breaker leaves of the demands, or of the updates in place."""
+    cooled = find_cooled(fleet, inventory, reloads=reloads)
     if not cooled:
         return Limits()
     most, why = dict[int, int](), dict[int, str]()

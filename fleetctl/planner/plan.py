@@ -123,7 +123,10 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
         return Inquiry(placer, occupants, fleet.policies)
 
     blocked = _blocked(fleet.models, whole, found, tries, quotas, state, limits, cache(inquire))
-    reloads = find_reloads(fleet, [place for place, _ in planned], state.models, limits, inventory)
+    reloads = find_reloads(
+        fleet, [place for place, _ in planned], state.models, inventory, () if options.ignore_cooldown
+        else inventory.failures, Limits() if options.ignore_cooldown or not any(model.reload for _, model in planned)
+        else find_limits(fleet, inventory, demands, state.models, reloads=True))
     decided = _Decided(fleet, state, shapes, ledger, demands, named, certificate, blocked, (), (), reloads)
     return _with_growth(decided, inventory, found.short(placed)) if fleet.cluster.grow else decided
 

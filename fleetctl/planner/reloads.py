@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.documents.canonical import in_order
-from fleetctl.documents.inventory import Inventory, Replica, serves
+from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Inventory, Replica, serves
 from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import lifecycle_of
@@ -17,6 +17,8 @@ from fleetctl.planner.policy import protecting
 
 OTHERWISE = "more than index or view of its weights has changed (fleetctl replace)"
 UNREADY = "not ready"
+RELOAD_ENDED = "RELOAD_ENDED"
+"""The code of a failure by which an engine ended: it has used up a restart of its replica; see agent/reload_call.py."""
 
 
 @dataclass(slots=True)
@@ -28,19 +30,24 @@ class Reloads:
 
 
 def find_reloads(
-    fleet: ResolvedFleet, planned: Sequence[int], states: Mapping[str, ModelState], limits: Limits,
-    inventory: Inventory,
+    fleet: ResolvedFleet, planned: Sequence[int], states: Mapping[str, ModelState], inventory: Inventory,
+    failures: Sequence[Failure], limits: Limits,
 ) -> Reloads:
-    """Return what reloads, of the models at these places of the fleet file that are updated in place."""
+    """Return what reloads, of the models at these places of the fleet file that are updated in place.
+
+    `failures` and `limits` = what has failed, and what cools because of that; one whose spec is not known goes first,
+    for it may be reloading.
+    """
     found, names = Reloads(), {node.id: node.name for node in inventory.nodes}
     for place in planned:
         model = fleet.models[place]
         outdated = [one for one in states[model.key].live if is_outdated(one, model)] if model.reload else []
-        why: dict[str, list[str]] = {}
+        outdated.sort(key=lambda one: one.spec_hash != UNKNOWN_SPEC)
+        ended, why = _ended(model, failures), dict[str, list[str]]()
         left = limits.most.get(place, len(outdated))
         for replica in outdated:
             name = f"{model.key}/{replica.replica_id}"
-            objection = _objection(fleet, model, replica) or _cooling(limits, place, replica, left)
+            objection = _objection(fleet, model, replica) or ended or _cooling(limits, place, replica, left)
             if objection:
                 why.setdefault(objection, []).append(name)
                 continue
@@ -64,6 +71,15 @@ def _objection(fleet: ResolvedFleet, model: ResolvedModel, replica: Replica) -> 
     if replica.restarts and replica.restart_max is not None and replica.restarts >= replica.restart_max:
         return "no restart is left, should its engine end meanwhile"
     return "" if serves(replica) and replica.actor_id else UNREADY
+
+
+def _ended(model: ResolvedModel, failures: Sequence[Failure]) -> str:
+    """Return why no replica of a model reloads this spec without a person: an engine ended because of it."""
+    found = next((one for one in reversed(failures) if one.reload and one.code == RELOAD_ENDED
+                  and one.model == model.key and model.has_spec(one.spec_hash)), None)
+    return "" if found is None else (
+        f"the engine of {found.model}/{found.replica_id} ended when it was asked to reload this, {found.at}: it is not "
+        "asked again until the spec changes, or with --ignore-cooldown")
 
 
 def _cooling(limits: Limits, place: int, replica: Replica, left: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fleetctl.collector import collector_paused
-from fleetctl.documents.mask import MASK, is_env_value
+from fleetctl.documents.mask import MASK, is_secret
 from fleetctl.documents.position import Path
 from fleetctl.fleetfile.compose import MASKED_TAG
 from fleetctl.fleetfile.nodes import Document, Node
@@ -92,9 +92,9 @@ class _Writer:
             value.origin == placed.origin and self.is_one_line(value) for _, _, value in placed.entries()))
 
     def scalar(self, placed: _Placed) -> Piece:
-        """Return a scalar; the value of an environment variable is masked, unless it is to be shown."""
+        """Return a scalar; a secret is masked, unless it is to be shown."""
         value = placed.node.value
-        if not self.show_env and is_env_value(placed.path):
+        if not self.show_env and is_secret(placed.path):
             self.masked = True
             return Piece(MASK, note=placed.origin, style='"', tag=MASKED_TAG)
         if isinstance(value, str):

@@ -15,9 +15,10 @@ def render_plan_json(plan: Plan) -> str:
     saved document.
     """
     specs = masked(plan.specs)
-    if specs == plan.specs and all(drift.changes is None for drift in plan.drift):
+    reloads = [one.model_copy(update={"http": masked(one.http, ("reload", "http"))}) for one in plan.reloads]
+    if specs == plan.specs and reloads == plan.reloads and all(drift.changes is None for drift in plan.drift):
         return saved_plan_json(plan)
-    return saved_plan_json(MaskedPlan.model_construct(**{**dict(plan), "specs": specs}))
+    return saved_plan_json(MaskedPlan.model_construct(**{**dict(plan), "specs": specs, "reloads": reloads}))
 
 
 def saved_plan_json(plan: Plan) -> str:

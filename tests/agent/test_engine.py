@@ -13,6 +13,7 @@ import pytest
 from engine_run import Run, server
 from left_behind import FAMILY, SPEAKS_ON_CUE, alive, children, eventually, marked
 
+from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.failure import StartFailed
 
 
@@ -157,3 +158,36 @@ def test_whoever_is_killed_nothing_of_the_engine_is_left(
 def test_a_failed_start_survives_pickling() -> None:
     failure = pickle.loads(pickle.dumps(StartFailed("CARD_IN_USE", "card 0 is taken")))
     assert (failure.code, str(failure)) == ("CARD_IN_USE", "card 0 is taken")
+
+
+def test_liveness_does_not_count_while_an_engine_reloads_and_begins_at_0_after_that() -> None:
+    engine = EngineProcess.__new__(EngineProcess)
+    engine.hold_liveness(1000)
+    probed = list[bool]()
+
+    class Process:
+        """Asked before each probe whether it has ended; the reload is over after 10 of them."""
+
+        asked = 0
+        exit_code = 1
+
+        def wait_ended(self, _: float) -> bool:
+            self.asked += 1
+            if self.asked == 10:
+                engine.hold_liveness(0)
+            return self.asked > 20
+
+        def ended(self) -> bool:
+            return False
+
+        def stop(self) -> None:
+            return
+
+    def check() -> str:
+        probed.append(True)
+        return "no answer"
+
+    engine.__dict__.update(_spec={"liveness": {"failureThreshold": 3}}, _run=Process(), _build=lambda _: check,
+                           _reserved=[])
+    assert engine._watch_run(None) == "liveness failed 3 times in a row (no answer)"
+    assert len(probed) == 3

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.server
 import json
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,10 +15,15 @@ from typing import Any
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import reload, reloads
+from fleetctl.agent import engine as engine_module
+from fleetctl.agent import failure as failure_module
+from fleetctl.agent import gang, levels, reload, reloads
+from fleetctl.agent import replica as replica_module
+from fleetctl.agent.cluster import ActorRecord
+from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.lock import LockBusy
-from fleetctl.agent.reload import Reloading, as_reloaded
+from fleetctl.agent.reload import UNKNOWN_SPEC, Reloading, as_reloaded
 from fleetctl.agent.reload_call import ANSWER_SHOWN, ask_to_reload
 from fleetctl.agent.reloads import Reloads
 
@@ -85,7 +92,7 @@ def test_an_engine_that_does_not_answer_in_time_or_is_another_process_has_not_re
 
 REPLICA = {"specHash": "old", "members": [
     {"group": "g", "copy": 0, "rank": rank, "weights": {"artifact": "a"}, "engine": {}} for rank in (0, 1)]}
-REQUEST = {"specHash": "new", "http": {"path": "/load"}, "startupTimeout": 60, "members": [
+REQUEST = {"runs": "old", "specHash": "new", "http": {"path": "/load"}, "startupTimeout": 60, "members": [
     {"group": "g", "copy": 0, "rank": rank, "weights": {"artifact": "b"}} for rank in (0, 1)]}
 
 
@@ -124,14 +131,15 @@ def test_all_members_fetch_before_leaders_are_asked_and_a_restart_keeps_what_was
     reloading = Reloading(replica, places, steps)
     reloading.begin(REQUEST)
     found = ended(reloading)
-    assert steps.taken == [("fetch_new", [0, 1]), ("reload_engine", [0]), ("serve_new", [0, 1])]
+    assert steps.taken == [("fetch_new", [0, 1]), ("hold_liveness", [0, 1]), ("reload_engine", [0]),
+                           ("hold_liveness", [0, 1]), ("serve_new", [0, 1])]
     assert (found["state"], found["restarts"], found["places"][1]["weights"]) == ("done", 2, {"artifact": "b"})
     assert replica["specHash"] == "new"
     again = as_reloaded(dict(REPLICA))  # what Ray hands to the constructor is what the actor was created with
     assert (again["specHash"], again["members"][1]) == ("new", {**REPLICA["members"][1], "weights": {"artifact": "b"}})
     reloading.begin(REQUEST)
     assert ended(reloading)["state"] == "done"
-    assert len(steps.taken) == 3  # it has these weights
+    assert len(steps.taken) == 5  # it has these weights
 
 
 @pytest.mark.parametrize("failing", ["fetch_new", "reload_engine"])
@@ -156,6 +164,42 @@ def test_a_second_request_does_not_disturb_the_first(keys: Keys) -> None:
     assert ended(reloading)["specHash"] == replica["specHash"] == "new"
 
 
+def test_after_a_failure_of_an_engine_that_was_asked_the_spec_is_not_known_and_any_request_asks_again(
+    keys: Keys
+) -> None:
+    replica, steps = dict(REPLICA), Steps("reload_engine")
+    reloading = Reloading(replica, [{}, {}], steps)
+    reloading.begin(REQUEST)
+    assert ended(reloading)["runs"] is None
+    steps.failing, back = "", {**REQUEST, "specHash": "old", "members": REPLICA["members"]}
+    reloading.begin(back)
+    assert ended(reloading)["state"] == "refused"  # of a plan that does not know of the failure
+    reloading.begin({**back, "runs": UNKNOWN_SPEC})
+    assert ended(reloading)["state"] == "done"
+    assert [step for step, _ in steps.taken].count("reload_engine") == 2
+
+
+def test_a_failure_before_an_engine_is_asked_changes_nothing_and_one_without_time_is_not_asked(keys: Keys) -> None:
+    steps = Steps("fetch_new")
+    reloading = Reloading(dict(REPLICA), [{}, {}], steps)
+    reloading.begin(REQUEST)
+    assert ended(reloading)["runs"] == "old"
+    steps.failing = ""
+    reloading.begin({**REQUEST, "startupTimeout": 0.5})
+    found = ended(reloading)
+    assert (found["code"], found["runs"]) == ("RELOAD_FAILED", "old")
+    assert "reload_engine" not in [step for step, _ in steps.taken]
+
+
+def test_a_request_of_an_older_plan_does_not_bring_former_weights_back(keys: Keys) -> None:
+    replica, steps = dict(REPLICA), Steps()
+    reloading = Reloading(replica, [{}, {}], steps)
+    for spec, state in (("newest", "done"), ("new", "refused")):
+        reloading.begin({**REQUEST, "specHash": spec})
+        assert ended(reloading)["state"] == state
+    assert replica["specHash"] == "newest"
+
+
 class Actors:
     """The actors that an agent asks: `states` are what each says, one a question; what it was asked, and noted."""
 
@@ -165,11 +209,25 @@ class Actors:
         self.noted: list[dict[str, Any]] = []
         self.released = 0
         monkeypatch.setattr(reloads, "ray", SimpleNamespace(
-            get_actor=self.actor, wait=lambda refs, timeout: (refs, []), get=lambda state: state,
+            get_actor=self.actor, wait=lambda refs, timeout: (refs, []), get=self.get,
             get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "01"),
             exceptions=SimpleNamespace(RayActorError=ZeroDivisionError)))
         monkeypatch.setattr(reloads, "take_lock", self.take_lock)
-        monkeypatch.setattr(reloads, "note", lambda job, key, text: self.noted.append(json.loads(text)))
+        self.notes_fail_after = 99
+        self.record = ActorRecord("RESTARTING", placed=True, report="", death="", restarts=1)
+        monkeypatch.setattr(reloads, "note", self.note)
+        monkeypatch.setattr(reloads.cluster, "actor_record", lambda _: self.record)
+
+    def get(self, state: dict[str, Any]) -> dict[str, Any]:
+        if state is GONE:
+            raise ZeroDivisionError
+        return state
+
+    def note(self, job: str, key: str, text: str) -> bool:
+        if len(self.noted) < self.notes_fail_after:
+            self.noted.append(json.loads(text))
+            return True
+        return False
 
     def take_lock(self, name: str, *_: object) -> Any:
         assert name == "lab/reload"
@@ -187,12 +245,13 @@ class Actors:
             reload=SimpleNamespace(remote=lambda request: self.asked.append((number, request))),
             reloading=SimpleNamespace(remote=lambda: left.pop(0) if len(left) > 1 else left[0]))
 
-    def begin(self, *numbers: int) -> Reloads:
+    def begin(self, *numbers: int, wait: bool = True) -> Reloads:
         rows = [{"id": f"m/{number}", "model": "m", "replicaId": number, "actorId": f"actor{number}",
-                 "specHash": "new", "http": {}, "lifecycle": {"startupTimeout": 60}, "members": [
+                 "runs": "old", "specHash": "new", "http": {}, "lifecycle": {"startupTimeout": 60}, "members": [
                      {"group": "g", "copy": 0, "rank": 0, "node": "a", "nodeId": "n",
                       "weights": {"artifact": "b", "sources": []}}]} for number in numbers]
-        request = {"plan": {"reloads": rows, "fleet": {"name": "lab"}}, "job": "j", "holder": {"job": "j"}}
+        request = {"plan": {"reloads": rows, "fleet": {"name": "lab"}}, "job": "j", "holder": {"job": "j"},
+                   "wait": wait}
         return Reloads(request, lambda *_, **__: None, lambda: self.now)
 
     def run(self, found: Reloads, steps: int = 9) -> dict[str, Any]:
@@ -203,6 +262,7 @@ class Actors:
         return {key: (result["outcome"], result["code"]) for key, result in results.items()}
 
 
+GONE: dict[str, Any] = {"state": "no answer"}
 RUNNING = {"state": "reloading", "specHash": "new"}
 DONE = {"state": "done", "specHash": "new", "at": "2026-03-04T12:00:00Z", "restarts": 1, "places": [
     {"nodeId": "n", "ip": "10.0.0.1", "port": 8000, "weights": {
@@ -229,21 +289,58 @@ def test_a_failure_is_noted_and_the_others_of_its_model_are_not_asked(monkeypatc
     actors = Actors(monkeypatch, m0=[FAILED], m1=[DONE])
     assert actors.run(actors.begin(0, 1)) == {"m/0": ("failed", "RELOAD_FAILED"), "m/1": ("skipped", "NOT_BEGUN")}
     assert [number for number, _ in actors.asked] == ["0"]
-    [[noted]] = actors.noted
+    [[asked], [noted]] = actors.noted
+    assert (asked["asked"], asked["restarts"], asked.get("code")) == (True, 1, None)
     assert (noted["code"], noted["message"], noted["nodeIds"]) == ("RELOAD_FAILED", "HTTP 500", ["n"])
 
 
 def test_an_actor_that_was_restarted_meanwhile_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     actors = Actors(monkeypatch, m0=[RUNNING, {}, RUNNING])
-    assert actors.run(actors.begin(0)) == {"m/0": ("failed", "RELOAD_FAILED")}
+    assert actors.run(actors.begin(0)) == {"m/0": ("failed", "RELOAD_ENDED")}
     assert len(actors.asked) == 1
+    assert (actors.noted[-1][0]["code"], actors.noted[-1][0]["asked"]) == ("RELOAD_ENDED", False)
+
+
+@pytest.mark.parametrize(("state", "restarts", "outcome"), [
+    ("DEAD", 1, {"m/0": ("skipped", "NOT_FOUND")}),
+    ("RESTARTING", 1, {"m/0": ("failed", "RELOAD_ENDED")}),
+    ("ALIVE", 2, {"m/0": ("failed", "RELOAD_ENDED")}),
+    ("ALIVE", 1, {"m/0": ("ready", "RELOADED")}),  # it did not answer once
+])
+def test_an_actor_that_does_not_answer_has_ended_or_is_asked_again_as_its_state_says(
+    monkeypatch: pytest.MonkeyPatch, state: str, restarts: int, outcome: dict[str, Any]
+) -> None:
+    actors = Actors(monkeypatch, m0=[GONE, DONE])
+    found = actors.begin(0)
+    assert actors.run(found, 1) == {}
+    actors.record = actors.record._replace(state=state, restarts=restarts)
+    assert actors.run(found) == outcome
+    if state == "DEAD":
+        assert actors.noted[-1] == []
+
+
+def test_what_cannot_be_noted_is_not_asked_and_what_cannot_be_noted_in_the_end_is_not_ready(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actors = Actors(monkeypatch, m0=[RUNNING, DONE])
+    actors.notes_fail_after = 0
+    assert actors.run(actors.begin(0)) == {"m/0": ("failed", "RELOAD_FAILED")}
+    assert actors.asked == []
+    actors.notes_fail_after = 1
+    assert actors.run(actors.begin(0)) == {"m/0": ("starting", "STILL_STARTING")}
+
+
+def test_one_that_has_reloaded_since_the_plan_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = Actors(monkeypatch, m0=[{"state": "refused", "specHash": "new"}])
+    assert actors.run(actors.begin(0)) == {"m/0": ("skipped", "SPEC_MOVED")}
+    assert actors.noted[-1] == []
 
 
 def test_a_reload_to_another_spec_that_still_runs_is_waited_for_and_then_ours_begins(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = {"state": "reloading", "specHash": "older"}
-    actors = Actors(monkeypatch, m0=[other, other, {**DONE, "specHash": "older"}, RUNNING, DONE])
+    actors = Actors(monkeypatch, m0=[other, other, {**FAILED, "specHash": "older"}, RUNNING, DONE])
     assert actors.run(actors.begin(0)) == {"m/0": ("ready", "RELOADED")}
     assert len(actors.asked) == 2
 
@@ -255,7 +352,126 @@ def test_what_is_gone_or_is_reloaded_by_another_run_or_left_when_this_one_ends_r
     assert actors.run(actors.begin(0)) == {"m/0": ("skipped", "NOT_FOUND")}
     found = actors.begin(1, 2)
     assert actors.run(found, 2) == {}
-    assert [(one["outcome"], one["code"]) for one in found.left().values()] == [
+    assert [(one["outcome"], one["code"]) for one in found.left(interrupted=True).values()] == [
         ("starting", "INTERRUPTED"), ("skipped", "INTERRUPTED")]
     actors.lock_holder = "other-job"
     assert actors.run(actors.begin(1)) == {"m/1": ("skipped", "LOCK_HELD")}
+
+
+def test_an_address_that_this_host_does_not_have_is_passed_over(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without IPv6 a connection to ::1 fails with a bare OSError."""
+    connect = socket.create_connection
+
+    def connecting(address: tuple[str, int], *more: Any, **options: Any) -> socket.socket:
+        if address[0] == "::1":
+            raise OSError(99, "Cannot assign requested address") from None
+        return connect(address, *more, **options)
+
+    monkeypatch.setattr(socket, "create_connection", connecting)
+    port, asked, _ = engine
+    assert ask_to_reload({"method": "POST", "path": "/load"}, port, ("::1", "127.0.0.1"), time.monotonic() + 30,
+                         lambda _: None).endswith("HTTP 200")
+    assert len(asked) == 1
+    with pytest.raises(StartFailed, match="no time"):
+        ask(port, within_s=-1)
+    assert len(asked) == 1
+
+
+class Run:
+    """A process that ends when it is asked to reload."""
+
+    tree, exit_code = None, 134
+
+    def __init__(self, ended: bool) -> None:
+        self._ended = ended
+
+    def wait_ended(self, _: float) -> bool:
+        return self._ended
+
+
+@pytest.mark.parametrize(("ended", "code"), [(True, "RELOAD_ENDED"), (False, "RELOAD_FAILED")])
+def test_an_engine_that_ends_is_another_failure_and_no_variable_but_ours_is_in_a_path_or_a_message(
+    engine: Any, ended: bool, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, asked, answers = engine
+    answers.update(status=500)
+    process = EngineProcess.__new__(EngineProcess)
+    process.__dict__.update(_env={"TOKEN": "secret", "FLEETCTL_MODEL": "m"}, _port=port, _answered=None,
+                            _run=Run(ended), _hosts=("127.0.0.1",))
+    monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
+    request = {"method": "POST", "path": "/load?of=$(FLEETCTL_MODEL)&as=$(TOKEN)", "body": {"as": "$(TOKEN)"}}
+    with pytest.raises(StartFailed, match=r"POST /load\?of=\$\(FLEETCTL_MODEL\)&as=\$\(TOKEN\) on port") as failed:
+        process.reload(request, {}, time.monotonic() + 30)
+    assert failed.value.code == code
+    assert [(path, json.loads(body)) for _, path, body in asked] == [
+        ("/load?of=m&as=$(TOKEN)", {"as": "secret"})]
+
+
+@pytest.mark.parametrize("kind", [replica_module.ModelActor, gang.GangCoordinator])
+def test_a_restart_that_cannot_read_what_it_had_reloaded_ends_so_that_ray_tries_again(
+    monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    def unreadable(_: object) -> None:
+        raise OSError("no answer")
+
+    module = sys.modules[kind.__module__]
+    monkeypatch.setattr(module, "as_reloaded", unreadable)
+    monkeypatch.setattr(module.node, "was_restarted", lambda: True)
+    monkeypatch.setattr(module.node, "back_off", lambda _: None)
+    monkeypatch.setattr(kind, "_give_back", lambda _: None, raising=False)
+    monkeypatch.setattr(replica_module, "write_reason", lambda *_: None)
+    replica = {"model": "m", "fleet": "lab", "specHash": "a", "lifecycle": {}, "members": [{"nodeId": "n"}]}
+    monkeypatch.setattr(replica_module, "about", lambda *_: {})
+    monkeypatch.setattr(failure_module.os, "_exit", lambda _: None)
+    monkeypatch.setattr(failure_module.threading, "Timer", lambda *_: SimpleNamespace(start=lambda: None))
+    with pytest.raises(SystemExit) as end:
+        kind(replica)
+    assert "START_ERROR" in end.value.unexpected_error_traceback
+
+
+@pytest.mark.parametrize(("states", "left"), [
+    ([RUNNING], {"m/0": ("starting", None), "m/1": ("skipped", "WAITS_TURN")}),
+    ([DONE], {"m/1": ("skipped", "WAITS_TURN")}),
+])
+def test_without_waiting_one_of_a_model_is_asked_and_the_next_plan_goes_on(
+    monkeypatch: pytest.MonkeyPatch, states: list[dict[str, Any]], left: dict[str, Any]
+) -> None:
+    actors = Actors(monkeypatch, m0=states, m1=[DONE])
+    found = actors.begin(0, 1, wait=False)
+    actors.run(found, 1)
+    assert not found.may_end  # the actor has not answered: whether it has been asked is not known
+    actors.run(found, 2)
+    assert found.may_end
+    assert [number for number, _ in actors.asked] == ["0"]
+    assert {key: (one["outcome"], one["code"]) for key, one in found.left(interrupted=False).items()} == left
+
+
+def test_a_failure_that_no_agent_has_read_is_the_answer_to_the_next_request(keys: Keys) -> None:
+    steps = Steps("reload_engine")
+    reloading = Reloading(dict(REPLICA), [{}, {}], steps)
+    reloading.begin(REQUEST)
+    assert reloading._busy.acquire(timeout=30)  # it has ended
+    reloading._busy.release()
+    reloading.begin({**REQUEST, "runs": UNKNOWN_SPEC})
+    assert ended(reloading)["state"] == "failed"
+    assert [step for step, _ in steps.taken].count("reload_engine") == 1
+    reloading.begin({**REQUEST, "runs": UNKNOWN_SPEC})
+    assert ended(reloading)["state"] == "failed"
+    assert [step for step, _ in steps.taken].count("reload_engine") == 2
+
+
+def test_an_eviction_to_another_level_goes_by_the_weights_that_a_replica_has_reloaded(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = {"specHash": "old", "members": [{"rank": 0, "weights": {"artifact": "a"}}]}
+    monkeypatch.setattr(levels, "_report", lambda _: report)
+    monkeypatch.setattr(levels.ray, "get", lambda state, timeout: state)
+    monkeypatch.setattr(levels, "find_actor", lambda replica: SimpleNamespace(
+        reloading=SimpleNamespace(remote=lambda: replica["state"])))
+    assert levels._report_now({"actorId": "x", "state": {}}) == report
+    done = {"state": "failed", "runs": "new", "places": [{"weights": {"artifact": "b"}}]}  # one after it failed
+    assert levels._report_now({"actorId": "x", "state": done}) == {
+        "specHash": "new", "members": [{"rank": 0, "weights": {"artifact": "b"}}]}
+    for state in (RUNNING, {**done, "runs": None}):
+        with pytest.raises(levels._Refused, match="not known"):
+            levels._report_now({"actorId": "x", "state": state})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.documents.inventory import Replica
+from fleetctl.documents.inventory import UNKNOWN_SPEC, Replica
 from fleetctl.inventory.jobs import Job
 from fleetctl.inventory.reloads import RELOADS, failed_reloads, with_reloads
 
@@ -58,5 +58,20 @@ def test_a_reload_that_failed_is_a_failure_of_its_spec_on_its_nodes_and_changes_
     failed = job(note(code="RELOAD_FAILED", message="HTTP 500", weights=[]))
     assert seen(replica(), failed) == ("old", A)
     [failure] = failed_reloads([failed, job(note(code="RELOAD_FAILED"), namespace="other"), job(note())], "fleet")
-    assert (failure.model, failure.spec_hash, failure.node_ids, failure.code, failure.fleet) == (
-        "m", "new", ["n"], "RELOAD_FAILED", "lab")
+    assert (failure.model, failure.spec_hash, failure.node_ids, failure.code, failure.fleet, failure.reload) == (
+        "m", "new", ["n"], "RELOAD_FAILED", "lab", True)
+
+
+@pytest.mark.parametrize("code", [None, "RELOAD_FAILED"])
+def test_where_engines_were_asked_and_no_success_is_noted_neither_spec_is_what_the_replica_runs(
+    code: str | None
+) -> None:
+    asked = job(note(asked=True, weights=[], **({"code": code} if code else {})))
+    assert seen(replica(), job(note("first")), asked) == (UNKNOWN_SPEC, A)
+    assert seen(replica(restarts=2), asked) == ("old", A)
+    assert seen(replica(restarts=2, state="RESTARTING"), asked) == (None, A)
+    assert seen(replica(), asked, job(note("later", at="2026-03-04T12:01:00Z"))) == ("later", B)
+
+
+def test_the_newest_note_is_that_of_the_latest_time_whichever_job_began_first() -> None:
+    assert seen(replica(), job(note("later", at="2026-03-04T12:01:00Z")), job(note("first"))) == ("later", B)

@@ -15,14 +15,14 @@ from published import validator
 from test_weight_sources import NAMES, ONE, OTHER, model, world
 
 from fleetctl.apply.request import ApplyOptions, apply_request
-from fleetctl.documents.inventory import Failure, Inventory
+from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Inventory
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.update import HttpReload
 from fleetctl.fleetfile.resolve import engine_hash, hash_of_shape, shape_as_set
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.stale import moved_since
-from fleetctl.render.plan_json import saved_plan_json
+from fleetctl.render.plan_json import render_plan_json, saved_plan_json
 from fleetctl.render.report.markdown import render_markdown
 from fleetctl.render.report.of_plan import plan_report
 
@@ -67,6 +67,8 @@ def test_what_differs_in_its_weights_alone_reloads_and_the_plan_can_be_saved_and
     assert (first["actorId"], first["runs"], first["specHash"]) == ("actor0", "old", fleet.models[0].spec_hash)
     assert (first["http"]["path"], first["members"][0]["weights"]["artifact"]) == ("/reload", ONE)
     assert fleet.models[0].spec_hash in plan.specs  # so that later plans can say what it runs
+    assert '"dir": "$(FLEET' in saved
+    assert '"dir": "***"' in render_plan_json(plan)
     shown = render_markdown(plan_report(plan))
     assert reason(plan).startswith("reload m/0, m/1 in place, one at a time; ")
     assert "Would reload in place" in shown
@@ -107,7 +109,8 @@ def test_what_failed_three_times_is_left_alone_then_tried_with_one() -> None:
     def failed(*ago: str) -> Inventory:
         return inventory.model_copy(update={"failures": [
             Failure(model="m", replica_id=0, actor_id="actor0", spec_hash=spec, node_ids=[NAMES[number % 2]],
-                    code="RELOAD_FAILED", message="HTTP 500", at=before(one)) for number, one in enumerate(ago)]})
+                    reload=True, code="RELOAD_FAILED", message="HTTP 500", at=before(one))
+            for number, one in enumerate(ago)]})
 
     assert len(plan_for(fleet, failed("3m", "2m")).reloads) == 2
     cooling = plan_for(fleet, failed("3m", "2m", "1m"))
@@ -120,6 +123,36 @@ def test_what_failed_three_times_is_left_alone_then_tried_with_one() -> None:
     pair = plan_for(fleet, inventory.model_copy(update={"failures": one_node}))
     assert [one.id for one in pair.reloads] == ["m/1"]
     assert "m/0 not in place: cooling until" in reason(pair)
+
+
+def test_reloads_that_failed_stop_no_start_and_starts_that_failed_stop_no_reload() -> None:
+    fleet, inventory = outdated(1, wanted=2)
+    plans = [plan_for(fleet, inventory.model_copy(update={"failures": [
+        Failure(model=model, replica_id=9, actor_id=f"x{ago}", spec_hash=fleet.models[0].spec_hash, at=before(ago),
+                node_ids=[NAMES[number % 2]], code="RELOAD_FAILED", reload=reload)
+        for number, ago in enumerate(("3m", "2m", "1m")) for model in ("m", "a", "b", "c")]}))
+        for reload in (True, False)]
+    assert [(len(plan.reloads), len(plan.actions)) for plan in plans] == [(0, 1), (1, 0)]
+
+
+def test_a_spec_by_which_an_engine_ended_is_loaded_by_no_other_replica_without_a_person() -> None:
+    fleet, inventory = outdated(2)
+    failure = Failure(model="m", replica_id=0, actor_id="actor0", spec_hash=fleet.models[0].spec_hash, reload=True,
+                      node_ids=[NAMES[0]], code="RELOAD_ENDED", at=before("20h"))
+    ended = inventory.model_copy(update={"failures": [failure]})
+    plan = plan_for(fleet, ended)
+    assert (plan.reloads, plan.exit_code) == ([], 0)
+    assert "m/0, m/1 not in place: the engine of m/0 ended when it was asked to reload this" in reason(plan)
+    assert len(plan_for(fleet, ended, ignore_cooldown=True).reloads) == 2
+    other = failure.model_copy(update={"spec_hash": "another"})
+    assert len(plan_for(fleet, inventory.model_copy(update={"failures": [other]})).reloads) == 2
+
+
+def test_one_whose_spec_is_not_known_reloads_first_whatever_the_file_has() -> None:
+    fleet, inventory = outdated(2)
+    replicas = [inventory.replicas[0], inventory.replicas[1].model_copy(update={"spec_hash": UNKNOWN_SPEC})]
+    plan = plan_for(fleet, inventory.model_copy(update={"replicas": replicas}))
+    assert [(one.id, one.runs) for one in plan.reloads] == [("m/1", UNKNOWN_SPEC), ("m/0", "old")]
 
 
 def test_a_saved_plan_is_stale_once_its_replica_runs_another_spec_or_is_gone() -> None:
