@@ -17,6 +17,7 @@ from .failure import decode_failure
 from .mark import warm_name
 from .notes import note
 from .on_nodes import ask_nodes
+from .reload import UNKNOWN_SPEC
 from .warm import WarmReplica, actor_options, bytes_by_node
 from .weights.store import Entry, cache_root
 
@@ -27,8 +28,6 @@ STAY_S = 60.0
 """How often those that wait for others are asked to stay."""
 NOT_LOCKED = ("the limit for locked memory (ulimit -l) of Ray is too low there: its files are used once a minute, "
               "so that they stay in memory")
-UNKNOWN_SPEC = "unknown"
-"""In place of the spec hash of a replica whose weights are not known; see reload.py."""
 CLASSES = ("WarmReplica", "WarmHolder")
 ENDING = "ending"
 """The key of our job's metadata under which it names what ends now; see inventory/notes.py."""

@@ -460,18 +460,11 @@ def test_a_failure_that_no_agent_has_read_is_the_answer_to_the_next_request(keys
     assert [step for step, _ in steps.taken].count("reload_engine") == 2
 
 
-def test_an_eviction_to_another_level_goes_by_the_weights_that_a_replica_has_reloaded(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_eviction_to_another_level_needs_to_know_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     report = {"specHash": "old", "members": [{"rank": 0, "weights": {"artifact": "a"}}]}
-    monkeypatch.setattr(levels, "_report", lambda _: report)
-    monkeypatch.setattr(levels.ray, "get", lambda state, timeout: state)
-    monkeypatch.setattr(levels, "find_actor", lambda replica: SimpleNamespace(
-        reloading=SimpleNamespace(remote=lambda: replica["state"])))
-    assert levels._report_now({"actorId": "x", "state": {}}) == report
-    done = {"state": "failed", "runs": "new", "places": [{"weights": {"artifact": "b"}}]}  # one after it failed
-    assert levels._report_now({"actorId": "x", "state": done}) == {
+    monkeypatch.setattr(levels.cluster, "actor_record", lambda _: SimpleNamespace(report=json.dumps(report)))
+    reloaded = {"specHash": "new", "weights": [{"artifact": "b"}]}
+    assert levels._report("x", reloaded) == {
         "specHash": "new", "members": [{"rank": 0, "weights": {"artifact": "b"}}]}
-    for state in (RUNNING, {**done, "runs": None}):
-        with pytest.raises(levels._Refused, match="not known"):
-            levels._report_now({"actorId": "x", "state": state})
+    with pytest.raises(levels._Refused, match="not known"):
+        levels._report("x", {**reloaded, "specHash": UNKNOWN_SPEC})
