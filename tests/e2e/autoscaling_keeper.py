@@ -12,7 +12,8 @@ from cluster import end, tree_of
 from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID, FAKE_HEAD_NODE_TYPE
 from ray_keeper import NODE, Keeper, free_port, main
 
-AUTOSCALER = {"RAY_enable_autoscaler_v2": "1", "RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
+AUTOSCALER = {"RAY_enable_autoscaler_v2": "1", "RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+              "SCAN_EVENT_DIR_INTERVAL_SECONDS": "1"}
 HEAD = {"RAY_CLOUD_INSTANCE_ID": FAKE_HEAD_NODE_ID, "RAY_OVERRIDE_NODE_ID_FOR_TESTING": FAKE_HEAD_NODE_ID}
 NOTHING_TO_RUN = (
     "initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands",
