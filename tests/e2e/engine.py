@@ -75,7 +75,7 @@ options = parser.parse_args()
 
 print(f"engine rank {os.environ.get('FLEETCTL_RANK')} says hello", flush=True)
 MODEL_DIR = os.environ.get("FLEETCTL_MODEL_DIR")
-CONFIG = json.loads(Path(MODEL_DIR, "config.json").read_text()) if MODEL_DIR else {}
+CONFIG = json.loads(SAID.read_text()) if MODEL_DIR and (SAID := Path(MODEL_DIR, "config.json")).exists() else {}
 LOADED = [str(CONFIG.get("name", ""))]
 READY_AT = time.monotonic() + options.ready_after
 if not options.plain:
