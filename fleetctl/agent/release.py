@@ -1,4 +1,4 @@
-"""Release: ask Ray's autoscaler for no more nodes for a fleet than those on which something runs. Ends nothing.
+"""Release: ask Ray's autoscaler for no more nodes for a fleet. Ends nothing: Ray takes away only nodes that are idle.
 
 It is for a fleet that is not applied any more: its part of the request stays in Ray's table, and so do its nodes.
 """
@@ -15,20 +15,20 @@ from .floor import alive_nodes, asking_fleets, read_part, request_nodes, settled
 
 
 def run_release(request: Mapping[str, Any], events: EventStream) -> int:
-    """Lower the part of one fleet to the nodes in use; with `dryRun` only say what that would be."""
+    """Take back what one fleet asks for; with `dryRun` only say what that is."""
     events.begin(ray.__version__, request)
-    fleet, alive = request["fleet"], alive_nodes()
-    [part] = settled([read_part(fleet)], alive)
-    if not part:
-        others = ", ".join(asking_fleets()) or "none"
+    fleet, fleets, alive = request["fleet"], asking_fleets(), alive_nodes()
+    if fleet not in fleets:
+        others = ", ".join(fleets) or "none"
         return events.end(0, f"nothing is asked for fleet {fleet}; fleets that ask for nodes: {others}")
     busy = busy_nodes()
-    left = [{**row, "nodes": 0, "keeps": sorted(busy.intersection(row["keeps"]))} for row in part]
-    for was, row in zip(part, left):
-        free, kept = len(alive.keys() & {*was["keeps"]} - busy), len(row["keeps"])
-        events.emit("nodesReleased", f"{row['name']}: {was['nodes']} new and {free} unused asked for no more; {kept} "
-                    "in use stay asked for", name=row["name"], new=was["nodes"], unused=free, inUse=kept)
-    if not request["dryRun"]:
-        write_part(fleet, [row for row in left if row["keeps"]])
-        request_nodes()
-    return events.end(0, "nothing was changed" if request["dryRun"] else "nodes without use may go; nothing was ended")
+    for row in settled([read_part(one) for one in fleets], alive)[fleets.index(fleet)]:
+        kept = alive.keys() & {*row["keeps"]}
+        free, used = len(kept - busy), len(kept & busy)
+        events.emit("nodesReleased", f"{row['name']}: {row['nodes']} new, {free} unused and {used} in use asked for no "
+                    "more", name=row["name"], new=row["nodes"], unused=free, inUse=used)
+    if request["dryRun"]:
+        return events.end(0, "nothing was changed")
+    write_part(fleet, [])
+    request_nodes()
+    return events.end(0, "nothing was ended; a node that no other fleet asks for goes once it is idle")

@@ -50,7 +50,7 @@ COMMANDS = {
     "drain": Listed("drain", "Replace what runs on a node elsewhere, then name or end it."),
     "prefetch": Listed("prefetch", "Fetch a model's weights onto nodes before a replica needs them."),
     "prune": Listed("prune", "Remove weights from nodes' disks that no fleet file names."),
-    "release-nodes": Listed("release_nodes", "Ask Ray's autoscaler for no more nodes than a fleet uses."),
+    "release-nodes": Listed("release_nodes", "Ask Ray's autoscaler for no more nodes for a fleet."),
     "doctor": Listed("doctor", "Find what is wrong with client, cluster or fleet, and what to do."),
     "context": Listed("context", "Name clusters, and choose the one that commands use."),
     "ci": Listed("ci.command", "Validate, review or apply a change in a CI job; check for drift."),

@@ -1,4 +1,4 @@
-"""`fleetctl release-nodes FLEET`: ask Ray's autoscaler for no more nodes than a fleet uses. Ends nothing."""
+"""`fleetctl release-nodes FLEET`: ask Ray's autoscaler for no more nodes for a fleet. Ends nothing."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def release_nodes(
     dry_run: DryRun = False,
     yes: flags.Yes = False,
 ) -> int:
-    """Ask Ray's autoscaler for no more nodes than a fleet uses.
+    """Ask Ray's autoscaler for no more nodes for a fleet.
 
     An apply of a fleet with spec.cluster.grow asks for nodes, and they stay asked for until the next one. This is for a
-    fleet that has no next one. Nodes on which something runs stay asked for, and nothing is ended; Ray takes away the
-    others once they are idle. An apply of the fleet asks again.
+    fleet that has no next one. Nothing is ended: Ray takes away nodes that no other fleet asks for once they are idle.
+    An apply of the fleet asks again.
     """
     invocation = this_invocation()
-    if not dry_run and not confirm(f"Ask for no more nodes for fleet {fleet} than those in use?", yes=yes):
+    if not dry_run and not confirm(f"Ask for no more nodes for fleet {fleet}?", yes=yes):
         say("note", "nothing was changed")
         return 1
     where = Where(None, address, namespace)

@@ -6,6 +6,7 @@ from codecs import BOM_UTF8
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fleetctl.documents.fleet import API_VERSION
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_bytes
 from fleetctl.fleetfile.nodes import Document
@@ -126,7 +127,7 @@ def _newline(source: SourceText) -> str:
 
 
 def _check(
-    sources: Sequence[SourceBytes], loaded: LoadedFleet, wanted: Mapping[str, int], added: Container[str]
+    sources: Sequence[SourceBytes], loaded: LoadedFleet, wanted: Mapping[str, int], added: Mapping[str, str]
 ) -> None:
     """Raise FleetctlError unless the new files mean the old fleet with these numbers and with the models of `added`."""
     was, found = loaded.sound().models, inspect_bytes(sources)
@@ -137,6 +138,18 @@ def _check(
             was, wanted):
         raise FleetctlError("the file cannot be changed without changing more than what was asked for",
                             hint="change it by hand, and look at it with `fleetctl diff`")
+    alone = _specs_alone(added)
+    if other := [one.key for one in found.fleet.models if one.key in added and one.spec_hash != alone.get(one.key)]:
+        raise FleetctlError(f"the file's spec.defaults would make another spec of {', '.join(other)}, and what runs "
+                            "would be outdated", hint="set the placement of each model instead of in spec.defaults")
+
+
+def _specs_alone(added: Mapping[str, str]) -> dict[str, str]:
+    """Return the hash of each model's spec in a file without defaults; none where it is not sound there."""
+    text = "\n".join([f"apiVersion: {API_VERSION}\nkind: Fleet\nmetadata: {{name: alone}}\nspec:\n  models:",
+                      *("  " + line for model in added.values() for line in model.splitlines())])
+    fleet = inspect_bytes([SourceBytes("alone", text.encode())]).fleet
+    return {one.key: one.spec_hash for one in fleet.models} if fleet else {}
 
 
 def _meaning(found: Sequence[ResolvedModel], wanted: Mapping[str, int]) -> list[ResolvedModel]:

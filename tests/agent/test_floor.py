@@ -107,16 +107,28 @@ def released(fleet: str, busy: set[str], monkeypatch: pytest.MonkeyPatch, *, dry
     return said[1:]
 
 
-def test_a_fleet_that_is_released_keeps_only_the_nodes_in_use(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fleet_that_is_released_asks_for_nothing_more(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     ask_for_nodes(plan("old", needs("a b dead", 2), needs("", 1, "l4")), Events())
     ask_for_nodes(plan("two", needs("c", 0)), Events())
     del asked[:]
-    said = ["h100: 2 new and 1 unused asked for no more; 1 in use stay asked for",
-            "l4: 1 new and 0 unused asked for no more; 0 in use stay asked for"]
+    said = ["h100: 2 new, 1 unused and 1 in use asked for no more",
+            "l4: 1 new, 0 unused and 0 in use asked for no more"]
     assert released("old", {"a", "c"}, monkeypatch, dry_run=True) == [*said, "nothing was changed"]
     assert asked == []
-    assert released("old", {"a", "c"}, monkeypatch) == [*said, "nodes without use may go; nothing was ended"]
-    assert asked == [{(8.0, "h100"): 2}], "a is in use, c is that of the other fleet"
-    released("old", set(), monkeypatch)
-    assert asked[1:] == [{(8.0, "h100"): 1}]
+    assert released("old", {"a", "c"}, monkeypatch) == [
+        *said, "nothing was ended; a node that no other fleet asks for goes once it is idle"]
+    assert asked == [{(8.0, "h100"): 1}], "c is that of the other fleet"
     assert released("old", set(), monkeypatch) == ["nothing is asked for fleet old; fleets that ask for nodes: two"]
+
+
+def test_a_node_that_joined_counts_for_one_fleet_when_another_is_released(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = ["a"]
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": node, "Alive": True, "Labels": {"pool": "h100"}}
+                                               for node in living])
+    ask_for_nodes(plan("current", needs("a", 1)), Events())
+    ask_for_nodes(plan("old", needs("a", 1)), Events())
+    living += ["b"]
+    assert released("old", {"b"}, monkeypatch)[0] == "h100: 1 new, 1 unused and 0 in use asked for no more"
+    assert asked[-1] == {(8.0, "h100"): 2}, "a and b, on which only the current fleet runs"

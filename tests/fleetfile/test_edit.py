@@ -142,3 +142,19 @@ def test_a_model_that_cannot_be_added_without_a_doubt_is_refused(tmp_path: Path)
     file.write_text(f"{HEAD}  models:\n  - key: a\n    replicas: 1\n{WORKERS}")
     with pytest.raises(FleetctlError, match="would not be sound"):
         edit_fleet([str(file)], inspect_fleet([str(file)]), {}, {"a": ADDED.replace("new", "a")})
+
+
+@pytest.mark.parametrize(("defaults", "own", "sound"), [
+    ("{placement: {spread: zone}}", "", False), ("{placement: {spread: zone}}", "  placement: {spread: rack}\n", True),
+    ("{startupTimeout: 3m}", "", True)])
+def test_defaults_of_the_file_do_not_change_what_an_added_model_is(
+    tmp_path: Path, defaults: str, own: str, sound: bool
+) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(f"{HEAD}  defaults: {defaults}\n  models:\n  - key: a\n    replicas: 1\n{WORKERS}")
+    loaded, added = inspect_fleet([str(file)]), {"new": ADDED + own}
+    if sound:
+        assert len(edit_fleet([str(file)], loaded, {}, added)) == 1
+        return
+    with pytest.raises(FleetctlError, match=r"the file's spec\.defaults would make another spec of new"):
+        edit_fleet([str(file)], loaded, {}, added)
