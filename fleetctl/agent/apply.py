@@ -1,9 +1,8 @@
 """Carry a plan out: take the lock, create what fits in the plan's order, wait for readiness, report every replica.
 
-Last, without the lock, nodes fetch the weights that the fleet file keeps there.
-
 Partial success is a result: when one replica fails, the rest goes on. The lock is held until the last create has its
-worker; waiting needs none. SIGTERM means: begin nothing more, report, exit.
+worker; waiting needs none, and neither does what comes last: nodes fetch the weights that the fleet file keeps there.
+SIGTERM means: begin nothing more, report, exit.
 """
 
 from __future__ import annotations
@@ -209,7 +208,6 @@ class Run:
                          outcomes=results, exitCode=0 if complete else 3, interrupted=interrupted,
                          waited=bool(self.request["wait"]))
         os._exit(0 if complete else 3)
-
 
     def _not_fetched(self) -> List[Outcome]:
         """Return the outcomes of what nodes were to fetch when the run was interrupted."""

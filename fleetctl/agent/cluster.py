@@ -75,8 +75,7 @@ def busy_nodes() -> Set[str]:
     granted = {record["NodeID"] for record in ray.nodes() if record["Alive"] and any(
         free.get(record["NodeID"], {}).get(resource, 0.0) + SLACK < amount
         for resource, amount in record["Resources"].items())}
-    return granted | {gcs_pb2.ActorTableData.FromString(packed).address.node_id.hex()
-                      for packed in accessor().get_actor_table(None, "ALIVE")}
+    return granted | {actor.address.node_id.hex() for actor in live_actors()}
 
 
 def claims_by_node(members: Collection[Mapping[str, Any]]) -> Dict[str, Dict[str, float]]:

@@ -222,14 +222,17 @@ def _propose(made: Proposal, ways: Ways) -> int:
     if ways.opens:
         _open(made, ways, edits, title)
     elif ways.branch:
-        commit = commit_on_branch(ways.branch, _changes(edits), "\n\n".join(filter(None, (title, "\n".join(made.why)))),
-                                  this_invocation().environ)
+        commit = commit_on_branch(ways.branch, _changes(edits), _message(title, made), this_invocation().environ)
         say("committed", f"{commit[:10]} on {ways.branch}; for review: git push origin {ways.branch}")
     else:
         for one in edits:
             write_file(Path(one.file), one.after, mode=None)
         say("written", ", ".join(one.file for one in edits))
     return 0
+
+
+def _message(title: str, made: Proposal) -> str:
+    return "\n\n".join(filter(None, (title, "\n".join(made.why))))
 
 
 def _changes(edits: Sequence[Edit]) -> Changes:
@@ -249,8 +252,7 @@ def _open(made: Proposal, ways: Ways, edits: Sequence[Edit], title: str) -> None
                          "variables of docs/propose.md")
     forge.check_access()
     branch = ways.branch or f"fleetctl/{made.fleet.name}/{made.name}"
-    pushed = push_to_branch(ways.remote, branch, ways.into, _changes(edits), "\n\n".join(
-        filter(None, (title, "\n".join(made.why)))), environ)
+    pushed = push_to_branch(ways.remote, branch, ways.into, _changes(edits), _message(title, made), environ)
     say("pushed", f"{pushed.commit[:10]} to {branch}" if pushed.changed else f"nothing: {branch} has it already")
     evidence = [f"    {line}" for line in made.why]  # as code: a name from a cluster may look like Markdown
     text = "\n".join([*evidence, "", "Made by `fleetctl propose`."]).lstrip("\n")

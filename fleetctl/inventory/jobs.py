@@ -94,12 +94,8 @@ def listed(metadata: Mapping[str, str], key: str) -> list[Any]:
 
 def named_replicas(metadata: Mapping[str, str]) -> list[str]:
     """Return the replicas that an explicit verb's job names; `replica` is how an older release named its one."""
-    try:
-        named = json.loads(metadata.get(REPLICAS, "[]"))
-    except ValueError:
-        named = []
-    listed = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
-    return listed or ([metadata["replica"]] if metadata.get("replica") else [])
+    named = [name for name in listed(metadata, REPLICAS) if isinstance(name, str)]
+    return named or ([metadata["replica"]] if metadata.get("replica") else [])
 
 
 def _job(record: dict[str, Any]) -> Job:

@@ -7,17 +7,14 @@ Where engines were asked and no success is noted, the spec is not known: the rep
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from pydantic import Field, ValidationError
 
 from fleetctl.documents.base import Moment, Stored, as_datetime
 from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Replica
 from fleetctl.documents.served_weights import ServedWeights
-from fleetctl.inventory.jobs import Job
-from fleetctl.inventory.json_values import list_of
+from fleetctl.inventory.jobs import Job, listed
 
 RELOADS = "reloads"
 """The key of a job's metadata under which its agent notes them; see agent/reloads.py."""
@@ -72,15 +69,8 @@ def _reloaded(replica: Replica, note: ReloadNote) -> Replica:
 
 def _notes(jobs: Sequence[Job]) -> Iterator[tuple[Job, ReloadNote]]:
     for job in jobs:
-        for row in _rows(job.metadata) if RELOADS in job.metadata else ():
+        for row in listed(job.metadata, RELOADS):
             try:
                 yield job, ReloadNote.model_validate(row)
             except ValidationError:  # of another release
                 continue
-
-
-def _rows(metadata: Mapping[str, str]) -> Sequence[Any]:
-    try:
-        return list_of(json.loads(metadata[RELOADS]))
-    except (ValueError, RecursionError):
-        return ()

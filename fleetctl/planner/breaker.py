@@ -133,9 +133,8 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloa
         return key, model.spec_hash if model and model.has_spec(spec_hash) else spec_hash
 
     by_spec: defaultdict[Spec, list[Failure]] = defaultdict(list)
-    for failure in sorted((one for one in inventory.failures if one.reload == reloads), key=_order):
-        if not _counts(failure, nodes):
-            continue
+    for failure in sorted((one for one in inventory.failures if one.reload == reloads and _counts(one, nodes)),
+                          key=_order):
         by_spec[spec_of(failure.model, failure.spec_hash)].append(failure)
     successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), _node_ids(one))
                  for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]

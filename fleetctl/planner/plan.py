@@ -31,7 +31,7 @@ from fleetctl.documents.quantity import plural
 from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
-from fleetctl.planner.cold import left_alone, prefetches, with_fetches
+from fleetctl.planner.cold import cold_floor, with_fetches
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
@@ -123,10 +123,7 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
         return Inquiry(placer, occupants, fleet.policies)
 
     blocked = _blocked(fleet.models, whole, found, tries, quotas, state, limits, cache(inquire))
-    reloads = find_reloads(
-        fleet, [place for place, _ in planned], state.models, inventory, () if options.ignore_cooldown
-        else inventory.failures, Limits() if options.ignore_cooldown or not any(model.reload for _, model in planned)
-        else find_limits(fleet, inventory, demands, state.models, reloads=True))
+    reloads = find_reloads(fleet, demands, state.models, inventory, ignore_cooldown=options.ignore_cooldown)
     decided = _Decided(fleet, state, shapes, ledger, demands, named, certificate, blocked, (), (), reloads)
     return _with_growth(decided, inventory, found.short(placed)) if fleet.cluster.grow else decided
 
@@ -201,13 +198,13 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     chosen = [model for model in fleet.models if options.left_out(model.key, model.labels) is None]
     cooldown = fleet.policy.cooldown
     alone_s = cooldown.first if cooldown.failures and not options.ignore_cooldown else 0
-    fetched = list(prefetches(chosen, inventory, decided.ledger.nodes, alone_s))
+    floor = cold_floor(chosen, inventory, decided.ledger.nodes, alone_s)
+    fetched = floor.prefetches
     drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes,
                        {one["actorId"] for one in reloads})
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
-    rows = with_fetches(_rows(decided, options), fetched,
-                        left_alone(chosen, inventory, decided.ledger.nodes, alone_s))
+    rows = with_fetches(_rows(decided, options), floor)
     promotes = sum(action["op"] == "promote" for action in actions)
     policy = policy_findings(fleet, _doing(decided, actions), force=options.force)
     plan = Plan(

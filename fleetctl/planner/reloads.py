@@ -11,8 +11,9 @@ from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Inventory, Repli
 from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import lifecycle_of
-from fleetctl.planner.cooling import WAITS, Limits
+from fleetctl.planner.cooling import WAITS, Limits, find_limits
 from fleetctl.planner.live import ModelState, is_outdated
+from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.policy import protecting
 
 OTHERWISE = "more than index or view of its weights has changed (fleetctl replace)"
@@ -30,18 +31,22 @@ class Reloads:
 
 
 def find_reloads(
-    fleet: ResolvedFleet, planned: Sequence[int], states: Mapping[str, ModelState], inventory: Inventory,
-    failures: Sequence[Failure], limits: Limits,
+    fleet: ResolvedFleet, demands: Sequence[Demand], states: Mapping[str, ModelState], inventory: Inventory, *,
+    ignore_cooldown: bool,
 ) -> Reloads:
-    """Return what reloads, of the models at these places of the fleet file that are updated in place.
+    """Return what reloads, of the models of these demands that are updated in place.
 
-    `failures` and `limits` = what has failed, and what cools because of that; one whose spec is not known goes first,
-    for it may be reloading.
+    One whose spec is not known goes first, for it may be reloading.
     """
-    found, names = Reloads(), {node.id: node.name for node in inventory.nodes}
-    for place in planned:
+    found, places = Reloads(), [one.place for one in demands if fleet.models[one.place].reload]
+    if not places:
+        return found
+    names = {node.id: node.name for node in inventory.nodes}
+    failures = [] if ignore_cooldown else inventory.failures
+    limits = Limits() if ignore_cooldown else find_limits(fleet, inventory, demands, states, reloads=True)
+    for place in places:
         model = fleet.models[place]
-        outdated = [one for one in states[model.key].live if is_outdated(one, model)] if model.reload else []
+        outdated = [one for one in states[model.key].live if is_outdated(one, model)]
         outdated.sort(key=lambda one: one.spec_hash != UNKNOWN_SPEC)
         ended, why = _ended(model, failures), dict[str, list[str]]()
         left = limits.most.get(place, len(outdated))

@@ -16,9 +16,6 @@ import yaml
 from cluster import RayCluster, eventually
 from conftest import World, member, model
 
-import fleetctl.apply.run
-from fleetctl.documents.plan import Plan
-
 pytestmark = pytest.mark.ray
 
 MIB = 1 << 20
@@ -65,22 +62,10 @@ def applied(world: World) -> dict[str, Any]:
     return dict(row)
 
 
-def promoted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Apply a plan that promotes id 0; written by hand where the planner has not done it."""
-    plain = fleetctl.apply.run.apply_request
-
-    def by_hand(plan: Plan, *arguments: Any, **more: Any) -> dict[str, Any]:
-        request = plain(plan, *arguments, **more)
-        [action] = request["plan"]["actions"]
-        if action["op"] != "promote":
-            text = json.dumps(request).replace(f"{action['id']}", f"{action['model']}/0")
-            request = json.loads(text)
-            request["plan"]["actions"][0].update(op="promote", replicaId=0)
-        return dict(request)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fleetctl.apply.run, "apply_request", by_hand)
-        row = applied(world)
+def promoted(world: World) -> dict[str, Any]:
+    """Apply a plan that promotes id 0."""
+    assert [(action["op"], action["replicaId"]) for action in world.plan()["actions"]] == [("promote", 0)]
+    row = applied(world)
     assert (row["outcome"], row["replicaId"]) == ("ready", 0), row
     return row
 
@@ -94,7 +79,7 @@ def levels(world: World) -> list[tuple[str, int, str, str]]:
 
 
 def test_a_warm_replica_frees_its_card_survives_and_is_hot_again_under_its_id(
-    world: World, disks: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    world: World, disks: dict[str, Path]
 ) -> None:
     weights = weights_of(world, MIB)
     one = model("one", 1, on("warm-a", weights))
@@ -126,7 +111,7 @@ def test_a_warm_replica_frees_its_card_survives_and_is_hot_again_under_its_id(
     assert evicted(world, "two/0")["outcome"] == "gone"
 
     world.write(one)
-    row = promoted(world, monkeypatch)
+    row = promoted(world)
     assert (row["weights"]["source"], row["weights"]["bytes"]) == ("disk", 0)
     eventually(lambda: states(world) == {HOT: "ALIVE"}, "the WARM one has left")
     assert world.ask(row)["FLEETCTL_MODEL_DIR"] == str(disks["warm-a"] / weights["index"] / "files")
@@ -148,9 +133,7 @@ def test_what_finds_no_room_in_memory_stays_hot(
     assert world.ask(ready)["FLEETCTL_REPLICA_ID"] == "0"
 
 
-def test_a_gang_is_warm_on_all_its_nodes_and_goes_cold(
-    world: World, disks: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gang_is_warm_on_all_its_nodes_and_goes_cold(world: World, disks: dict[str, Path]) -> None:
     weights = {**weights_of(world, MIB), "view": {"shard": {"rules": [{"match": "w"}]}}}
     world.write(model("one", 1, on("warm-b", weights, "Leader"), on("warm-a", weights, "Worker")))
     assert applied(world)["outcome"] == "ready"
@@ -164,7 +147,7 @@ def test_a_gang_is_warm_on_all_its_nodes_and_goes_cold(
     os.kill(holder, signal.SIGKILL)
     eventually(lambda: world.cluster.classes(name="WarmHolder") not in ([], [holder])
                and states(world) == {WARM: "ALIVE"}, "all of it is WARM again")
-    row = promoted(world, monkeypatch)
+    row = promoted(world)
     assert row["weights"]["bytes"] == 0
     eventually(lambda: states(world) == {HOT: "ALIVE"} and not world.cluster.classes(name="WarmHolder"), "it has left")
 
