@@ -225,6 +225,12 @@ class Keeper:
         number = max(int(key[len(prefix):]) for key in _internal_kv_list(prefix, namespace=b"fleetctl"))
         _internal_kv_put(prefix + str(number + 1).encode(), b'{"released": true}', namespace=b"fleetctl")
 
+    def session_secret(self) -> str:
+        """What proves to a source of weights that a replica of this cluster asks."""
+        from ray.experimental.internal_kv import _internal_kv_get
+
+        return _internal_kv_get(b"weights-secret", namespace=b"fleetctl").decode()
+
     def groups(self) -> list:
         return sorted(group["name"] for group in placement_group_table().values() if group["state"] != "REMOVED")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import http.server
 import json
@@ -19,6 +20,7 @@ import pytest
 import yaml
 from cluster import RayCluster, eventually
 from conftest import World, member, model
+from dashboard_answers import answers
 
 pytestmark = pytest.mark.ray
 
@@ -104,6 +106,11 @@ def test_new_replicas_have_their_weights_from_those_that_run(
         assert part.endswith(b"".join(DATA[row * COLUMNS + begin:][:COLUMNS // 2] for row in range(ROWS)))
     assert world.ask(made)["FLEETCTL_MODEL_DIR"] == str(disks["disk-b"] / weights["index"] / "views" / views[0])
     assert "bytes from one/0 at " in world.run("logs", "gang/0", "--rank", "0").stdout
+
+    secret = world.cluster.session_secret().encode()
+    said = dict(answers(world.cluster.address))
+    assert any(b"one/0 at " in body for body in said.values()), "the logs are among them"
+    assert not [path for path, body in said.items() if secret in body or base64.b64encode(secret) in body]
 
     world.write(one, model("gang", 1, *parts), model("twin", 1, *parts))
     assert planned_sources(world.plan())[0][0] == ("gang/0", views[0])  # planner and node call the same part the same
