@@ -17,48 +17,64 @@ from fleetctl.cli.context_option import ContextOption
 from fleetctl.cli.process import choose_context
 from fleetctl.version import VERSION_LINE
 
-COMMANDS = {
-    "init": Listed("init", "Write a first fleet file, from the nodes of a cluster."),
-    "validate": Listed("validate", "Check fleet files and print every problem with its place."),
-    "fmt": Listed("fmt", "Format fleet files: key order, indentation, blank lines."),
-    "render": Listed("render", "Print a fleet as one document, with everything it extends."),
-    "explain": Listed("explain", "Describe a field of the fleet file, as kubectl explain does."),
-    "schema": Listed("schema", "Print the JSON Schema of a document."),
-    "inventory": Listed("inventory", "Show the nodes, the holders of their cards, and all replicas."),
-    "diff": Listed("diff", "Show what changed in meaning, and how it affects what runs."),
-    "plan": Listed("plan", "Show what would run where, what does not fit, and why."),
-    "show": Listed("show", "Show a saved plan, and whether it can still be applied."),
-    "capacity": Listed("capacity", "Show how many more replicas would fit, and where."),
-    "what-if": Listed("what_if", "Show the plan for a cluster that lost or gained nodes."),
-    "map": Listed("map", "Draw which replica holds which card."),
-    "apply": Listed("apply.command", "Start what is missing, as far as it fits, until it is ready."),
-    "watch": Listed("watch", "Apply what a git branch says, again and again."),
-    "stop": Listed("stop", "Stop an apply that runs; what it created stays."),
-    "status": Listed("status", "Show every replica: its state, its nodes, its address."),
-    "endpoints": Listed("endpoints", "Show where each model is served now."),
-    "history": Listed("history", "Show what was applied, restarted or evicted, and how it ended."),
-    "logs": Listed("logs", "Show the output of the engines of a model or a replica, in order of time."),
-    "deploy": Listed("deploy", "Start the first replicas of a model of the fleet file."),
-    "scale": Listed("scale", "Start replicas of a model until so many run; never fewer."),
-    "restart": Listed("restart", "Start engines again where they are, one replica after another."),
-    "propose": Listed("propose", "Change the fleet file, for review."),
-    "replace": Listed("replace", "Bring a model to the file's spec, one replica after another."),
-    "evict": Listed("evict", "End the replicas that are named, and no other."),
-    "cordon": Listed("cordon", "Let nothing new start on a node; what runs there stays."),
-    "uncordon": Listed("uncordon", "Let new replicas start on a node again."),
-    "slots": Listed("slots", "Set how many replicas of one model a node may hold."),
-    "drain": Listed("drain", "Replace what runs on a node elsewhere, then name or end it."),
-    "prefetch": Listed("prefetch", "Fetch a model's weights onto nodes before a replica needs them."),
-    "prune": Listed("prune", "Remove weights from nodes' disks that no fleet file names."),
-    "release-nodes": Listed("release_nodes", "Ask Ray's autoscaler for no more nodes for a fleet."),
-    "doctor": Listed("doctor", "Find what is wrong with client, cluster or fleet, and what to do."),
-    "context": Listed("context", "Name clusters, and choose the one that commands use."),
-    "ci": Listed("ci.command", "Validate, review or apply a change in a CI job; check for drift."),
-    "weights": Listed("weights", "Index the files of a model, so that nodes can fetch and check them."),
-    "import": Listed("import_fleet", "Write a fleet file from what already exists."),
-    "completion": Listed("completion", "Print the completion script of a shell."),
-    "demo": Listed("demo", "A local Ray with simulated GPUs, on this machine only."),
+SECTIONS = {
+    "The fleet file": {
+        "init": Listed("init", "Write a first fleet file, from the nodes of a cluster."),
+        "validate": Listed("validate", "Check fleet files and print every problem with its place."),
+        "fmt": Listed("fmt", "Format fleet files: key order, indentation, blank lines."),
+        "explain": Listed("explain", "Describe a field of the fleet file, as kubectl explain does, or a code."),
+        "render": Listed("render", "Print a fleet as one document, with everything it extends."),
+        "schema": Listed("schema", "Print the JSON Schema of a document."),
+        "import": Listed("import_fleet", "Write a fleet file from what already exists."),
+        "diff": Listed("diff", "Show what changed in meaning, and how it affects what runs."),
+        "propose": Listed("propose", "Change the fleet file, for review."),
+    },
+    "What would happen": {
+        "plan": Listed("plan", "Show what would run where, what does not fit, and why."),
+        "show": Listed("show", "Show a saved plan, and whether it can still be applied."),
+        "capacity": Listed("capacity", "Show how many more replicas would fit, and where."),
+        "what-if": Listed("what_if", "Show the plan for a cluster that lost or gained nodes."),
+        "map": Listed("map", "Draw which replica holds which card."),
+    },
+    "Make it so": {
+        "apply": Listed("apply.command", "Start what is missing, as far as it fits, until it is ready."),
+        "watch": Listed("watch", "Apply what a git branch says, again and again."),
+        "stop": Listed("stop", "Stop an apply that runs; what it created stays."),
+        "ci": Listed("ci.command", "Validate, review or apply a change in a CI job; check for drift."),
+    },
+    "What runs": {
+        "status": Listed("status", "Show every replica: its state, its nodes, its address."),
+        "logs": Listed("logs", "Show the output of the engines of a model or a replica, in order of time."),
+        "endpoints": Listed("endpoints", "Show where each model is served now."),
+        "inventory": Listed("inventory", "Show the nodes, the holders of their cards, and all replicas."),
+        "history": Listed("history", "Show what was applied, restarted or evicted, and how it ended."),
+        "doctor": Listed("doctor", "Find what is wrong with client, cluster or fleet, and what to do."),
+    },
+    "One model or replica by hand": {
+        "deploy": Listed("deploy", "Start the first replicas of a model of the fleet file."),
+        "scale": Listed("scale", "Start replicas of a model until so many run; never fewer."),
+        "replace": Listed("replace", "Bring a model to the file's spec, one replica after another."),
+        "restart": Listed("restart", "Start engines again where they are, one replica after another."),
+        "evict": Listed("evict", "End the replicas that are named, and no other."),
+    },
+    "Nodes, and what is on their disks": {
+        "cordon": Listed("cordon", "Let nothing new start on a node; what runs there stays."),
+        "uncordon": Listed("uncordon", "Let new replicas start on a node again."),
+        "slots": Listed("slots", "Set how many replicas of one model a node may hold."),
+        "drain": Listed("drain", "Replace what runs on a node elsewhere, then name or end it."),
+        "release-nodes": Listed("release_nodes", "Ask Ray's autoscaler for no more nodes for a fleet."),
+        "weights": Listed("weights", "Index the files of a model, so that nodes can fetch and check them."),
+        "prefetch": Listed("prefetch", "Fetch a model's weights onto nodes before a replica needs them."),
+        "prune": Listed("prune", "Remove weights from nodes' disks that no fleet file names."),
+    },
+    "This program": {
+        "context": Listed("context", "Name clusters, and choose the one that commands use."),
+        "completion": Listed("completion", "Print the completion script of a shell."),
+        "demo": Listed("demo", "A local Ray with simulated GPUs, on this machine only."),
+    },
 }
+"""The commands by what they are for, in the order of help."""
+COMMANDS = {name: listed for section in SECTIONS.values() for name, listed in section.items()}
 
 TAGLINE = """GitOps for model replicas on a Ray/GPU fleet.
 
@@ -77,7 +93,7 @@ def build_app() -> typer.Typer:
     completion_init()
     app = command_app(help=TAGLINE, epilog=EPILOG)
     app.callback(
-        cls=lazy_group(COMMANDS), invoke_without_command=True,
+        cls=lazy_group(COMMANDS, SECTIONS), invoke_without_command=True,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )(_global_options)
     return app

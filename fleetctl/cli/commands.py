@@ -32,8 +32,10 @@ class Listed(NamedTuple):
         return get_command(import_module(f"fleetctl.cli.{self.module}").app)
 
 
-def lazy_group(commands: Mapping[str, Listed]) -> type[TyperGroup]:
-    """Return the class of a group with these commands, in this order."""
+def lazy_group(
+    commands: Mapping[str, Listed], sections: Mapping[str, Mapping[str, Listed]] | None = None
+) -> type[TyperGroup]:
+    """Return the class of a group with these commands, in this order; help lists them by `sections`, where given."""
 
     class LazyGroup(TyperGroup):
         def __init__(self, **settings: Any) -> None:  # noqa: ANN401  typer's own
@@ -46,6 +48,13 @@ def lazy_group(commands: Mapping[str, Listed]) -> type[TyperGroup]:
                 refuse_foreign_command(args, commands)
             name, listed, rest = super().resolve_command(ctx, args)
             return name, with_later_options(commands[name].load()) if name and listed else None, rest
+
+        def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401  Click's
+            """Write the list of commands."""
+            width = max(map(len, commands))
+            for title, listed in (sections or {"Commands": commands}).items():
+                with formatter.section(title):
+                    formatter.write_dl([(name.ljust(width), one.summary) for name, one in listed.items()])
 
     return LazyGroup
 

@@ -1,7 +1,8 @@
-"""`fleetctl explain PATH`: what a field of the fleet file means, from the published schema."""
+"""`fleetctl explain PATH`: what a field of the fleet file means, from the published schema; or what a code means."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -9,13 +10,15 @@ import typer
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import show_report
 from fleetctl.documents.fields import HOMES, Field, all_fields, below, find_fields
+from fleetctl.render.report.code_texts import TEXTS, code_text, help_page
 from fleetctl.render.report.model import Column, Report, Table
 
 EPILOG = epilog(
     "fleetctl explain workers.members.resources",
     "fleetctl explain spec.policy",
     "fleetctl explain models --recursive",
-    exit_codes="0 shown, 64 usage, or there is no such field")
+    "fleetctl explain INSUFFICIENT_GPU",
+    exit_codes="0 shown, 64 usage, or there is no such field or code")
 COLUMNS = (Column("field", "field", name=True), Column("value", "value"), Column("default", "default"),
            Column("meaning", "meaning"))
 
@@ -33,13 +36,17 @@ app = command_app()
 def explain(
     path: Annotated[str, typer.Argument(
         metavar="PATH", show_default=False, autocompletion=complete_fields,
-        help="A field with dots, from the top, from spec or from a model; none = the whole file.")] = "",
+        help="A field with dots, from the top, from spec or from a model, or a code; none = the whole file.")] = "",
     recursive: Annotated[bool, typer.Option("--recursive", help="Also show the fields of all levels below.")] = False,
 ) -> int:
-    """Describe a field of the fleet file, as kubectl explain does.
+    """Describe a field of the fleet file, as kubectl explain does, or a code.
 
-    Its value, its default, what it is for, and the fields below it.
+    Of a field its value, its default, what it is for, and the fields below it.
     """
+    if path.upper() in TEXTS:
+        show_report(_answer(path.upper(), {"code": path.upper(), "meaning": code_text(path.upper()),
+                                           "page": help_page(path.upper())}))
+        return 0
     fields = all_fields()
     field, *others = find_fields(fields, path)
     show_report(_report(field, below(fields, field, all_levels=recursive), others))
@@ -51,8 +58,12 @@ def _report(field: Field, inner: list[Field], others: list[Field]) -> Report:
     rows = tuple(("  " * (len(one.path) - depth - 1) + one.path[-1], one.kind, one.default, one.about) for one in inner)
     facts = {"field": field.text or "the whole file", "value": field.kind, "default": field.default,
              "meaning": field.about, "": field.mapping}
-    heading = tuple(f"{label:7}  {text}" for label, text in facts.items() if text)
     also = (f"Also a field: {', '.join(one.text for one in others)}",) if others else ()
-    tables = (Table("field", "Fields", COLUMNS, rows),) if rows else ()
-    return Report(kind="answer", identity=f"explain:{field.text}", fleet="", title="Field", facts=(), totals=(),
-                  heading=heading, tables=tables, notes=also, conclusion="", findings=(), subjects=())
+    return _answer(field.text, facts, (Table("field", "Fields", COLUMNS, rows),) if rows else (), also)
+
+
+def _answer(about: str, facts: Mapping[str, str], tables: tuple[Table, ...] = (),
+            notes: tuple[str, ...] = ()) -> Report:
+    heading = tuple(f"{label:7}  {text}" for label, text in facts.items() if text)
+    return Report(kind="answer", identity=f"explain:{about}", fleet="", title="Field", facts=(), totals=(),
+                  heading=heading, tables=tables, notes=notes, conclusion="", findings=(), subjects=())

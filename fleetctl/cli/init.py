@@ -16,7 +16,7 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.fleetfile.guess import dns_label_meant
-from fleetctl.importers.first_fleet import FirstFleet, first_fleet
+from fleetctl.importers.first_fleet import FirstFleet, first_fleet, too_large
 from fleetctl.importers.write import problems_of
 from fleetctl.render.problems import render_problems
 from fleetctl.workflow.cluster import given_address, read_from
@@ -72,11 +72,14 @@ def init(
         raise FleetctlError(f"{out} exists", hint="pass --force to overwrite it, or name another file with --out")
     name = _fleet_name(fleet, out)
     seen = _nodes(this_invocation(), Where(inventory, address, namespace), required=not model)
-    text = first_fleet(FirstFleet(name, tuple(model or ()), engine.value, seen, address, namespace))
+    wanted = FirstFleet(name, tuple(model or ()), engine.value, seen, address, namespace)
+    text = first_fleet(wanted)
     problems = problems_of(text, str(out))
     if problems:
         render_problems(problems, message_console())
         raise FleetctlError("this would not be a sound fleet file; nothing was written")
+    for key in too_large(wanted):
+        say("warning", f"{key} does not fit on one node: make it a gang of a Leader and Workers, as the file says")
     if out == STDOUT:
         write_document(text)
     else:

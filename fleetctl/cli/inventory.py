@@ -52,15 +52,20 @@ def inventory(
         seen = Inventory(observed_at=invocation.now(), source="a snapshot by hand")
     else:
         seen = read_from(invocation, Where(inventory, address, namespace), fleet, ages=True)
+    plenty = False
     for shape in add_node or ():
         # without sums of what is in use, what the listed replicas claim counts: they may be written beside the nodes
-        fresh = [node.model_copy(update={"resources": NodeResources(total=node.resources.total)})
-                 for node in new_nodes(shape, seen)[0]]
+        nodes, source = new_nodes(shape, seen)
+        plenty = plenty or "plenty" in source
+        fresh = [node.model_copy(update={"resources": NodeResources(total=node.resources.total)}) for node in nodes]
         seen = seen.model_copy(update={"nodes": [*seen.nodes, *fresh]})
     policies = fleet.policies if fleet else ()
     _show(seen, {node.id: policy_of(node, policies) for node in seen.nodes}, output_format)
     for note in slot_notes(seen.nodes, policies):
         say("warning" if note.level == "warning" else "note", note.message)
+    if plenty:
+        say("note", "the CPUs or the memory of added nodes are not given, so plans never run short of them: "
+                    "gpus=8,type=H200,cpus=96,memory=1Ti")
     return 0 if seen.complete else 1
 
 

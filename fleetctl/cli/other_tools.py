@@ -15,6 +15,7 @@ HINTS = {
     "--filename": "-f or --file names a fleet file",
     "--destroy": "nothing is removed by a plan or an apply; `fleetctl evict MODEL/ID` ends one replica",
     "-n": "--namespace names the Ray namespace",
+    "--inventory": "this asks a cluster that runs; `plan`, `capacity`, `what-if` and `map` take a snapshot",
 }
 HINTS |= {"-w": HINTS["--watch"], "-o": HINTS["--output"], "--prune": HINTS["--destroy"]}
 

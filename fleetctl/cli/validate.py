@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
 from fleetctl.cli.process import read_stdin
 from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, parse_reports, show
+from fleetctl.documents.quantity import some
+from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
+from fleetctl.fleetfile.sources import fleet_files
 from fleetctl.render.problems import render_problems
 from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_problems import problems_conclusion, problems_report
@@ -38,7 +42,16 @@ def validate(
     show(problem_formats(loaded), output_format, wanted)
     if output_format is ReportFormat.TABLE:
         say("valid" if loaded.fleet else "error", problems_conclusion(loaded))
+        for folder in files:
+            if below := _folders_below(folder):
+                say("note", f"{folder}: not read, as each folder is a fleet: {some(below)}")
     return 1 if loaded.errors else 0
+
+
+def _folders_below(folder: str) -> list[str]:
+    """Return the names of the folders with YAML files below a folder: each is a fleet of its own, or none."""
+    below = Path(folder).iterdir() if Path(folder).is_dir() else ()
+    return sorted(one.name for one in below if one.is_dir() and fleet_files(str(one), DISK))
 
 
 def problem_formats(loaded: LoadedFleet) -> Formats:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.quantity import some
 from fleetctl.documents.schema_words import JsonSchema, default_words, definition_of, kind_words
 from fleetctl.documents.schemas import json_schema
 from fleetctl.errors import UsageError
@@ -50,7 +51,11 @@ def find_fields(fields: Sequence[Field], path: str) -> list[Field]:
     parent = _ending_in(fields, names[:known])[0] if known else None
     allowed = [one.path[-1] for one in (below(fields, parent) if parent else fields) if one.path]
     where = f" in {parent.text}" if parent else ""
-    listed = f"fields{where}: {', '.join(allowed)}" if parent and allowed else "`fleetctl explain` begins at the top"
+    word = re.compile(rf"(?i)\b{re.escape(names[known])}s?\b")
+    mention = [] if parent else list(dict.fromkeys(
+        ".".join(one.path[-2:]) for one in fields if word.search(f"{one.about} {one.mapping}")))
+    listed = (f"fields{where}: {', '.join(allowed)}" if parent and allowed
+              else f"fields that mention it: {some(mention)}" if mention else "`fleetctl explain` begins at the top")
     raise UsageError(f"there is no field {names[known]}{where}",
                      hint=did_you_mean(names[known], allowed) or listed)
 

@@ -62,7 +62,7 @@ class Resources(Authored):
 class Member(Authored):
     """One engine on one node; a Worker with a count is several equal members."""
 
-    role: Role = Field("Standalone", description="Standalone alone, or one Leader and its Workers")
+    role: Role = Field("Standalone", description="Standalone alone, or a gang: one Leader and its Workers")
     count: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = Field(
         None, description="Worker only: how many equal Workers; absent = 1"
     )

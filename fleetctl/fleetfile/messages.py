@@ -167,7 +167,8 @@ def _expect_text(finding: Finding) -> tuple[str, str | None]:
 
 def _expect_integer(finding: Finding) -> tuple[str, str | None]:
     quoted = finding.node and isinstance(finding.node.value, str) and re.fullmatch(r"-?[0-9]+", finding.raw)
-    return "a whole number", finding.raw if quoted else None
+    allowed = "a whole number" + ("; without it FLEETCTL_PORT is meant" if finding.path[-1] == "port" else "")
+    return allowed, finding.raw if quoted else None
 
 
 def _expect_mapping(finding: Finding) -> tuple[str, str | None]:

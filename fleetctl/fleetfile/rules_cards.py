@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fleetctl.documents.fleet import Resources
 from fleetctl.documents.quantity import SHARE, count_of, parse_gpus
 from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
 from fleetctl.fleetfile.flags import cards_by_flags
@@ -19,6 +20,8 @@ def check_cards(model: Raw, group: Raw) -> Iterator[Problem]:
         cards = [_cards(member) for member in members]
     except ValueError:
         return
+    if any(set(member.child("resources").value) - set(Resources.model_fields) for member in members):
+        return  # a misspelt key may be the one that says how many
     total = sum(number * whole(member.get("count")) for number, member in zip(cards, members, strict=True))
     for own, member in zip(cards, members, strict=True):
         if total:
@@ -43,7 +46,7 @@ def _divided(group: Raw, member: Raw, own: int, total: int) -> Iterator[Problem]
         claimed = f"the gang claims {total}" if is_gang(group) else f"this member claims {total}"
         yield group.document.problem(
             "FL066", path, f"the flags divide the model over {count_of(wanted, 'GPU')}, and {claimed}",
-            allowed="resources.gpus and flags that agree; fleetctl changes neither")
+            allowed="the same number in the flags and in resources.gpus of all members together")
 
 
 def _mixed(model: Raw, member: Raw) -> Iterator[Problem]:

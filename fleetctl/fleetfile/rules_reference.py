@@ -26,7 +26,7 @@ INJECTED: dict[str, str] = {
 MODEL_DIR = "FLEETCTL_MODEL_DIR"
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
-_SHELL_VARIABLE = re.compile(r"\$\{?(FLEETCTL_[A-Z_]+)\}?")
+_SHELL_VARIABLE = re.compile(r"(?<!\$)\$(?:([A-Z_][A-Z0-9_]*)|\{([A-Z_][A-Z0-9_]*)\})")
 _WHOLE_VARIABLE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\}|\([A-Z_][A-Z0-9_]*\))")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "env"})
 
@@ -70,7 +70,7 @@ def all_references(text: str) -> Iterator[str]:
 
 
 def _meant(name: str) -> str | None:
-    meant = nearest(name, list(INJECTED))
+    meant = f"FLEETCTL_{name}" if f"FLEETCTL_{name}" in INJECTED else nearest(name, list(INJECTED))
     return f"$({meant})" if meant else None
 
 
@@ -93,4 +93,4 @@ def _shell_variables(engine: Raw) -> Iterator[Problem]:
         match = _SHELL_VARIABLE.search(item)
         if match is not None:
             yield engine.document.problem("FL062", path, f"{match[0]} is for a shell, and no shell is started here",
-                                          suggestion=_meant(match[1]))
+                                          suggestion=_meant(match[1] or match[2]))

@@ -54,7 +54,7 @@ class FirstFleet:
 
 def first_fleet(wanted: FirstFleet) -> str:
     """Return the text of the fleet file, a fixed point of `fmt`."""
-    kinds = card_kinds(wanted.inventory) if wanted.inventory else [USUAL]
+    kinds = _kinds(wanted)
     models: list[dict[str, Any]] = []
     comments: dict[Path, list[str]] = {
         ("metadata", "name"): ["It is in the mark of every replica: choose it before the first apply."]}
@@ -72,6 +72,16 @@ def first_fleet(wanted: FirstFleet) -> str:
     }
     header = [MODELINE, "#", *(line for text in _header(wanted) for line in comment_lines(text, 0))]
     return "\n".join(header) + "\n" + block(document, comments)
+
+
+def too_large(wanted: FirstFleet) -> list[str]:
+    """Return the models that no node can hold alone."""
+    kinds = _kinds(wanted)
+    return [key for key in dict.fromkeys(wanted.models) if kinds and not choose_cards(weights_bytes(key), kinds).fits]
+
+
+def _kinds(wanted: FirstFleet) -> list[CardKind]:
+    return card_kinds(wanted.inventory) if wanted.inventory else [USUAL]
 
 
 def _header(wanted: FirstFleet) -> Iterator[str]:
@@ -149,7 +159,7 @@ def _about_cards(wanted: FirstFleet, need: Need | None) -> Iterator[str]:
         yield "No node has a GPU, so this claims a CPU and memory; `gpus: 1` would claim a card."
     elif not need.fits:
         yield f"It does not fit on one node, of which none has more than {amount_of(need.gpus * SHARE, 'GPU')}."
-        yield "A replica over several nodes is a gang, with a Leader and its Workers."
+        yield "Make it a gang over several nodes, with a Leader and its Workers: `fleetctl explain members.role`."
     elif need.kind.memory is None:
         yield "The cluster does not report the memory of its cards; with nodes[].gpuMemory, `vram` can be claimed here."
     elif wanted.inventory is None:

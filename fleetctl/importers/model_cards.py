@@ -76,7 +76,8 @@ def choose_cards(weights: int | None, kinds: Sequence[CardKind]) -> Need:
             if gpus <= kind.on_one_node and _per_card(weights, gpus) <= USABLE * (kind.memory or float("inf")):
                 return Need(kind, gpus, _per_card(weights, gpus) if kind.memory else None)
     largest = max(kinds, key=lambda kind: (kind.memory or 0) * kind.on_one_node)
-    return Need(largest, largest.on_one_node, None, fits=False)
+    vram = _per_card(weights, largest.on_one_node) if largest.memory else None
+    return Need(largest, largest.on_one_node, vram, fits=False)
 
 
 def _per_card(weights: int, gpus: int) -> int:

@@ -10,7 +10,7 @@ show() { printf '\n$ %s\n' "$*"; "$@"; }
 if [ "${1:-}" != here ]; then
   FLEETCTL_DEMO_HOME=$(mktemp -d /tmp/fleetctl-example-XXXXXX)
   export FLEETCTL_DEMO_HOME
-  trap 'fleetctl demo down; rm -rf "$FLEETCTL_DEMO_HOME"' EXIT
+  trap 'eval "$(fleetctl demo down)"; rm -rf "$FLEETCTL_DEMO_HOME"' EXIT
   eval "$(fleetctl demo up)"
 fi
 show fleetctl apply -f fleets/real-model --yes

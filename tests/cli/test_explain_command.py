@@ -37,11 +37,21 @@ def test_a_path_may_begin_where_a_person_begins(path: str, found: str) -> None:
     ("workers.membrs.resources", "did you mean members?"), ("resorces", "did you mean resources?"),
     ("workers.members.resources.xyzzy", "fields in spec.models.workers.members.resources: gpus, vram, cpus, memory"),
     ("xyzzy..b", "`fleetctl explain` begins at the top"),
+    ("slot", "fields that mention it: nodes.maxReplicasPerModel"),
 ])
 def test_a_wrong_name_gets_the_nearest_one(cli, path: str, hint: str) -> None:
     shown = cli("explain", path)
     assert shown.code == 64
     assert hint in shown.err
+
+
+@pytest.mark.parametrize(("code", "meaning", "page"), [
+    ("FL065", "a fixed port that replicas on one node cannot share", "docs/fleet-file.md"),
+    ("insufficient_gpu", "too few free GPUs on one node", "docs/placement.md")])
+def test_a_code_is_explained_with_its_page(cli, code: str, meaning: str, page: str) -> None:
+    shown = cli("explain", code)
+    assert shown.code == 0
+    assert [line.split(maxsplit=1)[1] for line in shown.out.splitlines()] == [code.upper(), meaning, page]
 
 
 def test_the_page_shows_what_the_command_prints(cli) -> None:

@@ -162,3 +162,18 @@ def test_a_lab_of_three_models_on_nodes_that_need_not_exist(cli: Cli, tmp_path: 
     grown = json.loads(cli("inventory", "--inventory", "lab.json", "--add-node", "like:new-1", "--format", "json").out)
     assert [node["name"] for node in grown["nodes"]] == ["new-1", "new-2", "new-3", "new-4"]
     assert cli("inventory", "--add-node", "8xX9").code == 64
+    assert "plans never run short of them" in made.err
+    given = cli("inventory", "--add-node", "gpus=4,type=L4,cpus=32,memory=64Gi")
+    assert "run short" not in given.err, given.err
+
+
+def test_a_model_that_no_node_can_hold_is_said_and_never_planned_as_if_it_fitted(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lab.json").write_text(cli("inventory", "--add-node", "8xH100 x4", "--format", "json").out)
+    written = cli("init", "--inventory", "lab.json", "--model", "org/big-405B", "--model", "org/small-8B")
+    assert (written.code, "org/big-405B does not fit on one node" in written.err) == (0, True)
+    assert "small-8B does" not in written.err
+    plan = json.loads(cli("plan", "fleet.yaml", "--inventory", "lab.json", "--format", "json").out)
+    assert [(row["model"], row["code"]) for row in plan["blocked"]] == [("org/big-405B", "INSUFFICIENT_VRAM")]

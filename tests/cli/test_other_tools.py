@@ -89,3 +89,8 @@ def test_no_hint_about_another_tool_hides_a_command_of_ours() -> None:
 def test_every_hint_about_a_command_names_one_that_exists() -> None:
     named = re.findall(r"`fleetctl ([a-z][a-z-]*)", " ".join(other_tools.COMMANDS.values()))
     assert set(named) <= {*app.COMMANDS}
+
+
+def test_without_a_file_the_hint_says_how_to_name_one(cli: Cli) -> None:
+    assert "hint: name a fleet file: fleetctl plan fleet.yaml" in cli("plan").err
+    assert "take a snapshot" in cli("doctor", "--inventory", "lab.json").err

@@ -47,6 +47,8 @@ spec:
     ("$(FLEETCTL_PORT)", "${HF_HOME}", "FL008", '"${HF_HOME}", in quotes'),
     ("$(FLEETCTL_PORT)", "$FLEETCTL_PORT", "FL062", "$(FLEETCTL_PORT)"),
     ("$(FLEETCTL_PORT)", '"${FLEETCTL_PROT}"', "FL062", "$(FLEETCTL_PORT)"),
+    ("$(FLEETCTL_PORT)", "$PORT", "FL062", "$(FLEETCTL_PORT)"),
+    ("$(FLEETCTL_PORT)", "--home=$HF_HOME", "FL062", None),
 ])
 def test_a_slip_is_one_problem_that_says_what_was_meant(written: str, instead: str, code: str, meant: str) -> None:
     assert GANG.count(written) == 1

@@ -32,7 +32,8 @@ def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_
     if not (task.has_work if options.wait else task.creates):
         return output.finish(None)
     job = new_job_id("apply")
-    say("job", f"{job}; closing this command does not stop it, `fleetctl apply --attach {job}` follows it again")
+    say("job", f"{job}; it goes on if this command is closed")
+    say("hint", f"`fleetctl apply --attach {job}` follows it again")
     with working("submitting the apply"):
         started = start_apply(task.client, task.plan, job, starter(os.environ), options, replanner=task.replanner,
                               patience=Patience(report=lambda line: say("note", line)))

@@ -197,6 +197,7 @@ def _no_nodes(table: NodeTable, missing: Shortfall) -> Explanation:
 MAX_VALUES = 5
 DID_YOU_MEAN = "did you mean"
 UNKNOWN_LABEL = "no node has the label"
+CASE_MATTERS = "upper and lower case matter"
 MAX_COMPARED = 100
 """Of more words than this, only those beside it in the alphabet are compared: node names may be 10,000."""
 
@@ -219,7 +220,10 @@ def _nobody(key: str, expression: str, table: NodeTable) -> str:
     if not values:
         return f"{UNKNOWN_LABEL} {key}{meant(key, table.label_keys)}"
     asked = " ".join(sorted(parse_requirement(expression).values))
-    return f"no node has {key}={expression}{meant(asked, values)}; found: {some(values, MAX_VALUES)}"
+    near = meant(asked, values)
+    if asked.casefold() in (value.casefold() for value in values):
+        near = near.replace("?)", f"? {CASE_MATTERS})")
+    return f"no node has {key}={expression}{near}; found: {some(values, MAX_VALUES)}"
 
 
 def meant(word: str, words: Sequence[str]) -> str:

@@ -14,8 +14,9 @@ from fleetctl.documents.plan import Addition, Blocked, InTheWay
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import Occupant, Occupants
+from fleetctl.planner.placement.policies import ONE_EACH
 from fleetctl.planner.placement.reasons.addition import find_addition, why_nothing
-from fleetctl.planner.placement.reasons.explain import DID_YOU_MEAN, UNKNOWN_LABEL, Explanation, explain
+from fleetctl.planner.placement.reasons.explain import CASE_MATTERS, DID_YOU_MEAN, UNKNOWN_LABEL, Explanation, explain
 from fleetctl.planner.placement.reasons.node_shapes import NodeShapes
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.removal import Removal, RemovalSearch
@@ -41,13 +42,17 @@ class Inquiry:
         why = self._why[alike]
         # which replicas a model may not name depends on the model itself, where it runs or will run
         own = shape if shape.key in self._own_models else alike
-        misspelt = why.message.startswith(UNKNOWN_LABEL) and DID_YOU_MEAN in why.message
+        misspelt = CASE_MATTERS in why.message or (
+            why.message.startswith(UNKNOWN_LABEL) and DID_YOU_MEAN in why.message)
+        by_default = ONE_EACH.source in why.message
         removal, notes = self._removal(own, why, priority), list[str]()
-        added = [] if misspelt else self._addition(alike, why, replicas)
+        added = [] if misspelt or by_default else self._addition(alike, why, replicas)
         if isinstance(removal, str):
             notes.append(removal)
         if misspelt:
-            notes.append("no addition is named while a label's key looks misspelt")
+            notes.append("no addition is named while a label looks misspelt")
+        elif by_default:
+            notes.append("would fit with a higher maxReplicasPerModel of the nodes, in spec.nodes")
         elif not added and why.missing is not None:
             notes.append(why_nothing(why.missing, self._shapes))
         return Blocked(
