@@ -78,10 +78,10 @@ ALLOWED = {
     "agent/probes.py": {"exec_check": "the probe's own process, when it did not answer in time"},
     "agent/gang.py": {
         "<module>": "imports what gives back a placement group",
-        "GangCoordinator._give_back": "its own placement group, when its start failed or from an earlier life",
-        "GangCoordinator._fail": "its own members, when its start failed",
+        "GangCoordinator._give_back": "its own placement group: its start failed, cards are in use, or an earlier life",
+        "GangCoordinator._end_members": "its own members, when its start or one of them failed, or cards are in use",
         "GangCoordinator._end_permanently": "itself, when its start failed and Ray does not let it leave",
-        "GangCoordinator._end_with_members": "its own members and its own process, when a member has ended",
+        "GangCoordinator._end_with_members": "its own process, when a member has ended",
         "GangMember._follow": "the member's own engine, when it did not become ready",
     },
     "agent/replica.py": {

@@ -11,7 +11,8 @@ from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, O
 import ray
 
 from . import cluster, model_files
-from .clean_cards import CleanCards
+from .cards import REFUSED
+from .clean_cards import MOST_TRIES, CleanCards
 from .create import CreatedHere, NotCreated, check, create, take_back
 from .failure import decode_failure, kept_failure
 from .grants import Grants
@@ -29,9 +30,6 @@ CONSTRUCTED_S = 10.0
 """Ray says ALIVE for a moment after the constructor has raised; after this time it was never constructed."""
 MARGIN_S = 120.0
 """Constructors enforce their own timeout; past it and this margin the agent stops waiting and says `starting`."""
-
-MOST_TRIES = 3
-"""How often a replica is created, where Ray hands out cards that strangers use although clean ones are free there."""
 
 Emit = Callable[..., None]
 Outcome = Dict[str, Any]
@@ -75,7 +73,7 @@ class Attempt:
         self._answer: Any = None
         self._tries = 0
         self._clean_cards: Optional[CleanCards] = None
-        self._dirty = ""
+        self._refusal = self._dirty = ""
         self._phase: Callable[[], None] = self._check
 
     @property
@@ -201,26 +199,31 @@ class Attempt:
         return None
 
     def _died(self, code: str, message: str) -> None:
-        """Report it, or look for clean cards on its node: nothing of it has run, and its name is free again."""
+        """Report it, or look for clean cards on its node: nothing of it has run, and its name is free again.
+
+        A gang has looked for them itself.
+        """
         if self.created is not None:
             self._context.grants.ended(self.created)
         alone = len(self.replica["members"]) == 1
-        if code != "CARD_IN_USE" or not alone or self.created is None or self._tries >= MOST_TRIES:
+        if code not in REFUSED or not alone or self.created is None or self._tries >= MOST_TRIES:
             return self._end("failed", code, message)
         self._context.emit("cardInUse", f"{self.key}: {message}: looking for clean cards there", level="warning",
                            model=self.replica["model"], replicaId=self.replica["replicaId"])
         self.replica["earlierTries"] = [*self.replica.get("earlierTries", []), self.created.actor_id]
         self.granted = False  # the lock is not released meanwhile, unless it was before
-        self._dirty, self._clean_cards = message, CleanCards(self.replica["members"][0])
+        self._refusal, self._dirty, self._clean_cards = code, message, CleanCards(self.replica["members"])
         return self._go_on(self._find_clean_cards)
 
     def _find_clean_cards(self) -> None:
         assert self._clean_cards is not None
         found = self._clean_cards.step()
+        if found:
+            self._clean_cards.free_the_clean()
         if found and self._context.lock.still_held():
             return self._go_on(self._check)
         if found is not None:
-            self._end("failed", "CARD_IN_USE", f"{self._dirty}; no other card of the node is free and clean"
+            self._end("failed", self._refusal, f"{self._dirty}; no other card of the node is free and clean"
                       if not found else self._dirty)
         return None
 

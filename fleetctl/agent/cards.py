@@ -18,12 +18,25 @@ CLEAN_S = 20.0
 SAMPLE_S = 0.5
 
 
+REFUSED = ("CARD_IN_USE", "CARD_COOLING")
+"""Codes of a member that refuses the cards it was granted: others of the node may do."""
+
+
 class Look(NamedTuple):
-    """Each card that Ray granted as the driver reports it, the objection to one, and why one was not checked."""
+    """Each card that Ray granted as the driver reports it, the objection to one, and why one was not checked.
+
+    `cools` = the objection is that a card cools, which no waiting ends.
+    """
 
     cards: Sequence[Optional[Card]] = ()
     objection: Optional[str] = None
     unchecked: Optional[str] = None
+    cools: bool = False
+
+    @property
+    def code(self) -> str:
+        """Return the code of the objection."""
+        return REFUSED[self.cools]
 
 
 def find(cards: Sequence[Card], granted: str) -> Optional[Card]:
@@ -35,11 +48,15 @@ def find(cards: Sequence[Card], granted: str) -> Optional[Card]:
     return named[0] if len(named) == 1 else None
 
 
-def look(answer: Answer, granted: Sequence[str], gpu_share: int, vram_bytes: int) -> Look:
-    """Check the granted cards against the driver's report."""
+def look(answer: Answer, granted: Sequence[str], gpu_share: int, vram_bytes: int, cooling: Sequence[str] = ()) -> Look:
+    """Check the granted cards against the driver's report; `cooling` = the UUIDs of cards that take nothing new."""
     found = [find(answer.cards, one) for one in granted]
     checked = [card for card in found if card and not card.is_divided]
-    return Look(found, objection(checked, gpu_share, vram_bytes), answer.trouble or _unchecked(answer, granted, found))
+    unchecked = answer.trouble or _unchecked(answer, granted, found)
+    cools = next((card for card in found if card and card.uuid in cooling), None)
+    if cools:
+        return Look(found, f"{cools} ({cools.uuid}) cools: several models failed on it lately", unchecked, cools=True)
+    return Look(found, objection(checked, gpu_share, vram_bytes), unchecked)
 
 
 def _unchecked(answer: Answer, granted: Sequence[str], found: Sequence[Optional[Card]]) -> Optional[str]:
@@ -79,7 +96,7 @@ def uuids(seen: Look) -> List[str]:
 
 
 def wait_for_clean_cards(granted: Sequence[str], gpu_share: int, vram_bytes: int, env: Mapping[str, str], *,
-                         settled: bool = False) -> Look:
+                         cooling: Sequence[str] = (), settled: bool = False) -> Look:
     """Return the check once the granted cards are clean, or after CLEAN_S; without a claim the driver is not asked.
 
     `settled` = and when two samples in a row are equal, or the second is higher: nothing is being given back any more.
@@ -89,10 +106,10 @@ def wait_for_clean_cards(granted: Sequence[str], gpu_share: int, vram_bytes: int
     deadline = time.monotonic() + CLEAN_S
     before: Optional[List[int]] = None
     while True:
-        seen = look(ask(env), granted, gpu_share, vram_bytes)
+        seen = look(ask(env), granted, gpu_share, vram_bytes, cooling)
         used = [card.used for card in seen.cards if card]
         at_rest = not (settled and used) or (before is not None and all(map(operator.ge, used, before)))
-        if (seen.objection is None and at_rest) or time.monotonic() >= deadline:
+        if (seen.objection is None and at_rest) or seen.cools or time.monotonic() >= deadline:
             return seen
         before = used
         time.sleep(2 if seen.objection else SAMPLE_S)

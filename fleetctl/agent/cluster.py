@@ -17,7 +17,16 @@ REPLICA_ID = re.compile("0|[1-9][0-9]{0,17}")
 """The ids that `ModelActor:<key>:<id>` may have; another name in the namespace is foreign."""
 
 Amounts = Mapping[str, float]
-_accessor: List[Any] = []
+
+
+class _Connection(List[Any]):
+    """At most one connection. A process that gets our code opens its own."""
+
+    def __reduce__(self) -> Any:
+        return _Connection, ()
+
+
+_accessor = _Connection()
 
 
 class ActorRecord(NamedTuple):

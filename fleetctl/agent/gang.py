@@ -16,7 +16,9 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from . import node
+from .cards import REFUSED
 from .claims import bundle_for, format_claim, member_options
+from .clean_cards import MOST_TRIES, CleanCards, find_all
 from .cluster import shortfalls
 from .engine import EngineProcess
 from .failure import (
@@ -30,7 +32,7 @@ from .failure import (
     start_failure,
 )
 from .mark import actor_name, describe, injected_variables, utc_now
-from .member import MemberSeat, deadline_after, write_reason
+from .member import MemberSeat, deadline_after, write_note, write_reason
 from .reload import Reloading, as_reloaded
 from .replica import end_from_thread, fail_start, leave_soon
 
@@ -144,7 +146,7 @@ class GangCoordinator:
                 self._replica = replica = as_reloaded(replica)
             self._require_nodes()
             self._give_back()
-            self._seat_members(self._take_group())
+            self._take_seats()
             self._start_engines()
             for place, new in zip(self._places, self._ask(self._members, "serve")):
                 place.update(new)
@@ -173,13 +175,17 @@ class GangCoordinator:
             keep_failure(ray.get_runtime_context().get_actor_id(), failure.code, str(failure))
             self._failed = {"code": failure.code, "message": str(failure), **about(self._replica, failure.place)}
             threading.Timer(0 if permanent else LEAVE_S, self._end_permanently).start()
-        for member in self._members:
-            ray.kill(member, no_restart=True)
+        self._end_members()
         self._give_back()
         if permanent:
             write_reason(self._replica["members"][0], f"{failure.code}: {failure}")
             time.sleep(LEAVE_S)
         fail_start(self._replica, failure, restarted)
+
+    def _end_members(self) -> None:
+        for member in self._members:
+            ray.kill(member, no_restart=True)
+        self._members = []
 
     def _end_permanently(self) -> None:
         """End this actor without a restart: by Ray, and where Ray does not do it, by itself."""
@@ -224,7 +230,36 @@ class GangCoordinator:
                 raise StartFailed("NODE_TAKEN", f"Ray did not grant {wanted} within {time.monotonic() - begun:.0f} s: "
                                                 f"{'; '.join(short) or 'no reason known'}")
 
-    def _seat_members(self, group: PlacementGroup) -> None:
+    def _take_seats(self) -> None:
+        """Seat all members; where cards in use were granted and clean ones are free there, hold those and ask again."""
+        held: List[CleanCards] = []
+        try:
+            for tries_left in reversed(range(MOST_TRIES)):
+                in_use = self._seat_members(self._take_group())
+                if not in_use:
+                    return
+                failure = in_use[0]
+                if not tries_left:
+                    raise failure
+                self._end_members()
+                self._give_back()
+                write_note(self._replica["members"][0], f"{failure}: looking for clean cards there")
+                nodes = {one.place["nodeId"] for one in in_use if one.place}
+                found = [CleanCards(members) for node_id in sorted(nodes) if (members := self._claiming(node_id))]
+                held += found
+                if not find_all(found):
+                    raise StartFailed(failure.code, f"{failure}; no other card of the node is free and clean",
+                                      failure.place)
+        finally:
+            for search in held:
+                search.release()
+
+    def _claiming(self, node_id: str) -> List[Mapping[str, Any]]:
+        """Return the members on a node that claim cards."""
+        return [member for member in self._replica["members"] if member["nodeId"] == node_id and int(member["gpus"])]
+
+    def _seat_members(self, group: PlacementGroup) -> List[StartFailed]:
+        """Give every member its seat; returns what those said whose cards are in use. Then none has one."""
         self._await_grant(group)
         remote_class = ray.remote(GangMember)
         for index, member in enumerate(self._replica["members"]):
@@ -233,11 +268,22 @@ class GangCoordinator:
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index),
                 **member_options(member),
             ).remote(member))
-        seats = self._ask(self._members, "seat")
+        seats: List[Any] = []
+        in_use: List[StartFailed] = []
+        for answer in [actor.seat.remote() for actor in self._members]:
+            try:
+                seats += self._get([answer])
+            except StartFailed as failure:
+                if failure.code not in REFUSED or failure.place is None:
+                    raise
+                in_use.append(failure)
+        if in_use:
+            return in_use
         self._places = [place for place, _, _ in seats]
         self._leads = {
             (place["group"], place["copy"]): (host, port) for place, host, port in seats if int(place["rank"]) == 0
         }
+        return []
 
     def _start_engines(self) -> None:
         """Start all engines, once all have their weights, and return when every gang's leader is ready."""
@@ -289,7 +335,7 @@ class GangCoordinator:
             raise StartFailed("MEMBER_SILENT", f"a member of the gang did not answer for {ANSWER_S:g} s") from None
         except ray.exceptions.RayActorError as error:
             code, message = decode_failure(str(error))
-            place = next((member for actor, member in zip(self._members, self._replica["members"])
+            place = next((member for actor, member in zip(self._members, self._places or self._replica["members"])
                           if actor._actor_id.hex() == error.actor_id), None)
             raise StartFailed(code, f"a member of the gang died: {message}", place) from None
         except ray.exceptions.RayTaskError as error:
@@ -339,8 +385,7 @@ class GangCoordinator:
             failure = start_failure(error)
             if not self._leaving:
                 write_reason(self._replica["members"][0], f"the gang goes down: {failure}")
-                for member in self._members:
-                    ray.kill(member, no_restart=True)
+                self._end_members()
                 end_from_thread(self._replica, failure.code, str(failure), failure.place)
         finally:
             if not self._leaving:

@@ -29,10 +29,11 @@ class MemberSeat:
         self.port, self.leader_port = [*(int(port.getsockname()[1]) for port in self._reserved), 0][:2]
         self._granted = node.granted_cards()
         self._seen = cards.wait_for_clean_cards(
-            self._granted, int(member["gpus"]), int(member["vram"]), node_environment()
+            self._granted, int(member["gpus"]), int(member["vram"]), node_environment(),
+            cooling=member.get("coolingCards", ()),
         )
         if self._seen.objection:
-            raise StartFailed("CARD_IN_USE", f"{self._seen.objection} (node {member['node']})")
+            raise StartFailed(self._seen.code, f"{self._seen.objection} (node {member['node']})")
 
     def place(self) -> Dict[str, Any]:
         """Return the place of this member, for the replica's repr; `unchecked` = why its cards were not checked."""
@@ -116,6 +117,11 @@ class MemberSeat:
         engine.stop()
         cards.wait_for_clean_cards(self._granted, int(self.member["gpus"]), int(self.member["vram"]),
                                    node_environment(), settled=True)
+
+
+def write_note(member: Mapping[str, Any], note: str) -> None:
+    """Write a line of ours to the engine's log."""
+    EngineLog(node.log_path(member["log"])).say(note)
 
 
 def write_reason(member: Mapping[str, Any], reason: str) -> None:

@@ -120,9 +120,14 @@ def changed(replica: Mapping[str, Any], request: Mapping[str, Any]) -> Dict[str,
 
 
 def as_reloaded(replica: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the replica of an actor that Ray restarts as its last reload left it."""
+    """Return the replica of an actor that Ray restarts as its last reload left it.
+
+    It refuses no card any more: those that cooled when it was created may be good by now.
+    """
     kept: Optional[bytes] = _internal_kv_get(_key(), namespace=KV_NAMESPACE)
-    return changed(replica, json.loads(kept)) if kept else replica
+    left = changed(replica, json.loads(kept)) if kept else replica
+    return {**left, "members": [{key: value for key, value in member.items() if key != "coolingCards"}
+                                for member in left["members"]]}
 
 
 def _key() -> bytes:

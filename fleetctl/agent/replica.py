@@ -62,7 +62,9 @@ class ModelActor:
                 self._replica = replica = as_reloaded(replica)
             self._engine = self._start()
         except Exception as error:
-            fail_start(replica, start_failure(error), restarted)
+            failure = start_failure(error)
+            failure.place = failure.place or next(iter(self._places), None)
+            fail_start(replica, failure, restarted)
         self._ready_at = utc_now()
         self._reloads = Reloading(self._replica, self._places, self._take_step)
         threading.Thread(target=self._end_with_engine, name="fleetctl-watch", daemon=True).start()

@@ -346,11 +346,14 @@ class Search:
     found: ClassVar[list[bool]] = []
     released: ClassVar[int] = 0
 
-    def __init__(self, member: dict[str, Any]) -> None:
+    def __init__(self, members: list[dict[str, Any]]) -> None:
         self._looks: list[bool | None] = [None, Search.found.pop(0)]
 
     def step(self) -> bool | None:
         return self._looks.pop(0)
+
+    def free_the_clean(self) -> None:
+        assert self._looks == []
 
     def release(self) -> None:
         Search.released += 1
@@ -373,6 +376,13 @@ def test_a_replica_on_a_dirty_card_is_created_again_while_that_one_is_held(dirty
     assert Search.released == 1, "once the replica has its own"
     assert earlier_tries(attempt.replica) == {"earlierTries": ["ab"]}, "so that its end counts as no failure"
     assert dirty.killed == []
+
+
+def test_a_replica_on_a_card_that_cools_is_created_again_too(dirty: Here) -> None:
+    dirty.death = f"ray says: RuntimeError: {encode_failure('CARD_COOLING', 'card 0 cools')}"
+    assert dirty.run(dirty.attempt())["outcome"] == "ready"
+    Search.found, dirty.states = [False], ["PENDING_CREATION", "DEAD"]
+    assert dirty.run(dirty.attempt())["code"] == "CARD_COOLING"
 
 
 def test_it_is_not_tried_for_ever(dirty: Here) -> None:

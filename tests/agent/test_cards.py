@@ -107,6 +107,18 @@ def test_what_the_host_uses_is_nothing_to_object_to_where_card_and_host_share_a_
     assert objection([unified], 10_000, 101 * GIB) is not None
 
 
+def test_a_card_that_cools_is_refused_at_once_however_clean_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Answer([card(0), card(1)])
+    seen = look(host, ["1"], 10_000, 0, ["GPU-111"])
+    assert (seen.code, seen.objection) == (
+        "CARD_COOLING", "card 1 (GPU-111) cools: several models failed on it lately")
+    assert look(host, ["0"], 10_000, 0, ["GPU-111"]).objection is None
+    monkeypatch.setattr(cards, "ask", lambda _: host)
+    monkeypatch.setattr(cards.time, "sleep", lambda _: pytest.fail("no waiting makes it good"))
+    assert wait_for_clean_cards(["1"], 10_000, 0, {}, cooling=["GPU-111"]).cools
+    assert look(Answer([], "no driver"), ["1"], 10_000, 0, ["GPU-111"]) == ([None], None, "no driver", False)
+
+
 def test_a_mig_device_is_judged_by_its_own_memory() -> None:
     assert look(Answer(HOST), ["MIG-aaa"], 10_000, 10 * GIB) == Look([HOST[4]])
     assert look(Answer(HOST), ["MIG-aab"], 10_000, 0).objection == (

@@ -50,12 +50,14 @@ class Node:
         if card is not None:
             self.left[card] += share
 
-    def search(self, gpus: float) -> tuple[CleanCards, bool]:
+    def search(self, gpus: float, members: int = 1) -> tuple[CleanCards, bool]:
         member = {"nodeId": "ab" * 28, "gpus": round(gpus * 10_000), "vram": 1}
-        found = CleanCards(member, lambda: self.now)
+        found = CleanCards([member] * members, lambda: self.now)
         while (answer := found.step()) is None:
             self.now += 1
             assert self.now < 1_000, "no end"
+        if answer:
+            found.free_the_clean()
         return found, answer
 
 
@@ -73,6 +75,25 @@ def test_the_dirty_cards_are_held_and_the_clean_ones_are_free(
     assert (found, node.left) == (True, left)
     search.release()
     assert node.left == [1.0] * len(dirty)
+
+
+def test_members_of_one_replica_on_a_node_need_cards_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch, True, False, False)
+    assert node.search(1, members=2)[1]
+    assert node.left == [0.0, 1.0, 1.0]
+    assert not Node(monkeypatch, True, False).search(1, members=2)[1]
+
+
+def test_clean_cards_of_a_node_stay_held_while_another_node_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch, True, False)
+    search = CleanCards([{"nodeId": "ab" * 28, "gpus": 10_000, "vram": 1}], lambda: node.now)
+    while not (found := search.step()):
+        assert found is None
+    assert node.left == [0.0, 0.0]
+    search.free_the_clean()
+    assert node.left == [0.0, 1.0]
+    search.release()
+    assert node.left == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(("dirty", "gpus"), [((True,), 1), ((True, False), 2), ((True, True), 0.1), ((), 1)])

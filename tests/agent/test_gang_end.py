@@ -1,4 +1,4 @@
-"""The coordinator of a gang, with a stand-in for Ray: what it says of a member that died."""
+"""The coordinator of a gang, with a stand-in for Ray: a member that died, and members whose cards are in use."""
 
 from __future__ import annotations
 
@@ -26,9 +26,57 @@ def test_a_member_that_died_counts_against_its_own_node(monkeypatch: pytest.Monk
     errors = SimpleNamespace(RayActorError=DiedError, GetTimeoutError=TimeoutError, RayTaskError=OSError)
     monkeypatch.setattr(gang, "ray", SimpleNamespace(get=get, exceptions=errors))
     coordinator: Any = object.__new__(GangCoordinator)
-    coordinator._replica = REPLICA
+    coordinator._replica, coordinator._places = REPLICA, []
     coordinator._members = [SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda at=at: at)) for at in ("01", "02")]
     with pytest.raises(StartFailed, match="card 0: 20480Mi by process 7") as caught:
         coordinator._get([])
     assert caught.value.code == "CARD_IN_USE"
     assert about(REPLICA, caught.value.place)["nodeIds"] == ["n2"]
+
+
+class Searching:
+    """A coordinator whose seating fails as told, and the searches for clean cards that it makes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *refused: list[StartFailed], found: bool = True) -> None:
+        self.told: list[str] = []
+        self.coordinator: Any = object.__new__(GangCoordinator)
+        members = [{**member, "gpus": 10_000, "log": "log"} for member in MEMBERS]
+        self.coordinator._replica = {**REPLICA, "members": members}
+        answers = list(refused)
+        for name, does in {
+            "_take_group": lambda: self.told.append("ask"), "_seat_members": lambda _: answers.pop(0),
+            "_end_members": lambda: self.told.append("end members"),
+            "_give_back": lambda: self.told.append("give back"),
+        }.items():
+            setattr(self.coordinator, name, does)
+        monkeypatch.setattr(gang, "write_note", lambda *_: None)
+        monkeypatch.setattr(gang, "CleanCards", lambda members: SimpleNamespace(
+            node=members[0]["node"], release=lambda: self.told.append(f"release {members[0]['node']}")))
+        monkeypatch.setattr(gang, "find_all", lambda searches: self.told.append(
+            f"search {' '.join(one.node for one in searches)}") or found)
+
+
+def refusals(*places: int) -> list[StartFailed]:
+    return [StartFailed("CARD_IN_USE", f"in use on {MEMBERS[at]['node']}", MEMBERS[at]) for at in places]
+
+
+def test_a_gang_asks_again_once_the_dirty_cards_of_all_its_nodes_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Searching(monkeypatch, refusals(0, 1), [])
+    found.coordinator._take_seats()
+    assert found.told == ["ask", "end members", "give back", "search a b", "ask", "release a", "release b"]
+
+
+def test_a_gang_asks_three_times_at_most_and_keeps_what_it_holds_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Searching(monkeypatch, refusals(0), refusals(1), refusals(1), [])
+    with pytest.raises(StartFailed, match="in use on b"):
+        found.coordinator._take_seats()
+    assert found.told == ["ask", "end members", "give back", "search a", "ask", "end members", "give back", "search b",
+                          "ask", "release a", "release b"]
+
+
+def test_a_gang_without_a_clean_card_fails_with_the_reason_and_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Searching(monkeypatch, refusals(1), found=False)
+    with pytest.raises(StartFailed, match="in use on b; no other card of the node is free and clean") as caught:
+        found.coordinator._take_seats()
+    assert (caught.value.code, caught.value.place) == ("CARD_IN_USE", MEMBERS[1])
+    assert found.told == ["ask", "end members", "give back", "search b", "release b"]

@@ -151,6 +151,8 @@ def test_a_failure_leaves_the_replica_as_it_was_and_its_restart_too(keys: Keys, 
     assert (found["state"], found["code"], found["specHash"]) == ("failed", "RELOAD_FAILED", "new")
     assert (replica, places, steps.taken[-1]) == (REPLICA, [{"weights": {"artifact": "a"}}] * 2, ("drop_new", [0, 1]))
     assert as_reloaded(dict(REPLICA)) == REPLICA
+    refusing = {**REPLICA, "members": [{**member, "coolingCards": ["GPU-a"]} for member in REPLICA["members"]]}
+    assert as_reloaded(refusing) == REPLICA, "what cooled when it was created may be good by now"
 
 
 def test_a_second_request_does_not_disturb_the_first(keys: Keys) -> None:
