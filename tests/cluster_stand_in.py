@@ -11,7 +11,7 @@ import json
 import shlex
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -153,9 +153,10 @@ class ClusterStandIn:
             "death_cause": None, "up_ms": up_ms,
             "repr_name": describe(told, [place], "2026-03-04T12:00:00Z") if fleet and once_up else ""})
 
-    def add_failure(self, model: str, node_id: str, spec_hash: str, message: str, *, fleet: str = "lab") -> None:
+    def add_failure(self, model: str, node_id: str, spec_hash: str, message: str, *, fleet: str = "lab",
+                    cards: Sequence[str] = ()) -> None:
         """Add the dead actor of a replica that has failed just now."""
-        said = about({"specHash": spec_hash, "fleet": fleet, "members": [{"nodeId": node_id}]})
+        said = about({"specHash": spec_hash, "fleet": fleet}, {"nodeId": node_id, "gpuUuids": list(cards)})
         text = encode_failure("ENGINE_EXITED", message, said)
         self.actors.append({
             "actor_id": f"{next(self.numbers):032x}", "name": actor_name(model, 0), "state": "DEAD",

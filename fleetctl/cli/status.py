@@ -100,7 +100,7 @@ class Chosen:
     def _cooling(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str]]:
         """Return what cools, the models that are not shown left out."""
         others = {model.key for model in fleet.models if not self.has(model.key)}
-        return ((one.name, one.why) for one in what_cools(fleet, seen) if one.is_node or one.name not in others)
+        return ((one.name, one.why) for one in what_cools(fleet, seen) if one.node or one.name not in others)
 
 
 @app.command(epilog=EPILOG)

@@ -18,7 +18,7 @@ def check(evidence: Evidence) -> Iterator[Diagnosed]:
     cooling = list(what_cools(fleet, seen)) if fleet else []
     for one in cooling:
         yield _cools(one, f"since {clock_text(one.since, seen.observed_at)}: {one.why}")
-    said = {one.name for one in cooling if not one.is_node}
+    said = {one.name for one in cooling if not one.node}
     for failed in failed_lately(seen, fleet.name if fleet else None):
         if failed.model not in said:
             at = f", the latest at {clock_text(failed.last, seen.observed_at)}" if failed.last else ""
@@ -31,11 +31,12 @@ def check(evidence: Evidence) -> Iterator[Diagnosed]:
 
 
 def _cools(one: Cools, message: str) -> Diagnosed:
-    if one.is_node:
+    if one.node:
+        kind = "node" if one.node == one.name else "card"
         return Diagnosed(
-            code="NODE_COOLING", severity="warning", area="node", subject=one.name, message=message,
-            advice="several models failed there and nowhere else; once the node is good again, say so",
-            command=f"fleetctl uncordon {shlex.quote(one.name)}")
+            code=f"{kind.upper()}_COOLING", severity="warning", area="node", subject=one.name, message=message,
+            advice=f"several models failed there and nowhere else; once the {kind} is good again, say so",
+            command=f"fleetctl uncordon {shlex.quote(one.node)}")
     return Diagnosed(
         code="COOLING_DOWN", severity="warning", area="replica", subject=one.name, message=message,
         advice="its log says more; another spec is tried at once, this one with --ignore-cooldown",

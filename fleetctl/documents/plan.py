@@ -116,6 +116,8 @@ class ModelRow(Stored):
 class ActionMember(Stored):
     """One member and its planned node. `gpus`, `cpus` in 1/10000; `vram` per card."""
 
+    cooling_cards: list[str] = Field(
+        default_factory=list, exclude_if=is_zero, description="the UUIDs of cards there that it refuses: they cool")
     group: str
     copy_index: int = Field(alias="copy")
     role: str

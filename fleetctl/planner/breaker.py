@@ -1,7 +1,8 @@
 """The breaker: what failed several times in a row and is left alone for a while. Pure; its time is the inventory's.
 
 Of one spec on two or more nodes: the model cools. Of one spec on one node: that spec leaves the node out. Of several
-specs on one node: the node takes nothing new. Each ends with a success, and by what makes the past irrelevant.
+specs on one node: the node takes nothing new; where all were on one of its cards, that card alone. Each ends with a
+success, and by what makes the past irrelevant.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 from fleetctl.documents.base import as_datetime
@@ -21,7 +23,7 @@ from fleetctl.planner.placement.claims import NODE_ID_LABEL
 
 FORGOTTEN_S = 24 * 3600
 """Failures further apart than this, and the longest cooldown, are not in a row."""
-NO_FAILURES = frozenset({"NODE_TAKEN", "NODE_GONE", "NODE_DRAINING"})
+NO_FAILURES = frozenset({"NODE_TAKEN", "NODE_GONE", "NODE_DRAINING", "CARD_COOLING"})
 """Codes of replicas that found no place: nothing of them has run."""
 
 Spec = tuple[str, str | None]
@@ -44,23 +46,30 @@ class Cooling:
         """Return the nodes on which they were."""
         return frozenset(node_id for failure in self.failures for node_id in failure.node_ids)
 
+    @property
+    def gpu_uuids(self) -> frozenset[str]:
+        """Return the cards on which all of them were."""
+        return frozenset.intersection(*(frozenset(failure.gpu_uuids) for failure in self.failures))
+
 
 @dataclass(frozen=True, slots=True)
 class Cooled:
-    """What cools: models by key, nodes by id, and nodes that one model alone leaves out, by key and id."""
+    """What cools: models by key, nodes by id, nodes that one model alone leaves out, by key and id, cards by UUID."""
 
     models: Mapping[str, Cooling] = field(default_factory=dict)
     nodes: Mapping[str, Cooling] = field(default_factory=dict)
     left_out: Mapping[str, Mapping[str, Cooling]] = field(default_factory=dict)
+    cards: Mapping[str, Cooling] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Return whether anything cools."""
-        return bool(self.models or self.nodes or self.left_out)
+        return bool(self.models or self.nodes or self.left_out or self.cards)
 
     @property
     def next_try(self) -> float | None:
         """When the first of it may be tried again, in seconds since the epoch; None where nothing waits for that."""
-        found = chain(self.models.values(), self.nodes.values(), *(nodes.values() for nodes in self.left_out.values()))
+        found = chain(self.models.values(), self.nodes.values(), self.cards.values(),
+                      *(nodes.values() for nodes in self.left_out.values()))
         return min((one.until for one in found if not one.over), default=None)
 
 
@@ -72,11 +81,12 @@ class _Past:
     now: float
     by_spec: Mapping[Spec, Sequence[Failure]]
     successes: Sequence[tuple[float, Spec, frozenset[str]]]
+    """When, of which spec, and on which nodes and cards."""
     nodes: Mapping[str, Node]
 
     def last_success(self, counts: Callable[[Spec, frozenset[str]], bool]) -> float:
-        """Return when the latest success was that counts; 0 = there is none."""
-        return max((at for at, spec, nodes in self.successes if counts(spec, nodes)), default=0.0)
+        """Return when the latest success was that counts, by its spec and its nodes and cards; 0 = there is none."""
+        return max((at for at, spec, where in self.successes if counts(spec, where)), default=0.0)
 
     def joined(self, nodes: Iterable[Node]) -> float:
         """Return when the latest of some nodes joined; 0 = unknown."""
@@ -119,9 +129,15 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
         touched = sorted({node_id for failure in failures for node_id in failure.node_ids} & past.nodes.keys())
         left_out[model.key] = {node_id: one for node_id in touched
                                if (one := _of_pair(model, node_id, failures, past)) is not None}
-    nodes = {node_id: one for node_id, specs in _specs_by_node(past).items()
-             if len(specs) >= policy.failures and (one := _of_node(node_id, specs, past)) is not None}
-    return Cooled(models, nodes, {key: found for key, found in left_out.items() if found})
+    nodes, cards = dict[str, Cooling](), dict[str, Cooling]()
+    for node_id, specs in _specs_by_node(past).items():
+        if len(specs) < policy.failures:
+            continue
+        found_cards = _of_cards(node_id, specs, past)
+        cards.update(found_cards)
+        if (one := _of_node(node_id, specs, past)) is not None and not one.gpu_uuids & found_cards.keys():
+            nodes[node_id] = one
+    return Cooled(models, nodes, {key: found for key, found in left_out.items() if found}, cards)
 
 
 def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloads: bool) -> _Past:
@@ -136,7 +152,7 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloa
     for failure in sorted((one for one in inventory.failures if one.reload == reloads and _counts(one, nodes)),
                           key=_order):
         by_spec[spec_of(failure.model, failure.spec_hash)].append(failure)
-    successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), _node_ids(one))
+    successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), _nodes_and_cards(one))
                  for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]
     return _Past(policy, seconds(inventory.observed_at), by_spec, successes, nodes)
 
@@ -187,10 +203,30 @@ def _specs_by_node(past: _Past) -> dict[str, list[Spec]]:
 
 def _of_node(node_id: str, specs: Sequence[Spec], past: _Past) -> Cooling | None:
     """Several specs on one node; one that has failed elsewhere too is no sign against the node."""
-    since = max(past.last_success(lambda _, nodes: node_id in nodes), past.joined([past.nodes[node_id]]))
+    since = max(past.last_success(partial(_touches, node_id)), past.joined([past.nodes[node_id]]))
     rows = [past.in_a_row(failures, since) for failures in map(past.by_spec.__getitem__, specs)]
     here = [row for row in rows if row and all(failure.node_ids == [node_id] for failure in row)]
     return past.cooling(sorted((failure for row in here for failure in row), key=_order), len(here))
+
+
+def _of_cards(node_id: str, specs: Sequence[Spec], past: _Past) -> dict[str, Cooling]:
+    """Several specs on one card of a node that has others; one that has failed without that card is no sign against it.
+
+    Of a node without success, all of whose failures were on a card that Ray hands out first, this is said at first:
+    the next failure there, on another card, is a sign against the node.
+    """
+    node, found = past.nodes[node_id], dict[str, Cooling]()
+    own = [card.uuid for card in node.gpus if card.uuid]
+    seen = {uuid for spec in specs for failure in past.by_spec[spec] for uuid in failure.gpu_uuids}
+    for uuid in [uuid for uuid in own if uuid in seen]:
+        since = max(past.last_success(partial(_touches, uuid)), past.joined([node]))
+        rows = [past.in_a_row(past.by_spec[spec], since) for spec in specs]
+        here = [row for row in rows if row and all(
+            failure.node_ids == [node_id] and uuid in failure.gpu_uuids for failure in row)]
+        one = past.cooling(sorted((failure for row in here for failure in row), key=_order), len(here))
+        if one is not None:
+            found[uuid] = one
+    return found if len(found) < len(node.gpus) else {}
 
 
 def usable_nodes(model: ResolvedModel, nodes: Iterable[Node]) -> list[Node]:
@@ -206,6 +242,10 @@ def may_take(node: Node, member: Member) -> bool:
             and matches(member.node_selector, {NODE_ID_LABEL: node.id, **node.labels}))
 
 
+def _touches(place: str, _: Spec, where: frozenset[str]) -> bool:
+    return place in where
+
+
 def seconds(moment: str | None) -> float:
     """Return a `Moment` in seconds since the epoch; 0 = unknown."""
     return as_datetime(moment).timestamp() if moment else 0.0
@@ -219,5 +259,5 @@ def _order(failure: Failure) -> tuple[float, str, str, int]:
     return _at(failure), failure.actor_id or "", failure.model, failure.replica_id
 
 
-def _node_ids(replica: Replica) -> frozenset[str]:
-    return frozenset(member.node_id for member in replica.members if member.node_id)
+def _nodes_and_cards(replica: Replica) -> frozenset[str]:
+    return frozenset(one for member in replica.members for one in (member.node_id, *member.gpu_uuids) if one)

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from fleetctl.documents.inventory import STARTING_STATES, Inventory, Replica
 from fleetctl.documents.plan import Blocked
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.breaker import Cooling, find_cooled, usable_nodes
+from fleetctl.planner.breaker import Cooled, Cooling, find_cooled, usable_nodes
 from fleetctl.planner.failures import cooling_text
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.claims import LEFT_OUT_LABEL, leaving_out
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger.replica import Placer
+from fleetctl.planner.placement.policies import CoolingCard, CoolingCards
 
 CODE, NODE_CODE = "COOLING_DOWN", "NODE_COOLING"
 ADVICE = "it is tried again then; at once with --ignore-cooldown, or when its spec has changed"
@@ -41,6 +42,8 @@ class Limits:
     left_out: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     because: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     closed: Mapping[str, str] = field(default_factory=dict)
+    cards: Mapping[str, CoolingCards] = field(default_factory=dict)
+    """By ids of nodes the cards there that take nothing new, or one replica."""
     only: frozenset[int] = frozenset()
     """Models for which every node that may take them is left out, or closed."""
     alone: frozenset[str] = frozenset()
@@ -168,7 +171,14 @@ def find_limits(
         if {node.id for node in usable_nodes(model, inventory.nodes)} <= nodes.keys() | closed.keys():
             only.add(demand.place)
     alone = frozenset(numbers[node_id] for node_id in again if node_id in numbers)
-    return Limits(most, why, left_out, because, closed, frozenset(only), alone)
+    return Limits(most, why, left_out, because, closed, _cards(cooled, inventory, taken), frozenset(only), alone)
+
+
+def _cards(cooled: Cooled, inventory: Inventory, taken: Collection[str]) -> dict[str, CoolingCards]:
+    """Return the cards that cool by their nodes; one that is over takes one replica, where none is starting."""
+    return {node.id: found for node in inventory.nodes if (found := tuple(
+        CoolingCard(card.index, card.uuid, int(one.over and node.id not in taken), cooling_text(one, inventory))
+        for card in node.gpus if card.uuid and (one := cooled.cards.get(card.uuid))))}
 
 
 def _starting(replicas: Iterable[Replica]) -> set[str]:

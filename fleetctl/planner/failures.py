@@ -29,12 +29,15 @@ class Failed:
 
 
 class Cools(NamedTuple):
-    """A model, or a node by its name, that cools or waits for one try; `since` = when it failed last, a `Moment`."""
+    """What cools or waits for one try: a model by its key, a node by its name, or a card as `card 2 on node-a`.
+
+    `since` = when it failed last, a `Moment`; `node` = the name of that node, or of the card's; empty = it is a model.
+    """
 
     name: str
     why: str
     since: str
-    is_node: bool
+    node: str = ""
 
 
 def cooling_text(cooling: Cooling, inventory: Inventory) -> str:
@@ -69,17 +72,19 @@ def last_words(message: str) -> str:
 
 
 def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
-    """Yield what cools, or waits for one try, and why: models, then nodes."""
+    """Yield what cools, or waits for one try, and why: models, then nodes, then cards."""
     cooled = find_cooled(fleet, inventory)
     names = {node.id: node.name for node in inventory.nodes}
 
-    def cools(name: str, one: Cooling, *, is_node: bool = False) -> Cools:
-        return Cools(name, cooling_text(one, inventory), one.failures[-1].at or inventory.observed_at, is_node)
+    def cools(name: str, one: Cooling, node: str = "") -> Cools:
+        return Cools(name, cooling_text(one, inventory), one.failures[-1].at or inventory.observed_at, node)
 
     yield from (cools(key, found) for key, found in cooled.models.items())
     for key, left_out in cooled.left_out.items():
         yield from (cools(key, one) for one in left_out.values() if key not in cooled.models)
-    yield from (cools(names[node_id], one, is_node=True) for node_id, one in cooled.nodes.items())
+    yield from (cools(names[node_id], one, names[node_id]) for node_id, one in cooled.nodes.items())
+    yield from (cools(f"card {card.index} on {node.name}", cooled.cards[card.uuid], node.name)
+                for node in inventory.nodes for card in node.gpus if card.uuid and card.uuid in cooled.cards)
 
 
 def failed_lately(inventory: Inventory, fleet: str | None = None) -> list[Failed]:

@@ -13,22 +13,30 @@ from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode, Slots
 from fleetctl.planner.placement.ledger.node_offer import Facts, facts_of, offer_from
-from fleetctl.planner.placement.policies import SLOTS_LABEL, EffectivePolicy, effective_policy, with_notes
+from fleetctl.planner.placement.policies import (
+    SLOTS_LABEL,
+    CoolingCards,
+    EffectivePolicy,
+    effective_policy,
+    with_notes,
+)
 
 NO_SHAPES: Mapping[str, ReplicaShape] = {}
 NOTHING: Mapping[str, str] = {}
+NO_CARDS: Mapping[str, CoolingCards] = {}
 
 
 def open_ledger(
     inventory: Inventory, policies: Sequence[NodePolicy], state: LiveState,
     shapes: Mapping[str, ReplicaShape] = NO_SHAPES, cooling: Mapping[str, str] = NOTHING,
+    cooling_cards: Mapping[str, CoolingCards] = NO_CARDS,
 ) -> Ledger:
     """Open a ledger over all nodes of `inventory`, in order of name and id; `shapes` say which models are spread.
 
-    `cooling` = why nodes take nothing new for a while, by their ids.
+    `cooling` = why nodes take nothing new for a while, by their ids; `cooling_cards` = cards of nodes, by the same.
     """
     nodes = sorted(inventory.nodes, key=lambda node: (node.name, node.id))
-    facts = _ledger_nodes(nodes, policies, cooling)
+    facts = _ledger_nodes(nodes, policies, cooling, cooling_cards)
     places = {node.id: place for place, node in enumerate(nodes)}
 
     def held_by(key: str) -> dict[int, Slots]:
@@ -78,7 +86,8 @@ def _slot_numbers(slots: list[int | None]) -> Slots:
 
 
 def _ledger_nodes(
-    nodes: Sequence[Node], policies: Sequence[NodePolicy], cooling: Mapping[str, str]
+    nodes: Sequence[Node], policies: Sequence[NodePolicy], cooling: Mapping[str, str],
+    cooling_cards: Mapping[str, CoolingCards],
 ) -> list[LedgerNode]:
     """Policies are merged once per set of values of the labels they depend on."""
     asked = sorted({SLOTS_LABEL, *(key for policy in policies for key in policy.selector)})
@@ -93,6 +102,8 @@ def _ledger_nodes(
         policy = with_notes(policy, node)
         if policy.cordoned_by is None and node.id in cooling:
             policy = replace(policy, cordoned_by=cooling[node.id], cooling=True)
+        if node.id in cooling_cards:
+            policy = replace(policy, cooling_cards=cooling_cards[node.id])
         result.append(LedgerNode(node.id, node.name, node.state, labels, policy, node.gpus))
     return result
 

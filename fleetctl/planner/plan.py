@@ -94,7 +94,8 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
                if options.left_out(model.key, model.labels) is None]
     demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
     limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, demands, state.models)
-    ledger = open_ledger(limits.labelled(inventory), fleet.policies, state, shapes, limits.closed)
+    ledger = open_ledger(limits.labelled(inventory), fleet.policies, state, shapes, limits.closed,
+                         limits.cards)
     whole, demands = demands, [limits.narrowed(demand) for demand in demands]
     free = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].claimed_by)
     placer, before, start = Placer(ledger), ledger.copied(), ledger.mark()

@@ -31,9 +31,9 @@ class WatchCollector:
         good, planned, seen = self._watcher.good, self._watcher.planned, self._watcher.seen
         cool = list(what_cools(good.sound(), seen)) if good and seen else []
         if planned is not None:
-            yield from _models(planned.plan, {one.name for one in cool if not one.is_node})
+            yield from _models(planned.plan, {one.name for one in cool if not one.node})
         if seen is not None:
-            yield from _nodes(seen, {one.name for one in cool if one.is_node})
+            yield from _nodes(seen, {one.node for one in cool if one.node == one.name})
 
 
 def _loop(watcher: Watcher) -> Iterator[Metric]:

@@ -125,6 +125,18 @@ def test_a_fault_is_found_and_its_command_can_be_typed(cli, cluster: ClusterStan
         assert (words[0], cli(*words[1:], typed="n\n").code != 64) == ("fleetctl", True)
 
 
+def test_a_card_that_cools_is_named_beside_what_waits_for_it(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+    of_node_a(cluster, gpus=cards(3))
+    for model in ("org/x", "org/y", "org/z"):
+        cluster.add_failure(model, cluster.nodes[0]["node_id"], "s", "ECC error", fleet="other", cards=["GPU-2"])
+    shown = json.loads(cli("doctor", "-f", fleet_file, "--format", "json").out)
+    [found] = [one for one in shown["findings"] if one["area"] == "node"]
+    assert (found["code"], found["subject"], found["command"]) == (
+        "CARD_COOLING", "card 2 on node-a", "fleetctl uncordon node-a")
+    assert "3 x ENGINE_EXITED: ECC error (node-a, each time on card GPU-2)" in found["message"]
+    assert "card 2 on node-a" in " ".join(cli("status", "-f", fleet_file).out.split())
+
+
 def test_what_uses_a_card_is_named_with_what_it_uses(cli, cluster: ClusterStandIn) -> None:
     used = cards(20480)
     used[2]["processesPids"] = [{"pid": 4242, "gpuMemoryUsage": 20000}]

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from cluster import RayCluster, eventually
-from conftest import World, member, model
+from conftest import ENGINE, World, member, model
 from nvidia_stand_in import Host, build
 
 pytestmark = pytest.mark.ray
@@ -93,3 +94,48 @@ def test_a_dirty_card_that_ray_hands_out_is_held_while_the_replica_gets_a_clean_
     assert replica["members"][0]["gpuUuids"] == ["GPU-v1-1"]
     assert world.ask(json.loads(done.stdout)["outcomes"][0])["CUDA_VISIBLE_DEVICES"] == "1"
     eventually(lambda: world.cluster.free(node="v1", resource="GPU") == 1, "the dirty card is Ray's again")
+
+
+def test_a_gang_gets_clean_cards_on_every_node_whose_dirty_ones_ray_hands_out_first(
+    world: World, hosts: dict[str, Host], strangers: list[subprocess.Popen[bytes]]
+) -> None:
+    """Its coordinator gives the group back, holds the dirty cards, and asks again."""
+    strangers += [use(world, hosts[name], f"GPU-{name}-0", 20 * GIB) for name in hosts]
+    asked = {"gpus": 1, "nodeSelector": {LABEL: "yes"}}
+    world.write(model("org/gang", 1, member("--plain", role="Leader", **asked),
+                      member("--plain", role="Worker", **asked), startupTimeout="120s"))
+    done = world.run_with("no patience with dirty cards", "apply", "-f", world.file, "--yes", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    [replica] = world.replicas()
+    assert sorted(each["gpuUuids"] for each in replica["members"]) == [["GPU-v1-1"], ["GPU-v2-1"]]
+    assert replica["restarts"] == 0
+    eventually(lambda: [world.cluster.free(node=name, resource="GPU") for name in hosts] == [1, 1],
+               "the dirty cards are Ray's again")
+    assert world.cluster.classes(name="CardHolder") == []
+    assert [one for one in world.inventory()["failures"] if one["fleet"] == world.fleet] == []
+
+
+def test_a_card_on_which_three_models_failed_takes_nothing_new_and_the_others_of_its_node_do(
+    world: World, hosts: dict[str, Host]
+) -> None:
+    """Only card 0 of v2 is bad. Ray hands it out first all the same, and the replica refuses it."""
+    bad = one("bad", 1, "v2")
+    bad["workers"][0]["members"][0]["engine"]["command"] = [
+        "sh", "-c", 'test "$CUDA_VISIBLE_DEVICES" != 0 || { echo "uncorrectable ECC error"; exit 7; }; exec "$@"', "sh",
+        sys.executable, ENGINE]
+    for key in ("org/x", "org/y", "org/z"):
+        world.write({**bad, "key": key})
+        assert [row["code"] for row in world.apply_result()["outcomes"]] == ["ENGINE_EXITED"]
+    assert {tuple(failure["gpuUuids"]) for failure in world.inventory()["failures"]
+            if failure["fleet"] == world.fleet} == {("GPU-v2-0",)}
+    world.write({**bad, "key": "org/good", "replicas": 2})
+    summary = world.apply_result()
+    assert [(row["outcome"], row.get("code")) for row in summary["outcomes"]] == [
+        ("ready", None), ("blocked", "CARD_COOLING")]
+    [replica] = world.replicas()
+    assert replica["members"][0]["gpuUuids"] == ["GPU-v2-1"]
+    [blocked] = world.plan()["blocked"]
+    assert "3 x ENGINE_EXITED: uncorrectable ECC error (v2, each time on card GPU-v2-0)" in blocked["message"]
+    assert "card 0 on v2" in " ".join(world.run("status", "-f", world.file, COLUMNS="240").stdout.split())
+    assert len(world.plan("--ignore-cooldown")["actions"]) == 1
+    eventually(lambda: world.cluster.free(node="v2", resource="GPU") == 1, "the card is Ray's again")

@@ -23,7 +23,7 @@ CODES = {
     "NO_NODES", "NODE_SELECTOR_MISMATCH", "CORDONED", "NODE_DRAINING", "SLOTS_FULL", "SPREAD_FULL", "INSUFFICIENT_GPU",
     "INSUFFICIENT_VRAM", "CARD_MEMORY_UNKNOWN", "CARD_IN_USE", "INSUFFICIENT_CPU", "INSUFFICIENT_MEMORY",
     "GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET", "QUOTA", "UPDATE_NEEDS_ROOM",
-    "COOLING_DOWN", "NODE_COOLING", "WAITS_FOR_NODES", "MAX_NODES",
+    "COOLING_DOWN", "NODE_COOLING", "CARD_COOLING", "WAITS_FOR_NODES", "MAX_NODES",
 }
 
 
@@ -223,7 +223,8 @@ def _check_explained(
         if blocked.code in ("CLAIMED_BY_FLEET", "QUOTA", "COOLING_DOWN"):
             continue
         assert blocked.reasons, f"{blocked.model} is blocked without a reason"
-        cooling = {name for reason in blocked.reasons if reason.code == "NODE_COOLING" for name in reason.examples}
+        cooling = {name for reason in blocked.reasons if reason.code in ("NODE_COOLING", "CARD_COOLING")
+                   for name in reason.examples}
         _check_truly_full(models[blocked.model], {key: node for key, node in nodes.items()
                                                   if node.node.name not in cooling}, crowds)
 

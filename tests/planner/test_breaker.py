@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from planner_worlds import before, plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.base import moment_at
 from fleetctl.documents.fleet import Policy
-from fleetctl.documents.inventory import Failure, Inventory
+from fleetctl.documents.inventory import Failure, Inventory, ReplicaMember
 from fleetctl.documents.plan import Plan
 from fleetctl.planner.breaker import NO_FAILURES, find_cooled
 from fleetctl.planner.failures import failed_lately
@@ -22,10 +22,15 @@ NODES = ("a", "b", "c")
 MODELS = ("m", "n", "o", "p")
 
 
-BASE = short_inventory({"nodes": [{"name": name, "gpus": 8} for name in NODES]})
+BASE = short_inventory({"nodes": [{"name": name, "gpus": 3, "vram": "80Gi"} for name in NODES]})
 READY = short_inventory({"replicas": [{"model": "m", "id": 0, "node": name} for name in NODES]}).replicas
 FAILED = Failure(model="m", replica_id=0, code="ENGINE_EXITED", message="out of memory")
 AGO = [before(f"{minutes}m") for minutes in range(3_001)]
+
+
+def on_a_card(chance: random.Random) -> list[ReplicaMember]:
+    [member] = chance.choice(READY).members
+    return [member.model_copy(update={"gpu_uuids": [f"GPU-{member.node_id}-{chance.randint(0, 2)}"]})]
 
 
 def histories(seed: int, count: int) -> Iterator[Inventory]:
@@ -40,12 +45,13 @@ def histories(seed: int, count: int) -> Iterator[Inventory]:
                  for node in BASE.nodes]
         replicas = [chance.choice(READY).model_copy(update={
             "model": model, "spec_hash": chance.choice("hk"), "ready_at": sometimes(1),
-            "restarts": chance.choice([0, 2]),
+            "restarts": chance.choice([0, 2]), "members": on_a_card(chance),
         }) for model in MODELS if chance.random() < 0.2]
         failures = [FAILED.model_copy(update={
             "model": chance.choice(MODELS), "spec_hash": chance.choice("hhhk"), "replica_id": number,
             "actor_id": f"{number}", "node_ids": chance.choice([["a"], ["a"], ["b"], ["c"], ["a", "b"], []]),
             "code": chance.choice(["ENGINE_EXITED", "STARTUP_TIMEOUT", "NODE_TAKEN"]),
+            "gpu_uuids": chance.choice([[], ["GPU-a-0"], ["GPU-a-0"], ["GPU-a-0", "GPU-a-1"]]),
             "at": None if chance.random() < 0.05 else AGO[chance.randint(0, 90 if number % 7 else 3_000)],
         }) for number in range(chance.randint(0, 12))]
         yield BASE.model_copy(update={"nodes": nodes, "replicas": replicas, "failures": failures})
@@ -93,8 +99,12 @@ def later_than(failures: list[Failure], at: str | None) -> list[Failure]:
     return [one for one in failures if at is None or (one.at or "") > at]
 
 
+def uuid_in_all(uuid: str, failures: Sequence[Failure]) -> bool:
+    return all(uuid in one.gpu_uuids for one in failures)
+
+
 def test_in_10_000_histories_nothing_cools_without_three_failures_of_it_or_after_a_success() -> None:
-    seen = dict.fromkeys(("model", "node", "left out", "over"), 0)
+    seen = dict.fromkeys(("model", "node", "card", "left out", "over"), 0)
     for inventory in histories(13, 10_000):
         cooled = find_cooled(FLEET, inventory)
         real = [one for one in inventory.failures if one.at and one.code not in NO_FAILURES]
@@ -111,12 +121,20 @@ def test_in_10_000_histories_nothing_cools_without_three_failures_of_it_or_after
         for node_id, found in cooled.nodes.items():
             assert len({(one.model, one.spec_hash) for one in found.failures}) >= 3
             assert found.node_ids == {node_id}
-        every = [*cooled.models.values(), *cooled.nodes.values(),
+        for uuid, found in cooled.cards.items():
+            assert len({(one.model, one.spec_hash) for one in found.failures}) >= 3
+            assert all(uuid in one.gpu_uuids for one in found.failures)
+            used = [one.ready_at or "" for one in ready if uuid in one.members[0].gpu_uuids]
+            assert min(one.at or "" for one in found.failures) > max(used, default="")
+            assert found.node_ids == {"a"}
+            assert "a" not in cooled.nodes or not uuid_in_all(uuid, cooled.nodes["a"].failures)
+        every = [*cooled.models.values(), *cooled.nodes.values(), *cooled.cards.values(),
                  *(one for out in cooled.left_out.values() for one in out.values())]
         now = 1_767_225_600.0
         assert all(one.until <= now + 3600 and one.over == (one.until <= now) for one in every)
         seen["model"] += bool(cooled.models)
         seen["node"] += bool(cooled.nodes)
+        seen["card"] += bool(cooled.cards)
         seen["left out"] += bool(cooled.left_out)
         seen["over"] += any(one.over for one in every)
     assert min(seen.values()) > 20, seen

@@ -30,6 +30,19 @@ ONE_EACH = SlotCap(1, "default for models without GPU or VRAM")
 
 
 @dataclass(frozen=True, slots=True)
+class CoolingCard:
+    """A card that failed several models in a row, how many new replicas it may take, 0 or 1, and why."""
+
+    index: int
+    uuid: str
+    tries: int
+    why: str
+
+
+CoolingCards = tuple[CoolingCard, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EffectivePolicy:
     """What holds for one node. Bytes; `slot_cap` None = the default for the kind of model.
 
@@ -41,6 +54,7 @@ class EffectivePolicy:
     gpu_memory: int | None = None
     cordoned_by: str | None = None
     cooling: bool = False
+    cooling_cards: CoolingCards = ()
     warm: int | None = None
     """The most memory for weights of WARM replicas; None = the default."""
 

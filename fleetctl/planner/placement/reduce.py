@@ -145,7 +145,8 @@ def _open_reduced(reduced: Ledger, true: Ledger, kept: Kept) -> None:
 def _reduced_cards(cards: tuple[Card, ...], kept: Kept) -> tuple[Card, ...]:
     if kept.whole_vram or kept.share_vram:
         return cards
-    return tuple([Card(card.index, card.free_share, None, card.memory, int(card.dirty)) for card in cards])
+    return tuple([Card(card.index, card.free_share, None, card.memory, int(card.dirty), card.tries)
+                  for card in cards])
 
 
 def _reduced_offer(offer: Offer, cards: tuple[Card, ...], kept: Kept) -> Offer:

@@ -17,6 +17,7 @@ BLOCKED = {
     "INSUFFICIENT_CPU": "too few free CPUs on the nodes with enough cards",
     "INSUFFICIENT_MEMORY": "not enough host memory on the nodes with enough of everything else",
     "CARD_IN_USE": "cards are free for Ray, but another process uses their memory",
+    "CARD_COOLING": "what was started on the cards has failed several times in a row",
     "CARD_MEMORY_UNKNOWN": "VRAM is claimed, and the cluster does not report the memory of the card",
     "GANG_NEEDS_NODES": "fewer nodes fit than the gang has members to place",
     "SAME_LABEL_DOMAIN": "enough nodes fit, but not inside one value of sameLabel",

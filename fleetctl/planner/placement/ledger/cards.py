@@ -17,18 +17,27 @@ from fleetctl.planner.placement.claims import Claim
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One card: `free_share` in 1/10000, bytes (None = unknown); `foreign` = used beyond what is granted on it."""
+    """One card: `free_share` in 1/10000, bytes (None = unknown); `foreign` = used beyond what is granted on it.
+
+    `tries` = how many more replicas it takes, 0 while it cools; None = any number.
+    """
 
     index: int
     free_share: int = SHARE
     free_vram: int | None = None
     memory: int | None = None
     foreign: int = 0
+    tries: int | None = None
+
+    @property
+    def cooling(self) -> bool:
+        """Return whether the breaker lets it take nothing new."""
+        return self.tries == 0
 
     @property
     def dirty(self) -> bool:
-        """Return whether something uses it that nothing granted on it explains."""
-        return self.foreign > 0
+        """Return whether it is not on offer: it cools, or something uses it that nothing granted on it explains."""
+        return self.foreign > 0 or self.tries == 0
 
     @property
     def fully_free(self) -> bool:
@@ -43,7 +52,7 @@ class Card:
         """Return this card with a share and some memory taken."""
         left = self.free_share - share
         free = None if self.free_vram is None else max(0, self.free_vram - vram) if left else 0
-        return Card(self.index, left, free, self.memory, self.foreign)
+        return Card(self.index, left, free, self.memory, self.foreign, self.tries and self.tries - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from fleetctl.documents.inventory import Gpu, Node, ReplicaMember, indices_among
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.ledger.cards import Card, Offer
-from fleetctl.planner.placement.policies import EffectivePolicy
+from fleetctl.planner.placement.policies import CoolingCards, EffectivePolicy
 
 GIB = 1 << 30
 
@@ -102,23 +102,25 @@ class _CardLoads:
                 self.grant(place, piece, vram)
                 share -= piece
 
-    def finish(self, reserve: int) -> tuple[Card, ...]:
+    def finish(self, reserve: int, cooling: CoolingCards) -> tuple[Card, ...]:
         """Return the cards as the ledger sees them; what is reported and not assigned counts as assigned."""
         for place, reported in enumerate(self.reported):
             if reported:
                 self.grant(place, reported, 0)
-        return tuple([_finished(card, share, vram, reserve)
+        tries = {one.index: one.tries for one in cooling}
+        return tuple([_finished(card, share, vram, reserve, tries.get(card[0]))
                       for card, share, vram in zip(self.cards, self.share, self.vram, strict=True)])
 
 
 @lru_cache(maxsize=1 << 16)
-def _finished(card: BareCard, share: int, vram: int, reserve: int) -> Card:
+def _finished(card: BareCard, share: int, vram: int, reserve: int, tries: int | None = None) -> Card:
     index, memory, measured, _, unified = card
     if share >= SHARE:  # nothing of it is on offer, so it does not matter how much memory it has left
         return Card(index, 0, None if memory is None else 0, memory)
     slack = max(GIB, (memory or 0) // 50)
     free = None if memory is None else max(0, memory - max(measured, vram) - reserve)
-    return Card(index, SHARE - share, free, memory, measured - vram if measured > vram + slack and not unified else 0)
+    foreign = measured - vram if measured > vram + slack and not unified else 0
+    return Card(index, SHARE - share, free, memory, foreign, tries)
 
 
 def offer_of(node: Node, members: Sequence[ReplicaMember], policy: EffectivePolicy) -> Offer:
@@ -159,7 +161,7 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
     if facts.gpus_used > assigned:
         loads.put(facts.gpus_used - assigned, 0)
     return Offer(
-        loads.finish(policy.reserve_vram),
+        loads.finish(policy.reserve_vram, policy.cooling_cards),
         max(0, facts.gpus_total - max(facts.gpus_used, assigned)), facts.free_cpus, facts.free_memory,
         empty=not facts.held and not facts.gpus_used and not assigned,
     )

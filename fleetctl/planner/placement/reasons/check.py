@@ -5,6 +5,7 @@ Whether it fits is not decided here: `cards.choose`, which serves `take`, is ask
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -29,20 +30,21 @@ class Code(IntEnum):
     INSUFFICIENT_VRAM = 2
     CARD_MEMORY_UNKNOWN = 3
     CARD_IN_USE = 4
-    INSUFFICIENT_GPU = 5
-    SLOTS_FULL = 6
-    SPREAD_FULL = 7
-    NODE_COOLING = 8
-    CORDONED = 9
-    NODE_DRAINING = 10
-    NODE_SELECTOR_MISMATCH = 11
-    NO_NODES = 12
+    CARD_COOLING = 5
+    INSUFFICIENT_GPU = 6
+    SLOTS_FULL = 7
+    SPREAD_FULL = 8
+    NODE_COOLING = 9
+    CORDONED = 10
+    NODE_DRAINING = 11
+    NODE_SELECTOR_MISMATCH = 12
+    NO_NODES = 13
 
 
 IN_WORDS = {
     "INSUFFICIENT_MEMORY": "short of memory", "INSUFFICIENT_CPU": "short of CPUs", "INSUFFICIENT_GPU": "short of GPUs",
     "INSUFFICIENT_VRAM": "short of VRAM", "CARD_MEMORY_UNKNOWN": "with cards of unknown memory",
-    "CARD_IN_USE": "with cards in use", "SLOTS_FULL": "without a free slot",
+    "CARD_IN_USE": "with cards in use", "CARD_COOLING": "with cooling cards", "SLOTS_FULL": "without a free slot",
     "SPREAD_FULL": "beyond the limit of the spread", "NODE_COOLING": "cooling", "CORDONED": "cordoned",
     "NODE_DRAINING": "draining", "NODE_SELECTOR_MISMATCH": "not selected",
 }
@@ -103,11 +105,16 @@ def _whole(offer: Offer, claim: Claim) -> Check:
         return Check(Code.INSUFFICIENT_GPU, wanted, count)
     clean = [card for card in free if not card.dirty]
     if len(clean) < wanted:
-        return Check(Code.CARD_IN_USE, wanted, len(clean))
+        return Check(_not_on_offer(free), wanted, len(clean))
     known = sorted((card.free_vram for card in clean if card.free_vram is not None), reverse=True)
     if len(known) < wanted:
         return Check(Code.CARD_MEMORY_UNKNOWN, claim.vram)
     return Check(Code.INSUFFICIENT_VRAM, claim.vram, known[wanted - 1])
+
+
+def _not_on_offer(cards: Sequence[Card]) -> Code:
+    """Return why those of these cards are not on offer that are dirty: all of them cool, or one is in use."""
+    return Code.CARD_COOLING if all(card.cooling for card in cards if card.dirty) else Code.CARD_IN_USE
 
 
 def _vram_alone(offer: Offer, claim: Claim) -> Check | None:
@@ -119,7 +126,7 @@ def _vram_alone(offer: Offer, claim: Claim) -> Check | None:
         return Check(Code.CARD_MEMORY_UNKNOWN, claim.vram)
     clean = [card.free_vram or 0 for card in known if not card.dirty]
     if not clean:
-        return Check(Code.CARD_IN_USE, 1)
+        return Check(_not_on_offer(known), 1)
     return Check(Code.INSUFFICIENT_VRAM, claim.vram, max(clean)) if max(clean) < claim.vram else None
 
 
@@ -135,7 +142,7 @@ def _share(offer: Offer, claim: Claim) -> Check:
 def _picked(offer: Offer, claim: Claim, card: Card) -> Check:
     """Blame the card that Ray would hand out: it is in use, or its memory is too small."""
     if card.dirty:
-        return Check(Code.CARD_IN_USE, 1, 0, card.index)
+        return Check(_not_on_offer([card]), 1, 0, card.index)
     if card.free_vram is None:
         return Check(Code.CARD_MEMORY_UNKNOWN, claim.vram)
     best = max(other.free_vram or 0 for other in offer.cards)

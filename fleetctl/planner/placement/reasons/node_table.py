@@ -86,9 +86,9 @@ def _whole_cards(offer: Offer) -> Hashable:
     return offer.free_gpus // SHARE, tuple(sorted(map(_whole_card, offer.cards)))
 
 
-def _whole_card(card: Card) -> tuple[int, int, bool]:
+def _whole_card(card: Card) -> tuple[int, int, bool, bool]:
     free = 0 if not card.fully_free else 1 if card.free_vram is None else card.free_vram + 2
-    return card.memory or 0, free, card.dirty and card.fully_free
+    return card.memory or 0, free, card.dirty and card.fully_free, card.cooling and card.fully_free
 
 
 class Column(NamedTuple):

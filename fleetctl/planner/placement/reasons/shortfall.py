@@ -95,14 +95,16 @@ class Shortfall:
             code=code.name, node_count=len(places), need=self._need(code, place, need, card),
             best=f"{amount(code.name, have, self.claim)} on {name}" if need else "none",
             short=amount(code.name, need - have, self.claim) if need else "", examples=self.examples(places),
-            in_use=self._in_use(place) if code == Code.CARD_IN_USE else [],
+            in_use=self._in_use(place) if code in (Code.CARD_IN_USE, Code.CARD_COOLING) else [],
         )
 
     def _in_use(self, place: int) -> list[str]:
-        """Say of the cards of one node that Ray would hand out how much strangers use of them, and who they are."""
+        """Say of the cards of a node that Ray would hand out how much others use of them and who, or why they cool."""
         node = self.table.ledger.nodes[place]
         cards = {card.index: card for card in node.gpus}
-        return [in_use_text(card.foreign, cards[card.index], node.name) for card in self.table.ledger.offer(place).cards
+        why = {one.index: f"card {one.index} on {node.name}: {one.why}" for one in node.policy.cooling_cards}
+        return [in_use_text(card.foreign, cards[card.index], node.name) if card.foreign else why.get(card.index, "")
+                for card in self.table.ledger.offer(place).cards
                 if card.dirty and card.free_share and card.index in cards][:MAX_EXAMPLES]
 
     def _need(self, code: Code, place: int, need: int, card: int) -> str:

@@ -70,6 +70,7 @@ def need_text(code: str, need: int, claim: Claim, card: int) -> str:
         "CARD_MEMORY_UNKNOWN": " VRAM on a card whose memory is known",
         "INSUFFICIENT_GPU": _cards(need, "free GPU") if claim.whole_cards else _of_a_card(claim),
         "CARD_IN_USE": f"{_cards(need, 'GPU') if claim.whole_cards else ' card'} that nothing else uses{picked}",
+        "CARD_COOLING": f"{_cards(need, 'GPU') if claim.whole_cards else ' card'} not cooling{picked}",
     }[code]
     return f"{amount(code, need, claim)}{about}"
 
