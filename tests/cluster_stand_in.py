@@ -10,6 +10,7 @@ import itertools
 import json
 import shlex
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -226,7 +227,9 @@ class ClusterStandIn:
         submission_id = body["submission_id"]
         if submission_id in self.jobs:
             return 500, f"ValueError: Job with submission_id {submission_id} already exists"
-        self.jobs[submission_id] = StoredJob(body, [], start_time=len(self.jobs) + 1)
+        self.jobs[submission_id] = job = StoredJob(body, [], start_time=len(self.jobs) + 1)
+        if body["metadata"].get("verb") == "uncordon":  # what failed before it no longer counts
+            job.start_time = int(time.time() * 1000)
         if body["entrypoint"] != "true":  # that is a note: no agent runs
             self.jobs[submission_id].steps = list(self.on_submit(self.request_of(submission_id)))
         return 200, json.dumps({"job_id": submission_id, "submission_id": submission_id})

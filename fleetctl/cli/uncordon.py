@@ -6,7 +6,8 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
 from fleetctl.cli.node_note import EXIT_CODES, NodeArgument, found_node
-from fleetctl.inventory.notes import UNCORDON
+from fleetctl.inventory.jobs import ours
+from fleetctl.inventory.notes import UNCORDON, cordon_note
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog("fleetctl uncordon node-a", exit_codes=EXIT_CODES)
@@ -17,12 +18,13 @@ app = command_app()
 def uncordon(node: NodeArgument, files: flags.ClusterFiles = None, address: flags.Address = None) -> int:
     """Let new replicas start on a node again.
 
-    Also says that the node is good: what has failed there no longer counts, so nothing on it cools down. A cordon in a
-    fleet file (`nodes[].cordon`) is not a note: it stays.
+    Also says that the node is good: what has failed there no longer counts, so nothing on it cools down, and `doctor`
+    says no more of a cordon that has ended. A cordon in a fleet file (`nodes[].cordon`) is not a note: it stays.
     """
     with found_node(node, files, Where(None, address, None)) as found:
         failed = any(found.node.id in failure.node_ids for failure in found.seen.failures)
-        if found.node.cordon is None and found.seen.complete and not failed:
+        sure = found.seen.complete and not failed and found.node.cordon is None
+        if sure and cordon_note(found.node, ours(found.source.client)) is None:
             say("note", f"no note cordons {found.node.name}")
         else:
             found.note(UNCORDON)

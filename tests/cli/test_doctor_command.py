@@ -74,6 +74,13 @@ def of_node_a(cluster: ClusterStandIn, **values: Any) -> None:
     cluster.of_node[cluster.nodes[0]["node_id"]] = values
 
 
+def shared_card(cluster: ClusterStandIn) -> None:
+    for row in cluster.nodes[:2]:
+        shared, *own = cards(3)
+        own = [{**card, "uuid": f"{card['uuid']}-{row['node_name']}"} for card in own]
+        cluster.of_node[row["node_id"]] = {"gpus": [shared, *own]}
+
+
 def ended_cordon(cluster: ClusterStandIn) -> None:
     cluster.add_job("n", ("SUCCEEDED", ""), verb="cordon", nodeName="node-a", until="2026-01-01T00:00:00Z",
                     reason="fan").step()
@@ -81,6 +88,7 @@ def ended_cordon(cluster: ClusterStandIn) -> None:
 
 FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "RAY_TOO_OLD": (lambda it: setattr(it, "ray_version", "2.40.1"), "cluster", "Ray"),
+    "CARD_SHARED": (shared_card, "node", "GPU-0"),
     "NOT_READ_WHOLE": (
         lambda it: it.refusals.update({("GET", "/api/version"): [(500, "")] * 9}), "cluster", "inventory"),
     "AGENT_NOT_STARTED": (run_that_failed, "cluster", "fleetctl-apply-00000000000a"),
@@ -125,10 +133,31 @@ def test_a_fault_is_found_and_its_command_can_be_typed(cli, cluster: ClusterStan
         assert (words[0], cli(*words[1:], typed="n\n").code != 64) == ("fleetctl", True)
 
 
-def test_a_card_that_cools_is_named_beside_what_waits_for_it(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+def failed_on_node_a(cluster: ClusterStandIn, *uuids: str) -> None:
     of_node_a(cluster, gpus=cards(3))
     for model in ("org/x", "org/y", "org/z"):
-        cluster.add_failure(model, cluster.nodes[0]["node_id"], "s", "ECC error", fleet="other", cards=["GPU-2"])
+        cluster.add_failure(model, cluster.nodes[0]["node_id"], "s", "ECC error", fleet="other", cards=uuids)
+
+
+@pytest.mark.parametrize(("code", "make"), [
+    ("CORDON_ENDED", ended_cordon), ("NODE_COOLING", failed_on_node_a),
+    ("CARD_COOLING", lambda it: failed_on_node_a(it, "GPU-2"))])
+def test_the_command_of_a_finding_about_a_node_typed_as_it_is_ends_it(
+    cli, cluster: ClusterStandIn, fits: Path, code: str, make: Callable[[ClusterStandIn], object]
+) -> None:
+    def command() -> str | None:
+        found = json.loads(cli("doctor", "-f", fits, "--format", "json").out)["findings"]
+        return next((one["command"] for one in found if one["code"] == code), None)
+
+    make(cluster)
+    typed = shlex.split(command() or "")
+    assert typed[:2] == ["fleetctl", "uncordon"]
+    assert cli(*typed[1:]).code == 0
+    assert command() is None
+
+
+def test_a_card_that_cools_is_named_beside_what_waits_for_it(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+    failed_on_node_a(cluster, "GPU-2")
     shown = json.loads(cli("doctor", "-f", fleet_file, "--format", "json").out)
     [found] = [one for one in shown["findings"] if one["area"] == "node"]
     assert (found["code"], found["subject"], found["command"]) == (

@@ -6,15 +6,19 @@ Two nodes with two cards of 80 GiB each. Who uses them is in a file for each nod
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cluster import RayCluster, eventually
+from cluster import MARK, RayCluster, eventually
 from conftest import ENGINE, World, member, model
 from nvidia_stand_in import Host, build
+
+from fleetctl.agent.orphans import MARK as ENGINE_VARIABLES
 
 pytestmark = pytest.mark.ray
 
@@ -113,6 +117,33 @@ def test_a_gang_gets_clean_cards_on_every_node_whose_dirty_ones_ray_hands_out_fi
                "the dirty cards are Ray's again")
     assert world.cluster.classes(name="CardHolder") == []
     assert [one for one in world.inventory()["failures"] if one["fleet"] == world.fleet] == []
+
+
+def test_memory_of_an_orphaned_engine_is_named_by_the_doctor_and_offered_again_after_its_fix(
+    world: World, hosts: dict[str, Host], strangers: list[subprocess.Popen[bytes]]
+) -> None:
+    """What is typed is the command of the finding, to the letter."""
+    variables = {**dict.fromkeys(ENGINE_VARIABLES, "0"), "FLEETCTL_MODEL": "org/lost", MARK: world.fleet}
+    orphan = subprocess.Popen(["sleep", "1000"], env={"PATH": os.environ["PATH"], **variables}, start_new_session=True)
+    strangers.append(orphan)
+    hosts["v1"].use("GPU-v1-1", orphan.pid, 20 * GIB)
+    eventually(lambda: cards(world).get("GPU-v1-1", {}).get("memoryForeign") == 20 * GIB << 20, "the dashboard knows")
+    world.write(one("org/pair", 2, "v1"))
+    assert [blocked["code"] for blocked in world.plan()["blocked"]] == ["CARD_IN_USE"]
+
+    def commands(*typed: str) -> dict[str, str]:
+        """The command of each finding about this, by its code."""
+        found = json.loads(world.run(*typed, "--format", "json").stdout)["findings"]
+        return {each["code"]: each["command"] for each in found
+                if str(orphan.pid) in each["message"] and each["subject"].startswith(("v1", "a"))}
+
+    found = commands("doctor")
+    assert list(found) == ["CARD_IN_USE"]
+    found = commands(*shlex.split(found["CARD_IN_USE"])[1:])
+    assert set(found) == {"CARD_IN_USE", "ORPHAN_ENGINE"}
+    assert commands(*shlex.split(found["ORPHAN_ENGINE"])[1:], "--yes").get("ORPHAN_ENGINE") is None
+    orphan.wait(10)
+    eventually(lambda: len(world.plan()["actions"]) == 1, "the card is offered again")
 
 
 def test_a_card_on_which_three_models_failed_takes_nothing_new_and_the_others_of_its_node_do(
