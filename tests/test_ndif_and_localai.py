@@ -1,7 +1,8 @@
 """What NDIF's replicas and LocalAI's multi-replica nodes do: every row has its test here, or a sentence why not.
 
 `ndif_and_localai.yaml` is the list. N = NDIF's own tests, C = behaviours to match and to beat, and of LocalAI's
-specifications F = keys, L = labels, M = replicas on a node, S = what a new one has, W = names of processes.
+specifications F = keys and logs, L = labels, M = replicas on a node, S = what a new one has, W = names of processes,
+V = memory and slots that are held, R = the breaker, P = how many are placed.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import yaml
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "import.md"
-WANTED = [*(f"N{n}" for n in range(1, 13)), *(f"C{n}" for n in range(1, 38)), "F1", "L1", "L2",
-          *(f"M{n}" for n in range(1, 7)), *(f"S{n}" for n in range(1, 4)), *(f"W{n}" for n in range(1, 9))]
+WANTED = [*(f"N{n}" for n in range(1, 13)), *(f"C{n}" for n in range(1, 38)),
+          *(f"{part}{n}" for part, last in (("F", 7), ("L", 2), ("M", 6), ("S", 4), ("W", 8), ("V", 9), ("R", 6), ("P", 6))
+            for n in range(1, last + 1))]
 ROWS = yaml.safe_load((TESTS / "ndif_and_localai.yaml").read_text())
 
 
