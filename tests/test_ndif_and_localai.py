@@ -14,9 +14,8 @@ import yaml
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "import.md"
-WANTED = [*(f"N{n}" for n in range(1, 13)), *(f"C{n}" for n in range(1, 38)),
-          *(f"{part}{n}" for part, last in (("F", 7), ("L", 2), ("M", 6), ("S", 4), ("W", 8), ("V", 9), ("R", 6), ("P", 6))
-            for n in range(1, last + 1))]
+LAST = {"N": 12, "C": 37, "F": 7, "L": 2, "M": 6, "S": 4, "W": 8, "V": 9, "R": 6, "P": 6}
+WANTED = [f"{part}{n}" for part, last in LAST.items() for n in range(1, last + 1)]
 ROWS = yaml.safe_load((TESTS / "ndif_and_localai.yaml").read_text())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import socket
 import threading
 from collections.abc import Iterator
@@ -104,5 +106,14 @@ def test_a_replica_on_a_lost_node_is_reported_and_the_next_apply_places_another(
         assert [action["replicaId"] for action in plan["actions"]] == [lost[0][1] + 1]
     assert len(plan["actions"]) == 1
     assert world.apply_result()["exitCode"] == 0
+
+    def to_do() -> list[str]:
+        findings = json.loads(world.run("doctor", "--format", "json").stdout)["findings"]
+        return [one["command"] for one in findings
+                if one["code"] == "REPLICA_LOST" and one["subject"].startswith("one/")]
+
+    for command in to_do():
+        assert world.run(*shlex.split(command)[1:], "--yes").returncode == 0
+    eventually(lambda: to_do() == [], "what the doctor says helps")
     alive = [row for row in world.actors().values() if row["state"] == "ALIVE"]
     assert len(alive) == 1
