@@ -51,7 +51,7 @@ def cooling_text(cooling: Cooling, inventory: Inventory) -> str:
 
 def _cards_in_common(cooling: Cooling, inventory: Inventory) -> str:
     """Return which card of the one node every failure was on, unless it has no other."""
-    cards = sorted(frozenset.intersection(*(frozenset(one.gpu_uuids) for one in cooling.failures)))
+    cards = sorted(cooling.gpu_uuids)
     other = any(len(node.gpus) > len(cards) for node in inventory.nodes if cooling.node_ids == {node.id})
     return f", each time on {plural(len(cards), 'card')} {', '.join(cards)}" if cards and other else ""
 
