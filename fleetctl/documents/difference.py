@@ -94,4 +94,4 @@ class PlanChange(Stored):
     no_longer: int = Field(0, description="replicas the base would create and this plan does not")
     drift: int = Field(0, description="live replicas that are not as the file says any more, and were before")
     differences: list[Difference] = Field(default_factory=list)
-    models: list[ModelEffect] = Field(default_factory=list, description="only those that get something else")
+    models: list[ModelEffect] = Field(default_factory=list, description="those that changed or get something else")

@@ -57,7 +57,7 @@ class _Counts:
 
 
 def _effects(before: _Counts, after: _Counts, changed: Set[str | None]) -> Iterator[ModelEffect]:
-    """Yield the models with another result, in the order of the head, those taken out last."""
+    """Yield the models that changed or get something else, in the order of the head, those taken out last."""
     for key, row in after.rows.items():
         was, now = before.counts(key), after.counts(key)
         if was is None or now is None:
@@ -66,6 +66,8 @@ def _effects(before: _Counts, after: _Counts, changed: Set[str | None]) -> Itera
             own = key in changed
             yield ModelEffect(key=key, kind="changed" if own else "sideEffect", before=was, after=now,
                               message=_moved(was, now, own=own))
+        elif key in changed:
+            yield ModelEffect(key=key, kind="changed", before=was, after=now, message=_as_before(now))
     for key, row in before.rows.items():
         if key not in after.rows:
             yield ModelEffect(key=key, kind="removed", before=before.counts(key), message=_removed(row))
@@ -91,6 +93,11 @@ def _moved(old: CountsThen, new: CountsThen, *, own: bool) -> str:
              _more(new.hold - old.hold, "kept beyond the target"), _more(new.drift - old.drift, "reported as drift")]
     said = ", ".join(part for part in parts if part) or f"{new.wanted} wanted instead of {old.wanted}"
     return said if own else f"not changed itself, but by another change: {said}"
+
+
+def _as_before(now: CountsThen) -> str:
+    still = [f"{count} {word}" for count, word in ((now.create, "to create"), (now.blocked, "blocked")) if count]
+    return f"changed; still {', '.join(still)}" if still else "changed; no replica is affected now"
 
 
 def _more(difference: int, what: str) -> str:

@@ -110,6 +110,15 @@ def test_replicas_that_drift_by_the_change_are_counted_and_those_that_did_before
     assert effects(found) == {"a": ("changed", "2 more reported as drift")}
 
 
+def test_every_model_that_changed_is_named_whether_or_not_it_gets_something_else() -> None:
+    old, new = (fleet(*(small(key, replicas=count, placement={"spread": label}) for key, count in
+                        (("a", 0), ("b", 2))), small("c")) for label in ("zone", "rack"))
+    found = change(old, new, world())
+    assert effects(found) == {"a": ("changed", "changed; no replica is affected now"),
+                              "b": ("changed", "changed; still 2 to create")}
+    assert all(one.before == one.after for one in found.models)
+
+
 def test_a_policy_that_stops_a_model_is_a_side_effect_of_the_fleet() -> None:
     text = fleet(small("a", replicas=2))
     found = change(text, text.replace("spec:\n", "spec:\n  nodes: [{cordon: true}]\n"), world())

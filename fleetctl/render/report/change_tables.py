@@ -40,15 +40,23 @@ def change_tables(change: PlanChange | None) -> tuple[Table, ...]:
 
 def change_sentence(change: PlanChange) -> str:
     """Say what the change causes, and what would be done without it as well."""
-    parts = [f"{change.create} to create"]
+    parts = [f"{change.create} more to create" if change.also_without else f"{change.create} to create"]
     if change.no_longer:
         parts.append(f"{change.no_longer} no longer to create")
     if change.blocked:
         parts.append(f"{abs(change.blocked)} {'more' if change.blocked > 0 else 'fewer'} blocked")
     if change.drift:
         parts.append(f"{count_of(change.drift, 'running replica')} to drift")
-    without = f"; {change.also_without} more would be created without it as well" if change.also_without else ""
-    return f"{', '.join(parts)}{without}"
+    return f"{', '.join(parts)}{_due_anyway(change)}"
+
+
+def _due_anyway(change: PlanChange) -> str:
+    """Say how many of all replicas to create do not come from the change."""
+    count = change.also_without
+    if not count:
+        return ""
+    which = f"the other {count} of {count + change.create}" if change.create else f"the {count}"
+    return f"; {which} to create {'is' if count == 1 else 'are'} due without it as well"
 
 
 def _counts(counts: CountsThen | None) -> str:
